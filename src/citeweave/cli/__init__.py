@@ -1,0 +1,48 @@
+"""The command line: one thin module a command; heavy imports happen inside the command that needs them."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from citeweave.cli import audit, doctor, importing, info, synthesize
+from citeweave.errors import CiteweaveError
+
+app = typer.Typer(
+    name="citeweave",
+    help="Vector representations of scientific papers from their text and their citations.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("synthesize")(synthesize.synthesize)
+app.command("import")(importing.import_)
+app.command("info")(info.info)
+app.command("audit")(audit.audit)
+app.command("doctor")(doctor.doctor)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; errors are one line on standard error and an exit code, a traceback only with --debug."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        app(arguments)
+    except CiteweaveError as error:
+        _fail(str(error), error.exit_code, debug="--debug" in arguments)
+    except KeyboardInterrupt:
+        _fail("interrupted; run the same command again to go on where it stopped", 130, debug=False)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}; nothing that was finished is lost", 1, debug="--debug" in arguments)
+    except Exception as error:  # the last guard: a fault of ours must not greet the user with a traceback
+        what = f"{type(error).__name__}: {error}"
+        _fail(f"internal error ({what}); please report it with the output of --debug", 1, debug="--debug" in arguments)
+
+
+def _fail(message: str, code: int, *, debug: bool) -> None:
+    if debug:
+        raise
+    print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(code)

@@ -1,0 +1,97 @@
+"""citeweave import"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from citeweave.cli.options import (
+    Debug,
+    Json,
+    Memory,
+    Output,
+    Overwrite,
+    Quiet,
+    Workers,
+    parse_size,
+    print_json,
+    reporter_of,
+    table,
+)
+
+
+def import_(
+    inputs: Annotated[list[Path], typer.Argument(help="Files or folders, compressed or not.", show_default=False)],
+    output: Output,
+    format: Annotated[
+        str | None, typer.Option("--format", help="Format of all files; guessed where not given.")
+    ] = None,
+    outside: Annotated[
+        str, typer.Option("--outside", help="Papers known only as references: drop them, or keep them as rows.")
+    ] = "drop",
+    same_title: Annotated[
+        str, typer.Option("--same-title", help="Merge records of equal title and year: across files, always, never.")
+    ] = "across",
+    update: Annotated[Path | None, typer.Option("--update", help="Corpus that the new one continues.")] = None,
+    delete: Annotated[
+        list[Path] | None, typer.Option("--delete", help="File whose papers the update leaves out; may be repeated.")
+    ] = None,
+    vectors: Annotated[
+        bool, typer.Option("--vectors", help="The files hold published vectors of papers; make a vectors folder.")
+    ] = False,
+    model: Annotated[str, typer.Option("--model", help="With --vectors: the model that made them.")] = "",
+    memory: Memory = "256MB",
+    workers: Workers = 0,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Make a corpus of files in any known format; every record is accounted for."""
+    if vectors:
+        _import_vectors(inputs, output, model, overwrite=overwrite, json=json, quiet=quiet)
+        return
+    from citeweave.corpus.importing import ImportOptions, import_papers
+    from citeweave.corpus.summary import summarize
+
+    options = ImportOptions(format, outside, same_title, parse_size(memory, "--memory"), workers)
+    reporter = reporter_of(quiet or json)
+    imported = import_papers(
+        inputs, output, options, update=update, delete=delete or [], overwrite=overwrite, reporter=reporter
+    )
+    for name, number in imported.inputs.formats().items():
+        reporter.say(f"{name}: {number} {'file' if number == 1 else 'files'}{'' if format else ' (guessed)'}")
+    for path, reason in imported.inputs.skipped.items():
+        reporter.say(f"left aside: {path} ({reason})")
+    if imported.skipped:
+        reporter.say(f"{output} already holds this corpus; nothing to do")
+    if json:
+        print_json({**summarize(imported.corpus, samples=0), "output": str(output), "skipped": imported.skipped})
+    elif not quiet:
+        print(_account(imported.corpus.manifest.facts))
+
+
+def _account(facts: dict[str, object]) -> str:
+    """The account of every record, as a table."""
+    rows: list[tuple[str, object]] = []
+    for kind, count in facts["records"].items():  # type: ignore[attr-defined]
+        rows.append((f"{kind} read", count["read"]))
+        rows.append((f"{kind} kept", count["kept"]))
+        rows += [(f"  not kept: {reason}", number) for reason, number in count["rejected"].items()]
+    rows += [(f"note: {what}", number) for what, number in facts["notes"].items()]  # type: ignore[attr-defined]
+    return table(rows)
+
+
+def _import_vectors(paths: list[Path], output: Path, model: str, *, overwrite: bool, json: bool, quiet: bool) -> None:
+    from citeweave.similarity.published import import_vectors
+
+    vectors = import_vectors(paths, output, model=model, overwrite=overwrite, reporter=reporter_of(quiet or json))
+    facts = vectors.manifest.facts
+    if json:
+        print_json({**facts, "output": str(output)})
+    elif not quiet:
+        count = facts["records"]["vectors"]
+        rows: list[tuple[str, object]] = [("vectors read", count["read"]), ("vectors kept", count["kept"])]
+        print(table([*rows, *((f"  not kept: {why}", n) for why, n in count["rejected"].items())]))

@@ -1,0 +1,61 @@
+"""Options that several commands share, and the way results are printed."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from citeweave.errors import UserError
+from citeweave.progress import Reporter
+
+Output = Annotated[Path, typer.Option("-o", "--output", help="Folder to make.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no remarks.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing folder made from other inputs.")]
+Memory = Annotated[str, typer.Option("--memory", help="Memory that each sorting step may hold, such as 256MB or 2GB.")]
+Workers = Annotated[int, typer.Option("--workers", help="Processes to use; 0 = one a core.")]
+
+_UNITS = {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
+
+
+def parse_size(text: str, option: str) -> int:
+    """
+    >>> parse_size("256MB", "--memory"), parse_size("1.5 gb", "--memory")
+    (268435456, 1610612736)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?B?)\s*", text.upper())
+    if not found:
+        raise UserError(f"{option} is {text!r}; it must be a number with KB, MB or GB, such as 256MB")
+    unit = found.group(2)
+    return int(float(found.group(1)) * _UNITS[unit if unit.endswith("B") or not unit else unit + "B"])
+
+
+def reporter_of(quiet: bool) -> Reporter:
+    return Reporter(quiet=quiet)
+
+
+def print_json(value: Mapping[str, object]) -> None:
+    """One object on standard output, nothing else."""
+    json.dump(value, sys.stdout, ensure_ascii=False, indent=1)
+    sys.stdout.write("\n")
+
+
+def table(rows: list[tuple[str, object]]) -> str:
+    """Two columns, numbers with separators.
+
+    >>> print(table([("papers", 1234), ("with abstract", "80 %")]))
+    papers         1,234
+    with abstract   80 %
+    """
+    texts = [(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in rows]
+    left = max((len(name) for name, _ in texts), default=0)
+    right = max((len(value) for _, value in texts), default=0)
+    return "\n".join(f"{name:<{left}} {value:>{right + 1}}" for name, value in texts)

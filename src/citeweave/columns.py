@@ -1,0 +1,203 @@
+"""Columns on disk: numbers as `.npy`, texts as one file of UTF-8 bytes beside their offsets.
+
+    title.utf8          b"Deep learningA survey"
+    title.offsets.npy   [0, 13, 21]
+
+Both are written by appending and read through a memory map: opening costs nothing, a row costs one
+slice, and a damaged file gives an error, never a crash. Nothing here knows what a paper is.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from citeweave.errors import ArtefactError
+from citeweave.hashing import Keys, hash_spans
+
+_HEADER_SIZE = 128
+BLOCK = 1 << 16
+"""Rows handled at a time where a whole column is walked through."""
+
+
+class NumberWriter:
+    """Appends numbers to a one-dimensional `.npy` file; the header gets its true length on close."""
+
+    def __init__(self, path: Path, dtype: DTypeLike) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._dtype = np.dtype(dtype)
+        self._file = path.open("wb")
+        self._file.write(_header(self._dtype, 0))
+        self.count = 0
+
+    def append(self, values: NDArray[Any] | Sequence[Any]) -> None:
+        array = np.ascontiguousarray(values, self._dtype)
+        self._file.write(array.data)
+        self.count += len(array)
+
+    def close(self) -> None:
+        self._file.seek(0)
+        self._file.write(_header(self._dtype, self.count))
+        _sync_and_close(self._file)
+
+
+class TextWriter:
+    """Appends texts to a column."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._data = (folder / f"{name}.utf8").open("wb", buffering=1 << 20)
+        self._offsets = NumberWriter(folder / f"{name}.offsets.npy", np.int64)
+        self._offsets.append([0])
+        self._end = 0
+
+    def append(self, texts: Sequence[str]) -> None:
+        # lone surrogates cannot be encoded; readers remove them, this is the last guard
+        parts = [text.encode("utf-8", "replace") for text in texts]
+        self.append_bytes(np.array([len(part) for part in parts], np.int64), b"".join(parts))
+
+    def append_bytes(self, lengths: NDArray[np.int64], data: bytes | NDArray[np.uint8]) -> None:
+        """Texts that are already UTF-8, one after the other."""
+        if len(lengths):
+            self._data.write(data if isinstance(data, bytes) else data.data)
+            ends = self._end + np.cumsum(lengths)
+            self._offsets.append(ends)
+            self._end = int(ends[-1])
+
+    def close(self) -> None:
+        _sync_and_close(self._data)
+        self._offsets.close()
+
+
+class TextColumn(Sequence[str]):
+    """A column of texts, memory-mapped.
+
+    `column[5]` is a string, `column.take(rows)` a list of strings; nothing else is loaded.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._path = folder / f"{name}.utf8"
+        self.offsets: NDArray[np.int64] = open_numbers(folder / f"{name}.offsets.npy", np.int64)
+        self._data = _map(self._path)
+        if len(self.offsets) == 0 or self.offsets[0] != 0 or self.offsets[-1] != len(self._data):
+            raise self._damage()
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[str]: ...
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        if isinstance(row, slice):
+            return self.take(np.arange(len(self))[row])
+        if row < 0:
+            row += len(self)
+        if not 0 <= row < len(self):
+            raise IndexError(row)
+        return self._text(int(self.offsets[row]), int(self.offsets[row + 1]))
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), BLOCK):
+            yield from self.take(np.arange(start, min(start + BLOCK, len(self))))
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> list[str]:
+        """The texts of these rows, in their order."""
+        starts, ends = self.offsets[rows].tolist(), self.offsets[np.asarray(rows) + 1].tolist()
+        return [self._text(start, end) for start, end in zip(starts, ends, strict=True)]
+
+    def lengths(self) -> NDArray[np.int64]:
+        """Length of every text in bytes."""
+        return np.diff(self.offsets)
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """All bytes, one text after the other."""
+        return np.frombuffer(self._data, np.uint8)
+
+    def gather(self, rows: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], bytes]:
+        """Lengths and bytes of these rows, ready for `TextWriter.append_bytes`."""
+        starts, ends = self.offsets[rows], self.offsets[np.asarray(rows) + 1]
+        if len(rows) and (starts > ends).any():
+            raise self._damage()
+        if len(rows) and bool((starts[1:] == ends[:-1]).all()):
+            return ends - starts, self._data[int(starts[0]) : int(ends[-1])]
+        spans = zip(starts.tolist(), ends.tolist(), strict=True)
+        return ends - starts, b"".join([self._data[start:end] for start, end in spans])
+
+    def keys(self) -> Keys:
+        """Hash key of every text."""
+        return hash_spans(self.data, self.offsets[:-1], self.offsets[1:])
+
+    def _text(self, start: int, end: int) -> str:
+        if not 0 <= start <= end:
+            raise self._damage()
+        try:
+            return self._data[start:end].decode()
+        except UnicodeDecodeError:
+            raise self._damage() from None
+
+    def _damage(self) -> ArtefactError:
+        return ArtefactError(f"{self._path} and its offsets do not fit together: the file is damaged; make it again")
+
+
+def open_numbers(path: Path, dtype: DTypeLike) -> NDArray[Any]:
+    """A memory-mapped one-dimensional array that must be of this type."""
+    try:
+        array = np.load(path, mmap_mode="r" if path.stat().st_size > _HEADER_SIZE else None, allow_pickle=False)
+    except FileNotFoundError:
+        raise ArtefactError(f"{path} is missing: the artefact is not complete; make it again") from None
+    except (ValueError, OSError, EOFError) as error:
+        raise ArtefactError(f"{path} is damaged ({error}); make it again") from None
+    if not isinstance(array, np.ndarray) or array.dtype != np.dtype(dtype) or array.ndim != 1:
+        raise ArtefactError(f"{path} does not hold one column of {np.dtype(dtype)}; make it again")
+    return np.asarray(array)
+
+
+def release(*columns: NDArray[Any] | TextColumn) -> None:
+    """Give back the memory in which a walked-through column was cached; it can be read again."""
+    for column in columns:
+        held: Any = column._data if isinstance(column, TextColumn) else column
+        while isinstance(held, np.ndarray) and held.base is not None:
+            held = held.base
+        if isinstance(held, memoryview):
+            held = held.obj
+        if isinstance(held, mmap.mmap):
+            held.madvise(mmap.MADV_DONTNEED)
+
+
+def write_numbers(path: Path, values: NDArray[Any], dtype: DTypeLike | None = None) -> None:
+    """A whole column of numbers at once."""
+    writer = NumberWriter(path, values.dtype if dtype is None else dtype)
+    writer.append(values)
+    writer.close()
+
+
+def _header(dtype: np.dtype[Any], count: int) -> bytes:
+    """Version 1.0 of NumPy's header, padded to a fixed size so that it can be written again."""
+    text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': ({count},), }}"
+    body = text.encode().ljust(_HEADER_SIZE - 11) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body
+
+
+def _map(path: Path) -> bytes | mmap.mmap:
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                return b""
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise ArtefactError(f"{path} is missing: the artefact is not complete; make it again") from None
+
+
+def _sync_and_close(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()

@@ -1,0 +1,93 @@
+"""From staged parts to the files of a corpus: merge papers, write columns, link citations and contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.corpus.assembling import build_index, write_merges, write_papers
+from citeweave.corpus.citation_links import write_citations
+from citeweave.corpus.context_links import write_contexts
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.merging import Assignment, MergeOptions, Staged, merge_papers
+from citeweave.corpus.staging import Part
+from citeweave.corpus.updating import BasePart, share_unchanged, write_changes
+from citeweave.errors import EmptyResultError
+from citeweave.files import ArtefactWriter
+from citeweave.progress import QUIET, Reporter
+from citeweave.tally import Tally
+
+
+def build_corpus(
+    writer: ArtefactWriter,
+    parts: Sequence[Part],
+    options: MergeOptions,
+    *,
+    base: Corpus | None = None,
+    gone: NDArray[np.integer[Any]] | None = None,
+    reporter: Reporter = QUIET,
+) -> None:
+    """Write all columns of a corpus and its facts.
+
+    With `base`, of a new generation of that corpus; `gone` are the rows of it to leave out.
+    """
+    if base is not None:
+        parts = [cast(Part, BasePart(base)), *parts]
+    tally = Tally()
+    for part in parts:
+        tally.add(part.tally)
+    staged, work = Staged(parts), writer.work("sort")
+    dropped = np.zeros(len(staged), np.bool_)
+    if gone is not None:
+        dropped[gone] = True  # the base's papers are the first staged ones
+    reporter.say(f"merging {len(staged):,} records of papers")
+    assignment = merge_papers(staged, work, options, base_papers=0 if base is None else len(base), dropped=dropped)
+    _account_for_papers(staged, assignment, dropped, tally)
+    write_papers(writer.folder / "papers", staged, assignment, tally)
+    write_merges(writer.folder / "merges", staged, assignment)
+    index = build_index(writer.folder / "papers", staged, assignment, work, memory=options.memory)
+    reporter.say(f"linking {sum(part.citation_count for part in parts):,} citations")
+    citations = write_citations(writer.folder, parts, index, assignment.papers, work, tally, memory=options.memory)
+    reporter.say(f"linking {sum(part.context_count for part in parts):,} contexts")
+    contexts = write_contexts(writer.folder / "contexts", parts, index, work, tally, memory=options.memory)
+    if not (assignment.papers or citations or contexts):
+        raise EmptyResultError(_nothing_kept(tally))
+    writer.facts |= {
+        "papers": assignment.papers,
+        "citations": citations,
+        "contexts": contexts,
+        **tally.as_json(),
+        "titles_left_apart": assignment.conflicts,
+        "parts": [part.name for part in parts],
+        "generation": 1,
+    }
+    if base is not None:
+        _describe_update(writer, base, assignment)
+
+
+def _describe_update(writer: ArtefactWriter, base: Corpus, assignment: Assignment) -> None:
+    writer.facts["generation"] = int(base.manifest.facts.get("generation", 1)) + 1
+    writer.facts["changes"] = write_changes(writer.folder, base, assignment)
+    writer.facts["update_of"] = base.hash
+    writer.facts["shared_files"] = share_unchanged(writer.folder, base)
+
+
+def _account_for_papers(staged: Staged, assignment: Assignment, dropped: NDArray[np.bool_], tally: Tally) -> None:
+    unused = int(((assignment.row < 0) & ~dropped).sum())
+    merged = len(staged) - int(dropped.sum()) - unused - assignment.papers
+    tally.unkeep("papers", "deleted by the update", int(dropped.sum()))
+    tally.unkeep("papers", "known only as a reference", unused)
+    tally.unkeep("papers", "same paper as another record (merged)", merged)
+
+
+def _nothing_kept(tally: Tally) -> str:
+    reasons = [f"{n:,} {kind}: {why}" for kind, c in tally.counts.items() for why, n in c.rejected.items()]
+    if tally.counts["citations"].rejected.get("citing and cited paper not in the corpus"):
+        return (
+            "nothing to write: the citations name papers that no record describes; "
+            "add the papers' file, or make rows of the ids with --outside keep"
+        )
+    return f"nothing to write: no record was kept ({'; '.join(reasons) or 'the inputs hold none'}); check the --format"

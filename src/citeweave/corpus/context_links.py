@@ -1,0 +1,238 @@
+"""Writes the contexts of a corpus: ids become rows, one sentence given several times becomes one.
+
+Contexts of one citing paper with equal text are one context that cites the union: Semantic Scholar
+repeats a sentence for every paper it cites, and this is how co-citations in one sentence come back.
+
+Memory stays bounded however many there are: what has to be known of every context (which one it
+repeats, whether it stays) is sorted through files and read back in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.columns import NumberWriter, TextWriter, open_numbers, release
+from citeweave.corpus.index import IdIndex
+from citeweave.corpus.spill import Spill
+from citeweave.corpus.staging import Part
+from citeweave.hashing import hash_spans, mix
+from citeweave.tally import Tally
+
+STEP = 1 << 18
+"""Contexts handled at a time."""
+
+_SIGHTING = np.dtype([("key", "<u8"), ("context", "<i8"), ("intents", "u1"), ("wanted", "?")])
+_VERDICT = np.dtype([("context", "<u8"), ("leader", "<i8"), ("intents", "u1"), ("wanted", "?")])
+_LINK = np.dtype([("context", "<u8"), ("cited", "<i4"), ("key", "<u8")])
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What becomes of every staged context; columns on disk, in staged order."""
+
+    leader: NDArray[np.int64]
+    """The first staged context with the same citing paper and text."""
+    number: NDArray[np.int64]
+    """Position in the corpus, -1 for contexts that are not written."""
+    intents: NDArray[np.uint8]
+    """Intents of the leader and of all its repeats."""
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A run of staged contexts of one part; `first` is the place of its first one among all."""
+
+    part: Part
+    first: int
+    start: int
+    stop: int
+    cited: slice
+    """Where the part's flat list of cited keys holds those of this block."""
+
+
+def write_contexts(
+    folder: Path, parts: Sequence[Part], index: IdIndex, work: Path, tally: Tally, *, memory: int
+) -> int:
+    """All columns of `contexts/`; returns how many there are."""
+    plan = _plan(parts, index, work, tally, memory)
+    _write_columns(folder, parts, index, plan)
+    _write_links(folder, parts, index, plan, work, memory)
+    return plan.kept
+
+
+def _blocks(parts: Sequence[Part]) -> Iterator[_Block]:
+    first = 0
+    for part in parts:
+        counts = part.context_numbers("cited_count")
+        cited = 0
+        for start in range(0, len(counts), STEP):
+            stop = min(start + STEP, len(counts))
+            next_cited = cited + int(counts[start:stop].sum())
+            yield _Block(part, first + start, start, stop, slice(cited, next_cited))
+            cited = next_cited
+        first += len(counts)
+
+
+def _plan(parts: Sequence[Part], index: IdIndex, work: Path, tally: Tally, memory: int) -> _Plan:
+    total = sum(part.context_count for part in parts)
+    sightings = Spill(work / "text", _SIGHTING, key="key", top=2**64, expected=total, memory=memory)
+    for block in _blocks(parts):
+        sightings.add(_sightings(block, index))
+    verdicts = Spill(work / "plan", _VERDICT, key="context", top=total, expected=total, memory=memory)
+    for group in sightings.blocks():
+        verdicts.add(_verdicts(group))
+    kinds = {"leader": np.int64, "number": np.int64, "intents": np.uint8}
+    writers = {name: NumberWriter(work / f"{name}.npy", kind) for name, kind in kinds.items()}
+    kept = 0
+    for verdict in verdicts.blocks():
+        first = verdict["leader"] == verdict["context"].astype(np.int64)
+        keep = first & verdict["wanted"]
+        tally.unkeep(
+            "contexts", "same citing paper and text given again (merged)", int((~first & verdict["wanted"]).sum())
+        )
+        tally.unkeep("contexts", "names no paper of the corpus", int((~verdict["wanted"]).sum()))
+        writers["leader"].append(verdict["leader"])
+        writers["number"].append(np.where(keep, kept + np.cumsum(keep) - 1, -1))
+        writers["intents"].append(verdict["intents"])
+        kept += int(keep.sum())
+    for writer in writers.values():
+        writer.close()
+    leader, number, intents = (open_numbers(work / f"{name}.npy", kind) for name, kind in kinds.items())
+    return _Plan(leader, number, intents, kept)
+
+
+def _sightings(block: _Block, index: IdIndex) -> NDArray[np.void]:
+    part, here = block.part, slice(block.start, block.stop)
+    texts, citing = part.context_texts("text"), part.context_numbers("citing")[here]
+    bounds = texts.offsets[block.start : block.stop + 1]
+    records = np.empty(len(citing), _SIGHTING)
+    records["key"] = mix(citing, hash_spans(texts.data, bounds[:-1], bounds[1:]))
+    records["context"] = np.arange(block.first, block.first + len(citing))
+    records["intents"] = part.context_numbers("intents")[here]
+    records["wanted"] = _wanted(block, index, citing)
+    release(texts)
+    return records
+
+
+def _wanted(block: _Block, index: IdIndex, citing: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Contexts that name a paper of the corpus, or name none at all. A set of mere sentences keeps all."""
+    if len(index.keys) == 0:
+        return np.ones(len(citing), np.bool_)
+    counts = block.part.context_numbers("cited_count")[block.start : block.stop]
+    known = index.rows_of(block.part.context_numbers("cited")[block.cited]) >= 0
+    owner = np.repeat(np.arange(len(counts)), counts)
+    cites_known = np.bincount(owner[known], minlength=len(counts)) > 0
+    names_none = (citing == 0) & (counts == 0)
+    wanted: NDArray[np.bool_] = (index.rows_of(citing) >= 0) | cites_known | names_none
+    return wanted
+
+
+def _verdicts(group: NDArray[np.void]) -> NDArray[np.void]:
+    """What equal keys share: the first context, the union of intents, whether one of them is wanted."""
+    starts = np.flatnonzero(np.concatenate([[True], group["key"][1:] != group["key"][:-1]]))
+    sizes = np.diff(np.append(starts, len(group)))
+    verdicts = np.empty(len(group), _VERDICT)
+    verdicts["context"] = group["context"]
+    verdicts["leader"] = np.repeat(group["context"][starts], sizes)
+    verdicts["intents"] = np.repeat(np.bitwise_or.reduceat(group["intents"], starts), sizes)
+    verdicts["wanted"] = np.repeat(np.logical_or.reduceat(group["wanted"], starts), sizes)
+    return verdicts
+
+
+def _write_columns(folder: Path, parts: Sequence[Part], index: IdIndex, plan: _Plan) -> None:
+    texts = {name: TextWriter(folder, name) for name in ("text", "section", "extra")}
+    citing = NumberWriter(folder / "citing.npy", np.int32)
+    citing_keys = NumberWriter(folder / "citing_key.npy", np.uint64)
+    intents = NumberWriter(folder / "intents.npy", np.uint8)
+    for block in _blocks(parts):
+        here = slice(block.first, block.first + block.stop - block.start)
+        kept = np.flatnonzero(plan.number[here] >= 0)
+        intents.append(plan.intents[here][kept])
+        keys = block.part.context_numbers("citing")[block.start + kept]
+        citing_keys.append(keys)
+        citing.append(index.rows_of(keys))
+        for name, writer in texts.items():
+            column = block.part.context_texts(name)
+            writer.append_bytes(*column.gather(block.start + kept))
+            release(column)
+    for numbers in (citing, citing_keys, intents):
+        numbers.close()
+    for writer in texts.values():
+        writer.close()
+
+
+def _write_links(folder: Path, parts: Sequence[Part], index: IdIndex, plan: _Plan, work: Path, memory: int) -> None:
+    """`cited` rows and keys of cited papers `outside`, each with offsets."""
+    expected = sum(len(part.context_numbers("cited")) for part in parts)
+    spill = Spill(work / "link", _LINK, key="context", top=plan.kept, expected=expected, memory=memory)
+    for block in _blocks(parts):
+        spill.add(_links(block, index, plan))
+    writer = _LinkWriter(folder)
+    for links in spill.blocks():
+        writer.append(_distinct(links))
+    writer.close(plan.kept)
+
+
+def _links(block: _Block, index: IdIndex, plan: _Plan) -> NDArray[np.void]:
+    counts = block.part.context_numbers("cited_count")[block.start : block.stop]
+    keys = block.part.context_numbers("cited")[block.cited]
+    number = plan.number[plan.leader[block.first : block.first + len(counts)]]
+    context = np.repeat(number, counts)
+    good = context >= 0
+    links = np.empty(int(good.sum()), _LINK)
+    links["context"], links["key"] = context[good], keys[good]
+    links["cited"] = index.rows_of(keys[good])
+    # two ids of one known paper are one link; papers outside are told apart by their keys alone
+    links["key"][links["cited"] >= 0] = 0
+    release(plan.leader, plan.number)
+    return links
+
+
+def _distinct(links: NDArray[np.void]) -> NDArray[np.void]:
+    ordered = links[np.lexsort((links["key"], links["cited"], links["context"]))]
+    same = np.ones(max(len(ordered) - 1, 0), np.bool_)
+    for name in ("context", "cited", "key"):
+        same &= ordered[name][1:] == ordered[name][:-1]
+    keep = np.concatenate([[True], ~same])
+    return np.asarray(ordered[keep])
+
+
+class _LinkWriter:
+    """Writes links that come in order of their context; contexts without links get empty lists."""
+
+    def __init__(self, folder: Path) -> None:
+        self._cited = NumberWriter(folder / "cited.npy", np.int32)
+        self._outside = NumberWriter(folder / "outside.npy", np.uint64)
+        self._offsets = [NumberWriter(folder / f"{name}_offsets.npy", np.int64) for name in ("cited", "outside")]
+        self._ends = [0, 0]
+        self._next = 0
+        for offsets in self._offsets:
+            offsets.append([0])
+
+    def append(self, links: NDArray[np.void]) -> None:
+        inside = links["cited"] >= 0
+        self._cited.append(links["cited"][inside])
+        self._outside.append(links["key"][~inside])
+        self._write_offsets(int(links["context"][-1]) + 1, links["context"][inside], links["context"][~inside])
+
+    def close(self, contexts: int) -> None:
+        nothing = np.empty(0, np.uint64)
+        self._write_offsets(contexts, nothing, nothing)
+        for writer in (self._cited, self._outside, *self._offsets):
+            writer.close()
+
+    def _write_offsets(self, stop: int, *contexts: NDArray[np.uint64]) -> None:
+        """Ends of the lists of the contexts from the last one written up to `stop`."""
+        size = stop - self._next
+        for side, owner in enumerate(contexts):
+            counts = np.bincount(owner.astype(np.int64) - self._next, minlength=size)
+            ends = self._ends[side] + np.cumsum(counts)
+            self._offsets[side].append(ends)
+            self._ends[side] = int(ends[-1]) if size else self._ends[side]
+        self._next = stop

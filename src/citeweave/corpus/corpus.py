@@ -1,0 +1,284 @@
+"""A corpus: papers, citations and contexts as columns in a folder, opened memory-mapped.
+
+    corpus/
+      manifest.json
+      papers/     id title abstract venue authors fields ids extra (texts), year citation_count updated flags
+      citations/  citing cited intents strength influential        sorted by citing and cited row
+      contexts/   citing citing_key text section intents extra, cited and outside (ragged, with offsets)
+      references_outside/   citing key intents strength influential: references to papers not in the corpus
+      index/      from the key of an id to a row
+      merges/     which records became one paper
+      changes/    only in a corpus that updates another: what became of every row
+
+A row is an integer and an id is a text. Nothing is loaded that is not asked for:
+
+    corpus = Corpus.open("corpus/")
+    corpus.titles[7], corpus.years[7], corpus.row("doi:10.1/x"), corpus.paper(7)
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.columns import TextColumn, open_numbers
+from citeweave.corpus.citation_links import CITATION_COLUMNS, REFERENCE_COLUMNS
+from citeweave.corpus.index import NOT_FOUND, IdIndex
+from citeweave.corpus.paper import Citation, Context, Intent, Paper
+from citeweave.corpus.staging import LOCAL, PAPER_NUMBERS, STUB, UNKNOWN_COUNT
+from citeweave.errors import ArtefactError, UserError
+from citeweave.files import Manifest, check_files, read_manifest
+from citeweave.hashing import hash_texts
+
+KIND = "corpus"
+VERSION = 1
+
+
+class Corpus:
+    """A literature on disk. Every property is a memory-mapped column, opened when first used."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Corpus:
+        """Open a corpus folder; its files' sizes are checked, their content is not read."""
+        folder = Path(folder)
+        manifest = read_manifest(folder, KIND, VERSION)
+        check_files(folder, manifest)
+        return cls(folder, manifest)
+
+    def __len__(self) -> int:
+        return len(self.years)
+
+    def __repr__(self) -> str:
+        return f"Corpus({str(self.folder)!r}: {len(self):,} papers, {len(self.citing):,} citations)"
+
+    @property
+    def hash(self) -> str:
+        """Hash of the content: what later stages name as their input."""
+        return self.manifest.hash
+
+    @cached_property
+    def ids(self) -> TextColumn:
+        return self._texts("id")
+
+    @cached_property
+    def titles(self) -> TextColumn:
+        return self._texts("title")
+
+    @cached_property
+    def abstracts(self) -> TextColumn:
+        return self._texts("abstract")
+
+    @cached_property
+    def venues(self) -> TextColumn:
+        return self._texts("venue")
+
+    @cached_property
+    def authors(self) -> TextColumn:
+        """Names, one a line."""
+        return self._texts("authors")
+
+    @cached_property
+    def fields(self) -> TextColumn:
+        """Fields of study, one a line, most important first."""
+        return self._texts("fields")
+
+    @cached_property
+    def other_ids(self) -> TextColumn:
+        """Further ids of the paper, one a line."""
+        return self._texts("ids")
+
+    @cached_property
+    def extras(self) -> TextColumn:
+        """Whatever else the source knows, as a JSON object or nothing."""
+        return self._texts("extra")
+
+    @cached_property
+    def years(self) -> NDArray[np.int16]:
+        """Year of publication, 0 where unknown."""
+        return self._numbers("year")
+
+    @cached_property
+    def citation_counts(self) -> NDArray[np.int32]:
+        """Citations in the whole literature as the source says, -1 where it does not."""
+        return self._numbers("citation_count")
+
+    @cached_property
+    def flags(self) -> NDArray[np.uint8]:
+        """Bits: 1 = the id is a name inside one file, 2 = known only as a reference of other papers."""
+        return open_numbers(self.folder / "papers" / "flags.npy", np.uint8)
+
+    @cached_property
+    def citing(self) -> NDArray[np.int32]:
+        """Row of the citing paper of every citation, ascending."""
+        return self._citations("citing")
+
+    @cached_property
+    def cited(self) -> NDArray[np.int32]:
+        return self._citations("cited")
+
+    @cached_property
+    def intents(self) -> NDArray[np.uint8]:
+        """Bits of `Intent` for every citation; 0 where unknown."""
+        return self._citations("intents")
+
+    @cached_property
+    def strengths(self) -> NDArray[np.float32]:
+        return self._citations("strength")
+
+    @cached_property
+    def influential(self) -> NDArray[np.bool_]:
+        return self._citations("influential")
+
+    @cached_property
+    def contexts(self) -> Contexts:
+        return Contexts(self.folder / "contexts")
+
+    @cached_property
+    def index(self) -> IdIndex:
+        return IdIndex.open(self.folder / "index")
+
+    @cached_property
+    def changes(self) -> Changes | None:
+        """What the update that made this corpus did to the rows, None where it updated nothing."""
+        folder = self.folder / "changes"
+        if not folder.is_dir():
+            return None
+        return Changes(open_numbers(folder / "change.npy", np.uint8), open_numbers(folder / "previous.npy", np.int32))
+
+    def references_outside(self, name: str) -> NDArray[Any]:
+        """A column of the references to papers outside: citing (row), key (of the cited id), intents, ..."""
+        return open_numbers(self.folder / "references_outside" / f"{name}.npy", REFERENCE_COLUMNS[name])
+
+    def merges(self) -> tuple[NDArray[np.int32], NDArray[np.int32], TextColumn]:
+        """Row, part and id of every record that shares its paper with another record."""
+        folder = self.folder / "merges"
+        rows, parts = (open_numbers(folder / f"{name}.npy", np.int32) for name in ("row", "part"))
+        return rows, parts, TextColumn(folder, "id")
+
+    def rows(self, ids: list[str]) -> NDArray[np.int32]:
+        """The row of every id (any id of the paper), -1 where the corpus has no such paper."""
+        return self.index.rows_of(hash_texts(ids))
+
+    def row(self, id: str) -> int:
+        """The row of one id."""
+        row = int(self.rows([id])[0])
+        if row == NOT_FOUND:
+            raise UserError(
+                f"paper {id!r} is not in {self.folder}; `citeweave info {self.folder}` shows what ids look like"
+            )
+        return row
+
+    def paper(self, row: int) -> Paper:
+        """One row as a `Paper`."""
+        extra = self.extras[row]
+        count, flags = int(self.citation_counts[row]), int(self.flags[row])
+        return Paper(
+            id=self.ids[row],
+            title=self.titles[row],
+            abstract=self.abstracts[row],
+            year=int(self.years[row]) or None,
+            venue=self.venues[row],
+            authors=lines(self.authors[row]),
+            fields=lines(self.fields[row]),
+            ids=lines(self.other_ids[row]),
+            citation_count=None if count == UNKNOWN_COUNT else count,
+            updated=int(self._numbers("updated")[row]),
+            extra=json.loads(extra) if extra else {},
+            local_id=bool(flags & LOCAL),
+            stub=bool(flags & STUB),
+        )
+
+    def citation(self, number: int) -> Citation:
+        """One citation with the papers' ids."""
+        return Citation(
+            citing=self.ids[int(self.citing[number])],
+            cited=self.ids[int(self.cited[number])],
+            intents=Intent(int(self.intents[number])),
+            strength=float(self.strengths[number]),
+            influential=bool(self.influential[number]),
+        )
+
+    def context(self, number: int) -> Context:
+        """One context with the papers' ids; papers outside the corpus are left out."""
+        table = self.contexts
+        citing, extra = int(table.citing[number]), table.extras[number]
+        return Context(
+            citing=self.ids[citing] if citing >= 0 else "",
+            text=table.texts[number],
+            cited=tuple(self.ids.take(table.cited_rows(number))),
+            section=table.sections[number],
+            intents=Intent(int(table.intents[number])),
+            extra=json.loads(extra) if extra else {},
+        )
+
+    def _texts(self, name: str) -> TextColumn:
+        return TextColumn(self.folder / "papers", name)
+
+    def _numbers(self, name: str) -> NDArray[Any]:
+        return open_numbers(self.folder / "papers" / f"{name}.npy", PAPER_NUMBERS[name])
+
+    def _citations(self, name: str) -> NDArray[Any]:
+        return open_numbers(self.folder / "citations" / f"{name}.npy", CITATION_COLUMNS[name])
+
+
+class Contexts:
+    """The citing sentences of a corpus, as columns."""
+
+    def __init__(self, folder: Path) -> None:
+        self.citing: NDArray[np.int32] = open_numbers(folder / "citing.npy", np.int32)
+        """Row of the citing paper, -1 where it is not in the corpus."""
+        self.texts = TextColumn(folder, "text")
+        self.sections = TextColumn(folder, "section")
+        self.extras = TextColumn(folder, "extra")
+        self.intents: NDArray[np.uint8] = open_numbers(folder / "intents.npy", np.uint8)
+        self.cited: NDArray[np.int32] = open_numbers(folder / "cited.npy", np.int32)
+        """Rows of the cited papers of all contexts, one list after the other."""
+        self.cited_offsets: NDArray[np.int64] = open_numbers(folder / "cited_offsets.npy", np.int64)
+        self.outside: NDArray[np.uint64] = open_numbers(folder / "outside.npy", np.uint64)
+        """Keys of the cited papers that are not in the corpus, one list after the other."""
+        self.outside_offsets: NDArray[np.int64] = open_numbers(folder / "outside_offsets.npy", np.int64)
+        self.citing_keys: NDArray[np.uint64] = open_numbers(folder / "citing_key.npy", np.uint64)
+        if len(self.cited_offsets) != len(self.citing) + 1 or self.cited_offsets[-1] != len(self.cited):
+            raise ArtefactError(f"{folder} is damaged: its columns do not fit together; make the corpus again")
+
+    def __len__(self) -> int:
+        return len(self.citing)
+
+    def cited_rows(self, number: int) -> NDArray[np.int32]:
+        """Rows of the papers that one context cites, those in the corpus."""
+        return self.cited[self.cited_offsets[number] : self.cited_offsets[number + 1]]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What an update did to every row of the new corpus."""
+
+    change: NDArray[np.uint8]
+    """Bits: 1 = title or abstract, 2 = other columns, 4 = references, 8 = the paper is new. Shape (papers,)."""
+
+    previous: NDArray[np.int32]
+    """Row in the corpus that was updated, -1 for new papers. Shape (papers,)."""
+
+    TEXT: ClassVar[int] = 1
+    OTHER: ClassVar[int] = 2
+    REFERENCES: ClassVar[int] = 4
+    NEW: ClassVar[int] = 8
+
+
+def lines(text: str) -> tuple[str, ...]:
+    """The entries of a column that holds one a line.
+
+    >>> lines("Ada Lovelace\\nAlan Turing"), lines("")
+    (('Ada Lovelace', 'Alan Turing'), ())
+    """
+    return tuple(text.split("\n")) if text else ()

@@ -1,0 +1,216 @@
+"""`import_papers`: files of any known format become one corpus, every record accounted for.
+
+read      every input file becomes a staged part, several at a time; done parts survive an interruption
+merge     records of one paper find each other; papers get rows
+write     columns of papers, citations, contexts, index; one rename makes them the corpus
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.corpus.corpus import KIND, VERSION, Corpus
+from citeweave.corpus.building import build_corpus
+from citeweave.corpus.merging import OUTSIDE, SAME_TITLE, MergeOptions
+from citeweave.corpus.outside import stage_outside
+from citeweave.corpus.readers import reader_of
+from citeweave.corpus.sources import InputFile, Inputs, find_inputs
+from citeweave.corpus.staging import Part, PartWriter, is_complete
+from citeweave.errors import UserError, choose
+from citeweave.files import ArtefactWriter, hash_file, hash_json, matches, new_artefact
+from citeweave.opening import Source
+from citeweave.progress import QUIET, Reporter
+
+READERS_VERSION = 1
+"""Raised when a reader starts to give other records for the same file, so that old parts are not used."""
+
+_ONE_PROCESS_BELOW = 64 * 2**20
+"""Inputs smaller than this in all are read without starting processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """What `citeweave import` can be told. Workers and memory change how, never what."""
+
+    format: str | None = None
+    """Format of all files; guessed for each file where not given."""
+
+    outside: str = "drop"
+    """Papers known only as references of others: `drop` them, or `keep` them as rows with what is known."""
+
+    same_title: str = "across"
+    """Merge records of equal title and year: `across` files, `always` (also within one file), `never`."""
+
+    memory: int = 256 * 2**20
+    """Bytes that each sorting step may hold; more is sorted through files."""
+
+    workers: int = 0
+    """Processes that read; 0 = one a core."""
+
+    def __post_init__(self) -> None:
+        choose(self.outside, OUTSIDE, "--outside")
+        choose(self.same_title, SAME_TITLE, "--same-title")
+        if self.memory < 2**20:
+            raise UserError(f"--memory is {self.memory} bytes; it must be at least 1 MB, such as --memory 256MB")
+        if self.workers < 0:
+            raise UserError(f"--workers is {self.workers}; it must be 0 (one a core) or more")
+
+    def merge(self) -> MergeOptions:
+        return MergeOptions(self.same_title, self.outside, self.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import gave."""
+
+    corpus: Corpus
+    inputs: Inputs
+    skipped: bool
+    """True where the folder already held this very corpus and nothing was done."""
+
+
+def import_papers(
+    paths: Sequence[str | Path],
+    output: str | Path,
+    options: ImportOptions | None = None,
+    *,
+    update: str | Path | None = None,
+    delete: Sequence[str | Path] = (),
+    overwrite: bool = False,
+    reporter: Reporter = QUIET,
+) -> Imported:
+    """Import files or folders into a new corpus folder.
+
+    `update` names a corpus that the new one continues; `delete` names files whose papers are to be left
+    out of it. The same inputs and options give the same bytes, with any number of workers.
+    """
+    options = options or ImportOptions()
+    folder = Path(output)
+    inputs = find_inputs([Path(path) for path in paths], options.format, keep_outside=options.outside == "keep")
+    base = Corpus.open(update) if update is not None else None
+    if delete and base is None:
+        raise UserError("--delete removes papers of a corpus that is updated; name that corpus with --update")
+    deletions = find_inputs([Path(path) for path in delete], None, keep_outside=True).files if delete else []
+    hashes = _hash_all([file.path for file in (*inputs.files, *deletions)], reporter)
+    recipe = _recipe(inputs.files, deletions, hashes, options, base)
+    if matches(folder, KIND, VERSION, recipe):
+        return Imported(Corpus.open(folder), inputs, skipped=True)
+    with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+        parts = _stage_all(inputs.files, hashes, writer, options, reporter)
+        deleted = _stage_all(deletions, hashes, writer, options, reporter)
+        if options.outside == "keep":
+            parts.append(stage_outside(parts, writer.work("outside"), memory=options.memory))
+        gone = _rows_to_delete(base, deleted) if base is not None else None
+        build_corpus(writer, parts, options.merge(), base=base, gone=gone, reporter=reporter)
+        writer.facts["skipped_files"] = {Path(path).name: reason for path, reason in inputs.skipped.items()}
+        writer.facts["formats"] = inputs.formats()
+        writer.finish()
+    return Imported(Corpus.open(folder), inputs, skipped=False)
+
+
+def _recipe(
+    files: list[InputFile],
+    deletions: list[InputFile],
+    hashes: dict[Path, str],
+    options: ImportOptions,
+    base: Corpus | None,
+) -> dict[str, Any]:
+    def described(file: InputFile) -> dict[str, str]:
+        return {"name": file.path.name, "format": file.format, "sha256": hashes[file.path]}
+
+    recipe: dict[str, Any] = {
+        "inputs": [described(file) for file in files],
+        "options": {"outside": options.outside, "same_title": options.same_title},
+        "readers": READERS_VERSION,
+    }
+    if base is not None:
+        recipe |= {"update": base.hash, "delete": [described(file) for file in deletions]}
+    return recipe
+
+
+def _hash_all(paths: list[Path], reporter: Reporter) -> dict[Path, str]:
+    hashes = {}
+    total = sum(path.stat().st_size for path in paths)
+    with reporter.task("checking inputs", total=total, unit="bytes") as advance:
+        for path in paths:
+            try:
+                hashes[path] = hash_file(path)
+            except OSError as error:
+                raise UserError(f"{path} cannot be read: {error.strerror}; check its permissions") from None
+            advance(path.stat().st_size)
+    return hashes
+
+
+def _stage_all(
+    files: list[InputFile], hashes: dict[Path, str], writer: ArtefactWriter, options: ImportOptions, reporter: Reporter
+) -> list[Part]:
+    """Stage every file that is not staged yet; parts come back in the order of the files."""
+    keep_ids = options.outside == "keep"
+    folders = [writer.work("parts") / _part_name(file, hashes[file.path], keep_ids) for file in files]
+    jobs = {folder: file for folder, file in zip(folders, files, strict=True) if not is_complete(folder)}
+    size = sum(file.path.stat().st_size for file in jobs.values())
+    with reporter.task("reading", total=size, unit="bytes") as advance:
+        for done in _run(jobs, keep_ids, options.workers or os.cpu_count() or 1, size):
+            advance(done.path.stat().st_size)
+    return [Part(folder) for folder in folders]
+
+
+def _part_name(file: InputFile, content: str, keep_ids: bool) -> str:
+    return hash_json([content, file.format, file.path.name, keep_ids, READERS_VERSION])[:32]
+
+
+def _run(jobs: dict[Path, InputFile], keep_ids: bool, workers: int, size: int) -> Iterator[InputFile]:
+    if workers == 1 or len(jobs) <= 1 or size < _ONE_PROCESS_BELOW:
+        for folder, file in jobs.items():
+            stage_file(file, folder, keep_ids=keep_ids)
+            yield file
+        return
+    # fresh processes: forking one that has started threads can hang
+    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
+        biggest_first = sorted(jobs.items(), key=lambda job: -job[1].path.stat().st_size)
+        pending: dict[Future[None], InputFile] = {
+            pool.submit(stage_file, file, folder, keep_ids=keep_ids): file for folder, file in biggest_first
+        }
+        try:
+            for future in as_completed(pending):
+                future.result()
+                yield pending[future]
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def stage_file(file: InputFile, folder: Path, *, keep_ids: bool) -> None:
+    """Read one file into a part folder."""
+    part = PartWriter(folder, keep_ids=keep_ids)
+    part.add(reader_of(file.format).read(Source(file.path), part.tally))
+    part.finish({"name": file.path.name, "format": file.format})
+
+
+def _rows_to_delete(base: Corpus, deleted: list[Part]) -> NDArray[np.int32]:
+    """Rows of the base that any id in these files names."""
+    rows = base.index.rows_of(np.concatenate([np.empty(0, np.uint64), *(p.paper_numbers("key") for p in deleted)]))
+    return rows[rows >= 0]
+
+
+def exclude_papers(
+    corpus: Corpus, rows: NDArray[np.integer[Any]], output: str | Path, *, why: str, overwrite: bool = False
+) -> Corpus:
+    """A new generation without these rows and their citations, such as the papers of a benchmark."""
+    folder = Path(output)
+    recipe = {"update": corpus.hash, "excluded": hash_json(sorted(corpus.ids.take(rows))), "why": why}
+    if not matches(folder, KIND, VERSION, recipe):
+        with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+            build_corpus(writer, [], MergeOptions(same_title="never", outside="keep"), base=corpus, gone=rows)
+            writer.facts |= {"excluded": len(rows), "why": why}
+            writer.finish()
+    return Corpus.open(folder)

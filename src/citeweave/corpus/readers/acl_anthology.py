@@ -1,0 +1,110 @@
+r"""The ACL Anthology's own XML: one collection a file, its volumes, their papers.
+
+Does not read events, author pages or full text; the Anthology lists no references.
+
+    <collection id="2024.demo"><volume id="1">
+      <meta><booktitle>Proceedings of Demo</booktitle><year>2024</year><venue>demo</venue></meta>
+      <paper id="7"><title>Parsing <fixed-case>E</fixed-case>nglish</title><doi>10.18653/v1/2024.demo-1.7</doi></paper>
+    </volume></collection>
+    -> Paper(id="acl:2024.demo-1.7", title="Parsing English", year=2024, venue="Proceedings of Demo", ...)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from citeweave.corpus.cleaning import day_of, year_of
+from citeweave.corpus.identity import distinct, doi_id, text_id
+from citeweave.corpus.paper import Paper, Record
+from citeweave.corpus.xml_records import plain_text, root_name, texts_of, xml_records
+from citeweave.opening import Head, Source
+from citeweave.tally import Tally
+
+_OLD_COLLECTION = re.compile(r"[A-Z]\d{2}")
+_NUMBER = re.compile(r"\d{1,6}")
+_TEX_STYLE = re.compile(r"\\(?:text|math)[a-z]*\{([^{}]*)\}")
+
+
+def recognises(head: Head) -> bool:
+    return root_name(head) == "collection" and b"<volume" in head.data
+
+
+def read(source: Source, tally: Tally) -> Iterator[Record]:
+    # a collection is one record: ids of papers are made of all three levels, and no file is large
+    for collection in xml_records(
+        source, roots={"collection"}, records={"collection"}, what="an ACL Anthology collection"
+    ):
+        for tex in collection.iter("tex-math"):
+            tex.text = _TEX_STYLE.sub(r"\1", tex.text or "")
+        for volume in collection.findall("volume"):
+            tally.reject("papers", "front matter, no paper", len(volume.findall("frontmatter")))
+            for element in volume.findall("paper"):
+                paper_id = _anthology_id(collection.get("id", ""), volume.get("id", ""), element.get("id", ""))
+                if paper_id is None:
+                    tally.reject("papers", "no id")
+                    continue
+                paper = _paper(paper_id, element, volume)
+                if paper.title or paper.abstract:
+                    yield paper
+                else:
+                    tally.reject("papers", "no title and no abstract")
+
+
+def _anthology_id(collection: str, volume: str, paper: str) -> str | None:
+    """The id of a paper; until 2019 volume and paper shared four digits, cut after the first or the second.
+
+    >>> _anthology_id("2024.mrl", "1", "15"), _anthology_id("F14", "1", "1"), _anthology_id("W14", "3", "21")
+    ('acl:2024.mrl-1.15', 'acl:F14-1001', 'acl:W14-0321')
+    """
+    if not (collection and volume and paper):
+        return None
+    if not _OLD_COLLECTION.fullmatch(collection):
+        return text_id("acl", f"{collection}-{volume}.{paper}")
+    if not (_NUMBER.fullmatch(volume) and _NUMBER.fullmatch(paper)):
+        return None
+    two_digits = collection[0] == "W" or collection == "C69" or (collection == "D19" and int(volume) >= 5)
+    return f"acl:{collection}-{volume:0>2}{paper:0>2}" if two_digits else f"acl:{collection}-{volume}{paper:0>3}"
+
+
+def _paper(paper_id: str, element: Element, volume: Element) -> Paper:
+    meta = volume.find("meta")
+    meta = Element("none") if meta is None else meta
+    return Paper(
+        id=paper_id,
+        title=plain_text(element.find("title")),
+        abstract=plain_text(element.find("abstract")),
+        year=year_of(plain_text(element.find("year"))) or year_of(plain_text(meta.find("year"))),
+        venue=plain_text(meta.find("journal-title")) or plain_text(meta.find("booktitle")),
+        authors=tuple(dict.fromkeys(name for name in map(_name, element.findall("author")) if name)),
+        ids=distinct([doi_id(plain_text(element.find("doi")))]),
+        updated=_updated(element, volume),
+        extra=_extra(element, meta),
+    )
+
+
+def _name(author: Element) -> str:
+    parts = (plain_text(author.find(tag)) for tag in ("first", "last"))
+    return " ".join(part for part in parts if part)
+
+
+def _updated(element: Element, volume: Element) -> int:
+    """The day of the last revision, erratum or retraction, else the day the volume came in."""
+    changes = [day_of(e.get("date")) for e in element if e.tag in ("revision", "erratum", "retracted", "removed")]
+    return max([*changes, day_of(volume.get("ingest-date"))])
+
+
+def _extra(element: Element, meta: Element) -> dict[str, object]:
+    extra: dict[str, object] = {
+        "venues": list(texts_of(meta.findall("venue"))),
+        "bibkey": plain_text(element.find("bibkey")),
+        "language": plain_text(element.find("language")),
+        "awards": list(texts_of(element.findall("award"))),
+    }
+    for flag in ("retracted", "removed"):
+        notice = element.find(flag)
+        if notice is not None:
+            extra[flag] = True
+            extra[f"{flag}_reason"] = plain_text(notice)
+    return {name: value for name, value in extra.items() if value}

@@ -1,0 +1,130 @@
+r"""arXiv metadata: Atom feeds of its API, and the JSON lines of its Kaggle snapshot; told apart by the first sign.
+
+Does not read full text or OAI-PMH answers; arXiv lists no references.
+
+    {"id":"0704.0001","title":"Calculation of\n  everything","categories":"hep-ph cs.LG","abstract":"  We ...",
+     "versions":[{"version":"v1","created":"Mon, 2 Apr 2007 19:18:42 GMT"}],"authors_parsed":[["Doe","J.",""]]}
+    <feed xmlns="http://www.w3.org/2005/Atom"><entry><id>http://arxiv.org/abs/0704.0001v2</id><title>...</title>...
+
+Both give Paper(id="arxiv:0704.0001", year=2007, ...): the year is that of the first version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from citeweave.corpus.cleaning import clean_text, day_of, names_of, year_of
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id
+from citeweave.corpus.paper import Paper, Record
+from citeweave.corpus.xml_records import plain_text, root_name, texts_of, xml_records
+from citeweave.opening import Head, Source, read_json_lines
+from citeweave.tally import Tally
+
+_WITHDRAWN = re.compile(
+    r"^withdrawn\b|\b(?:paper|article|manuscript|submission|preprint|work|version|letter|note|it)\b.{0,60}?\bwithdrawn\b",
+    re.IGNORECASE,
+)
+_AFFILIATION = re.compile(r"\([^()]{0,2000}\)")
+_AND = re.compile(r",\s*and\s+|,\s*|\s+and\s+")
+
+
+def recognises(head: Head) -> bool:
+    if root_name(head) == "feed":
+        return b"arxiv.org" in head.data
+    record = head.record or {}
+    return {"id", "abstract", "categories"} <= record.keys() and bool({"versions", "authors_parsed"} & record.keys())
+
+
+def read(source: Source, tally: Tally) -> Iterator[Record]:
+    if source.head(1024).data.lstrip().startswith(b"<"):
+        entries = xml_records(source, roots={"feed", "entry"}, records={"entry"}, what="an arXiv Atom feed")
+        papers = (_from_atom(entry, tally) for entry in entries)
+    else:
+        papers = (_from_snapshot(record, tally) for record in read_json_lines(source, tally, "papers"))
+    for paper in papers:
+        if paper is None:
+            continue
+        if paper.title or paper.abstract:
+            yield paper
+        else:
+            tally.reject("papers", "no title and no abstract")
+
+
+def _from_atom(entry: Element, tally: Tally) -> Paper | None:
+    title = plain_text(entry.find("title"))
+    paper_id = arxiv_id(plain_text(entry.find("id")))
+    if paper_id is None:
+        # the API reports its errors as an entry like any other, named "Error"
+        tally.reject("papers", "error message of the arXiv API" if title == "Error" else "no id")
+        return None
+    abstract, comments = plain_text(entry.find("summary")), plain_text(entry.find("comment"))
+    primary = [e for e in entry.findall("primary_category") if e.get("term")]
+    categories = names_of([e.get("term") for e in primary + entry.findall("category")])
+    return Paper(
+        id=paper_id,
+        title=title,
+        abstract=abstract,
+        year=year_of(plain_text(entry.find("published"))),
+        authors=texts_of(entry.findall("author/name")),
+        fields=categories,
+        ids=distinct([doi_id(plain_text(entry.find("doi")))]),
+        updated=day_of(plain_text(entry.find("updated"))),
+        extra=_extra(abstract, comments, journal_ref=plain_text(entry.find("journal_ref"))),
+    )
+
+
+def _from_snapshot(record: dict[str, object], tally: Tally) -> Paper | None:
+    paper_id = arxiv_id(record.get("id"))
+    if paper_id is None:
+        tally.reject("papers", "no id")
+        return None
+    abstract, comments = clean_text(record.get("abstract")), clean_text(record.get("comments"))
+    return Paper(
+        id=paper_id,
+        title=clean_text(record.get("title")),
+        abstract=abstract,
+        year=_first_year(record),
+        authors=_authors(record),
+        fields=names_of(clean_text(record.get("categories")).split()),
+        ids=distinct([doi_id(record.get("doi"))]),
+        updated=day_of(record.get("update_date")),
+        extra=_extra(
+            abstract,
+            comments,
+            journal_ref=clean_text(record.get("journal-ref")),
+            report_no=clean_text(record.get("report-no")),
+            license=clean_text(record.get("license")),
+        ),
+    )
+
+
+def _first_year(record: dict[str, object]) -> int | None:
+    """The year of version 1; without versions that of the last update, which may be later."""
+    versions = record.get("versions")
+    listed = [v for v in versions if isinstance(v, dict)] if isinstance(versions, list) else []
+    first = [v for v in listed if v.get("version") == "v1"] or listed[:1]
+    created = first[0].get("created") if first else None
+    return year_of(created) or year_of(record.get("update_date"))
+
+
+def _authors(record: dict[str, object]) -> tuple[str, ...]:
+    """Names as "First Last Suffix": from the parsed list, whose accents are letters and not LaTeX."""
+    parsed = record.get("authors_parsed")
+    if isinstance(parsed, list) and parsed:
+        # last, first, suffix; what follows is the affiliation
+        parts = [
+            list(map(clean_text, [*name[1:2], *name[:1], *name[2:3]])) for name in parsed if isinstance(name, list)
+        ]
+        return names_of([" ".join(part for part in name if part) for name in parts])
+    # affiliations stand in brackets, their numbers in brackets inside them
+    listed = _AFFILIATION.sub("", _AFFILIATION.sub("", clean_text(record.get("authors"))))
+    return names_of(_AND.split(listed))
+
+
+def _extra(abstract: str, comments: str, **texts: str) -> dict[str, object]:
+    extra: dict[str, object] = {name: text for name, text in {"comments": comments, **texts}.items() if text}
+    if any(_WITHDRAWN.search(text[:200]) for text in (abstract, comments)):
+        extra["withdrawn"] = True
+    return extra

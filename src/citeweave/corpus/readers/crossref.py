@@ -1,0 +1,130 @@
+"""Reads works of Crossref: one work or a list as the REST API answers, or works as JSON lines.
+
+    {"status": "ok", "message-type": "work", "message": {"DOI": "10.1/x", "title": ["T"],
+     "abstract": "<jats:p>A.</jats:p>", "issued": {"date-parts": [[2020, 1]]},
+     "reference": [{"key": "r1", "DOI": "10.2/y"}, {"key": "r2", "article-title": "U", "year": "1999"}]}}
+
+Also the files of the public data dump (`{"items": [...]}`). Does not read Crossref's XML deposits, journals, funders
+or members.
+
+A reference counts as a citation by its DOI, by the only DOI in its `unstructured` text, or by title and year. The
+deposit date of a work says nothing about its year: where `issued` is `[[null]]`, the year stays unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from citeweave.corpus.cleaning import (
+    clean_text,
+    count_of,
+    day_of,
+    dict_of,
+    filled,
+    list_of,
+    names_of,
+    person_name,
+    strip_markup,
+    year_of,
+    year_of_date,
+)
+from citeweave.corpus.identity import doi_id, only_doi_in, title_key
+from citeweave.corpus.json_records import read_json_objects, starts_as_json
+from citeweave.corpus.paper import Citation, Paper, Record
+from citeweave.opening import Head, Source
+from citeweave.tally import Tally
+
+_HEADING = re.compile(r"\s*(?:<(?:jats:)?(?:sec|p|title)\b[^<>]{0,200}>\s*){1,4}(?:Abstract|ABSTRACT)[.:]?\s*<")
+_DATES = ("issued", "published", "published-print", "published-online", "published-other", "posted")
+_TITLES_OF_REFERENCE = ("article-title", "volume-title", "series-title")
+
+
+def recognises(head: Head) -> bool:
+    is_work = b'"is-referenced-by-count"' in head.data or b'"references-count"' in head.data
+    return starts_as_json(head) and b'"DOI"' in head.data and (is_work or b'"message-type"' in head.data)
+
+
+def read(source: Source, tally: Tally) -> Iterator[Record]:
+    for record in read_json_objects(source, tally, "papers"):
+        message = record.get("message")
+        inner = message if isinstance(message, dict) else record
+        items = inner.get("items")
+        for work in items if isinstance(items, list) else [inner]:
+            yield from _read_work(dict_of(work), tally)
+
+
+def _read_work(work: dict[str, object], tally: Tally) -> Iterator[Record]:
+    own = doi_id(work.get("DOI"))
+    if not own:
+        tally.reject("papers", "no DOI")
+        return
+    paper = _paper(own, work)
+    if paper.title or paper.abstract:
+        yield paper
+    else:
+        tally.reject("papers", "no title and no abstract")
+    for reference in list_of(work.get("reference")):
+        yield from _read_reference(own, dict_of(reference), tally)
+
+
+def _paper(own: str, work: dict[str, object]) -> Paper:
+    deposited, indexed = dict_of(work.get("deposited")), dict_of(work.get("indexed"))
+    return Paper(
+        own,
+        _first(work.get("title")),
+        _abstract(work.get("abstract")),
+        next((year for year in (year_of_date(work.get(name)) for name in _DATES) if year), None),
+        _first(work.get("container-title")) or _first(work.get("group-title")),
+        names_of([person_name(author) for author in list_of(work.get("author"))]),
+        names_of(work.get("subject")),
+        citation_count=count_of(work.get("is-referenced-by-count")),
+        updated=day_of(deposited.get("date-time")) or day_of(indexed.get("date-time")),
+        extra=filled(
+            {
+                "type": clean_text(work.get("type")),
+                "subtype": clean_text(work.get("subtype")),
+                "subtitle": _first(work.get("subtitle")),
+                "language": clean_text(work.get("language")),
+                "publisher": clean_text(work.get("publisher")),
+                "reference_count": count_of(work.get("references-count")),
+            }
+        ),
+    )
+
+
+def _first(value: object) -> str:
+    """The first text of a list, or the text itself: content negotiation gives plain texts."""
+    return next((text for text in map(strip_markup, value if isinstance(value, list) else [value]) if text), "")
+
+
+def _abstract(value: object) -> str:
+    """Without markup, and without the heading "Abstract" that JATS abstracts often begin with.
+
+    >>> _abstract("<jats:title>Abstract</jats:title><jats:p>We <jats:italic>did</jats:italic> it.</jats:p>")
+    'We did it.'
+    >>> _abstract("&lt;p&gt;Escaped twice.&lt;/p&gt;")
+    'Escaped twice.'
+    """
+    if not isinstance(value, str):
+        return ""
+    heading = _HEADING.match(value)
+    text = strip_markup(value[heading.end() - 1 :] if heading else value)
+    # a closing tag that was text before is markup that was escaped once too often; a lone "<" is not
+    return strip_markup(text) if "</" in text else text
+
+
+def _read_reference(citing: str, reference: dict[str, object], tally: Tally) -> Iterator[Record]:
+    title = next((t for t in (strip_markup(reference.get(name)) for name in _TITLES_OF_REFERENCE) if t), "")
+    year = year_of(reference.get("year"))
+    cited = doi_id(reference.get("DOI"))
+    if not cited and (cited := only_doi_in(reference.get("unstructured"))):
+        tally.note("reference identified by the DOI in its text")
+    cited = cited or title_key(title, year)
+    if not cited:
+        tally.reject("citations", "reference without usable id")
+        return
+    if title:
+        venue, authors = clean_text(reference.get("journal-title")), names_of(reference.get("author"))
+        yield Paper(cited, title, year=year, venue=venue, authors=authors, stub=True)
+    yield Citation(citing, cited)

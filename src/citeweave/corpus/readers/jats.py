@@ -1,0 +1,279 @@
+"""JATS papers (PubMed Central `.nxml`, eLife, PLOS, ...) with their references and citing sentences.
+
+Reads one `article` a file, or many in a `pmc-articleset`. Does not read sub-articles and responses
+(decision letters, replies, translations), tables, or supplements.
+
+    <article article-type="research-article"><front><article-meta>
+      <article-id pub-id-type="doi">10.1234/x</article-id>
+      <title-group><article-title>On cells</article-title></title-group>
+    </article-meta></front>
+    <body><sec><title>Introduction</title><p>Cells divide [<xref ref-type="bibr" rid="B1">1</xref>].</p></sec></body>
+    <back><ref-list><ref id="B1"><element-citation><article-title>...</article-title></element-citation></ref></ref-list>
+    </back></article>
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from citeweave.corpus.cleaning import day_of, fold, year_of
+from citeweave.corpus.full_text import Marker, Paragraph, Reference, cite, contexts_of, file_id, paragraphs
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id
+from citeweave.corpus.paper import Context, Paper, Record
+from citeweave.corpus.xml_records import outermost, plain_text, root_name, texts_of, xml_records
+from citeweave.opening import Head, Source
+from citeweave.tally import Tally
+
+_CITATION_TAGS = ("element-citation", "mixed-citation", "citation", "nlm-citation")
+_OTHER_ABSTRACTS = frozenset(
+    ["graphical", "teaser", "toc", "executive-summary", "plain-language-summary", "editor", "key-points"]
+)
+_NOT_PUBLISHED = frozenset(["pmc-release", "nihms-submitted", "received", "accepted", "retracted", "corrected"])
+_KINDS_OF_PAPER = frozenset(
+    [
+        "research article",
+        "research articles",
+        "article",
+        "articles",
+        "original article",
+        "review",
+        "review article",
+        "editorial",
+        "letter",
+        "research paper",
+        "original research",
+        "case report",
+        "commentary",
+        "correspondence",
+        "short report",
+    ]
+)
+_SKIPPED = frozenset(["ref-list", "sub-article", "response", "table", "front-stub"])
+_IN_TITLES = frozenset(["xref", "fn"])
+_DOI_LINE = re.compile(r"\s*DOI:\s*https?://\S+$")
+_ARXIV = re.compile(r"arxiv:\s?((?:[a-z.-]{2,20}/)?\d[\d.]{5,10}\d)", re.IGNORECASE)
+_DASH = re.compile(r"\s*[-\u2010-\u2015\u2212]\s*")
+_NUMBER = re.compile(r"\W*(\d{1,4})\W*")
+_NUMBER_RANGE = re.compile(r"\W*(\d{1,4})\s*[-\u2010-\u2015\u2212]\s*(\d{1,4})\W*")
+_LONGEST_RANGE = 100
+
+
+def recognises(head: Head) -> bool:
+    name = root_name(head)
+    marks = (b"<article-meta", b"<journal-meta", b"//NLM//DTD", b"JATS")
+    return name == "pmc-articleset" or (name == "article" and any(mark in head.data for mark in marks))
+
+
+def read(source: Source, tally: Tally) -> Iterator[Record]:
+    found = xml_records(source, roots={"article", "pmc-articleset"}, records={"article"}, what="a JATS paper")
+    for number, article in enumerate(found):
+        _simplify_formulas(article)
+        left_out = len(article.findall("sub-article")) + len(article.findall("response"))
+        if left_out:
+            tally.note("sub-article left out", left_out)
+        references = [reference for ref in _listed(article) for reference in _references(ref)]
+        paper = _paper(article, file_id("jats", source, number))
+        if not paper.title and not paper.abstract:
+            tally.reject("papers", "no title and no abstract")
+            tally.reject("citations", "citing paper rejected", len(references))
+            continue
+        yield paper
+        # contexts come first to be counted: the number of mentions is the strength of a citation
+        contexts = list(_contexts(article, paper.id, references, tally))
+        yield from cite(paper.id, references, tally)
+        yield from contexts
+
+
+def _paper(article: Element, local_id: str) -> Paper:
+    front = article.find("front")
+    meta = article.find("front/article-meta")
+    front, meta = (Element("none") if part is None else part for part in (front, meta))
+    ids = _ids(meta.findall("article-id"))
+    title = plain_text(meta.find("title-group/article-title"), _IN_TITLES)
+    subtitle = plain_text(meta.find("title-group/subtitle"), _IN_TITLES)
+    extra: dict[str, object] = {"keywords": list(texts_of(meta.findall("kwd-group/kwd")))}
+    extra["article_type"] = article.get("article-type", "")
+    extra["language"] = article.get("lang", "")
+    return Paper(
+        id=ids[0] if ids else local_id,
+        title=f"{title}: {subtitle}" if title and subtitle else title,
+        abstract=_abstract(meta),
+        year=_year(meta),
+        venue=plain_text(next(front.iter("journal-title"), None)),
+        authors=_authors(meta),
+        fields=_subjects(meta),
+        ids=ids[1:],
+        updated=_updated(meta),
+        extra={name: value for name, value in extra.items() if value},
+        local_id=not ids,
+    )
+
+
+def _abstract(meta: Element) -> str:
+    candidates = [a for a in meta.findall("abstract") if a.get("abstract-type") not in _OTHER_ABSTRACTS]
+    candidates.sort(key=lambda abstract: abstract.get("abstract-type") is not None)
+    for abstract in candidates + meta.findall("trans-abstract"):
+        pieces = []
+        for part in abstract:
+            label = plain_text(part.find("title")).rstrip(":.")
+            text = plain_text(part, {"title", "object-id"}) if part.tag not in ("title", "object-id", "label") else ""
+            pieces.append(f"{label}: {text}" if label and text else text)
+        # eLife closes every abstract with a paragraph that only repeats the DOI
+        if text := _DOI_LINE.sub("", " ".join(piece for piece in pieces if piece)):
+            return text
+    return ""
+
+
+def _authors(meta: Element) -> tuple[str, ...]:
+    names = []
+    for contributor in meta.findall("contrib-group/contrib"):
+        if contributor.get("contrib-type", "author") == "author":
+            name = next((e for e in contributor.iter() if e.tag in ("name", "string-name", "collab")), None)
+            names.append(_name(name))
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _name(name: Element | None) -> str:
+    if name is None or name.find("surname") is None:
+        return plain_text(name, {"contrib-group"})
+    parts = (plain_text(name.find(tag)) for tag in ("given-names", "surname", "suffix"))
+    return " ".join(part for part in parts if part)
+
+
+def _year(meta: Element) -> int | None:
+    """The earliest year in which the paper was published; its arrival in an archive is no publication."""
+    dates = [d for d in meta.findall("pub-date") if not {d.get("pub-type"), d.get("date-type")} & _NOT_PUBLISHED]
+    years = [year for date in dates if (year := year_of(plain_text(date.find("year"))))]
+    return min(years, default=None)
+
+
+def _updated(meta: Element) -> int:
+    dates = [*meta.findall("pub-date"), *meta.findall("history/date")]
+    days = ("-".join(plain_text(date.find(part)) for part in ("year", "month", "day")) for date in dates)
+    return max(map(day_of, days), default=0)
+
+
+def _subjects(meta: Element) -> tuple[str, ...]:
+    groups = meta.findall("article-categories/subj-group")
+    subjects = [s for g in groups if g.get("subj-group-type") != "display-channel" for s in outermost(g, "subject")]
+    return tuple(subject for subject in texts_of(subjects) if fold(subject) not in _KINDS_OF_PAPER)
+
+
+def _ids(elements: list[Element]) -> tuple[str, ...]:
+    """Ids of `article-id` or `pub-id` elements, strongest first."""
+    by_kind: dict[str, str] = {}
+    for element in elements:
+        by_kind.setdefault(element.get("pub-id-type", "").lower(), plain_text(element))
+    return distinct(
+        [
+            doi_id(by_kind.get("doi")),
+            number_id("pmid", by_kind.get("pmid")),
+            pmc_id(by_kind.get("pmcid") or by_kind.get("pmc")),
+            arxiv_id(by_kind.get("arxiv")),
+        ]
+    )
+
+
+def _listed(article: Element) -> Iterator[Element]:
+    back = article.find("back")
+    return iter(()) if back is None else outermost(back, "ref")
+
+
+def _references(ref: Element) -> list[Reference]:
+    """The references behind one `ref`: usually one; chemists put several under one number."""
+    found = []
+    for holder in ref:
+        if holder.tag in _CITATION_TAGS:
+            found.append(holder)
+        elif holder.tag == "citation-alternatives":
+            # spellings of one and the same reference: the most structured one is enough
+            spellings = [inner for tag in _CITATION_TAGS for inner in holder.findall(tag)]
+            found.extend(spellings[:1])
+    return [_reference(ref.get("id", ""), citation) for citation in found] or [Reference(ref.get("id", ""))]
+
+
+def _reference(key: str, citation: Element) -> Reference:
+    links = [link.get("href", "") + " " + plain_text(link) for link in outermost(citation, "ext-link")]
+    loose = " ".join([*links, *texts_of(citation.findall("comment"))])
+    if citation.tag == "mixed-citation":
+        loose += " " + plain_text(citation)
+    arxiv = _ARXIV.search(loose)
+    titles = ("article-title", "chapter-title", "data-title", "trans-title")
+    title = next((text for tag in titles if (text := plain_text(citation.find(tag), _IN_TITLES))), "")
+    source = plain_text(citation.find("source"))
+    kind = citation.get("publication-type") or citation.get("citation-type") or ""
+    if not title and kind in ("book", "thesis", "report", "preprint", "confproc"):
+        title, source = source, ""
+    groups = [g for g in citation.findall("person-group") if g.get("person-group-type", "author") == "author"]
+    names = [name for group in groups for name in group if name.tag in ("name", "string-name", "collab")]
+    return Reference(
+        key=key,
+        ids=distinct([*_ids(citation.findall("pub-id")), doi_id(loose), arxiv_id(arxiv.group(1)) if arxiv else None]),
+        title=title.rstrip("."),
+        year=year_of(plain_text(citation.find("year"))),
+        venue=source,
+        authors=tuple(dict.fromkeys(name for name in map(_name, names + citation.findall("name")) if name)),
+    )
+
+
+def _contexts(article: Element, citing: str, references: list[Reference], tally: Tally) -> Iterator[Context]:
+    order = list(dict.fromkeys(reference.key for reference in references if reference.key))
+    by_key: dict[str, list[Reference]] = {key: [] for key in order}
+    for reference in references:
+        if reference.key:
+            by_key[reference.key].append(reference)
+    positions = {key: position for position, key in enumerate(order)}
+    links = inside = 0
+    for part in [e for e in article if e.tag in ("body", "back", "floats-group")]:
+        links += sum(map(_is_marker, part.iter()))
+        for paragraph in paragraphs(part, section="sec", heading="title", is_marker=_is_marker, skip=_SKIPPED):
+            inside += len(paragraph.markers)
+            cited: list[list[str]] = []
+            for keys in _keys_behind(paragraph, order, positions):
+                behind = [reference for key in keys for reference in by_key[key]]
+                for reference in behind:
+                    reference.mentions += 1
+                cited.append([reference.id for reference in behind if reference.id])
+            yield from contexts_of(citing, paragraph, cited, tally)
+    if links > inside:
+        tally.note("in-text citation outside a paragraph", links - inside)
+
+
+def _is_marker(element: Element) -> bool:
+    return element.tag == "xref" and element.get("ref-type") == "bibr"
+
+
+def _keys_behind(paragraph: Paragraph, order: list[str], positions: dict[str, int]) -> Iterator[list[str]]:
+    """The references each marker means. In "[7-12]" only 7 and 12 are linked; the dash means the ones between."""
+    before: tuple[Marker, str] | None = None
+    for marker in paragraph.markers:
+        label = paragraph.text[marker.start : marker.end]
+        keys = [key for key in marker.element.get("rid", "").split() if key in positions]
+        alone = keys[0] if len(keys) == 1 else ""
+        numbered = bool(alone and _NUMBER.fullmatch(label))
+        inner = _NUMBER_RANGE.fullmatch(label)
+        if alone and inner:
+            last = positions[alone] + int(inner.group(2)) - int(inner.group(1))
+            keys = _from_to(order, positions[alone], last) or keys
+        elif numbered and before and _DASH.fullmatch(paragraph.text[before[0].end : marker.start]):
+            keys = _from_to(order, positions[before[1]] + 1, positions[alone]) or keys
+        before = (marker, alone) if numbered else None
+        yield keys
+
+
+def _from_to(order: list[str], first: int, last: int) -> list[str]:
+    return order[first : last + 1] if 0 <= last - first < _LONGEST_RANGE else []
+
+
+def _simplify_formulas(article: Element) -> None:
+    """One spelling a formula: MathML where it is given, else the body of what is a whole LaTeX document."""
+    for alternatives in article.iter("alternatives"):
+        if alternatives.find("math") is not None:
+            for tex in alternatives.findall("tex-math"):
+                tex.text = ""
+    for tex in article.iter("tex-math"):
+        _, begun, body = (tex.text or "").partition(r"\begin{document}")
+        if begun:
+            tex.text = body.partition(r"\end{document}")[0].replace("$$", "$")

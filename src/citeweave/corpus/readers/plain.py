@@ -1,0 +1,281 @@
+"""Plain tables: JSON lines or CSV of papers, tab-separated citations, JSON lines of contexts.
+
+    papers.jsonl      {"id": "a", "title": "T", "abstract": "A", "year": 2020, "references": ["b"], "field": "cs.CL"}
+    papers.csv        id,title,abstract,year,doi
+    citations.tsv     citing TAB cited [TAB strength]
+    contexts.jsonl    {"citing": "a", "text": "As shown in [1] ...", "cited": ["b"], "section": "Intro"}
+    references.jsonl  {"citing": "a", "cited": ["b", "c"]}
+
+Ids are taken as they are, so `arxiv:1706.03762` or `doi:10.1/x` meet the same ids of other sources.
+Keys that are not listed here are kept in `extra`.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Iterator
+
+from citeweave.corpus.cleaning import clean_text, count_of, day_of, names_of, year_of
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, openalex_id, pmc_id, sha_id
+from citeweave.corpus.paper import Citation, Context, Paper, Record, parse_intents
+from citeweave.errors import InputError
+from citeweave.opening import Head, Source, read_json_lines
+from citeweave.tally import Tally
+
+_ID_KEYS = ("id", "paper_id", "doc_id", "_id", "corpus_id", "corpusid")
+_TITLE_KEYS = ("title",)
+_ABSTRACT_KEYS = ("abstract", "text")
+_YEAR_KEYS = ("year", "date", "published", "publication_date")
+_VENUE_KEYS = ("venue", "journal")
+_FIELD_KEYS = ("field", "fields", "subjects", "categories")
+_REFERENCE_KEYS = ("references", "outbound_citations", "cited")
+_KNOWN = {*_ID_KEYS, *_TITLE_KEYS, "abstract", "text", "authors", "year", "venue", *_REFERENCE_KEYS}
+_CITATION_HEADS = (("citing", "cited"), ("source", "target"), ("from", "to"))
+_MAX_CELL = 2**24
+
+
+def recognises(head: Head) -> bool:
+    if (record := head.record) is not None:
+        return _is_context(record) or _is_reference_list(record) or _is_paper(record)
+    return _is_table(head) and _table_kind(head) is not None
+
+
+def read(source: Source, tally: Tally) -> Iterator[Record]:
+    head = source.head()
+    record = head.record
+    if record is None:
+        yield from _read_table(source, head, tally)
+    elif _is_context(record):
+        yield from _read_contexts(source, tally)
+    elif _is_reference_list(record):
+        yield from _read_references(source, tally)
+    else:
+        yield from _read_papers(read_json_lines(source, tally, "papers"), tally)
+
+
+def _is_context(record: dict[str, object]) -> bool:
+    return "text" in record and "citing" in record
+
+
+def _is_reference_list(record: dict[str, object]) -> bool:
+    return "citing" in record and "cited" in record and "text" not in record
+
+
+def _is_paper(record: dict[str, object]) -> bool:
+    return any(key in record for key in _ID_KEYS) and any(key in record for key in ("title", "abstract", "text"))
+
+
+def _is_table(head: Head) -> bool:
+    first = head.data.split(b"\n", 1)[0]
+    return not head.data.lstrip()[:1] in (b"{", b"[", b"<", b"@") and (b"\t" in first or b"," in first)
+
+
+def _table_kind(head: Head) -> str | None:
+    """`papers` by its header, `citations` by two short columns of ids."""
+    cells = _header(head)
+    if any(key in cells for key in _ID_KEYS) and "title" in cells:
+        return "papers"
+    named = any(citing in cells and cited in cells for citing, cited in _CITATION_HEADS)
+    lines = head.data.split(b"\n")[:50]
+    complete = lines[:-1] if len(head.data) >= 65536 or len(lines) > 1 else lines
+    rows = [line.rstrip(b"\r").split(_delimiter(head)) for line in complete if line.strip()]
+    columns = {len(row) for row in rows}
+    looks_like_ids = len(columns) == 1 and columns <= {2, 3, 4, 5}
+    short = all(0 < len(cell.strip()) <= 1000 and b" " not in cell.strip() for row in rows for cell in row[:2])
+    return "citations" if rows and (named or (looks_like_ids and short and _delimiter(head) == b"\t")) else None
+
+
+def _delimiter(head: Head) -> bytes:
+    return b"\t" if b"\t" in head.data.split(b"\n", 1)[0] else b","
+
+
+def _header(head: Head) -> list[str]:
+    line = head.data.split(b"\n", 1)[0].decode("utf-8", "replace")
+    return [cell.strip().strip('"').lower() for cell in line.split(_delimiter(head).decode())]
+
+
+def _read_papers(records: Iterable[dict[str, object]], tally: Tally) -> Iterator[Record]:
+    for record in records:
+        id = _first_id(record)
+        if not id:
+            tally.reject("papers", "no id")
+            continue
+        title, abstract = clean_text(_first(record, _TITLE_KEYS)), clean_text(_first(record, _ABSTRACT_KEYS))
+        if not (title or abstract):
+            tally.reject("papers", "no title and no abstract")
+            continue
+        yield Paper(
+            id=id,
+            title=title,
+            abstract=abstract,
+            year=next((year for key in _YEAR_KEYS if (year := year_of(_number(record.get(key))))), None),
+            venue=clean_text(_first(record, _VENUE_KEYS)),
+            authors=_authors(record.get("authors")),
+            fields=tuple(dict.fromkeys(name for key in _FIELD_KEYS for name in names_of(record.get(key)))),
+            ids=tuple(other for other in _other_ids(record) if other != id),
+            citation_count=count_of(record.get("citation_count")),
+            updated=day_of(record.get("updated")),
+            extra={key: value for key, value in record.items() if key not in _KNOWN and _says_something(value)},
+        )
+        yield from _citations_of(id, record, tally)
+
+
+def _citations_of(id: str, record: dict[str, object], tally: Tally) -> Iterator[Citation]:
+    for key in _REFERENCE_KEYS:
+        references = record.get(key)
+        for cited in references if isinstance(references, list) else ():
+            if text := _id_text(cited):
+                yield Citation(id, text)
+            else:
+                tally.reject("citations", "no cited paper")
+
+
+def _read_references(source: Source, tally: Tally) -> Iterator[Record]:
+    """Reference lists: the cited papers are known to be papers even where no record describes them."""
+    for record in read_json_lines(source, tally, "citations"):
+        if citing := _id_text(record.get("citing")):
+            yield from _citations_of(citing, {"cited": _as_list(record.get("cited"))}, tally)
+        else:
+            tally.reject("citations", "no citing paper")
+
+
+def _read_contexts(source: Source, tally: Tally) -> Iterator[Record]:
+    for record in read_json_lines(source, tally, "contexts"):
+        text = clean_text(record.get("text"))
+        if not text:
+            tally.reject("contexts", "no text")
+            continue
+        cited = tuple(dict.fromkeys(id for one in _as_list(record.get("cited")) if (id := _id_text(one))))
+        known = {"citing", "text", "cited", "section", "in_set", "in_set_abstract"}
+        yield Context(
+            citing=_id_text(record.get("citing")),
+            text=text,
+            cited=cited,
+            section=clean_text(record.get("section")),
+            intents=parse_intents(record.get("intents") or record.get("intent")),
+            extra={key: value for key, value in record.items() if key not in known and _says_something(value)},
+        )
+
+
+def _read_table(source: Source, head: Head, tally: Tally) -> Iterator[Record]:
+    kind = _table_kind(head)
+    if kind is None:
+        raise InputError(
+            f"{source.path} is not a table of papers or citations: papers need the columns id and title, "
+            "citations two columns of ids; rename its columns or name the --format"
+        )
+    rows = _rows(source, head, tally, kind)
+    if kind == "citations":
+        yield from _read_citations(rows, _header(head), tally)
+        return
+    names = [name.strip().lower() for name in next(rows, [])]
+    yield from _read_papers((dict(zip(names, row, strict=False)) for row in rows), tally)
+
+
+def _rows(source: Source, head: Head, tally: Tally, kind: str) -> Iterator[list[str]]:
+    """Rows of cells; quotes are honoured in comma-separated files only, as tab-separated ones have none."""
+    csv.field_size_limit(_MAX_CELL)
+    tabs = _delimiter(head) == b"\t"
+    lines = (_decode(line, tally).replace("\0", "") for line in source.raw_lines(tally, kind))
+    options = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"delimiter": ","}
+    reader = csv.reader(lines, **options)
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            tally.reject(kind, f"cell longer than {_MAX_CELL >> 20} MiB or broken quotes")
+            continue
+        if any(cell.strip() for cell in row):
+            yield row
+
+
+def _decode(line: bytes, tally: Tally) -> str:
+    line = line.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        tally.note("line is not UTF-8, read as Latin-1")
+        return line.decode("latin-1")
+
+
+def _read_citations(rows: Iterator[list[str]], header: list[str], tally: Tally) -> Iterator[Citation]:
+    names = next((pair for pair in _CITATION_HEADS if set(pair) <= set(header)), None)
+    citing_at, cited_at = (header.index(names[0]), header.index(names[1])) if names else (0, 1)
+    strength_at = header.index("strength") if names and "strength" in header else 2
+    for number, row in enumerate(rows):
+        if names and number == 0:
+            continue
+        citing, cited = (row[at].strip() if at < len(row) else "" for at in (citing_at, cited_at))
+        if not citing or not cited:
+            tally.reject("citations", "no citing paper" if not citing else "no cited paper")
+            continue
+        yield Citation(citing, cited, strength=_strength(row[strength_at] if strength_at < len(row) else "", tally))
+
+
+def _strength(cell: str, tally: Tally) -> float:
+    """The third column where it is a number; a word there names the kind of link and says no strength."""
+    if not cell.strip():
+        return 1.0
+    try:
+        value = float(cell)
+    except ValueError:
+        tally.note("third column of citations is not a number, strength 1 taken")
+        return 1.0
+    return value if math.isfinite(value) and 0 <= value < 1e9 else 1.0
+
+
+def _first(record: dict[str, object], keys: tuple[str, ...]) -> object:
+    return next((record[key] for key in keys if isinstance(record.get(key), str) and record[key]), None)
+
+
+def _first_id(record: dict[str, object]) -> str:
+    return next((text for key in _ID_KEYS if (text := _id_text(record.get(key)))), "")
+
+
+def _id_text(value: object) -> str:
+    """An id as text: numbers lose a needless `.0`, blanks around go."""
+    if isinstance(value, float) and value == value and value == math.floor(value) and abs(value) < 2**53:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return ""
+    return clean_text(str(value)) if isinstance(value, str) or abs(value) < 10**30 else ""
+
+
+def _other_ids(record: dict[str, object]) -> tuple[str, ...]:
+    """Ids of the same paper elsewhere, from the keys that usually hold them."""
+    given = [_id_text(one) or None for key in ("ids", "other_ids") for one in _as_list(record.get(key))]
+    own = record.get("id") or record.get("paper_id")
+    return distinct(
+        [
+            doi_id(record.get("doi")),
+            arxiv_id(record.get("arxiv")) or arxiv_id(record.get("arxiv_id")),
+            number_id("pmid", record.get("pmid")),
+            pmc_id(record.get("pmcid")),
+            openalex_id(record.get("openalex")),
+            number_id("s2", record.get("corpus_id") or record.get("corpusid")),
+            sha_id(own),
+            *given,
+        ]
+    )
+
+
+def _authors(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return names_of(value.split(";"))
+    return names_of([one.get("name") if isinstance(one, dict) else one for one in _as_list(value)])
+
+
+def _number(value: object) -> object:
+    """`"2018.0"` as a CSV of numbers writes a year."""
+    return value.removesuffix(".0") if isinstance(value, str) else value
+
+
+def _as_list(value: object) -> list[object]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _says_something(value: object) -> bool:
+    return value is not None and value != "" and value != [] and value != {}

@@ -1,0 +1,266 @@
+"""PubMed: its XML (papers and books) and its tagged MEDLINE text; told apart by the first sign of the file.
+
+Does not read abstracts in other languages, and does not follow deletion notices. Only `Cites` links count as
+citations: comments, errata and retractions are links of another kind.
+
+    <PubmedArticleSet><PubmedArticle><MedlineCitation><PMID>9997</PMID><Article><ArticleTitle>...</ArticleTitle>...
+
+    PMID- 9997
+    TI  - Magnetic studies of Chromatium flavocytochrome C552. A mechanism for
+          heme-flavin interaction.
+    AID - 10.1016/0005-2795(76)90109-4 [doi]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from xml.etree.ElementTree import Element
+
+from citeweave.corpus.cleaning import clean_text, day_of, names_of, year_of
+from citeweave.corpus.full_text import Reference, cite
+from citeweave.corpus.identity import distinct, doi_id, number_id, pmc_id
+from citeweave.corpus.paper import Paper, Record
+from citeweave.corpus.xml_records import outermost, plain_text, root_name, texts_of, xml_records
+from citeweave.errors import InputError
+from citeweave.opening import MAX_LINE, Head, Source
+from citeweave.tally import Tally
+
+_PAPERS = frozenset({"PubmedArticle", "PubmedBookArticle"})
+_RECORDS = _PAPERS | {"DeleteCitation"}
+_ROOTS = _PAPERS | {"PubmedArticleSet", "PubmedBookArticleSet"}
+_MEDLINE = re.compile(rb"(?:\xef\xbb\xbf)?\s*PMID- *\d")
+_TAG = re.compile(r"([A-Z][A-Z0-9]{1,3}) {0,2}-(?: |$)")
+_NO_TITLE = re.compile(r"\[?(?:not available|in process citation)\]?\.?", re.IGNORECASE)
+_RETRACTED = "Retracted Publication"
+
+
+def recognises(head: Head) -> bool:
+    return root_name(head) in _ROOTS or bool(_MEDLINE.match(head.data))
+
+
+def read(source: Source, tally: Tally) -> Iterator[Record]:
+    if source.head(1024).data.lstrip().startswith(b"<"):
+        found = _from_xml(source, tally)
+    else:
+        found = ((_medline_paper(tags), []) for tags in _medline_records(source, tally))
+    for paper, references in found:
+        if paper is not None and (paper.title or paper.abstract):
+            yield paper
+            yield from cite(paper.id, references, tally)
+        else:
+            tally.reject("papers", "no id" if paper is None else "no title and no abstract")
+            tally.reject("citations", "citing paper rejected", len(references))
+
+
+def _from_xml(source: Source, tally: Tally) -> Iterator[tuple[Paper | None, list[Reference]]]:
+    for element in xml_records(source, roots=_ROOTS, records=_RECORDS, what="PubMed XML"):
+        if element.tag == "DeleteCitation":
+            tally.note("deletion notice left out", len(element.findall("PMID")))
+        else:
+            yield _paper(element), list(_references(element, tally))
+
+
+def _paper(element: Element) -> Paper | None:
+    book = element.find("BookDocument")
+    citation = _or_empty(element.find("MedlineCitation") if book is None else book)
+    paper_id = number_id("pmid", plain_text(citation.find("PMID")))
+    if paper_id is None:
+        return None
+    article = _or_empty(citation.find("Article")) if book is None else citation
+    book_title, collection = (plain_text(citation.find(f"Book/{tag}")) for tag in ("BookTitle", "CollectionTitle"))
+    title = _title(plain_text(article.find("ArticleTitle"))) or plain_text(article.find("VernacularTitle"))
+    ids = _article_ids([*citation.findall("ArticleIdList/ArticleId"), *element.findall("*/ArticleIdList/ArticleId")])
+    authors = article.find("AuthorList")
+    return Paper(
+        id=paper_id,
+        title=title or book_title,
+        abstract=_abstract(article),
+        year=_year(article),
+        venue=plain_text(article.find("Journal/Title")) or (book_title if title else collection),
+        authors=_authors(_or_empty(authors if authors is not None else citation.find("Book/AuthorList"))),
+        fields=_mesh(citation),
+        ids=tuple(i for i in distinct([*ids, *_electronic_dois(article)]) if i != paper_id),
+        updated=_day(citation.find("DateRevised")),
+        extra=_extra(
+            keywords=texts_of(citation.findall("KeywordList/Keyword")),
+            publication_types=texts_of(outermost(article, "PublicationType")),
+            languages=texts_of(article.findall("Language")),
+        ),
+    )
+
+
+def _or_empty(element: Element | None) -> Element:
+    return Element("none") if element is None else element
+
+
+def _title(text: str) -> str:
+    return "" if _NO_TITLE.fullmatch(text) else text
+
+
+def _abstract(article: Element) -> str:
+    pieces = []
+    for section in article.findall("Abstract/AbstractText"):
+        label = clean_text(section.get("Label")).rstrip(":")
+        text = plain_text(section)
+        pieces.append(f"{label}: {text}" if label and text and label != "UNLABELLED" else text)
+    return " ".join(piece for piece in pieces if piece)
+
+
+def _year(article: Element) -> int | None:
+    for path in ("Journal/JournalIssue/PubDate", "ContributionDate", "Book/PubDate", "ArticleDate"):
+        date = _or_empty(article.find(path))
+        # "1998 Dec-1999 Jan" stands in MedlineDate, which then replaces Year
+        if year := year_of(plain_text(date.find("Year"))) or year_of(plain_text(date.find("MedlineDate"))):
+            return year
+    return None
+
+
+def _day(date: Element | None) -> int:
+    return 0 if date is None else day_of("-".join(plain_text(date.find(part)) for part in ("Year", "Month", "Day")))
+
+
+def _authors(author_list: Element) -> tuple[str, ...]:
+    names = []
+    for author in author_list.findall("Author"):
+        parts = (plain_text(author.find(tag)) for tag in ("ForeName", "LastName", "Suffix"))
+        names.append(" ".join(part for part in parts if part) or plain_text(author.find("CollectiveName")))
+    return names_of(names)
+
+
+def _mesh(citation: Element) -> tuple[str, ...]:
+    """MeSH descriptors, the major topics of the paper first."""
+    headings = citation.findall("MeshHeadingList/MeshHeading")
+    headings.sort(key=lambda heading: all(part.get("MajorTopicYN") != "Y" for part in heading))
+    return texts_of([name for heading in headings for name in heading.findall("DescriptorName")])
+
+
+def _article_ids(elements: Iterable[Element]) -> tuple[str, ...]:
+    """Ids with PubMed's own first: every paper of PubMed has it, and it is checked, unlike many a DOI in a reference."""
+    by_kind: dict[str, str] = {}
+    for element in elements:
+        by_kind.setdefault(element.get("IdType", "").lower(), plain_text(element))
+    return distinct(
+        [
+            number_id("pmid", by_kind.get("pubmed")),
+            doi_id(by_kind.get("doi")),
+            pmc_id(by_kind.get("pmc") or by_kind.get("pmcid")),
+        ]
+    )
+
+
+def _electronic_dois(article: Element) -> list[str | None]:
+    places = [e for e in article.findall("ELocationID") if e.get("EIdType") == "doi" and e.get("ValidYN") != "N"]
+    return [doi_id(plain_text(place)) for place in places]
+
+
+def _references(element: Element, tally: Tally) -> Iterator[Reference]:
+    """References of `ReferenceList` (which may nest), then the older `Cites` links."""
+    for reference in outermost(element, "Reference"):
+        yield Reference("", _article_ids(reference.findall("ArticleIdList/ArticleId")))
+    for link in element.findall("MedlineCitation/CommentsCorrectionsList/CommentsCorrections"):
+        if link.get("RefType") == "Cites":
+            yield Reference("", distinct([number_id("pmid", plain_text(link.find("PMID")))]))
+        else:
+            tally.note("link that is not a citation (comment, erratum, retraction)")
+
+
+def _extra(**lists: tuple[str, ...]) -> dict[str, object]:
+    extra: dict[str, object] = {name: list(values) for name, values in lists.items() if values}
+    if _RETRACTED in lists["publication_types"]:
+        extra["retracted"] = True
+    return extra
+
+
+def _medline_records(source: Source, tally: Tally) -> Iterator[dict[str, list[str]]]:
+    """The values of every tag, record by record. A record starts with PMID and ends before the next one."""
+    tags: dict[str, list[list[str]]] = {}
+    value: list[str] = []
+    size = records = 0
+    for line in _text_lines(source, tally):
+        found = _TAG.match(line)
+        # the dash stands in a fixed column: "PT  - x", never "PT - x"
+        name = found.group(1) if found and line[4:5] == "-" else ""
+        if name == "PMID":
+            if tags:
+                yield _joined(tags)
+            tags, size, records = {}, 0, records + 1
+        size += len(line)
+        if not line.strip():
+            continue
+        if not tags and name != "PMID":
+            tally.note("line outside a record")
+        elif size > MAX_LINE:
+            tally.note("line beyond the first 64 MiB of a record")
+        elif name:
+            value = [line[6:]]
+            tags.setdefault(name, []).append(value)
+        elif line.startswith(" "):
+            value.append(line)
+        else:
+            tally.note("line without a tag")
+    if tags:
+        yield _joined(tags)
+    if not records:
+        raise InputError(f"{source.path} is neither PubMed XML nor MEDLINE text; name its format with --format")
+
+
+def _text_lines(source: Source, tally: Tally) -> Iterator[str]:
+    with source.open() as stream:
+        while line := stream.readline(MAX_LINE):
+            try:
+                yield line.removeprefix(b"\xef\xbb\xbf").decode().rstrip("\r\n")
+            except UnicodeDecodeError:
+                tally.note("line is not UTF-8, read as Latin-1")
+                yield line.decode("cp1252", errors="replace").rstrip("\r\n")
+
+
+def _joined(tags: dict[str, list[list[str]]]) -> dict[str, list[str]]:
+    return {name: [clean_text(" ".join(lines)) for lines in values] for name, values in tags.items()}
+
+
+def _medline_paper(tags: dict[str, list[str]]) -> Paper | None:
+    first = {name: values[0] for name, values in tags.items()}
+    paper_id = number_id("pmid", first.get("PMID"))
+    if paper_id is None:
+        return None
+    title = _title(first.get("TI", "")) or first.get("TT", "")
+    book = first.get("BTI", "")
+    dois = [value for value in [*tags.get("AID", []), *tags.get("LID", [])] if value.endswith("[doi]")]
+    authors = [*map(_first_name_first, tags.get("FAU") or tags.get("AU", [])), *tags.get("CN", [])]
+    revised = first.get("LR", "")
+    return Paper(
+        id=paper_id,
+        title=title or book,
+        abstract=first.get("AB", ""),
+        year=year_of(first.get("DP")) or year_of(first.get("DEP", "")[:4]),
+        venue=first.get("JT") or first.get("TA") or (book if title else first.get("CTI", "")),
+        authors=names_of(authors),
+        fields=_medline_mesh(tags.get("MH", [])),
+        ids=distinct([*(doi_id(doi.removesuffix("[doi]")) for doi in dois), pmc_id(first.get("PMC"))]),
+        updated=day_of(f"{revised[:4]}-{revised[4:6]}-{revised[6:8]}"),
+        extra=_extra(
+            keywords=names_of([word.lstrip("*") for word in tags.get("OT", [])]),
+            publication_types=names_of(tags.get("PT", [])),
+            languages=names_of(tags.get("LA", [])),
+        ),
+    )
+
+
+def _first_name_first(name: str) -> str:
+    """
+    >>> _first_name_first("Casbon, James A"), _first_name_first("Casbon JA")
+    ('James A Casbon', 'Casbon JA')
+    """
+    last, comma, given = name.partition(",")
+    return f"{given.strip()} {last.strip()}" if comma else name
+
+
+def _medline_mesh(headings: list[str]) -> tuple[str, ...]:
+    """Descriptors without their qualifiers, those with a starred part first.
+
+    >>> _medline_mesh(["Humans", "Sequence Alignment/*methods", "*Software"])
+    ('Sequence Alignment', 'Software', 'Humans')
+    """
+    ordered = sorted(headings, key=lambda heading: "*" not in heading)
+    return names_of([heading.split("/")[0].lstrip("*") for heading in ordered])

@@ -1,0 +1,241 @@
+"""Reads RIS files in the dialects of the databases that write them, and the tagged format of Web of Science.
+
+    TY  - JOUR                          PT J
+    T1  - Computing Machinery           AU Turing, AM
+    AU  - Turing, Alan M.               TI Computing Machinery
+    PY  - 1950//                        CR FREGE G, 1879, BEGRIFFSSCHRIFT, DOI 10.1000/182
+    ER  -                               ER
+
+The name of a record (`ID`, `AN` or `UT`) counts inside its file only (`local_id`); one without becomes `ris-<n>`, n being
+its place in the file. A record that lacks its `ER` ends where the next one begins. The cited references of Web of Science
+(`CR`) become citations where they give a DOI or an arXiv id; they have no titles.
+
+Does not read PubMed's tagged format (`PMID- 1`); see `pubmed.py`. Does not read attached files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from citeweave.corpus.cleaning import clean_text, count_of, filled, names_of, strip_markup, year_of
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, text_id
+from citeweave.corpus.paper import Citation, Paper, Record
+from citeweave.errors import InputError
+from citeweave.opening import Head, Source
+from citeweave.tally import Tally
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_RIS_LINE = re.compile(r"\s{0,3}([A-Z][A-Z0-9])(?:\s{2}|(?<=TY)\s|(?<=ER)\s)-\s?(.*)")
+_WOS_LINE = re.compile(r"([A-Z][A-Z0-9])(?: (.*)|$)")
+_RIS_START = re.compile(r"^\s{0,3}TY\s{1,2}-", re.MULTILINE)
+_WOS_START = re.compile(r"^(?:FN [^\n]{1,200}\n+VR |PT [A-Z]\s*$)", re.MULTILINE)
+_CITED_BY = re.compile(r"Cited By\s*:\s*(\d{1,9})", re.IGNORECASE)
+_PMID = re.compile(r"PMID:?\s*(\d{1,9})")
+
+# in Web of Science these give one value a line; the lines of all others are one text
+_WOS_LISTS = ("AU", "AF", "CR", "BA", "BE", "C1")
+
+_TagValues = dict[str, list[str]]
+
+
+def recognises(head: Head) -> bool:
+    text = _LINE_END.sub("\n", head.data.decode("utf-8", errors="replace"))
+    if text.lstrip()[:1] in ("{", "[", "<", "@"):
+        return False
+    return bool(_RIS_START.search(text) or _WOS_START.search(text[:4000]))
+
+
+def read(source: Source, tally: Tally) -> Iterator[Record]:
+    text = source.text(tally)
+    lines = _LINE_END.split(text)
+    if _RIS_START.search("\n".join(lines)):
+        for number, tags in enumerate(_ris_records(lines, tally), 1):
+            yield from _ris_paper(tags, f"ris-{number}", tally)
+    elif _WOS_START.search("\n".join(lines)):
+        for number, tags in enumerate(_wos_records(lines, tally), 1):
+            yield from _wos_paper(tags, f"ris-{number}", tally)
+    elif text.strip():
+        raise InputError(f"{source.path} holds no RIS record (no line 'TY  - JOUR', 'PT J'); is it another format?")
+
+
+# --- from lines to records -----------------------------------------------------------------------------
+
+
+def _ris_records(lines: list[str], tally: Tally) -> Iterator[_TagValues]:
+    tags: _TagValues = {}
+    values: list[str] | None = None
+    for line in lines:
+        found = _RIS_LINE.match(line)
+        if not found:
+            if values is not None and line.strip():
+                values.append(line.replace("\0", ""))
+            continue
+        tag, value = found[1], found[2].replace("\0", "")
+        if tag in ("TY", "ER"):
+            if tags:
+                yield _joined(tags)
+                tally.note("record without ER", int(tag == "TY"))
+            tags, values = {}, None
+        if tag == "TY" or tags:
+            # a line that continues a value is put behind it; "\0" parts one value from the next
+            values = tags.setdefault(tag, [])
+            values.extend(["\0", value])
+        elif tag != "ER":
+            tally.note("tag outside a record left out")
+    if tags:
+        tally.note("record without ER")
+        yield _joined(tags)
+
+
+def _joined(tags: _TagValues) -> _TagValues:
+    whole = {tag: " ".join(pieces).split("\0") for tag, pieces in tags.items()}
+    return {tag: [value.strip() for value in values if value.strip()] for tag, values in whole.items()}
+
+
+def _wos_records(lines: list[str], tally: Tally) -> Iterator[_TagValues]:
+    tags: _TagValues = {}
+    values: list[str] | None = None
+    for line in lines:
+        if line.startswith("  "):
+            if values is not None:
+                values.append(line.strip())
+            continue
+        found = _WOS_LINE.match(line.lstrip("\ufeff"))
+        if not found:
+            continue
+        tag, value = found[1], (found[2] or "").strip()
+        if tag in ("PT", "ER", "EF"):
+            if tags:
+                yield tags
+                tally.note("record without ER", int(tag != "ER"))
+            tags, values = {}, None
+        if tag == "PT" or tags:
+            values = tags.setdefault(tag, [])
+            values.append(value)
+        elif tag not in ("FN", "VR", "ER", "EF"):
+            tally.note("tag outside a record left out")
+    if tags:
+        tally.note("record without ER")
+        yield tags
+
+
+# --- from records to papers ----------------------------------------------------------------------------
+
+
+def _ris_paper(tags: _TagValues, made_name: str, tally: Tally) -> Iterator[Paper]:
+    title, abstract = _first(tags, "TI", "T1", "CT", "BT"), _first(tags, "AB", "N2")
+    if not title and not abstract:
+        tally.reject("papers", "no title and no abstract")
+        return
+    notes = " ".join(tags.get("N1", []))
+    cited_by = _CITED_BY.search(notes)
+    name = clean_text(" ".join(tags.get("ID") or tags.get("AN") or []))[:200]
+    if not name:
+        tally.note("record without ID, named by its place")
+    years = [year_of(value) for tag in ("PY", "Y1", "DA") for value in tags.get(tag, [])]
+    yield Paper(
+        id=name or made_name,
+        title=title,
+        abstract=abstract,
+        year=next(filter(None, years), None),
+        venue=_first(tags, "JF", "T2", "JO", "BT", "JA", "J2"),
+        authors=_people(tags.get("AU") or tags.get("A1") or []),
+        ids=_ris_ids(tags, notes),
+        citation_count=count_of(cited_by[1]) if cited_by else None,
+        extra=_extra(tags, "TY", tags.get("KW", [])),
+        local_id=True,
+    )
+
+
+def _wos_paper(tags: _TagValues, made_name: str, tally: Tally) -> Iterator[Record]:
+    whole = {tag: values if tag in _WOS_LISTS else [" ".join(values)] for tag, values in tags.items()}
+    title, abstract = _first(whole, "TI"), _first(whole, "AB")
+    references = whole.get("CR", [])
+    if not title and not abstract:
+        tally.reject("papers", "no title and no abstract")
+        tally.reject("citations", "citing paper rejected", len(references))
+        return
+    keywords = ";".join([_first(whole, "DE"), _first(whole, "ID")]).split(";")
+    number = _first(whole, "UT").rpartition(":")[2]
+    paper = Paper(
+        id=_first(whole, "UT") or made_name,
+        title=title,
+        abstract=abstract,
+        year=year_of(_first(whole, "PY")),
+        venue=_first(whole, "SO"),
+        authors=_people(whole.get("AF") or whole.get("AU") or []),
+        fields=names_of(_first(whole, "WC", "SC").split(";")),
+        ids=distinct([doi_id(_first(whole, "DI")), number_id("pmid", _first(whole, "PM")), text_id("wos", number)]),
+        citation_count=count_of(_first(whole, "TC")),
+        extra=_extra(whole, "DT", keywords),
+        local_id=True,
+    )
+    yield paper
+    citing = next(iter(paper.ids), paper.id)
+    for reference in references:
+        cited = _cited(reference)
+        if cited:
+            yield Citation(citing, cited)
+        else:
+            tally.reject("citations", "reference without usable id")
+
+
+def _cited(reference: str) -> str | None:
+    """
+    >>> _cited("Law CJ, 2003, PHOTOSYNTH RES, V75, P193, DOI 10.1023/A:1023982327748")
+    'doi:10.1023/a:1023982327748'
+    >>> _cited("Kingma D P, 2014, ARXIV, DOI arXiv:1412.6980"), _cited("LOACH PA, 1990, FEMS SYMP, V53, P235")
+    ('arxiv:1412.6980', None)
+    """
+    given = reference.rpartition("DOI ")[2] if "DOI " in reference else ""
+    return doi_id(reference) or arxiv_id(given.strip("[] "))
+
+
+def _ris_ids(tags: _TagValues, notes: str) -> tuple[str, ...]:
+    links = [link for tag in ("UR", "L2", "L1", "LK", "M3") for link in tags.get(tag, [])]
+    dois = [doi_id(value) for value in tags.get("DO", [])]
+    if not any(dois):
+        dois = [
+            next(filter(None, (doi_id(link) for link in links if "doi.org/" in link or link.startswith("10."))), None)
+        ]
+    pmid = _PMID.search(notes)
+    in_pubmed = "pubmed" in " ".join(tags.get("DB", []) + tags.get("DP", [])).lower()
+    return distinct(
+        [
+            *dois,
+            next(filter(None, map(arxiv_id, [*links, *tags.get("AN", [])])), None),
+            number_id("pmid", pmid[1]) if pmid else None,
+            number_id("pmid", _first(tags, "AN")) if in_pubmed else None,
+            pmc_id(_first(tags, "C2")) if _first(tags, "C2").startswith("PMC") else None,
+        ]
+    )
+
+
+def _extra(tags: _TagValues, type_tag: str, keywords: list[str]) -> dict[str, object]:
+    return filled(
+        {
+            "type": _first(tags, type_tag),
+            "keywords": list(names_of([strip_markup(keyword) for keyword in keywords])),
+            "language": _first(tags, "LA"),
+            "notes": list(names_of([strip_markup(note)[:500] for note in tags.get("N1", [])[:20]])),
+        }
+    )
+
+
+def _first(tags: _TagValues, *names: str) -> str:
+    """The text of the first of these tags that says something."""
+    return next((text for name in names if (text := strip_markup(" ".join(tags.get(name, []))))), "")
+
+
+def _people(values: list[str]) -> tuple[str, ...]:
+    """
+    >>> _people(["Turing, Alan M.", "King, Martin L., Jr.", "WHO", "Turing,  Alan M."])
+    ('Alan M. Turing', 'Martin L. King Jr.', 'WHO')
+    """
+    people = []
+    for value in values:
+        family, _, rest = strip_markup(value).partition(",")
+        given, _, suffix = rest.partition(",")
+        people.append(" ".join(filter(None, (given.strip(), family.strip(), suffix.strip()))))
+    return names_of(people)

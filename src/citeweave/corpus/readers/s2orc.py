@@ -1,0 +1,265 @@
+"""Semantic Scholar's bulk full texts: shards of JSON lines of the datasets `s2orc` and `s2orc_v2`.
+
+    s2orc     {"corpusid": 1, "externalids": {"doi": "10.1/x"}, "content": {"source": {...}, "text": "T A. See [1].",
+               "annotations": {"title": "[{\\"start\\":0,\\"end\\":1}]", "bibentry": null, ...}}, "updated": "..."}
+    s2orc_v2  {"corpusid": 1, "title": "T", "openaccessinfo": {...}, "body": {"text": "See [1].", "annotations":
+               {"bib_ref": "[{\\"start\\":4,\\"end\\":7,\\"attributes\\":{\\"ref_id\\":\\"b0\\"}}]", ...}},
+               "bibliography": {"text": "...", "annotations": {"bib_entry": "[...]", ...}}}
+
+Every list of annotations is a JSON text inside the JSON, or null; the second version writes its names with
+underscores. Does not read tables, figures and formulas, nor S2ORC's release of 2020 (see `s2orc_2020.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from citeweave.corpus.citing import Mark, citing_sentences
+from citeweave.corpus.cleaning import clean_text, day_of, dict_of, filled, list_of, names_of, strip_markup
+from citeweave.corpus.full_text import Reference, cite
+from citeweave.corpus.identity import distinct, doi_id, number_id, only_arxiv_in, only_doi_in, semantic_scholar_ids
+from citeweave.corpus.json_records import read_json_objects, starts_as_json
+from citeweave.corpus.paper import Citation, Context, Paper, Record
+from citeweave.opening import BadRecordError, Head, Source, parse_json
+from citeweave.tally import Tally
+
+# a line is often longer than the head of a file, so that only the beginning of the record can be looked at
+_FULL_TEXT = re.compile(rb'"(?:content|body)"\s*:\s*\{\s*"(?:source|text|annotations)"\s*:')
+_YEAR_IN_BRACKETS = re.compile(r"\((?:[^()\d]{0,20}\s)?(1[89]\d\d|20\d\d)[a-z]?\)")
+_YEAR_ALONE = re.compile(r"(?<![\d.:/\u2013-])(1[89]\d\d|20\d\d)(?![\d/\u2013-]|\.\d)")
+_FOOTNOTE_SIGNS = " *\u2217\u2020\u2021\u00a7\u00b6"
+_EXTERNAL_IDS = {
+    name.lower(): name for name in ("DOI", "ArXiv", "CorpusId", "PubMed", "PubMedCentral", "ACL", "DBLP", "MAG")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    start: int
+    end: int
+    attributes: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One text with its annotations; the first version has one part, the second a body and a bibliography."""
+
+    text: str
+    annotations: dict[str, list[_Span]]
+    """By name without underscores, in the order of the text; those of one name do not overlap."""
+
+    def spans(self, name: str) -> list[_Span]:
+        return self.annotations.get(name, [])
+
+    def read(self, span: _Span) -> str:
+        return strip_markup(self.text[span.start : span.end])
+
+    def first(self, name: str) -> str:
+        return next(filter(None, map(self.read, self.spans(name))), "")
+
+
+def recognises(head: Head) -> bool:
+    return starts_as_json(head) and b'"corpusid"' in head.data and bool(_FULL_TEXT.search(head.data))
+
+
+def read(source: Source, tally: Tally) -> Iterator[Record]:
+    for record in read_json_objects(source, tally, "papers"):
+        own = number_id("s2", record.get("corpusid"))
+        if own:
+            yield from _read_record(own, record, tally)
+        else:
+            tally.reject("papers", "no id")
+
+
+def _read_record(own: str, record: dict[str, object], tally: Tally) -> Iterator[Record]:
+    if "content" in record:
+        body = bibliography = _part(record["content"], tally)
+    else:
+        body, bibliography = _part(record.get("body"), tally), _part(record.get("bibliography"), tally)
+    paper = _paper(own, record, body)
+    if paper.title or paper.abstract:
+        yield paper
+    else:
+        tally.reject("papers", "no title and no abstract")
+    references = _references(bibliography)
+    marks = _marks(body, references)
+    mentions = Counter(mark.cited for mark in marks if mark.cited)
+    for reference in references:
+        reference.mentions = mentions.pop(reference.id or "", 0)
+    yield from cite(own, references, tally)
+    # marks of the second version may name a paper that the bibliography does not list
+    yield from (Citation(own, cited, strength=float(count)) for cited, count in mentions.items() if cited)
+    yield from _contexts(own, body, marks, tally)
+
+
+def _part(value: object, tally: Tally) -> _Part:
+    part = dict_of(value)
+    text = part.get("text")
+    text = text if isinstance(text, str) else ""
+    groups = dict_of(part.get("annotations"))
+    found = {name.replace("_", ""): _spans(group, len(text), tally) for name, group in groups.items()}
+    return _Part(text, found)
+
+
+def _spans(group: object, length: int, tally: Tally) -> list[_Span]:
+    if isinstance(group, str):
+        try:
+            group = parse_json(group.encode("utf-8", "replace"))
+        except BadRecordError:
+            tally.note("annotations that are not valid JSON")
+            return []
+    spans = []
+    for value in list_of(group):
+        annotation = dict_of(value)
+        start, end = annotation.get("start"), annotation.get("end")
+        if not (type(start) is int and type(end) is int and 0 <= start <= end <= length):
+            tally.note("annotation outside its text")
+            start = end = 0  # an entry of the bibliography may still say which paper it is
+        spans.append(_Span(start, end, dict_of(annotation.get("attributes"))))
+    spans.sort(key=lambda span: (span.start, span.end))
+    # overlaps are cut, so that all spans together are never longer than the text
+    ends = [min(span.end, after.start) for span, after in pairwise(spans)] + [span.end for span in spans[-1:]]
+    return [_Span(span.start, end, span.attributes) for span, end in zip(spans, ends, strict=True)]
+
+
+def _group(outer: list[_Span], inner: list[_Span]) -> list[list[_Span]]:
+    """For every outer span the inner ones that begin in it."""
+    starts = [span.start for span in outer]
+    groups: list[list[_Span]] = [[] for _ in outer]
+    for span in inner:
+        at = bisect_right(starts, span.start) - 1
+        if at >= 0 and span.start < outer[at].end:
+            groups[at].append(span)
+    return groups
+
+
+def _paper(own: str, record: dict[str, object], body: _Part) -> Paper:
+    access = dict_of(record.get("openaccessinfo")) or dict_of(
+        dict_of(dict_of(record.get("content")).get("source")).get("oainfo")
+    )
+    return Paper(
+        own,
+        (strip_markup(record.get("title")) or body.first("title")).rstrip(_FOOTNOTE_SIGNS),
+        " ".join(filter(None, map(body.read, body.spans("abstract")))),
+        venue=body.first("venue"),
+        authors=_names(_people(body, "author")),
+        ids=_other_ids(own, record),
+        updated=day_of(record.get("updated")),
+        extra=filled({key: clean_text(access.get(key)) for key in ("license", "status")}),
+    )
+
+
+def _other_ids(own: str, record: dict[str, object]) -> tuple[str, ...]:
+    external = dict_of(record.get("externalids")) or dict_of(dict_of(record.get("openaccessinfo")).get("externalids"))
+    named = {_EXTERNAL_IDS[key.lower()]: value for key, value in external.items() if key.lower() in _EXTERNAL_IDS}
+    return tuple(id for id in semantic_scholar_ids(named) if id != own)
+
+
+def _people(part: _Part, name: str) -> list[_Span]:
+    """The spans of people, each with the `name` that the spans of first and last names in it give."""
+    people = part.spans(name)
+    names = sorted(part.spans(f"{name}firstname") + part.spans(f"{name}lastname"), key=lambda span: span.start)
+    called = [" ".join(map(part.read, inside)) for inside in _group(people, names)]
+    # signs of affiliations such as "#" are taken for people
+    named = [(person, call) for person, call in zip(people, called, strict=True) if _is_name(call)]
+    return [_Span(person.start, person.end, {"name": call}) for person, call in named]
+
+
+def _is_name(text: str) -> bool:
+    return sum(map(str.isalpha, text)) > 1
+
+
+def _names(people: list[_Span]) -> tuple[str, ...]:
+    return names_of([person.attributes["name"] for person in people])
+
+
+def _references(part: _Part) -> list[Reference]:
+    entries = part.spans("bibentry")
+    titles, venues = _group(entries, part.spans("bibtitle")), _group(entries, part.spans("bibvenue"))
+    people = _group(entries, _people(part, "bibauthor"))
+    references = []
+    for number, (entry, title, venue, authors) in enumerate(zip(entries, titles, venues, people, strict=True)):
+        text = part.text[entry.start : entry.end]
+        matched = number_id("s2", entry.attributes.get("matched_paper_id"))
+        # a match may be wrong: the ids in the text are not tied to it
+        known = [matched or doi_id(entry.attributes.get("doi")) or only_doi_in(text) or only_arxiv_in(text)]
+        if not title and venue and venue[0].start == entry.start:
+            title, venue = venue[:1], venue[1:]  # the title of a book is marked as a venue
+        reference = Reference(_key(entry.attributes.get("id")) or f"#{number}", distinct(known))
+        reference.title = " ".join(filter(None, map(part.read, title)))
+        reference.venue = " ".join(filter(None, map(part.read, venue)))
+        reference.year, reference.authors = _year(text[:20_000]), _names(authors)
+        references.append(reference)
+    return references
+
+
+def _year(text: str) -> int | None:
+    """The year of a reference, None where its text leaves it open.
+
+    >>> _year('Kalai, E. (1977): "Proportional solutions," Econometrica, 1623-1630.'), _year("1999, see also 2001")
+    (1977, None)
+    """
+    for pattern in (_YEAR_IN_BRACKETS, _YEAR_ALONE):
+        if found := set(pattern.findall(text)):
+            return int(found.pop()) if len(found) == 1 else None
+    return None
+
+
+def _key(value: object) -> str:
+    """The name of an entry inside its record, a text or a number."""
+    return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+
+
+def _marks(body: _Part, references: list[Reference]) -> list[Mark]:
+    ids = {reference.key: reference.id for reference in references}
+    marks = []
+    for span in body.spans("bibref"):
+        cited = ids.get(_key(span.attributes.get("ref_id")))
+        marks.append(Mark(span.start, span.end, cited or number_id("s2", span.attributes.get("matched_paper_id"))))
+    return marks
+
+
+def _contexts(own: str, body: _Part, marks: list[Mark], tally: Tally) -> Iterator[Context]:
+    """The citing sentences, first of the paragraphs, then of the lines outside of them: footnotes and captions."""
+    headers = body.spans("sectionheader")
+    starts = [header.start for header in headers]
+    left = marks
+    for passages in (body.spans("abstract"), body.spans("paragraph"), _lines(body.text)):
+        is_titled = passages is body.spans("paragraph")
+        inside, left = _sort_in(passages, left)
+        for passage, found in zip(passages, inside, strict=True):
+            if not found:
+                continue
+            header = bisect_right(starts, passage.start) - 1
+            section = body.read(headers[header]) if is_titled and header >= 0 else ""
+            for sentence in citing_sentences(body.text[passage.start : passage.end], found):
+                if sentence.cited:
+                    yield Context(own, sentence.text, sentence.cited, section)
+                else:
+                    tally.reject("contexts", "no cited paper")
+    if left:
+        tally.note("citation mark outside any line", len(left))
+
+
+def _sort_in(passages: list[_Span], marks: list[Mark]) -> tuple[list[list[Mark]], list[Mark]]:
+    """Marks by the passage that holds them, counted from its start; and the marks that none holds."""
+    starts = [passage.start for passage in passages]
+    inside: list[list[Mark]] = [[] for _ in passages]
+    left = []
+    for mark in marks:
+        at = bisect_right(starts, mark.start) - 1
+        if at >= 0 and mark.start < mark.end <= passages[at].end:
+            inside[at].append(Mark(mark.start - starts[at], mark.end - starts[at], mark.cited))
+        else:
+            left.append(mark)
+    return inside, left
+
+
+def _lines(text: str) -> list[_Span]:
+    ends = [found.start() for found in re.finditer("\n", text)] + [len(text)]
+    return [_Span(before + 1, end) for before, end in pairwise([-1, *ends])]

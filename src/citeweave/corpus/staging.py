@@ -1,0 +1,286 @@
+"""Staged parts: what one input file holds, as columns, before papers are merged and ids resolved.
+
+Each input file becomes one part folder, written by streaming in any process and in any order. A part is
+complete when its `part.json` is there, so an interrupted import reads only the files that are missing.
+
+Ids are staged as 64-bit keys (`hashing.py`); the ids themselves are kept only where `--outside keep`
+will make papers of ids that no record describes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from citeweave.columns import NumberWriter, TextColumn, TextWriter, open_numbers
+from citeweave.corpus.identity import title_key
+from citeweave.corpus.paper import Citation, Context, Paper, Record
+from citeweave.files import write_json
+from citeweave.hashing import Keys, hash_texts
+from citeweave.tally import Tally
+
+PAPER_TEXTS = ("id", "title", "abstract", "venue", "authors", "fields", "ids", "extra")
+PAPER_NUMBERS = {"year": np.int16, "citation_count": np.int32, "updated": np.int32}
+UNKNOWN_COUNT = -1
+LOCAL, STUB = 1, 2
+"""Bits of the staged column `flags`."""
+
+_FLUSH_EVERY = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class CitationBlock:
+    """Many citations at once, for readers that never make objects of them. Arrays of one length."""
+
+    citing: Keys
+    cited: Keys
+    intents: NDArray[np.uint8]
+    strength: NDArray[np.float32]
+    influential: NDArray[np.bool_]
+    ids: Callable[[], tuple[list[str], list[str]]]
+    """Makes the citing and cited ids as text; only called where papers outside are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextBlock:
+    """Many contexts at once. `texts` and `sections` are (lengths, bytes); `cited` is ragged by `cited_counts`."""
+
+    citing: Keys
+    texts: tuple[NDArray[np.int64], NDArray[np.uint8]]
+    cited_counts: NDArray[np.int64]
+    cited: Keys
+    intents: NDArray[np.uint8]
+
+
+StagedRecord = Record | CitationBlock | ContextBlock
+
+
+class PartWriter:
+    """Writes the records of one file into a part folder."""
+
+    def __init__(self, folder: Path, *, keep_ids: bool) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        self.folder = folder
+        self._keep_ids = keep_ids
+        self.tally = Tally()
+        self._papers: list[Paper] = []
+        self._citations: list[Citation] = []
+        self._contexts: list[Context] = []
+        papers, citations, contexts = folder / "papers", folder / "citations", folder / "contexts"
+        self._paper_texts = {name: TextWriter(papers, name) for name in PAPER_TEXTS}
+        self._paper_numbers = {name: NumberWriter(papers / f"{name}.npy", kind) for name, kind in PAPER_NUMBERS.items()}
+        self._flags = NumberWriter(papers / "flags.npy", np.uint8)
+        self._title_keys = NumberWriter(papers / "title_key.npy", np.uint64)
+        self._key_rows = NumberWriter(papers / "key_row.npy", np.int64)
+        self._keys = NumberWriter(papers / "key.npy", np.uint64)
+        self._edges = {name: NumberWriter(citations / f"{name}.npy", kind) for name, kind in _EDGE_COLUMNS.items()}
+        self._edge_ids = {n: TextWriter(citations, n) for n in ("citing_id", "cited_id")} if keep_ids else {}
+        self._context_texts = {name: TextWriter(contexts, name) for name in ("text", "section", "extra")}
+        self._context_numbers = {
+            name: NumberWriter(contexts / f"{name}.npy", kind) for name, kind in _CONTEXT_COLUMNS.items()
+        }
+        self._context_cited = NumberWriter(contexts / "cited.npy", np.uint64)
+        self._paper_count = 0
+        self._local_ids: Counter[str] = Counter()
+
+    def add(self, records: Iterable[StagedRecord]) -> None:
+        """Take everything a reader yields."""
+        for record in records:
+            match record:
+                case Paper():
+                    self._papers.append(record)
+                    if len(self._papers) >= _FLUSH_EVERY:
+                        self._flush_papers()
+                case Citation():
+                    self._citations.append(record)
+                    if len(self._citations) >= _FLUSH_EVERY:
+                        self._flush_citations()
+                case Context():
+                    self._contexts.append(record)
+                    if len(self._contexts) >= _FLUSH_EVERY:
+                        self._flush_contexts()
+                case CitationBlock():
+                    self._append_citations(record)
+                case ContextBlock():
+                    self._append_contexts(record)
+
+    def finish(self, facts: dict[str, Any]) -> None:
+        """Close the columns and mark the part as complete."""
+        self._flush_papers()
+        self._flush_citations()
+        self._flush_contexts()
+        tables = (self._paper_texts, self._paper_numbers, self._edges, self._edge_ids)
+        writers: list[NumberWriter | TextWriter] = [w for table in tables for w in table.values()]
+        writers += [*self._context_texts.values(), *self._context_numbers.values(), self._context_cited]
+        for writer in [*writers, self._flags, self._title_keys, self._key_rows, self._keys]:
+            writer.close()
+        write_json(self.folder / "part.json", {**facts, "keep_ids": self._keep_ids, "tally": self.tally.as_json()})
+
+    def _flush_papers(self) -> None:
+        papers, self._papers = self._papers, []
+        if not papers:
+            return
+        self._paper_texts["id"].append([self._unique_id(p) for p in papers])
+        for name in ("title", "abstract", "venue"):
+            self._paper_texts[name].append([getattr(p, name) for p in papers])
+        for name in ("authors", "fields", "ids"):
+            self._paper_texts[name].append(["\n".join(getattr(p, name)) for p in papers])
+        self._paper_texts["extra"].append([_json_text(p.extra) for p in papers])
+        self._paper_numbers["year"].append([p.year or 0 for p in papers])
+        counts = [UNKNOWN_COUNT if p.citation_count is None else p.citation_count for p in papers]
+        self._paper_numbers["citation_count"].append(counts)
+        self._paper_numbers["updated"].append([p.updated for p in papers])
+        self._flags.append([LOCAL * p.local_id + STUB * p.stub for p in papers])
+        titles = [title_key(p.title, p.year) or "" for p in papers]
+        self._title_keys.append(np.where([bool(t) for t in titles], hash_texts(titles), 0).astype(np.uint64))
+        self._append_keys(papers)
+        self._paper_count += len(papers)
+        self.tally.keep("papers", len(papers))
+
+    def _unique_id(self, paper: Paper) -> str:
+        """The paper's id; a name that a file uses again for another entry gets a number: `smith2020~2`."""
+        if not paper.local_id:
+            return paper.id
+        self._local_ids[paper.id] += 1
+        uses = self._local_ids[paper.id]
+        if uses == 1:
+            return paper.id
+        self.tally.note("entry key used again in the same file, numbered")
+        return f"{paper.id}~{uses}"
+
+    def _append_keys(self, papers: list[Paper]) -> None:
+        rows, texts = [], []
+        for row, paper in enumerate(papers, self._paper_count):
+            for text in dict.fromkeys(paper.ids if paper.local_id else (paper.id, *paper.ids)):
+                rows.append(row)
+                texts.append(text)
+        self._key_rows.append(rows)
+        self._keys.append(hash_texts(texts))
+
+    def _flush_citations(self) -> None:
+        citations, self._citations = self._citations, []
+        if not citations:
+            return
+        citing, cited = [c.citing for c in citations], [c.cited for c in citations]
+        self._append_citations(
+            CitationBlock(
+                hash_texts(citing),
+                hash_texts(cited),
+                np.array([c.intents for c in citations], np.uint8),
+                np.array([c.strength for c in citations], np.float32),
+                np.array([c.influential for c in citations], np.bool_),
+                lambda: (citing, cited),
+            )
+        )
+
+    def _append_citations(self, block: CitationBlock) -> None:
+        for name, writer in self._edges.items():
+            writer.append(getattr(block, name))
+        if self._keep_ids:
+            for column, ids in zip(self._edge_ids.values(), block.ids(), strict=True):
+                column.append(ids)
+        self.tally.keep("citations", len(block.citing))
+
+    def _flush_contexts(self) -> None:
+        contexts, self._contexts = self._contexts, []
+        if not contexts:
+            return
+        parts = [c.text.encode("utf-8", "replace") for c in contexts]
+        block = ContextBlock(
+            np.where([bool(c.citing) for c in contexts], hash_texts([c.citing for c in contexts]), 0).astype(np.uint64),
+            (np.array([len(p) for p in parts], np.int64), np.frombuffer(b"".join(parts), np.uint8)),
+            np.array([len(c.cited) for c in contexts], np.int64),
+            hash_texts([cited for c in contexts for cited in c.cited]),
+            np.array([c.intents for c in contexts], np.uint8),
+        )
+        self._append_contexts(block, [c.section for c in contexts], [_json_text(c.extra) for c in contexts])
+
+    def _append_contexts(
+        self, block: ContextBlock, sections: list[str] | None = None, extras: list[str] | None = None
+    ) -> None:
+        nothing = [""] * len(block.citing)
+        self._context_texts["text"].append_bytes(*block.texts)
+        self._context_texts["section"].append(sections or nothing)
+        self._context_texts["extra"].append(extras or nothing)
+        self._context_numbers["citing"].append(block.citing)
+        self._context_numbers["intents"].append(block.intents)
+        self._context_numbers["cited_count"].append(block.cited_counts)
+        self._context_cited.append(block.cited)
+        self.tally.keep("contexts", len(block.citing))
+
+
+_EDGE_COLUMNS = {
+    "citing": np.uint64,
+    "cited": np.uint64,
+    "intents": np.uint8,
+    "strength": np.float32,
+    "influential": np.bool_,
+}
+_CONTEXT_COLUMNS = {"citing": np.uint64, "intents": np.uint8, "cited_count": np.int64}
+
+
+class Part:
+    """A complete part, opened memory-mapped."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.facts: dict[str, Any] = json.loads((folder / "part.json").read_bytes())
+        self.tally = Tally.from_json(self.facts["tally"])
+
+    @property
+    def name(self) -> str:
+        return str(self.facts["name"])
+
+    def paper_texts(self, name: str) -> TextColumn:
+        return TextColumn(self.folder / "papers", name)
+
+    def paper_numbers(self, name: str) -> NDArray[Any]:
+        kinds = {**PAPER_NUMBERS, "flags": np.uint8, "title_key": np.uint64, "key": np.uint64, "key_row": np.int64}
+        return open_numbers(self.folder / "papers" / f"{name}.npy", kinds[name])
+
+    def citations(self, name: str) -> NDArray[Any]:
+        return open_numbers(self.folder / "citations" / f"{name}.npy", _EDGE_COLUMNS[name])
+
+    def citation_ids(self, name: str) -> TextColumn:
+        return TextColumn(self.folder / "citations", name)
+
+    def context_texts(self, name: str) -> TextColumn:
+        return TextColumn(self.folder / "contexts", name)
+
+    def context_numbers(self, name: str) -> NDArray[Any]:
+        return open_numbers(self.folder / "contexts" / f"{name}.npy", {**_CONTEXT_COLUMNS, "cited": np.uint64}[name])
+
+    @property
+    def paper_count(self) -> int:
+        return len(self.paper_numbers("year"))
+
+    @property
+    def citation_count(self) -> int:
+        return len(self.citations("citing"))
+
+    @property
+    def context_count(self) -> int:
+        return len(self.context_numbers("citing"))
+
+
+def is_complete(folder: Path) -> bool:
+    return (folder / "part.json").is_file()
+
+
+def _json_text(value: dict[str, object]) -> str:
+    """Compact JSON, or nothing for an empty object; what JSON cannot hold is left out rather than fatal."""
+    if not value:
+        return ""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS).decode()
+    except (TypeError, ValueError):
+        return orjson.dumps({k: v for k, v in value.items() if isinstance(v, str | int | float)}, default=str).decode()

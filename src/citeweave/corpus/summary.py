@@ -1,0 +1,94 @@
+"""What a corpus holds, in numbers and a few records: the content of `citeweave info`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.staging import STUB
+
+_LEVELS = (0, 1, 2, 5, 10, 20, 50, 100, 1000, 10000)
+
+
+def summarize(corpus: Corpus, *, samples: int = 3) -> dict[str, Any]:
+    """Counts, coverage, years, degrees, rejected records by reason, and some papers as examples."""
+    facts = corpus.manifest.facts
+    records = facts["records"]
+    papers = len(corpus)
+    abstracts = _filled(corpus.abstracts.offsets)
+    rejected: dict[str, int] = {}
+    for kind in records.values():
+        for reason, number in kind["rejected"].items():
+            rejected[reason] = rejected.get(reason, 0) + number
+    return {
+        "papers": papers,
+        "abstracts": abstracts,
+        "citations": len(corpus.citing),
+        "contexts": len(corpus.contexts),
+        "rejected": dict(sorted(rejected.items(), key=lambda item: -item[1])),
+        "records": records,
+        "notes": facts["notes"],
+        "titles": _filled(corpus.titles.offsets),
+        "with_year": int((corpus.years > 0).sum()),
+        "known_only_as_reference": int((corpus.flags & STUB > 0).sum()),
+        "years": _years(corpus.years),
+        "references_per_paper": _degrees(corpus.citing, papers),
+        "citations_per_paper": _degrees(corpus.cited, papers),
+        "citations_with_intent": int((corpus.intents > 0).sum()),
+        "contexts_with_two_or_more_papers": int((np.diff(corpus.contexts.cited_offsets) >= 2).sum()),
+        "references_outside": len(corpus.references_outside("key")),
+        "generation": facts.get("generation", 1),
+        "changes": facts.get("changes"),
+        "formats": facts.get("formats", {}),
+        "skipped_files": facts.get("skipped_files", {}),
+        "made_up": bool(facts.get("made_up", False)),
+        "hash": corpus.hash,
+        "samples": [_sample(corpus, row) for row in _spread(papers, samples)],
+    }
+
+
+def list_merges(corpus: Corpus) -> list[dict[str, Any]]:
+    """Every paper that several records describe, with the ids of those records and the files they came from."""
+    rows, parts, ids = corpus.merges()
+    names = corpus.manifest.facts["parts"]
+    merged: dict[int, list[dict[str, str]]] = {}
+    for row, part, id in zip(rows.tolist(), parts.tolist(), ids, strict=True):
+        merged.setdefault(row, []).append({"id": id, "file": names[part]})
+    return [{"paper": corpus.ids[row], "records": found} for row, found in sorted(merged.items())]
+
+
+def _filled(offsets: NDArray[np.int64]) -> int:
+    return int((np.diff(offsets) > 0).sum())
+
+
+def _years(years: NDArray[np.int16]) -> dict[str, int]:
+    values, counts = np.unique(years, return_counts=True)
+    return {str(year) if year else "unknown": int(n) for year, n in zip(values.tolist(), counts.tolist(), strict=True)}
+
+
+def _degrees(ends: NDArray[np.int32], papers: int) -> dict[str, Any]:
+    """Mean, median, largest, and how many papers have at least so many."""
+    if papers == 0:
+        return {"mean": 0.0, "median": 0, "largest": 0, "papers_with_at_least": {}}
+    degrees = np.bincount(ends, minlength=papers)
+    return {
+        "mean": round(float(degrees.mean()), 3),
+        "median": int(np.median(degrees)),
+        "largest": int(degrees.max()),
+        "papers_with_at_least": {str(n): int((degrees >= n).sum()) for n in _LEVELS if n and n <= degrees.max()},
+    }
+
+
+def _spread(papers: int, samples: int) -> list[int]:
+    """Rows evenly spread over the corpus: first, middle ones, last."""
+    return sorted({round(i * (papers - 1) / max(samples - 1, 1)) for i in range(min(samples, papers))})
+
+
+def _sample(corpus: Corpus, row: int) -> dict[str, Any]:
+    paper = asdict(corpus.paper(row))
+    paper["abstract"] = paper["abstract"][:300]
+    return {key: value for key, value in paper.items() if value not in ("", None, (), {}, [], False, 0)}

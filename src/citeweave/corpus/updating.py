@@ -1,0 +1,145 @@
+"""A new generation of a corpus: the old one as a part among the new ones, and what changed.
+
+The old papers keep their order and ids; new ones follow. Files that come out the same are shared with
+the old generation. Does not delete or rewrite the old one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.columns import TextColumn, open_numbers, write_numbers
+from citeweave.corpus.corpus import Changes, Corpus
+from citeweave.corpus.merging import Assignment
+from citeweave.corpus.staging import PAPER_TEXTS
+from citeweave.files import hash_file, link_or_copy
+from citeweave.hashing import Keys, mix
+from citeweave.tally import Tally
+
+_TEXTS = ("title", "abstract")
+
+
+class BasePart:
+    """An existing corpus with the face of a staged part."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+        self.folder = corpus.folder
+        self.tally = Tally()
+        self.tally.keep("papers", len(corpus))
+        self.tally.keep("citations", self.citation_count)
+        self.tally.keep("contexts", self.context_count)
+        self._keys = corpus.ids.keys()
+
+    @property
+    def name(self) -> str:
+        return "the corpus that was updated"
+
+    @property
+    def paper_count(self) -> int:
+        return len(self.corpus)
+
+    @property
+    def citation_count(self) -> int:
+        return len(self.corpus.citing) + len(self.corpus.references_outside("key"))
+
+    @property
+    def context_count(self) -> int:
+        return len(self.corpus.contexts)
+
+    def paper_texts(self, name: str) -> TextColumn:
+        return TextColumn(self.folder / "papers", name)
+
+    def paper_numbers(self, name: str) -> NDArray[Any]:
+        if name == "key":
+            return self.corpus.index.keys
+        if name == "key_row":
+            return self.corpus.index.rows.astype(np.int64)
+        kinds = {"year": np.int16, "flags": np.uint8, "title_key": np.uint64}
+        return open_numbers(self.folder / "papers" / f"{name}.npy", kinds.get(name, np.int32))
+
+    def citations(self, name: str) -> NDArray[Any]:
+        """Inner citations, then the references that led outside."""
+        inner = {"citing": self.corpus.citing, "cited": self.corpus.cited}
+        if name == "citing":
+            return np.concatenate([self._keys[inner[name]], self._keys[self.corpus.references_outside("citing")]])
+        if name == "cited":
+            return np.concatenate([self._keys[inner[name]], self.corpus.references_outside("key")])
+        column = {"intents": self.corpus.intents, "strength": self.corpus.strengths}.get(name, self.corpus.influential)
+        return np.concatenate([column, self.corpus.references_outside(name)])
+
+    def context_texts(self, name: str) -> TextColumn:
+        return TextColumn(self.folder / "contexts", name)
+
+    def context_numbers(self, name: str) -> NDArray[Any]:
+        contexts = self.corpus.contexts
+        if name == "citing":
+            return contexts.citing_keys
+        if name == "intents":
+            return contexts.intents
+        counts = np.diff(contexts.cited_offsets), np.diff(contexts.outside_offsets)
+        if name == "cited_count":
+            return counts[0] + counts[1]
+        owner = np.concatenate([np.repeat(np.arange(len(contexts)), count) for count in counts])
+        keys = np.concatenate([self._keys[contexts.cited], contexts.outside])
+        return keys[np.argsort(owner, kind="stable")]
+
+
+def write_changes(folder: Path, base: Corpus, assignment: Assignment) -> dict[str, int]:
+    """`changes/`: what became of every row; gives counts by kind of change."""
+    previous = np.full(assignment.papers, -1, np.int32)
+    old_rows = np.arange(len(base), dtype=np.int32)[::-1]
+    final = assignment.row[: len(base)][::-1]
+    previous[final[final >= 0]] = old_rows[final >= 0]  # written backwards: the first of merged rows stays
+    change = np.where(previous < 0, np.uint8(Changes.NEW), np.uint8(0))
+    known = np.flatnonzero(previous >= 0)
+    for name in (*PAPER_TEXTS, "year", "citation_count"):
+        bit = Changes.TEXT if name in _TEXTS else Changes.OTHER
+        differs = _keys_of(folder, name)[known] != _keys_of(base.folder, name)[previous[known]]
+        change[known[differs]] |= bit
+    old, new = (
+        _reference_keys(base.folder, len(base), assignment.row[: len(base)]),
+        _reference_keys(folder, assignment.papers, np.arange(assignment.papers, dtype=np.int32)),
+    )
+    change[known[new[known] != old[previous[known]]]] |= Changes.REFERENCES
+    write_numbers(folder / "changes" / "change.npy", change)
+    write_numbers(folder / "changes" / "previous.npy", previous)
+    bits = {"new": Changes.NEW, "text": Changes.TEXT, "other": Changes.OTHER, "references": Changes.REFERENCES}
+    counts = {name: int((change & bit > 0).sum()) for name, bit in bits.items()}
+    return {**counts, "gone": int((assignment.row[: len(base)] < 0).sum()), "unchanged": int((change == 0).sum())}
+
+
+def share_unchanged(folder: Path, base: Corpus) -> int:
+    """Replace files equal to the base's by links to them; gives how many."""
+    shared = 0
+    for name, described in base.manifest.files.items():
+        path = folder / name
+        if path.is_file() and path.stat().st_size == described["bytes"] and hash_file(path) == described["sha256"]:
+            path.unlink()
+            link_or_copy(base.folder / name, path)
+            shared += 1
+    return shared
+
+
+def _keys_of(folder: Path, name: str) -> NDArray[Any]:
+    if name in PAPER_TEXTS:
+        return TextColumn(folder / "papers", name).keys()
+    return open_numbers(folder / "papers" / f"{name}.npy", np.int16 if name == "year" else np.int32)
+
+
+def _reference_keys(folder: Path, papers: int, row_of: NDArray[np.int32]) -> Keys:
+    """One key for the reference list of every paper: the sum of keys of its citations, in rows of `row_of`."""
+    columns = {
+        name: open_numbers(folder / "citations" / f"{name}.npy", kind)
+        for name, kind in (("citing", np.int32), ("cited", np.int32), ("intents", np.uint8), ("strength", np.float32))
+    }
+    # shifted by one because a cited paper that is gone has row -1
+    cited = (row_of[columns["cited"]].astype(np.int64) + 1).astype(np.uint64)
+    facts = columns["intents"].astype(np.uint64) << np.uint64(32) | columns["strength"].view(np.uint32)
+    sums = np.zeros(papers, np.uint64)
+    np.add.at(sums, columns["citing"], mix(cited, facts))
+    return sums

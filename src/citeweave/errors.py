@@ -1,0 +1,58 @@
+"""The few errors a user can meet.
+
+Each message is one line that names the thing, the rule, the value and the next step:
+
+    UserError("papers.jsonl.gz ends in the middle of its gzip stream; download it again")
+
+The command line prints the line without a traceback and exits with the error's code.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class CiteweaveError(Exception):
+    """Something a user can read and act on; exit code 1 unless a subclass says otherwise."""
+
+    exit_code = 1
+
+
+class UserError(CiteweaveError):
+    """The user's mistake: a wrong option, a missing file, an input that is not what it says."""
+
+    exit_code = 2
+
+
+class InputError(UserError):
+    """An input file cannot be read as a whole; the message starts with its path."""
+
+
+class ArtefactError(UserError):
+    """A folder that should hold an artefact of ours does not, or holds another version or kind."""
+
+
+class EmptyResultError(UserError):
+    """A stage would have written nothing."""
+
+
+class MissingExtraError(UserError):
+    """A feature needs packages of an extra that is not installed."""
+
+
+def choose(value: str, choices: Iterable[str], what: str) -> str:
+    """Return `value` if it is one of `choices`, else raise an error that names the nearest one.
+
+    >>> choose("keep", ["drop", "keep"], "--outside")
+    'keep'
+    >>> choose("kepe", ["drop", "keep"], "--outside")
+    Traceback (most recent call last):
+    citeweave.errors.UserError: --outside is 'kepe'; it must be one of drop, keep. Did you mean 'keep'?
+    """
+    options = sorted(choices)
+    if value in options:
+        return value
+    near = difflib.get_close_matches(value, options, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise UserError(f"{what} is {value!r}; it must be one of {', '.join(options)}.{hint}")

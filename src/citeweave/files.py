@@ -1,0 +1,243 @@
+"""Artefacts: folders that appear whole or not at all, each with a manifest that says how it was made.
+
+A stage writes into `<folder>.partial` and the folder gets its name by one rename, after every file has
+reached the disk. What is interrupted leaves the partial folder, from which the next run goes on; what
+is done is never rewritten in place.
+
+    manifest.json = {
+      "kind": "corpus", "version": 1,
+      "hash": "...",              of everything but "made": same content, same hash
+      "recipe": {...},            inputs' hashes, options and seed: a stage whose recipe matches is skipped
+      "files": {"papers/year.npy": {"bytes": 128, "sha256": "..."}, ...},
+      "facts": {...},             counts and whatever else the stage reports
+      "made": {"at": "...", "citeweave": "...", "python": "..."}
+    }
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from citeweave.errors import ArtefactError, UserError
+
+MANIFEST = "manifest.json"
+_LOCK = ".lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an artefact is and how it was made."""
+
+    kind: str
+    version: int
+    recipe: dict[str, Any]
+    facts: dict[str, Any]
+    files: dict[str, dict[str, Any]]
+    made: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def hash(self) -> str:
+        """Hash of the artefact's content: kind, version and files. Facts, times and places do not count."""
+        return hash_json({"kind": self.kind, "version": self.version, "files": self.files})
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "version": self.version,
+            "hash": self.hash,
+            "recipe": self.recipe,
+            "files": self.files,
+            "facts": self.facts,
+            "made": self.made,
+        }
+
+
+class ArtefactWriter:
+    """The partial folder of an artefact that is being made."""
+
+    def __init__(self, folder: Path, kind: str, version: int, recipe: dict[str, Any]) -> None:
+        self.folder = partial_folder(folder)
+        self._target, self._kind, self._version, self._recipe = folder, kind, version, recipe
+        self.facts: dict[str, Any] = {}
+
+    def work(self, name: str) -> Path:
+        """A folder for intermediate files that survives an interruption and is left out of the artefact."""
+        path = self.folder / ".work" / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def finish(self) -> Manifest:
+        """Hash the files, write the manifest, give the folder its name."""
+        names = sorted(
+            path.relative_to(self.folder).as_posix()
+            for path in self.folder.rglob("*")
+            if path.is_file() and not path.relative_to(self.folder).parts[0].startswith(".")
+        )
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            described = list(pool.map(lambda name: _describe(self.folder / name), names))
+        files = dict(zip(names, described, strict=True))
+        manifest = Manifest(self._kind, self._version, self._recipe, self.facts, files, _made())
+        write_json(self.folder / MANIFEST, manifest.as_json())
+        _publish(self.folder, self._target)
+        return manifest
+
+
+@contextmanager
+def new_artefact(
+    folder: Path, kind: str, version: int, recipe: dict[str, Any], *, overwrite: bool = False
+) -> Iterator[ArtefactWriter]:
+    """Make an artefact; the caller ends with `writer.finish()`. One writer at a time."""
+    if folder.exists() and not overwrite:
+        refuse_existing(folder)
+    writer = ArtefactWriter(folder, kind, version, recipe)
+    try:
+        writer.folder.mkdir(parents=True, exist_ok=True)
+        lock = (writer.folder / _LOCK).open("w")
+    except OSError as error:
+        raise UserError(f"{writer.folder} cannot be written ({error.strerror}); name another place with -o") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{folder} is being written by another process; wait for it or choose another -o") from None
+        yield writer
+
+
+def refuse_existing(folder: Path) -> None:
+    """Say why an existing folder is not written over."""
+    if (folder / MANIFEST).is_file():
+        raise UserError(
+            f"{folder} holds an artefact made from other inputs or options; choose another -o or --overwrite"
+        )
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    raise UserError(f"{folder} exists and is not an artefact of citeweave; choose another -o")
+
+
+def partial_folder(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".partial")
+
+
+def read_manifest(folder: Path, kind: str, version: int) -> Manifest:
+    """The manifest of an artefact that must be of this kind and version."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise ArtefactError(_why_no_manifest(folder, kind))
+    try:
+        data = json.loads(path.read_bytes())
+        manifest = Manifest(
+            str(data["kind"]), int(data["version"]), data["recipe"], data["facts"], data["files"], data["made"]
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ArtefactError(f"{path} is not a manifest of citeweave: it is damaged; make the artefact again") from None
+    if manifest.kind != kind:
+        raise ArtefactError(f"{folder} holds {manifest.kind}, not {kind}; give the folder of a {kind}")
+    if manifest.version != version:
+        raise ArtefactError(
+            f"{folder} is a {kind} of format version {manifest.version}; this citeweave reads version {version}. "
+            "Make it again, or use the release that wrote it"
+        )
+    return manifest
+
+
+def matches(folder: Path, kind: str, version: int, recipe: dict[str, Any]) -> bool:
+    """Whether the folder already holds the artefact that this recipe would make."""
+    try:
+        return read_manifest(folder, kind, version).recipe == recipe
+    except ArtefactError:
+        return False
+
+
+def check_files(folder: Path, manifest: Manifest, *, content: bool = False) -> None:
+    """Check that every file is there with its size, and with `content=True` its hash."""
+    for name, described in manifest.files.items():
+        path = folder / name
+        if not path.is_file() or path.stat().st_size != described["bytes"]:
+            raise ArtefactError(f"{path} is missing or has another size than its manifest says; make {folder} again")
+        if content and hash_file(path) != described["sha256"]:
+            raise ArtefactError(f"{path} has changed since it was written; make {folder} again")
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hash_json(value: object) -> str:
+    """SHA-256 of a JSON value in one spelling."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a JSON file so that it is there whole or not at all."""
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1, ensure_ascii=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    _sync_folder(path.parent)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Share a file between two artefacts; copied where the file system cannot link."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": hash_file(path)}
+
+
+def _publish(partial: Path, target: Path) -> None:
+    shutil.rmtree(partial / ".work", ignore_errors=True)
+    for folder in [partial, *(path for path in partial.rglob("*") if path.is_dir())]:
+        _sync_folder(folder)
+    old = target.with_name(target.name + ".old")
+    if target.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        target.rename(old)
+    partial.rename(target)
+    _sync_folder(target.parent)
+    (target / _LOCK).unlink(missing_ok=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _made() -> dict[str, str]:
+    from citeweave import __version__
+
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return {"at": now, "citeweave": __version__, "python": platform.python_version()}
+
+
+def _why_no_manifest(folder: Path, kind: str) -> str:
+    if not folder.exists():
+        return f"{folder} does not exist; give the folder of a {kind}"
+    if partial_folder(folder).exists():
+        return f"{folder} was interrupted while it was made; run the same command again to finish it"
+    return f"{folder} is not an artefact of citeweave (no {MANIFEST}); give the folder of a {kind}"

@@ -1,0 +1,228 @@
+"""Opening input files that may be compressed, huge, broken or hostile.
+
+A `Source` is one input file. Readers ask it for a stream, for lines or for a whole document; it
+decompresses (gzip, zstd, bzip2, xz, told by their first bytes), bounds every size before memory is
+taken, and turns damage into one clear error that names the file.
+"""
+
+from __future__ import annotations
+
+import bz2
+import io
+import json
+import lzma
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import orjson
+from isal import igzip
+
+from citeweave.errors import InputError
+from citeweave.tally import Tally
+
+MAX_LINE = 64 * 2**20
+"""Longest line of a line-based file, in bytes; a longer one is one rejected record."""
+
+MAX_DOCUMENT = 512 * 2**20
+"""Largest file that has to be read as one document (JSON, BibTeX, RIS), in bytes."""
+
+_CHUNK = 2**20
+_TOO_LONG = f"line longer than {MAX_LINE >> 20} MiB"
+
+
+class BadRecordError(ValueError):
+    """One record cannot be read; its text is the reason to count, fixed and without the record's own text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of a file, by which a reader recognises its format."""
+
+    name: str
+    data: bytes
+
+    @property
+    def record(self) -> dict[str, object] | None:
+        """The first line as a JSON object, or None where the file does not start with one on one line."""
+        line = self.data.lstrip().split(b"\n", 1)[0]
+        try:
+            return parse_json_object(line)
+        except BadRecordError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One input file, opened afresh by every call."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """File name without folder and compression suffix: `papers.jsonl`."""
+        name = self.path.name
+        for suffix in (".gz", ".zst", ".bz2", ".xz"):
+            name = name.removesuffix(suffix)
+        return name
+
+    def open(self) -> BinaryIO:
+        """A stream of the decompressed bytes. Damage surfaces as `InputError` while reading."""
+        return cast(BinaryIO, io.BufferedReader(_Guarded(self.path), buffer_size=_CHUNK))
+
+    def head(self, size: int = 65536) -> Head:
+        """The name and the first decompressed bytes, for guessing the format."""
+        with self.open() as stream:
+            return Head(self.name, stream.read(size).removeprefix(b"\xef\xbb\xbf"))
+
+    def raw_lines(self, tally: Tally, kind: str) -> Iterator[bytes]:
+        """Lines with their ends; one that is longer than `MAX_LINE` is skipped and counted under `kind`."""
+        with self.open() as stream:
+            while line := stream.readline(MAX_LINE + 1):
+                if len(line) > MAX_LINE and not line.endswith(b"\n"):
+                    tally.reject(kind, _TOO_LONG)
+                    _skip_line(stream)
+                else:
+                    yield line
+
+    def lines(self, tally: Tally, kind: str) -> Iterator[bytes]:
+        """Non-empty lines, stripped, otherwise as `raw_lines`."""
+        for line in self.raw_lines(tally, kind):
+            if line := line.strip().removeprefix(b"\xef\xbb\xbf"):
+                yield line
+
+    def line_blocks(self, tally: Tally, kind: str, size: int = 8 * 2**20) -> Iterator[bytes]:
+        """The same lines in blocks of about `size` bytes that end where a line ends."""
+        with self.open() as stream:
+            while block := stream.read(size):
+                if not block.endswith(b"\n"):
+                    tail = stream.readline(MAX_LINE + 1)
+                    block += tail
+                    if len(tail) > MAX_LINE and not tail.endswith(b"\n"):
+                        tally.reject(kind, _TOO_LONG)
+                        _skip_line(stream)
+                        block = block[: block.rfind(b"\n", 0, size) + 1]
+                if block:
+                    yield block
+
+    def whole(self) -> bytes:
+        """The whole decompressed file, refused beyond `MAX_DOCUMENT`."""
+        with self.open() as stream:
+            data = stream.read(MAX_DOCUMENT + 1)
+        if len(data) > MAX_DOCUMENT:
+            raise InputError(
+                f"{self.path} is larger than {MAX_DOCUMENT >> 20} MiB once decompressed and must be read as one "
+                "document; split it into several files"
+            )
+        return data
+
+    def text(self, tally: Tally) -> str:
+        """The whole file as text: UTF-8 (or UTF-16 with its mark), else Latin-1, which is noted."""
+        data = self.whole()
+        if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            return data.decode("utf-16", errors="replace")
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            tally.note("file is not UTF-8, read as Latin-1")
+            return data.decode("cp1252", errors="replace")
+
+    def json(self) -> object:
+        """The whole file as one JSON document."""
+        try:
+            return parse_json(self.whole().removeprefix(b"\xef\xbb\xbf"))
+        except BadRecordError as error:
+            raise InputError(f"{self.path} is not one JSON document ({error}); is it another format?") from None
+
+
+def parse_json(data: bytes) -> object:
+    """One JSON value; `BadRecordError` for anything else. Accepts the NaN and Infinity that Python writes."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        if b"NaN" in data or b"Infinity" in data:
+            return _parse_python_json(data)
+        reason = "nested too deeply" if "recursion" in str(error).lower() else "not valid JSON"
+        raise BadRecordError(reason) from None
+
+
+def parse_json_object(data: bytes) -> dict[str, object]:
+    """One JSON object; `BadRecordError` for anything else."""
+    value = parse_json(data)
+    if not isinstance(value, dict):
+        raise BadRecordError("not a JSON object")
+    return value
+
+
+def read_json_lines(source: Source, tally: Tally, kind: str) -> Iterator[dict[str, object]]:
+    """The objects of a JSON-lines file; lines that are none are counted under `kind`."""
+    for line in source.lines(tally, kind):
+        try:
+            yield parse_json_object(line)
+        except BadRecordError as error:
+            tally.reject(kind, str(error))
+
+
+def _parse_python_json(data: bytes) -> object:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise BadRecordError("not valid JSON") from None
+
+
+def _skip_line(stream: BinaryIO) -> None:
+    while chunk := stream.readline(_CHUNK):
+        if chunk.endswith(b"\n"):
+            return
+
+
+class _Guarded(io.RawIOBase):
+    """The decompressed bytes of a file; every failure becomes an `InputError` with the path."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = path.open("rb")
+            self._stream = _decompressed(self._file)
+        except OSError as error:
+            raise InputError(
+                f"{path} cannot be opened: {error.strerror or error}; check the path and its permissions"
+            ) from None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        try:
+            data = self._stream.read(len(view))
+        except (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError) as error:
+            raise InputError(
+                f"{self._path} is damaged or cut off ({str(error) or type(error).__name__}); "
+                "get the file again and repeat the import, which goes on where it stopped"
+            ) from None
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def _decompressed(file: BinaryIO) -> BinaryIO:
+    magic = file.read(6)
+    file.seek(0)
+    if magic.startswith(b"\x1f\x8b"):
+        return cast(BinaryIO, igzip.IGzipFile(fileobj=file, mode="rb"))  # type: ignore[no-untyped-call]
+    if magic.startswith(b"BZh"):
+        return cast(BinaryIO, bz2.BZ2File(file))
+    if magic.startswith(b"\xfd7zXZ\x00"):
+        return cast(BinaryIO, lzma.LZMAFile(file))
+    if magic.startswith(b"\x28\xb5\x2f\xfd"):
+        import zstandard
+
+        return cast(BinaryIO, zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(file))
+    return file

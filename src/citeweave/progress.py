@@ -1,0 +1,100 @@
+"""Progress of long work: a line with rate and ETA on a terminal, plain lines otherwise, nothing when quiet.
+
+reporter = Reporter()
+with reporter.task("reading", total=3, unit="files") as advance:
+    for path in paths:
+        ...
+        advance(1)
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TextIO
+
+Advance = Callable[[int], None]
+
+_TERMINAL_EVERY = 0.2
+_PLAIN_EVERY = 15.0
+
+
+@dataclass(slots=True)
+class Reporter:
+    """Where progress goes. Messages go to standard error, so that standard output stays for results."""
+
+    quiet: bool = False
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
+
+    def say(self, message: str) -> None:
+        """One plain line."""
+        if not self.quiet:
+            print(message, file=self.stream, flush=True)
+
+    @contextmanager
+    def task(self, label: str, total: int | None = None, unit: str = "") -> Iterator[Advance]:
+        """Report on one piece of work; the value is a function to call with the amount done since the last call."""
+        if self.quiet:
+            yield lambda amount: None
+            return
+        meter = _Meter(label, total, unit, self.stream)
+        try:
+            yield meter.advance
+        finally:
+            meter.finish()
+
+
+QUIET = Reporter(quiet=True)
+
+
+class _Meter:
+    def __init__(self, label: str, total: int | None, unit: str, stream: TextIO) -> None:
+        self._label, self._total, self._unit, self._stream = label, total, unit, stream
+        self._terminal = stream.isatty()
+        self._start = self._shown = time.monotonic()
+        self._done = 0
+
+    def advance(self, amount: int) -> None:
+        self._done += amount
+        now = time.monotonic()
+        if now - self._shown >= (_TERMINAL_EVERY if self._terminal else _PLAIN_EVERY):
+            self._shown = now
+            self._show("\r\033[K" if self._terminal else "", "" if self._terminal else "\n")
+
+    def finish(self) -> None:
+        if self._terminal:
+            self._show("\r\033[K", "\n")
+        elif time.monotonic() - self._start >= 1.0:
+            self._show("", "\n")
+
+    def _show(self, before: str, after: str) -> None:
+        elapsed = max(time.monotonic() - self._start, 1e-9)
+        line = describe(self._label, self._done, self._total, self._unit, elapsed)
+        self._stream.write(before + line + after)
+        self._stream.flush()
+
+
+def describe(label: str, done: int, total: int | None, unit: str, elapsed: float) -> str:
+    """One line of progress.
+
+    >>> describe("reading", 50, 200, "files", 10.0)
+    'reading: 50 of 200 files (25 %), 5/s, 0:30 left'
+    >>> describe("reading", 1500000, None, "records", 3.0)
+    'reading: 1,500,000 records, 500,000/s, 0:03'
+    """
+    rate = done / elapsed
+    pace = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
+    noun = f" {unit}" if unit else ""
+    if not total:
+        return f"{label}: {done:,}{noun}, {pace}, {_clock(elapsed)}"
+    share = f"{label}: {done:,} of {total:,}{noun} ({100 * done / total:.0f} %), {pace}"
+    return f"{share}, {_clock((total - done) / rate)} left" if 0 < done < total else f"{share}, {_clock(elapsed)}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

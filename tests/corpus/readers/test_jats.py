@@ -1,0 +1,190 @@
+"""JATS: hand-made papers for the traps of references, ranges and sub-articles; two real papers."""
+
+from __future__ import annotations
+
+import pytest
+
+from citeweave.corpus.paper import Citation, Context, Paper
+from citeweave.corpus.readers import jats
+from citeweave.errors import InputError
+from citeweave.opening import Head
+
+FRONT = """<article xmlns:xlink="http://www.w3.org/1999/xlink" article-type="research-article"><front><journal-meta>
+<journal-title-group><journal-title>Cells Today</journal-title></journal-title-group></journal-meta><article-meta>
+<article-id pub-id-type="pmc">PMC7</article-id><article-id pub-id-type="doi">10.1234/Cell.1</article-id>
+<article-categories><subj-group subj-group-type="heading"><subject>Research Article</subject><subject>Biology</subject>
+</subj-group></article-categories>
+<title-group><article-title>On cells<xref ref-type="fn">*</xref></article-title><subtitle>a view</subtitle></title-group>
+<contrib-group><contrib contrib-type="author"><name><surname>Doe</surname><given-names>Jane</given-names></name></contrib>
+<contrib contrib-type="editor"><name><surname>Roe</surname></name></contrib>
+<contrib contrib-type="author"><collab>The Group</collab></contrib></contrib-group>
+<pub-date pub-type="pmc-release"><year>2001</year></pub-date><pub-date pub-type="epub"><year>2010</year></pub-date>
+<pub-date pub-type="ppub"><month>1</month><year>2011</year></pub-date>
+<abstract abstract-type="teaser"><p>Read me!</p></abstract>
+<abstract><title>Abstract</title><sec><title>Aim</title><p>To see.</p></sec><sec><title>Results:</title><p>Seen.</p></sec>
+<p><bold>DOI:</bold> <ext-link>http://dx.doi.org/10.1234/Cell.1.001</ext-link></p></abstract>
+<kwd-group><kwd>cell</kwd></kwd-group></article-meta></front>"""
+
+REFERENCES = """<back><ref-list>
+<ref id="B1"><element-citation publication-type="journal"><person-group person-group-type="author"><name><surname>Poe</surname>
+<given-names>E</given-names></name></person-group><year>1999a</year><article-title>The first of all the papers.</article-title>
+<source>J Firsts</source><pub-id pub-id-type="doi">10.1000/one</pub-id><pub-id pub-id-type="pmid">11</pub-id></element-citation></ref>
+<ref id="B2"><mixed-citation>Someone. Untagged (2001). doi: 10.1000/TWO.</mixed-citation></ref>
+<ref id="B3"><citation citation-type="journal"><article-title>A paper without any id at all</article-title><year>2003</year>
+</citation></ref>
+<ref id="B4"><mixed-citation>Private communication.</mixed-citation></ref>
+<ref id="B5"><citation-alternatives><element-citation><pub-id pub-id-type="doi">10.1000/five</pub-id></element-citation>
+<mixed-citation>doi 10.1000/five-again</mixed-citation></citation-alternatives></ref>
+<ref id="B6"><mixed-citation>a) doi:10.1000/six-a</mixed-citation><mixed-citation>b) arXiv:1706.03762v2</mixed-citation></ref>
+</ref-list></back>"""
+
+BODY = """<body><p>Cells divide [<xref ref-type="bibr" rid="B1">1</xref>-<xref ref-type="bibr" rid="B3">3</xref>]. Nobody
+says so.</p><sec><title>Methods <italic>in vivo</italic></title>
+<p>We did as before.<sup><xref ref-type="bibr" rid="B5">5</xref>,<xref ref-type="bibr" rid="B1">1</xref></sup> Then
+<inline-formula><alternatives><tex-math>\\begin{document}$$y$$\\end{document}</tex-math><math><mi>y</mi></math></alternatives>
+</inline-formula> fell
+<fig><caption><p>A caption citing <xref ref-type="bibr" rid="B6">6</xref>.</p></caption></fig>
+as <xref ref-type="fig" rid="f1">Fig. 1</xref> shows (<xref ref-type="bibr" rid="B4">private</xref>).</p></sec>
+<table-wrap><table><tr><td><xref ref-type="bibr" rid="B1">1</xref></td></tr></table></table-wrap></body>"""
+
+LETTER = """<sub-article article-type="reply"><front-stub><title-group><article-title>Decision letter</article-title></title-group>
+</front-stub><body><p>We disagree with <xref ref-type="bibr" rid="B1">Poe</xref>.</p></body>
+<back><ref-list><ref id="X"><mixed-citation>doi:10.1000/leak</mixed-citation></ref></ref-list></back></sub-article>"""
+
+CITING = "doi:10.1234/cell.1"
+THIRD = "title:a paper without any id at all|2003"
+
+
+@pytest.fixture
+def found(read_all, tmp_path):
+    path = tmp_path / "paper.nxml"
+    path.write_text(FRONT + BODY + REFERENCES + LETTER + "</article>")
+    return read_all(jats, path)
+
+
+def test_the_paper(found):
+    assert found.full == [
+        Paper(
+            id=CITING,
+            title="On cells: a view",
+            abstract="Aim: To see. Results: Seen.",
+            year=2010,
+            venue="Cells Today",
+            authors=("Jane Doe", "The Group"),
+            fields=("Biology",),
+            ids=("pmcid:7",),
+            updated=20110100,
+            extra={"keywords": ["cell"], "article_type": "research-article"},
+        )
+    ]
+
+
+def test_references_in_all_three_elements(found):
+    assert found.citations == [
+        Citation(CITING, "doi:10.1000/one", strength=2.0),
+        Citation(CITING, "doi:10.1000/two"),
+        Citation(CITING, THIRD),
+        Citation(CITING, "doi:10.1000/five"),
+        Citation(CITING, "doi:10.1000/six-a"),
+        Citation(CITING, "arxiv:1706.03762"),
+    ]
+    assert found.stubs == [
+        Paper(
+            id="doi:10.1000/one",
+            title="The first of all the papers",
+            year=1999,
+            venue="J Firsts",
+            authors=("E Poe",),
+            ids=("pmid:11",),
+            stub=True,
+        ),
+        Paper(id=THIRD, title="A paper without any id at all", year=2003, stub=True),
+    ]
+    assert found.rejected("citations") == {"reference without usable id": 1}
+
+
+def test_citing_sentences_with_ranges_raised_numbers_and_captions(found):
+    assert found.contexts == [
+        Context(CITING, "Cells divide [1-3].", ("doi:10.1000/one", "doi:10.1000/two", THIRD)),
+        Context(CITING, "A caption citing 6.", ("doi:10.1000/six-a", "arxiv:1706.03762"), "Methods in vivo"),
+        Context(CITING, "We did as before5,1.", ("doi:10.1000/five", "doi:10.1000/one"), "Methods in vivo"),
+    ]
+    assert found.rejected("contexts") == {"no cited paper": 1}
+    assert found.tally.notes == {
+        "sub-article left out": 1,
+        "in-text citation without a reference": 1,
+        "in-text citation outside a paragraph": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("marker", "cited"),
+    [
+        ('<xref ref-type="bibr" rid="B1 B2">1, 2</xref>', ("doi:10.1000/one", "doi:10.1000/two")),
+        ('<xref ref-type="bibr" rid="B1">1–3</xref>', ("doi:10.1000/one", "doi:10.1000/two", THIRD)),
+        ('<xref ref-type="bibr" rid="B3">3</xref>-<xref ref-type="bibr" rid="B1">1</xref>', (THIRD, "doi:10.1000/one")),
+        (
+            '<xref ref-type="bibr" rid="B1">Poe</xref>-<xref ref-type="bibr" rid="B3">Ann</xref>',
+            ("doi:10.1000/one", THIRD),
+        ),
+        ('<xref ref-type="bibr" rid="B1"/>', ("doi:10.1000/one",)),
+    ],
+)
+def test_what_a_marker_means(read_all, tmp_path, marker, cited):
+    path = tmp_path / "paper.nxml"
+    path.write_text(f"{FRONT}<body><p>It is known {marker} today.</p></body>{REFERENCES}</article>")
+    assert [context.cited for context in read_all(jats, path).contexts] == [cited]
+
+
+def test_a_set_of_papers_without_ids_takes_the_file_name(read_all, tmp_path):
+    path = tmp_path / "my set.xml"
+    article = "<article><front><article-meta><title-group><article-title>T</article-title></title-group></article-meta></front></article>"
+    path.write_text(f"<pmc-articleset>{article}{article}<article/></pmc-articleset>")
+    found = read_all(jats, path)
+    assert [(p.id, p.local_id) for p in found.papers] == [("jats:my_set", True), ("jats:my_set#2", True)]
+    assert found.rejected("papers") == {"no title and no abstract": 1}
+
+
+def test_damage_and_depth(read_all, tmp_path):
+    path = tmp_path / "paper.nxml"
+    path.write_text(FRONT)
+    with pytest.raises(InputError, match="paper.nxml"):
+        read_all(jats, path)
+    path.write_text(FRONT + "<body>" + "<sec><p>" * 20000 + "</p></sec>" * 20000 + "</body></article>")
+    assert len(read_all(jats, path).papers) == 1
+
+
+def test_recognises():
+    assert jats.recognises(Head("x", FRONT.encode()))
+    assert not jats.recognises(Head("x", b"<article><title>DocBook</title></article>"))
+
+
+def test_elife(read_all, shared):
+    found = read_all(jats, shared / "samples" / "jats" / "elife-12916-v2.xml")
+    (paper,) = found.full
+    assert (paper.id, paper.year, paper.venue, paper.fields) == (
+        "doi:10.7554/elife.12916",
+        2015,
+        "eLife",
+        ("Neuroscience",),
+    )
+    assert paper.authors == ("Taro Ishikawa", "Misa Shimuta", "Michael Häusser")
+    assert paper.abstract.endswith("convergence of multimodal signals onto single granule cells.")
+    assert (len(found.citations), len(found.stubs)) == (23, 23)
+    assert sum(c.strength for c in found.citations) == 40
+    assert found.rejected("citations") == found.rejected("contexts") == {}
+    assert found.contexts[0].section == "Introduction"
+    assert found.contexts[0].text.startswith("The midbrain and cerebral association cortex (Stein and Stanford, 2008)")
+    assert len(found.contexts[0].cited) == 5
+    assert not any("decision letter" in context.text.lower() for context in found.contexts)
+
+
+def test_pubmed_central(read_all, shared):
+    found = read_all(jats, shared / "samples" / "jats" / "pmc_1472-6831-8-11.nxml")
+    (paper,) = found.full
+    assert (paper.id, paper.ids) == ("doi:10.1186/1472-6831-8-11", ("pmid:18405359", "pmcid:2329613"))
+    assert paper.abstract.startswith("Background: The purpose of this study was")
+    assert len(found.citations) + sum(found.rejected("citations").values()) == 31
+    ranged = next(context for context in found.contexts if "[7-12]" in context.text)
+    assert len(ranged.cited) == 6
+    assert {c for context in found.contexts for c in context.cited} <= {c.cited for c in found.citations}

@@ -1,0 +1,166 @@
+"""PubMed XML and MEDLINE text: hand-made records for the traps, real ones for the truth."""
+
+from __future__ import annotations
+
+import pytest
+
+from citeweave.corpus.paper import Citation, Paper
+from citeweave.corpus.readers import pubmed
+from citeweave.errors import InputError
+from citeweave.opening import Head
+
+ARTICLE = """<?xml version="1.0"?>
+<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle//EN" "https://dtd.nlm.nih.gov/none.dtd">
+<PubmedArticleSet><PubmedArticle><MedlineCitation><PMID Version="1">0077</PMID>
+<DateRevised><Year>2019</Year><Month>6</Month><Day>09</Day></DateRevised>
+<Article><Journal><JournalIssue><PubDate><MedlineDate>1998 Dec-1999 Jan</MedlineDate></PubDate></JournalIssue>
+<Title>Annals of Examples</Title></Journal>
+<ArticleTitle>Growth of <i>E. coli</i> at 10<sup>3</sup> m.</ArticleTitle>
+<ELocationID EIdType="doi" ValidYN="Y">10.1234/ABC</ELocationID>
+<Abstract><AbstractText Label="AIM">To find <math>
+  <mi>x</mi>
+  <mo>=</mo>
+  <mn>2</mn>
+</math>.</AbstractText><AbstractText Label="UNLABELLED">Found &lt; 3.</AbstractText>
+<CopyrightInformation>Owned.</CopyrightInformation></Abstract>
+<AuthorList><Author><LastName>Doe</LastName><ForeName>Jane A</ForeName></Author>
+<Author><CollectiveName>The Study Group</CollectiveName></Author></AuthorList>
+<Language>eng</Language><PublicationTypeList><PublicationType>Retracted Publication</PublicationType></PublicationTypeList>
+</Article>
+<CommentsCorrectionsList><CommentsCorrections RefType="Cites"><PMID>5</PMID></CommentsCorrections>
+<CommentsCorrections RefType="Cites"><PMID>6</PMID></CommentsCorrections>
+<CommentsCorrections RefType="RetractionIn"><PMID>9</PMID></CommentsCorrections></CommentsCorrectionsList>
+<MeshHeadingList><MeshHeading><DescriptorName MajorTopicYN="N">Humans</DescriptorName></MeshHeading>
+<MeshHeading><DescriptorName MajorTopicYN="N">Iron</DescriptorName><QualifierName MajorTopicYN="Y">analysis</QualifierName>
+</MeshHeading></MeshHeadingList></MedlineCitation>
+<PubmedData><ArticleIdList><ArticleId IdType="pubmed">77</ArticleId><ArticleId IdType="pmc">PMC42</ArticleId>
+</ArticleIdList><ReferenceList><Reference><Citation>A.</Citation><ArticleIdList>
+<ArticleId IdType="doi">10.1000/a</ArticleId><ArticleId IdType="pubmed">5</ArticleId></ArticleIdList></Reference>
+<Reference><Citation>Only text.</Citation></Reference></ReferenceList></PubmedData></PubmedArticle>
+<PubmedArticle><MedlineCitation><PMID>78</PMID><Article><ArticleTitle>[Not Available].</ArticleTitle></Article>
+</MedlineCitation><PubmedData><ReferenceList><Reference/></ReferenceList></PubmedData></PubmedArticle>
+<PubmedArticle><MedlineCitation><Article><ArticleTitle>Nameless</ArticleTitle></Article></MedlineCitation></PubmedArticle>
+<DeleteCitation><PMID>1</PMID><PMID>2</PMID></DeleteCitation></PubmedArticleSet>
+"""
+
+
+def test_a_paper_with_every_trap(read_all, tmp_path):
+    path = tmp_path / "set.xml"
+    path.write_text(ARTICLE)
+    found = read_all(pubmed, path)
+    assert found.papers == [
+        Paper(
+            id="pmid:77",
+            title="Growth of E. coli at 103 m.",
+            abstract="AIM: To find x=2. Found < 3.",
+            year=1998,
+            venue="Annals of Examples",
+            authors=("Jane A Doe", "The Study Group"),
+            fields=("Iron", "Humans"),
+            ids=("pmcid:42", "doi:10.1234/abc"),
+            updated=20190609,
+            extra={"publication_types": ["Retracted Publication"], "languages": ["eng"], "retracted": True},
+        )
+    ]
+    assert found.citations == [Citation("pmid:77", "pmid:5"), Citation("pmid:77", "pmid:6")]
+    assert found.rejected("papers") == {"no title and no abstract": 1, "no id": 1}
+    assert found.rejected("citations") == {
+        "reference without usable id": 1,
+        "reference listed twice": 1,
+        "citing paper rejected": 1,
+    }
+    assert found.tally.notes == {
+        "link that is not a citation (comment, erratum, retraction)": 1,
+        "deletion notice left out": 2,
+    }
+
+
+def test_medline_text_joins_lines_and_ends_records_at_the_next_pmid(read_all, tmp_path):
+    path = tmp_path / "set.txt"
+    path.write_bytes(
+        b"\r\nPMID- 12\r\nDP  - 2002 Sep\r\nTI  - A brief\r\n      overview: PT  - is no tag.\r\nAB  - One - two.\r\n"
+        b"      Three.\r\nFAU - Doe, Jane\r\nAU  - Doe J\r\nCN  - Group\r\nLR  - 20041117\r\nMH  - Humans\r\n"
+        b"MH  - Iron/*analysis\r\nAID - x1 [pii]\r\nAID - 10.1000/Z [doi]\r\nPMC - PMC3\r\nJT  - Caf\xe9 journal\r\n"
+        b"PMID- 13\r\nstray\r\n\r\nPMID- none\r\nTI  - Third\r\n"
+    )
+    found = read_all(pubmed, path)
+    assert found.papers == [
+        Paper(
+            id="pmid:12",
+            title="A brief overview: PT - is no tag.",
+            abstract="One - two. Three.",
+            year=2002,
+            venue="Café journal",
+            authors=("Jane Doe", "Group"),
+            fields=("Iron", "Humans"),
+            ids=("doi:10.1000/z", "pmcid:3"),
+            updated=20041117,
+        )
+    ]
+    assert found.rejected("papers") == {"no title and no abstract": 1, "no id": 1}
+    assert found.tally.notes == {"line is not UTF-8, read as Latin-1": 1, "line without a tag": 1}
+
+
+@pytest.mark.parametrize(
+    "content", [ARTICLE[:900], "<html></html>", "TI  - no PMID", "", "<?xml version='1.0' encoding='x'?><a/>"]
+)
+def test_what_is_not_pubmed_is_one_error_that_names_the_file(read_all, tmp_path, content):
+    path = tmp_path / "broken.xml"
+    path.write_text(content)
+    with pytest.raises(InputError, match="broken.xml"):
+        read_all(pubmed, path)
+
+
+def test_recognises_both_shapes_and_nothing_else():
+    assert pubmed.recognises(Head("x", ARTICLE.encode()))
+    assert pubmed.recognises(Head("x", b"\n\nPMID- 12230038\nOWN - NLM"))
+    assert not pubmed.recognises(Head("x", b"<article><front>"))
+    assert not pubmed.recognises(Head("x", b"TY  - JOUR\nTI  - PMID- 12"))
+
+
+@pytest.mark.parametrize(
+    ("name", "papers", "citations"),
+    [
+        ("entrez_pubmed1.xml", 2, 0),
+        ("entrez_pubmed4.xml", 1, 48),  # the 49th link is a comment on the paper
+        ("entrez_pubmed6.xml", 1, 53),
+        ("entrez_pubmed7.xml", 1, 49),
+        ("pubmed-29768149.xml", 1, 0),
+        ("MedlineImporterTestArticleItalics.xml", 1, 43),
+        ("MedlineImporterTestMathML.xml", 1, 0),
+        ("MedlineImporterTestPubmedBook.xml", 1, 0),
+        ("medline_pubmed_result1.txt", 1, 0),
+        ("medline_pubmed_result2.txt", 4, 0),
+        ("medline_pubmed_result3.txt", 1, 0),
+    ],
+)
+def test_real_files_in_full(read_all, shared, name, papers, citations):
+    found = read_all(pubmed, shared / "samples" / "pubmed" / name)
+    assert (len(found.papers), len(found.citations)) == (papers, citations)
+    assert found.rejected("papers") == found.rejected("citations") == {}
+
+
+def test_real_values(read_all, shared):
+    folder = shared / "samples" / "pubmed"
+    first, second = read_all(pubmed, folder / "entrez_pubmed1.xml").papers
+    assert (first.id, first.abstract, first.year, first.fields[0]) == (
+        "pmid:12091962",
+        "",
+        1990,
+        "Acquired Immunodeficiency Syndrome",
+    )
+    assert (second.id, second.ids) == ("pmid:9997", ("doi:10.1016/0005-2795(76)90109-4",))
+    (lung,) = read_all(pubmed, folder / "entrez_pubmed7.xml").papers
+    assert "(1) inhaled He3/Xe129 MRI ventilation and" in lung.abstract
+    assert lung.authors[-1] == "Canadian Respiratory Research Network"
+    (telomere,) = read_all(pubmed, folder / "entrez_pubmed4.xml").papers
+    assert "genetic variants at the TERT gene region" in telomere.title
+    assert (
+        telomere.abstract.startswith("OBJECTIVE: Telomere shortening") and " DESIGN: We measured" in telomere.abstract
+    )
+    (book,) = read_all(pubmed, folder / "MedlineImporterTestPubmedBook.xml").papers
+    assert book.title.startswith("Rheumatoid Arthritis: National Clinical Guideline")
+    assert (book.year, book.abstract, len(book.authors)) == (2009, "just a dummy.", 2)
+    scop, diagram, *_ = read_all(pubmed, folder / "medline_pubmed_result2.txt").papers
+    assert scop.ids == ("doi:10.1186/1471-2105-7-10", "pmcid:1373603")
+    assert diagram.title == "GenomeDiagram: a python package for the visualization of large-scale genomic data."

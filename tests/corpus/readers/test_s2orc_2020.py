@@ -1,0 +1,132 @@
+"""S2ORC 20200705v1: metadata lines and parsed PDFs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from citeweave.corpus.paper import Citation, Context, Paper
+from citeweave.corpus.readers import s2orc_2020 as reader
+from citeweave.opening import Source
+
+
+def write(folder: Path, *records: object) -> Path:
+    path = folder / "shard.jsonl"
+    path.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    return path
+
+
+def test_metadata(tmp_path, read_all):
+    record = {
+        "paper_id": "77",
+        "title": "T",
+        "authors": [{"first": "Ada", "middle": ["K.", "L."], "last": "Lovelace", "suffix": ""}, None],
+        "abstract": None,
+        "year": 2016,
+        "arxiv_id": "1501.07418",
+        "acl_id": "N18-1",
+        "pmc_id": "12",
+        "pubmed_id": "34",
+        "doi": "10.1000/X",
+        "venue": None,
+        "journal": "Journal",
+        "mag_id": "56",
+        "mag_field_of_study": ["Medicine"],
+        "outbound_citations": ["1", 2, None],
+        "inbound_citations": ["3"],
+    }
+    found = read_all(
+        reader, write(tmp_path, record, {"paper_id": "78", "title": None}, {"paper_id": "x", "title": "T"})
+    )
+    ids = ("doi:10.1000/x", "arxiv:1501.07418", "pmid:34", "pmcid:12", "acl:N18-1", "mag:56")
+    extra: dict[str, object] = {"inbound_citations": 1}
+    assert found.papers == [
+        Paper("s2:77", "T", "", 2016, "Journal", ("Ada K. L. Lovelace",), ("Medicine",), ids, extra=extra)
+    ]
+    assert found.citations == [Citation("s2:77", "s2:1"), Citation("s2:77", "s2:2")]
+    assert found.rejected("papers") == {"no title and no abstract": 1, "no id": 1}
+    assert found.rejected("citations") == {"reference without usable id": 1}
+
+
+def test_a_parse(tmp_path, read_all):
+    text = "It heals. 1 Others [2] failed, as 1 did. [3] is lost."
+    spans = [(10, 11, "BIBREF0"), (19, 22, "BIBREF1"), (34, 35, "BIBREF0"), (41, 44, "BIBREF2"), (50, 500, "BIBREF0")]
+    record = {
+        "paper_id": "5",
+        "_pdf_hash": "h",
+        "abstract": [{"text": "First part."}, {"text": "Second part."}],
+        "body_text": [
+            {
+                "section": "Intro",
+                "text": text,
+                "cite_spans": [{"start": s, "end": e, "text": text[s:e], "ref_id": r} for s, e, r in spans],
+            }
+        ],
+        "bib_entries": {
+            "BIBREF0": {
+                "title": "Linked",
+                "authors": [{"first": "A", "middle": [], "last": "B"}],
+                "year": 2012,
+                "link": "9",
+            },
+            "BIBREF1": {"title": "Known by title and year", "authors": [], "year": 1999, "venue": "V", "link": None},
+            "BIBREF2": {"title": "Available", "authors": [], "year": "", "link": None},
+        },
+    }
+    found = read_all(reader, write(tmp_path, record))
+    by_title = "title:known by title and year|1999"
+    assert found.papers == [
+        Paper("s2:5", abstract="First part. Second part."),
+        Paper("s2:9", "Linked", year=2012, authors=("A B",), stub=True),
+        Paper(by_title, "Known by title and year", year=1999, venue="V", stub=True),
+    ]
+    assert found.contexts == [
+        Context("s2:5", "It heals. 1", ("s2:9",), "Intro"),
+        Context("s2:5", "Others [2] failed, as 1 did.", (by_title, "s2:9"), "Intro"),
+    ]
+    assert found.rejected("contexts") == {"no cited paper": 1}
+    assert found.citations == [Citation("s2:5", "s2:9", strength=2.0), Citation("s2:5", by_title)]
+    assert found.rejected("citations") == {"reference without usable id": 1}
+    assert found.tally.notes == {"citation mark outside its paragraph": 1}
+
+
+def test_real_metadata(shared, read_all):
+    folder = shared / "samples/s2orc_20200705"
+    first = read_all(reader, folder / "metadata_sample.first50.jsonl")
+    assert len(first.papers) == 50 and sum(not p.abstract for p in first.papers) == 48
+    with_parse = read_all(reader, folder / "metadata_sample.with_parse38.jsonl")
+    assert len(with_parse.papers) == 38 and len(with_parse.citations) == 631
+    papers = {p.id: p for p in with_parse.papers}
+    assert papers["s2:18980380"].title == "Distributionally Robust Counterpart in Markov Decision Processes"
+    assert papers["s2:18980380"].ids == ("doi:10.1109/tac.2015.2495174", "arxiv:1501.07418")
+
+
+@pytest.mark.parametrize(
+    ("name", "spans", "entries", "unusable"),
+    [("18980380", 38, 27, 2), ("18980463", 95, 60, 1), ("94551546", 60, 43, 1)],
+)
+def test_real_parses(shared, read_all, name, spans, entries, unusable):
+    found = read_all(reader, shared / f"samples/s2orc_20200705/pdf_parse_{name}.json")
+    assert len(found.full) == 1 and found.full[0].abstract
+    assert len(found.citations) + unusable == entries
+    assert found.rejected("citations") == {"reference without usable id": unusable}
+    # every span is a mention, of a usable reference or not
+    mentioned = {cited for context in found.contexts for cited in context.cited}
+    assert mentioned <= {c.cited for c in found.citations}
+    assert sum(c.strength for c in found.citations if c.cited in mentioned) <= spans
+
+
+def test_a_real_superscript_belongs_to_the_sentence_before_it(shared, read_all):
+    found = read_all(reader, shared / "samples/s2orc_20200705/pdf_parse_94551546.json")
+    texts = {c.text: c for c in found.contexts}
+    start = "The application of traditional viral vectors has been a challenge because of their toxicity, "
+    assert texts[start + "immunogenicity and low capability for scaling up. 2"].cited == ("s2:4683185",)
+    assert len(found.contexts) == 33 and found.rejected("contexts") == {"no cited paper": 1}
+
+
+def test_recognises_its_samples_and_not_unarxive(shared):
+    for path in (shared / "samples/s2orc_20200705").iterdir():
+        assert reader.recognises(Source(path).head()), path.name
+    assert not reader.recognises(Source(shared / "samples/unarxive/arXiv_src_2212_086.sel6.jsonl").head())

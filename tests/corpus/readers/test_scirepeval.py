@@ -1,0 +1,106 @@
+"""SciRepEval: three kinds of rows in two outer shapes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from citeweave.corpus.paper import Citation, Paper
+from citeweave.corpus.readers import scirepeval as reader
+from citeweave.opening import Source
+
+
+def write(folder: Path, content: object) -> Path:
+    path = folder / "rows.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_triplets(tmp_path, read_all):
+    query = {"sha": "a" * 40, "corpus_id": 1, "title": "Query", "abstract": "Q."}
+    rows = [
+        {"query": query, "pos": {"corpus_id": 2, "title": "Cited"}, "neg": {"corpus_id": 3, "title": "Not cited"}},
+        {"query": query, "pos": {"title": "No id"}, "neg": None},
+    ]
+    found = read_all(reader, write(tmp_path, rows))
+    first = Paper("s2:1", "Query", "Q.", ids=(f"s2sha:{'a' * 40}",))
+    assert found.papers == [first, Paper("s2:2", "Cited"), Paper("s2:3", "Not cited"), first]
+    assert found.citations == [Citation("s2:1", "s2:2")]
+    assert found.rejected("papers") == {"no id": 2} and found.rejected("citations") == {"no cited paper": 1}
+
+
+def test_rankings(tmp_path, read_all):
+    candidate = {
+        "corpus_id": "7",
+        "title": "Candidate",
+        "abstract": None,
+        "venue": "V",
+        "year": 1964.0,
+        "author_names": ["A. B."],
+        "n_citations": 12,
+        "n_key_citations": 3,
+        "score": 1,
+    }
+    rows = [
+        {"query": "some words", "session_id": 5, "candidates": [candidate, {"corpus_id": 8, "title": ""}]},
+        {"query": {"doc_id": "9", "title": "A paper as query"}, "candidates": []},
+    ]
+    found = read_all(reader, write(tmp_path, rows))
+    assert found.papers == [
+        Paper("s2:7", "Candidate", "", 1964, "V", ("A. B.",), citation_count=12, extra={"n_key_citations": 3}),
+        Paper("s2:9", "A paper as query"),
+    ]
+    assert found.rejected("papers") == {"no title and no abstract": 1}
+    assert set(found.tally.notes.values()) == {1} and len(found.tally.notes) == 2
+
+
+def test_labels_become_extra(tmp_path, read_all):
+    row = {
+        "corpus_id": 4,
+        "mag_id": 40,
+        "title": "T",
+        "abstract": "A.",
+        "labels": [16, None],
+        "labels_text": ["Mathematics"],
+        "descriptor": "Liver  Neoplasms",
+        "log_citations": 2.5,
+        "nested": {"a": 1},
+    }
+    found = read_all(reader, write(tmp_path, [row, 3]))
+    extra = {"labels": [16], "labels_text": ["Mathematics"], "descriptor": "Liver Neoplasms", "log_citations": 2.5}
+    assert found.papers == [Paper("s2:4", "T", "A.", fields=("Mathematics",), ids=("mag:40",), extra=extra)]
+    assert found.rejected("papers") == {"not a JSON object": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "papers", "without_abstract"),
+    [
+        ("specter_small.first20.json", 60, 1),
+        ("fos_small.first25.json", 25, 5),
+        ("mesh_small.first40.json", 40, 0),
+        ("s2and_small.first6.json", 66, None),
+        ("search_small.first4.jsonl", 40, 4),
+    ],
+)
+def test_real_files(shared, read_all, name, papers, without_abstract):
+    path = shared / "samples/scirepeval" / name
+    assert reader.recognises(Source(path).head())
+    found = read_all(reader, path)
+    assert len(found.papers) == papers and found.rejected("papers") == {}
+    assert without_abstract is None or sum(not p.abstract for p in found.papers) == without_abstract
+    assert len(found.citations) == (20 if name.startswith("specter") else 0)
+
+
+def test_real_values(shared, read_all):
+    folder = shared / "samples/scirepeval"
+    triplets = read_all(reader, folder / "specter_small.first20.json")
+    assert triplets.citations[0] == Citation("s2:12871252", "s2:207211621")
+    mesh = read_all(reader, folder / "mesh_small.first40.json").papers[0]
+    assert (mesh.id, mesh.ids) == ("s2:7571069", ("mag:2469651880",))
+    assert mesh.extra == {"descriptor": "Liver Neoplasms", "qualifier": "surgery"}
+
+
+def test_the_list_of_tasks_is_not_recognised(shared):
+    assert not reader.recognises(Source(shared / "samples/scirepeval/tasks_config.json").head())

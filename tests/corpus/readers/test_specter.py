@@ -1,0 +1,76 @@
+"""SPECTER's training files: what is a citation in data.json, and what only looks like one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from citeweave.corpus.paper import Citation, Paper
+from citeweave.corpus.readers import specter as reader
+from citeweave.errors import InputError
+from citeweave.opening import Head, Source
+
+A, B = "a" * 40, "B" * 40
+
+
+def write(folder: Path, content: object) -> Path:
+    path = folder / "data.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_metadata(tmp_path, read_all):
+    papers = {
+        A: {"paper_id": A, "title": "T", "abstract": "A.", "year": 2019, "references": [B, ""], "cited_by": ["q1"]},
+        "key": {"paper_id": "inner", "title": None, "abstract": "Only an abstract."},
+        "bare": {"title": None, "abstract": None},
+        "number": 5,
+    }
+    found = read_all(reader, write(tmp_path, papers))
+    assert found.papers == [
+        Paper(A, "T", "A.", 2019, ids=(f"s2sha:{A}",)),
+        Paper("key", "", "Only an abstract.", ids=("inner",)),
+    ]
+    assert found.citations == [Citation(f"s2sha:{A}", f"s2sha:{'b' * 40}"), Citation("q1", f"s2sha:{A}")]
+    assert found.rejected("papers") == {"no title and no abstract": 1, "not a JSON object": 1}
+    assert found.rejected("citations") == {"no cited paper": 1}
+
+
+def test_only_a_count_of_five_is_a_citation(tmp_path, read_all):
+    data = {A: {"p1": {"count": 5}, "p2": {"count": 1}, "p3": {"count": 3}, "p4": None, "": {"count": 5}}, "p9": {}}
+    found = read_all(reader, write(tmp_path, data))
+    assert found.citations == [Citation(f"s2sha:{A}", "p1")] and found.papers == []
+    assert found.rejected("citations") == {reader.NOT_DIRECT: 1, reader.UNKNOWN_COUNT: 2, "no cited paper": 1}
+
+
+def test_a_paper_called_title_is_no_trap(tmp_path, read_all):
+    found = read_all(reader, write(tmp_path, {"q": {"title": {"count": 5}}}))
+    assert found.citations == [Citation("q", "title")]
+
+
+def test_a_list_is_not_the_format(tmp_path, read_all):
+    with pytest.raises(InputError, match=r"data\.json is not one JSON object"):
+        read_all(reader, write(tmp_path, [1]))
+
+
+def test_real_training_files(shared, read_all):
+    folder = shared / "samples/specter"
+    data = read_all(reader, folder / "training/data.json")
+    assert len(data.citations) == 85 and data.rejected("citations") == {reader.NOT_DIRECT: 337}
+    first = "s2sha:0000fcfd467a19cf0e59169c2f07d730a0f3a8b9"
+    assert data.citations[0] == Citation(first, "s2sha:272216c1f097706721096669d85b2843c23fa77d")
+    metadata = read_all(reader, folder / "training/metadata.json")
+    assert len(metadata.papers) == 17
+    titles = {p.ids[0]: p.title for p in metadata.papers}
+    assert titles[first] == "Exploring Visual Relationship for Image Captioning"
+    assert len(read_all(reader, folder / "sample-metadata.json").papers) == 55
+
+
+def test_recognises(shared):
+    folder = shared / "samples/specter"
+    for name in ("training/data.json", "training/metadata.json", "sample-metadata.json"):
+        assert reader.recognises(Source(folder / name).head()), name
+    assert not reader.recognises(Head("x.json", b'{"title": "T", "abstract": "A"}'))
+    assert not reader.recognises(Source(shared / "samples/s2_graph_api/citation_object.json").head())

@@ -1,0 +1,104 @@
+"""Splits: nothing moves when the corpus grows, citations follow the citing paper, errors say what to do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from citeweave.corpus.split import Part, hash_ids, split_by_share, split_by_year
+from citeweave.errors import EmptyResultError, UserError
+
+IDS = [f"s2:{number}" for number in range(5000)]
+
+
+def test_years_cut_where_asked() -> None:
+    split = split_by_year([2010, 2015, 2016, 2017, 2020], validation_from=2016, test_from=2017)
+    assert split.codes.tolist() == [Part.TRAIN, Part.TRAIN, Part.VALIDATION, Part.TEST, Part.TEST]
+    assert split.as_json() == {"train": 2, "validation": 1, "test": 2, "unknown_years": 0}
+
+
+def test_unknown_years_train_and_are_counted() -> None:
+    split = split_by_year([0, 2015, 2016, 2017, 0], validation_from=2016, test_from=2017)
+    assert split.train.tolist() == [0, 1, 4]
+    assert split.unknown_years == 2
+
+
+def test_equal_years_leave_validation_out() -> None:
+    assert split_by_year([2015, 2016], validation_from=2016, test_from=2016).as_json()["validation"] == 0
+
+
+def test_citations_follow_the_citing_paper() -> None:
+    split = split_by_year([2015, 2016, 2017], validation_from=2016, test_from=2017)
+    citing = np.array([2, 2, 0, 1])
+    assert split.of_citations(citing).tolist() == [Part.TEST, Part.TEST, Part.TRAIN, Part.VALIDATION]
+
+
+def test_wrong_years_are_refused() -> None:
+    with pytest.raises(UserError, match="validation_from is 2018; it must not be after test_from, which is 2017"):
+        split_by_year([2015], validation_from=2018, test_from=2017)
+    with pytest.raises(EmptyResultError, match=r"test part .* go from 2015 to 2016"):
+        split_by_year([2015, 2016], validation_from=2016, test_from=2030)
+    with pytest.raises(EmptyResultError, match="no paper has a year"):
+        split_by_year([0, 0], validation_from=2016, test_from=2017)
+
+
+def test_shares_are_about_what_was_asked() -> None:
+    counts = split_by_share(IDS, validation=0.1, test=0.2, seed=3).as_json()
+    assert abs(counts["validation"] - 500) < 85  # four standard deviations
+    assert abs(counts["test"] - 1000) < 115
+
+
+def test_seeds_draw_apart() -> None:
+    first, second = (split_by_share(IDS, validation=0.1, test=0.1, seed=seed) for seed in (1, 2))
+    both = np.intersect1d(first.test, second.test)
+    assert 20 < len(both) < 85  # about a tenth of a tenth
+
+
+def test_hashes_are_pinned() -> None:
+    """The same on every machine and in every version: splits in published results stay what they are."""
+    assert hash_ids(["s2:1", "doi:10.1000/ü", ""], seed=1).tolist() == PINNED
+
+
+@given(st.permutations(range(40)), st.integers(20, 40))
+def test_a_papers_part_depends_on_its_id_alone(order: list[int], number: int) -> None:
+    whole = dict(zip(IDS, split_by_share(IDS, validation=0.3, test=0.3, seed=5).codes.tolist(), strict=True))
+    ids = [IDS[place] for place in order[:number]]
+    try:
+        part = split_by_share(ids, validation=0.3, test=0.3, seed=5)
+    except EmptyResultError:
+        return
+    assert part.codes.tolist() == [whole[name] for name in ids]
+
+
+def test_one_share_leaves_the_other_alone() -> None:
+    small = split_by_share(IDS, validation=0.05, test=0.1, seed=1)
+    large = split_by_share(IDS, validation=0.40, test=0.1, seed=1)
+    assert small.test.tolist() == large.test.tolist()
+    assert set(small.validation) < set(large.validation)
+
+
+@pytest.mark.parametrize(
+    ("validation", "test", "message"),
+    [
+        (-0.1, 0.1, "validation is -0.1; a share must be"),
+        (0.1, 1.0, "test is 1.0; a share must be"),
+        (float("nan"), 0.1, "validation is nan"),
+        (0.6, 0.4, "leave nothing to train on"),
+    ],
+)
+def test_wrong_shares_are_refused(validation: float, test: float, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        split_by_share(IDS, validation=validation, test=test, seed=1)
+
+
+def test_an_empty_part_is_an_error_unless_nobody_asked_for_it() -> None:
+    with pytest.raises(EmptyResultError, match="only 2 papers"):
+        split_by_share(IDS[:2], validation=0.01, test=0.01, seed=1)
+    with pytest.raises(EmptyResultError):
+        split_by_share([], validation=0.1, test=0.1, seed=1)
+    assert split_by_share(IDS[:2], validation=0.0, test=0.0, seed=1).as_json()["train"] == 2
+
+
+PINNED = [14091426604737907990, 9136903942087014420, 561324649295477674]
