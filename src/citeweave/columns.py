@@ -4,7 +4,8 @@
     title.offsets.npy   [0, 13, 21]
 
 Both are written by appending and read through a memory map: opening costs nothing, a row costs one
-slice, and a damaged file gives an error, never a crash. Nothing here knows what a paper is.
+slice, and a damaged file gives an error, never a crash. Nothing here knows what a paper is, and nothing
+is forced to the disk: `files.py` does that once, when an artefact is whole.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class NumberWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._dtype = np.dtype(dtype)
         self._file = path.open("wb")
-        self._file.write(_header(self._dtype, 0))
+        self._file.write(_header(self._dtype, (0,)))
         self.count = 0
 
     def append(self, values: NDArray[Any] | Sequence[Any]) -> None:
@@ -43,8 +44,31 @@ class NumberWriter:
 
     def close(self) -> None:
         self._file.seek(0)
-        self._file.write(_header(self._dtype, self.count))
-        _sync_and_close(self._file)
+        self._file.write(_header(self._dtype, (self.count,)))
+        self._file.close()
+
+
+class MatrixWriter:
+    """Appends rows of one width to a two-dimensional `.npy` file."""
+
+    def __init__(self, path: Path, dtype: DTypeLike, width: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._dtype, self._width = np.dtype(dtype), width
+        self._file = path.open("wb")
+        self._file.write(_header(self._dtype, (0, width)))
+        self.count = 0
+
+    def append(self, rows: NDArray[Any]) -> None:
+        """Rows of shape (number, width)."""
+        array = np.ascontiguousarray(rows, self._dtype)
+        assert array.shape[1:] == (self._width,), array.shape
+        self._file.write(array.data)
+        self.count += len(array)
+
+    def close(self) -> None:
+        self._file.seek(0)
+        self._file.write(_header(self._dtype, (self.count, self._width)))
+        self._file.close()
 
 
 class TextWriter:
@@ -70,8 +94,12 @@ class TextWriter:
             self._offsets.append(ends)
             self._end = int(ends[-1])
 
+    def append_empty(self, count: int) -> None:
+        """So many empty texts."""
+        self._offsets.append(np.full(count, self._end, np.int64))
+
     def close(self) -> None:
-        _sync_and_close(self._data)
+        self._data.close()
         self._offsets.close()
 
 
@@ -124,6 +152,8 @@ class TextColumn(Sequence[str]):
 
     def gather(self, rows: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], bytes]:
         """Lengths and bytes of these rows, ready for `TextWriter.append_bytes`."""
+        if len(self._data) == 0:
+            return np.zeros(len(rows), np.int64), b""
         starts, ends = self.offsets[rows], self.offsets[np.asarray(rows) + 1]
         if len(rows) and (starts > ends).any():
             raise self._damage()
@@ -150,14 +180,29 @@ class TextColumn(Sequence[str]):
 
 def open_numbers(path: Path, dtype: DTypeLike) -> NDArray[Any]:
     """A memory-mapped one-dimensional array that must be of this type."""
+    array = _open_array(path)
+    if array.dtype != np.dtype(dtype) or array.ndim != 1:
+        raise ArtefactError(f"{path} does not hold one column of {np.dtype(dtype)}; make it again")
+    return array
+
+
+def open_matrix(path: Path, dtype: DTypeLike, shape: tuple[int, int]) -> NDArray[Any]:
+    """A memory-mapped two-dimensional array, row after row, that must be of this type and shape."""
+    array = _open_array(path)
+    if array.dtype != np.dtype(dtype) or array.shape != shape or not array.flags.c_contiguous:
+        raise ArtefactError(f"{path} does not hold {shape[0]} rows of {shape[1]} {np.dtype(dtype)}; make it again")
+    return array
+
+
+def _open_array(path: Path) -> NDArray[Any]:
     try:
         array = np.load(path, mmap_mode="r" if path.stat().st_size > _HEADER_SIZE else None, allow_pickle=False)
     except FileNotFoundError:
         raise ArtefactError(f"{path} is missing: the artefact is not complete; make it again") from None
     except (ValueError, OSError, EOFError) as error:
         raise ArtefactError(f"{path} is damaged ({error}); make it again") from None
-    if not isinstance(array, np.ndarray) or array.dtype != np.dtype(dtype) or array.ndim != 1:
-        raise ArtefactError(f"{path} does not hold one column of {np.dtype(dtype)}; make it again")
+    if not isinstance(array, np.ndarray):
+        raise ArtefactError(f"{path} does not hold one array; make it again")
     return np.asarray(array)
 
 
@@ -180,9 +225,9 @@ def write_numbers(path: Path, values: NDArray[Any], dtype: DTypeLike | None = No
     writer.close()
 
 
-def _header(dtype: np.dtype[Any], count: int) -> bytes:
+def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """Version 1.0 of NumPy's header, padded to a fixed size so that it can be written again."""
-    text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': ({count},), }}"
+    text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape}, }}"
     body = text.encode().ljust(_HEADER_SIZE - 11) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body
 
@@ -195,9 +240,3 @@ def _map(path: Path) -> bytes | mmap.mmap:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError:
         raise ArtefactError(f"{path} is missing: the artefact is not complete; make it again") from None
-
-
-def _sync_and_close(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-    file.close()

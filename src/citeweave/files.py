@@ -203,7 +203,10 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "sha256": hash_file(path)}
+    """Size and hash of a file, after it has reached the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        return {"bytes": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def _publish(partial: Path, target: Path) -> None:

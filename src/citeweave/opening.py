@@ -30,6 +30,9 @@ MAX_DOCUMENT = 512 * 2**20
 """Largest file that has to be read as one document (JSON, BibTeX, RIS), in bytes."""
 
 _CHUNK = 2**20
+_ZSTD_CHUNK = 2**11
+"""Compressed bytes taken at a time; the worst case of zstd makes some 64 MiB of them."""
+
 _TOO_LONG = f"line longer than {MAX_LINE >> 20} MiB"
 
 
@@ -222,7 +225,38 @@ def _decompressed(file: BinaryIO) -> BinaryIO:
     if magic.startswith(b"\xfd7zXZ\x00"):
         return cast(BinaryIO, lzma.LZMAFile(file))
     if magic.startswith(b"\x28\xb5\x2f\xfd"):
+        return cast(BinaryIO, _ZstdFile(file))
+    return file
+
+
+class _ZstdFile:
+    """The bytes of a zstd file. The package's own reader takes a file that is cut off for one that ends there."""
+
+    def __init__(self, file: BinaryIO) -> None:
         import zstandard
 
-        return cast(BinaryIO, zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(file))
-    return file
+        self._file, self._error = file, zstandard.ZstdError
+        self._new_frame = zstandard.ZstdDecompressor(max_window_size=2**27).decompressobj
+        self._frame = self._new_frame()
+        self._is_inside, self._unread, self._ready = False, b"", memoryview(b"")
+
+    def read(self, size: int) -> bytes:
+        while not self._ready:
+            data = self._unread or self._file.read(_ZSTD_CHUNK)
+            if not data:
+                if self._is_inside:
+                    raise EOFError("the file ends inside a frame")
+                return b""
+            self._ready = memoryview(self._decompress(data))
+        taken, self._ready = self._ready[:size], self._ready[size:]
+        return bytes(taken)
+
+    def _decompress(self, data: bytes) -> bytes:
+        try:
+            found = self._frame.decompress(data)
+        except self._error as error:
+            raise OSError(str(error)) from None
+        self._is_inside, self._unread = not self._frame.eof, self._frame.unused_data
+        if self._frame.eof:
+            self._frame = self._new_frame()
+        return found

@@ -230,7 +230,7 @@ def test_the_manifest_says_that_it_is_made_up() -> None:
 )
 def test_wrong_options_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(UserError, match="--"):
-        Synthetic(**wrong)  # type: ignore[arg-type]
+        Synthetic(**wrong)
 
 
 def test_every_field_has_the_same_number_of_areas() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import numpy as np
@@ -12,6 +13,7 @@ from citeweave.corpus.assembling import build_index, write_merges, write_papers
 from citeweave.corpus.citation_links import write_citations
 from citeweave.corpus.context_links import write_contexts
 from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.index import IdIndex
 from citeweave.corpus.merging import Assignment, MergeOptions, Staged, merge_papers
 from citeweave.corpus.staging import Part
 from citeweave.corpus.updating import BasePart, share_unchanged, write_changes
@@ -49,10 +51,7 @@ def build_corpus(
     write_papers(writer.folder / "papers", staged, assignment, tally)
     write_merges(writer.folder / "merges", staged, assignment)
     index = build_index(writer.folder / "papers", staged, assignment, work, memory=options.memory)
-    reporter.say(f"linking {sum(part.citation_count for part in parts):,} citations")
-    citations = write_citations(writer.folder, parts, index, assignment.papers, work, tally, memory=options.memory)
-    reporter.say(f"linking {sum(part.context_count for part in parts):,} contexts")
-    contexts = write_contexts(writer.folder / "contexts", parts, index, work, tally, memory=options.memory)
+    citations, contexts = _link(writer, parts, index, assignment.papers, tally, options.memory, reporter)
     if not (assignment.papers or citations or contexts):
         raise EmptyResultError(_nothing_kept(tally))
     writer.facts |= {
@@ -66,6 +65,28 @@ def build_corpus(
     }
     if base is not None:
         _describe_update(writer, base, assignment)
+
+
+def _link(
+    writer: ArtefactWriter,
+    parts: Sequence[Part],
+    index: IdIndex,
+    papers: int,
+    tally: Tally,
+    memory: int,
+    reporter: Reporter,
+) -> tuple[int, int]:
+    """Write citations and contexts, side by side: most of the work is compiled and leaves Python to the other."""
+    counts = [sum(getattr(part, name) for part in parts) for name in ("citation_count", "context_count")]
+    reporter.say(f"linking {counts[0]:,} citations and {counts[1]:,} contexts")
+    with ThreadPoolExecutor(2) as pool:
+        citations = pool.submit(
+            write_citations, writer.folder, parts, index, papers, writer.work("citations"), tally, memory=memory
+        )
+        contexts = pool.submit(
+            write_contexts, writer.folder / "contexts", parts, index, writer.work("contexts"), tally, memory=memory
+        )
+        return citations.result(), contexts.result()
 
 
 def _describe_update(writer: ArtefactWriter, base: Corpus, assignment: Assignment) -> None:

@@ -35,6 +35,8 @@ def clean_text(value: object) -> str:
     """
     if not isinstance(value, str):
         return ""
+    if value.isprintable() and "  " not in value:  # nothing but plain blanks and visible signs
+        return value.strip(" ")
     return _SPACES.sub(" ", _CONTROL.sub("", value)).strip()
 
 
@@ -109,6 +111,8 @@ def names_of(values: object) -> tuple[str, ...]:
     >>> names_of(["Ada  Lovelace", "", None, "Ada Lovelace"])
     ('Ada Lovelace',)
     """
+    if not values:
+        return ()
     if isinstance(values, str):
         values = [values]
     if not isinstance(values, list | tuple):

@@ -2,6 +2,7 @@
 
 Contexts of one citing paper with equal text are one context that cites the union: Semantic Scholar
 repeats a sentence for every paper it cites, and this is how co-citations in one sentence come back.
+Contexts of no known citing paper, or with facts of their own (a label, a span), stay apart.
 
 Memory stays bounded however many there are: what has to be known of every context (which one it
 repeats, whether it stays) is sorted through files and read back in order.
@@ -112,12 +113,21 @@ def _sightings(block: _Block, index: IdIndex) -> NDArray[np.void]:
     texts, citing = part.context_texts("text"), part.context_numbers("citing")[here]
     bounds = texts.offsets[block.start : block.stop + 1]
     records = np.empty(len(citing), _SIGHTING)
-    records["key"] = mix(citing, hash_spans(texts.data, bounds[:-1], bounds[1:]))
+    records["key"] = _identity(block, citing, hash_spans(texts.data, bounds[:-1], bounds[1:]))
     records["context"] = np.arange(block.first, block.first + len(citing))
     records["intents"] = part.context_numbers("intents")[here]
     records["wanted"] = _wanted(block, index, citing)
     release(texts)
     return records
+
+
+def _identity(block: _Block, citing: NDArray[np.uint64], text: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Equal for contexts that are one: by citing paper, text and extra facts; alone where the citing paper is unknown."""
+    extras = block.part.context_texts("extra")
+    bounds = extras.offsets[block.start : block.stop + 1]
+    place = np.arange(block.first, block.first + len(citing)).astype(np.uint64)
+    citing = np.where(citing == 0, mix(place, place), citing)
+    return mix(mix(citing, text), hash_spans(extras.data, bounds[:-1], bounds[1:]))
 
 
 def _wanted(block: _Block, index: IdIndex, citing: NDArray[np.uint64]) -> NDArray[np.bool_]:

@@ -18,6 +18,8 @@ Does not read files or merge columns; see `merging.py`.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 
 from citeweave.corpus.cleaning import fold
 
@@ -77,7 +79,7 @@ def number_id(prefix: str, value: object) -> str | None:
     >>> number_id("pmid", " 0012345 "), number_id("s2", 77), number_id("s2", -1), number_id("mag", None)
     ('pmid:12345', 's2:77', None, None)
     """
-    if isinstance(value, bool):
+    if value is None or isinstance(value, bool):
         return None
     if isinstance(value, float) and value == value and abs(value) < 2**53:
         value = int(value)
@@ -147,17 +149,20 @@ def semantic_scholar_ids(external: object) -> tuple[str, ...]:
     """
     if not isinstance(external, dict):
         return ()
-    found = [
-        doi_id(external.get("DOI")),
-        arxiv_id(external.get("ArXiv")),
-        number_id("s2", external.get("CorpusId")),
-        number_id("pmid", external.get("PubMed")),
-        pmc_id(external.get("PubMedCentral")),
-        text_id("acl", external.get("ACL")),
-        text_id("dblp", external.get("DBLP")),
-        number_id("mag", external.get("MAG")),
-    ]
-    return distinct(found)
+    given = ((spell, external.get(key)) for key, spell in _SEMANTIC_SCHOLAR.items())
+    return distinct([spell(value) for spell, value in given if value is not None])
+
+
+_SEMANTIC_SCHOLAR: dict[str, Callable[[object], str | None]] = {
+    "DOI": doi_id,
+    "ArXiv": arxiv_id,
+    "CorpusId": partial(number_id, "s2"),
+    "PubMed": partial(number_id, "pmid"),
+    "PubMedCentral": pmc_id,
+    "ACL": partial(text_id, "acl"),
+    "DBLP": partial(text_id, "dblp"),
+    "MAG": partial(number_id, "mag"),
+}
 
 
 def distinct(ids: list[str | None]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """How the made-up papers talk: from integers to names, titles, abstracts and citing sentences.
 
     concept(Facet.METHOD, (0, 0, 0, 0), 0)   -> "sparse graph neural encoders trained on simulated cases"
-    concept(Facet.METHOD, (0, 0, 0, 0), 17)  -> the same concept in other words
+    concept(Facet.METHOD, (0, 0, 0, 0), 7)   -> "sparse networks that pass messages along edges trained ..."
 
 `vocabulary.py` has the words, `synthetic.py` draws the integers. Nothing here is random: same integers, same text.
 """
@@ -116,8 +116,8 @@ def _lines(text: str) -> tuple[str, ...]:
     return tuple(line.strip() for line in text.strip().splitlines())
 
 
-# What the letters of a pattern stand for. Capitals name the paper's own concept, `x`, `y` and `z` name
-# a concept of somebody else, `p`, `m` and `r` keep to the facet without naming anything.
+# What the letters of a pattern stand for. `P`, `M`, `R` and `S` name the paper's own concept, `x`, `y` and `z` that
+# of somebody else, `p`, `m` and `r` keep to the facet without naming anything, `F` and `C` talk about the field.
 _SENTENCES = {
     "F": _lines("""
         Interest in {0} has grown over the past decade

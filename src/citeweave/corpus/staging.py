@@ -35,6 +35,7 @@ LOCAL, STUB = 1, 2
 """Bits of the staged column `flags`."""
 
 _FLUSH_EVERY = 8192
+_DONE = "part.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,8 @@ class PartWriter:
         writers += [*self._context_texts.values(), *self._context_numbers.values(), self._context_cited]
         for writer in [*writers, self._flags, self._title_keys, self._key_rows, self._keys]:
             writer.close()
-        write_json(self.folder / "part.json", {**facts, "keep_ids": self._keep_ids, "tally": self.tally.as_json()})
+        sizes = {path.relative_to(self.folder).as_posix(): path.stat().st_size for path in self.folder.rglob("*.*")}
+        write_json(self.folder / _DONE, {**facts, "sizes": sizes, "tally": self.tally.as_json()})
 
     def _flush_papers(self) -> None:
         papers, self._papers = self._papers, []
@@ -207,10 +209,12 @@ class PartWriter:
     def _append_contexts(
         self, block: ContextBlock, sections: list[str] | None = None, extras: list[str] | None = None
     ) -> None:
-        nothing = [""] * len(block.citing)
         self._context_texts["text"].append_bytes(*block.texts)
-        self._context_texts["section"].append(sections or nothing)
-        self._context_texts["extra"].append(extras or nothing)
+        for name, texts in (("section", sections), ("extra", extras)):
+            if texts is None:
+                self._context_texts[name].append_empty(len(block.citing))
+            else:
+                self._context_texts[name].append(texts)
         self._context_numbers["citing"].append(block.citing)
         self._context_numbers["intents"].append(block.intents)
         self._context_numbers["cited_count"].append(block.cited_counts)
@@ -233,7 +237,7 @@ class Part:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.facts: dict[str, Any] = json.loads((folder / "part.json").read_bytes())
+        self.facts: dict[str, Any] = json.loads((folder / _DONE).read_bytes())
         self.tally = Tally.from_json(self.facts["tally"])
 
     @property
@@ -273,7 +277,12 @@ class Part:
 
 
 def is_complete(folder: Path) -> bool:
-    return (folder / "part.json").is_file()
+    """Whether a part was finished and all its files have the size they had then."""
+    try:
+        sizes = json.loads((folder / _DONE).read_bytes())["sizes"]
+        return all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def _json_text(value: dict[str, object]) -> str:

@@ -95,9 +95,10 @@ def _stage(options: Synthetic, writer: ArtefactWriter, workers: int, reporter: R
     starts = range(0, options.papers, PAPERS_PER_PART)
     folders = [writer.work("parts") / f"{start:09d}" for start in starts]
     todo = [(start, folder) for start, folder in zip(starts, folders, strict=True) if not is_complete(folder)]
-    with reporter.task("writing papers", total=len(todo) * PAPERS_PER_PART, unit="papers") as advance:
+    total = min(len(todo) * PAPERS_PER_PART, options.papers)
+    with reporter.task("writing papers", total=total, unit="papers") as advance:
         for _ in _run(options, todo, workers):
-            advance(PAPERS_PER_PART)
+            advance(min(PAPERS_PER_PART, total))
     return [Part(folder) for folder in folders]
 
 

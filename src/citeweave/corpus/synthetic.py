@@ -3,9 +3,9 @@
     options = Synthetic(papers=2000, seed=0)
     part = block(options, 1000, 1003)
     part.papers.ids         ["syn:001000", "syn:001001", "syn:001002"]
-    part.papers.titles[0]   "On spotting fungal spots on foliage from a handful of annotated cases"
+    part.papers.titles[1]   "Does it hold that little amount of interference means unpredictable cost, and what ..."
     part.citations.citing   [1000, 1000, 1000, ..., 1002]   rows, as `cited`, which are always earlier ones
-    part.truth.method       [17, 40, 3]                     papers with equal numbers share the method
+    part.truth.method       [22, 14, 14]                    papers with equal numbers share the method
 
 Every paper has a problem, a method and a finding, drawn nearly independently inside its field, and says each in
 one of many wordings. It cites earlier papers: for the method those that share its method, as background those
@@ -150,7 +150,7 @@ def block(options: Synthetic, start: int, stop: int) -> Block:
     found = mentions(options, start, stop)
     ways = pick(options, "way", found.citing, narration.WAYS, found.column)
     truth = Truth(field, codes[Facet.PROBLEM], codes[Facet.METHOD], codes[Facet.FINDING], facets)
-    return Block(start, stop, papers, _citations(options, found, ways), _contexts(options, found, ways), truth)
+    return Block(start, stop, papers, _citations(found, ways), _contexts(options, found, ways), truth)
 
 
 def _texts(
@@ -214,7 +214,7 @@ _INTENTS = np.array([[way.intents for way in narration.REASONS[facet]] for facet
 _PLAIN = np.bitwise_and.reduce(_INTENTS, axis=1)  # (facets,) what all ways to tell a reason have in common
 
 
-def _citations(options: Synthetic, found: Mentions, ways: Ints) -> Citations:
+def _citations(found: Mentions, ways: Ints) -> Citations:
     """Mentions of the same pair become one citation that has the intents of all."""
     intents = np.where(found.told, _INTENTS[found.reason, ways], _PLAIN[found.reason])
     by_pair = np.lexsort((found.cited, found.citing))

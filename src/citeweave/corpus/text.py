@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-import sentencex  # type: ignore[import-untyped]
+import sentencex
 
 from citeweave.corpus.cleaning import clean_text
 from citeweave.errors import UserError, choose

@@ -21,6 +21,10 @@ Bytes = NDArray[np.uint8]
 NO_ID = -1
 _QUOTE, _BACKSLASH, _OPEN, _CLOSE, _COMMA, _COLON = 34, 92, 91, 93, 44, 58
 _READ = np.uint8(1)
+_CITING, _CITED, _INFLUENTIAL, _CONTEXTS, _INTENTS = (
+    np.frombuffer(f'{key}"'.encode(), np.uint8)
+    for key in ("citingcorpusid", "citedcorpusid", "isinfluential", "contexts", "intents")
+)
 _PLAIN = np.zeros(256, np.bool_)
 """Bytes that are copied as they are: printable ASCII without blank, quote and backslash."""
 _PLAIN[33:127] = True
@@ -88,11 +92,14 @@ def _string_end(data: Bytes, at: int, end: int) -> int:
     """Position of the closing quote of the string whose content starts at `at`, or -1."""
     while at < end:
         byte = data[at]
-        if byte == _QUOTE:
+        if _PLAIN[byte]:
+            at += 1
+        elif byte == _QUOTE:
             return at
-        if byte < 32:
+        elif byte < 32:
             return -1
-        at += 2 if byte == _BACKSLASH else 1
+        else:
+            at += 2 if byte == _BACKSLASH else 1
     return -1
 
 
@@ -339,32 +346,33 @@ def _contexts_value(
 
 
 @numba.njit(cache=True, nogil=True)
-def _key_code(data: Bytes, start: int, end: int) -> int:
-    """Which of the wanted keys this is: 1 citing, 2 cited, 3 influential, 4 contexts, 5 intents; 0 another."""
-    size = end - start
-    if (
-        size == 14
-        and data[start] == 99
-        and data[start + 4] == 110
-        and data[start + 6] == 99
-        and data[start + 13] == 100
-    ):
-        return 1  # citingcorpusid
-    if (
-        size == 13
-        and data[start] == 99
-        and data[start + 3] == 101
-        and data[start + 5] == 99
-        and data[start + 12] == 100
-    ):
-        return 2  # citedcorpusid
-    if size == 13 and data[start] == 105 and data[start + 1] == 115 and data[start + 12] == 108:
-        return 3  # isinfluential
-    if size == 8 and data[start] == 99 and data[start + 1] == 111 and data[start + 7] == 115:
-        return 4  # contexts
-    if size == 7 and data[start] == 105 and data[start + 1] == 110 and data[start + 6] == 115:
-        return 5  # intents
-    return 0
+def _after_key(data: Bytes, at: int, end: int, key: Bytes) -> int:
+    """Position after the key and its closing quote if it stands here, else -1."""
+    if at + len(key) > end:
+        return -1
+    for i in range(len(key)):
+        if data[at + i] != key[i]:
+            return -1
+    return at + len(key)
+
+
+@numba.njit(cache=True, nogil=True)
+def _key(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Which key starts here (1 citing, 2 cited, 3 influential, 4 contexts, 5 intents, 0 another) and the position after its closing quote, or -1."""
+    if at + 3 < end:
+        code, after = 0, -1
+        if data[at] == 99 and data[at + 1] == 105:  # ci
+            code = 1 if data[at + 3] == 105 else 2
+            after = _after_key(data, at, end, _CITING if code == 1 else _CITED)
+        elif data[at] == 99:
+            code, after = 4, _after_key(data, at, end, _CONTEXTS)
+        elif data[at] == 105:
+            code = 3 if data[at + 1] == 115 else 5
+            after = _after_key(data, at, end, _INFLUENTIAL if code == 3 else _INTENTS)
+        if after >= 0:
+            return code, after
+    close = _string_end(data, at, end)
+    return 0, close + 1 if close >= 0 else -1
 
 
 @numba.njit(cache=True, nogil=True)
@@ -378,11 +386,10 @@ def _scan_line(
     seen = 0
     at = _skip_blanks(data, at + 1, end)
     while at < end and data[at] == _QUOTE:
-        close = _string_end(data, at + 1, end)
-        if close < 0:
+        code, at = _key(data, at + 1, end)
+        if at < 0:
             return out, -1
-        code = _key_code(data, at + 1, close)
-        at = _skip_blanks(data, close + 1, end)
+        at = _skip_blanks(data, at, end)
         if at >= end or data[at] != _COLON:
             return out, -1
         at = _skip_blanks(data, at + 1, end)

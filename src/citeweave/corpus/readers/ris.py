@@ -47,12 +47,12 @@ def recognises(head: Head) -> bool:
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
-    text = source.text(tally)
-    lines = _LINE_END.split(text)
-    if _RIS_START.search("\n".join(lines)):
+    text = _LINE_END.sub("\n", source.text(tally))
+    lines = text.split("\n")
+    if _RIS_START.search(text):
         for number, tags in enumerate(_ris_records(lines, tally), 1):
             yield from _ris_paper(tags, f"ris-{number}", tally)
-    elif _WOS_START.search("\n".join(lines)):
+    elif _WOS_START.search(text):
         for number, tags in enumerate(_wos_records(lines, tally), 1):
             yield from _wos_paper(tags, f"ris-{number}", tally)
     elif text.strip():
@@ -75,7 +75,8 @@ def _ris_records(lines: list[str], tally: Tally) -> Iterator[_TagValues]:
         if tag in ("TY", "ER"):
             if tags:
                 yield _joined(tags)
-                tally.note("record without ER", int(tag == "TY"))
+                if tag != "ER":
+                    tally.note("record without ER")
             tags, values = {}, None
         if tag == "TY" or tags:
             # a line that continues a value is put behind it; "\0" parts one value from the next
@@ -108,7 +109,8 @@ def _wos_records(lines: list[str], tally: Tally) -> Iterator[_TagValues]:
         if tag in ("PT", "ER", "EF"):
             if tags:
                 yield tags
-                tally.note("record without ER", int(tag != "ER"))
+                if tag != "ER":
+                    tally.note("record without ER")
             tags, values = {}, None
         if tag == "PT" or tags:
             values = tags.setdefault(tag, [])

@@ -1,0 +1,225 @@
+"""Files of published vectors, record by record: JSON lines, NumPy arrays with a list of ids, Parquet.
+
+    {"corpusid": 1, "model": "specter_v2@v0.1.1", "vector": "[0.1, ...]", "updated": "..."}   Semantic Scholar: `s2:1`
+    {"paper_id": "a1b2...", "embedding": [0.1, ...]}       SPECTER; SciDocs and SciRepEval say `doc_id` or `id`
+    specter.npy beside specter.ids (or .ids.txt, .txt)     one id a line, as many as the array has rows
+    vectors.parquet                                        a column of ids and one of lists of numbers
+
+A record without a usable id or vector is counted and left out. Does not check that the vectors fit together;
+see `published.py`. Never loads pickled objects.
+"""
+
+from __future__ import annotations
+
+import tokenize
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from citeweave.errors import InputError
+from citeweave.opening import BadRecordError, Source, parse_json, read_json_lines
+from citeweave.tally import Tally
+
+NO_ID = "no usable id"
+NO_VECTOR = "no vector"
+NOT_NUMBERS = "vector that is not a list of numbers"
+
+_CORPUS_ID = "corpusid"
+_ID_NAMES = (_CORPUS_ID, "paper_id", "doc_id", "id", "corpus_id")
+_VECTOR_NAMES = ("vector", "embedding", "embeddings", "emb")
+_IDS_ENDINGS = (".ids", ".ids.txt", ".txt")
+_LONGEST_ID = 500
+_BATCH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One published vector."""
+
+    id: str
+    vector: NDArray[Any]
+    """One-dimensional, of any type of number; it may hold numbers that are not finite."""
+
+    model: str = ""
+
+
+Reader = Callable[[Source, Tally], Iterator[Record]]
+
+
+def reader_for(path: Path) -> Reader:
+    """How to read the file, told by its first bytes."""
+    source = Source(path)
+    head = source.head()
+    if head.data.startswith(b"\x93NUMPY"):
+        return read_array
+    if head.data.startswith(b"PAR1"):
+        return read_parquet
+    record = head.record
+    if head.data.lstrip().startswith(b"{") and (record is None or _has_vector(record)):
+        return read_json
+    raise InputError(
+        f"{path} holds no vectors that citeweave can read; it takes JSON lines with an id and a vector or embedding, "
+        ".npy with a list of ids beside it, and .parquet"
+    )
+
+
+def list_of_ids(path: Path) -> Path | None:
+    """The file with the ids of an array: `X.ids`, `X.ids.txt` or `X.txt` beside `X.npy`."""
+    candidates = (path.with_name(path.name.removesuffix(".npy") + ending) for ending in _IDS_ENDINGS)
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def read_json(source: Source, tally: Tally) -> Iterator[Record]:
+    for record in read_json_lines(source, tally, "vectors"):
+        id = _id_of(record)
+        value = next((record[name] for name in _VECTOR_NAMES if name in record), None)
+        if not id:
+            tally.reject("vectors", NO_ID)
+        elif value is None or value in ([], "", "[]"):
+            tally.reject("vectors", NO_VECTOR)
+        elif (vector := _numbers(value)) is None:
+            tally.reject("vectors", NOT_NUMBERS)
+        else:
+            model = record.get("model")
+            yield Record(id, vector, model if isinstance(model, str) else "")
+
+
+def read_array(source: Source, tally: Tally) -> Iterator[Record]:
+    ids_path = list_of_ids(source.path)
+    if ids_path is None:
+        raise InputError(
+            f"{source.path} has no list of ids beside it; write {source.path.stem}.ids with one id a line, "
+            "in the order of the rows"
+        )
+    matrix = _open_array(source.path)
+    lines = _count_lines(ids_path)
+    if lines != len(matrix):
+        raise InputError(f"{ids_path} has {lines:,} ids for the {len(matrix):,} rows of {source.path}; they must agree")
+    with Source(ids_path).open() as stream:
+        for row in range(len(matrix)):
+            id = _usable_id(_line(stream.readline(2**16)))
+            if id:
+                yield Record(id, np.array(matrix[row]))
+            else:
+                tally.reject("vectors", NO_ID)
+
+
+def read_parquet(source: Source, tally: Tally) -> Iterator[Record]:
+    try:
+        with pq.ParquetFile(source.path) as file:
+            id_name, vector_name = _columns(source.path, file.schema_arrow)
+            for batch in file.iter_batches(batch_size=_BATCH, columns=[id_name, vector_name]):
+                ids = batch.column(id_name).to_pylist()
+                for value, vector in zip(ids, _rows(batch.column(vector_name)), strict=True):
+                    if not (id := _id_of({id_name: value})):
+                        tally.reject("vectors", NO_ID)
+                    elif vector is None or not len(vector):
+                        tally.reject("vectors", NO_VECTOR)
+                    else:
+                        yield Record(id, vector)
+    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"{source.path} cannot be read as Parquet ({reason}); get the file again") from None
+
+
+def _has_vector(record: dict[str, object]) -> bool:
+    return any(name in record for name in _VECTOR_NAMES) and any(name in record for name in _ID_NAMES)
+
+
+def _id_of(record: dict[str, Any]) -> str:
+    """The id of a record, with the prefix that Semantic Scholar's corpus ids have everywhere in citeweave."""
+    name = next((name for name in _ID_NAMES if record.get(name) is not None), "")
+    value = record.get(name)
+    text = _usable_id(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    if name == _CORPUS_ID:
+        return f"s2:{int(text)}" if text.isascii() and text.isdigit() and len(text) < 20 else ""
+    return text
+
+
+def _usable_id(text: str) -> str:
+    text = text.strip()
+    # control signs, lone surrogates and the sign for undecodable bytes
+    return text if 0 < len(text) <= _LONGEST_ID and text.isprintable() and "\ufffd" not in text else ""
+
+
+def _numbers(value: object) -> NDArray[Any] | None:
+    """A list of numbers, or a JSON text of one, as an array; None for anything else."""
+    if isinstance(value, str):
+        try:
+            value = parse_json(value.encode("utf-8", "replace"))
+        except BadRecordError:
+            return None
+    if not isinstance(value, list):
+        return None
+    try:
+        array = np.array(value)
+    except (ValueError, OverflowError):
+        return None
+    return array if array.ndim == 1 and array.dtype.kind in "fiu" else None
+
+
+def _open_array(path: Path) -> NDArray[Any]:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError, OverflowError, SyntaxError, TypeError) as error:
+        raise _bad_array(path, error) from None
+    except (tokenize.TokenError, MemoryError, RecursionError, KeyError) as error:
+        raise _bad_array(path, error) from None
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu" or not array.shape[1]:
+        raise InputError(f"{path} does not hold one matrix of numbers, a row a paper; write it with numpy.save")
+    return array
+
+
+def _bad_array(path: Path, error: BaseException) -> InputError:
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    return InputError(
+        f"{path} cannot be read as a NumPy array ({reason}); get the file again, or decompress it if it is compressed"
+    )
+
+
+def _count_lines(path: Path) -> int:
+    """Lines up to the last one that is not blank."""
+    number = filled = 0
+    with Source(path).open() as stream:
+        while line := stream.readline(2**16):
+            number += 1
+            filled = number if line.strip() else filled
+    return filled
+
+
+def _line(data: bytes) -> str:
+    return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+
+
+def _columns(path: Path, schema: pa.Schema) -> tuple[str, str]:
+    """The names of the columns of ids and of vectors."""
+    lists = [field.name for field in schema if _is_list_of_numbers(field.type)]
+    vector = next((name for name in _VECTOR_NAMES if name in lists), lists[0] if len(lists) == 1 else None)
+    id = next((name for name in _ID_NAMES if name in schema.names and _is_id(schema.field(name).type)), None)
+    if vector is None or id is None:
+        raise InputError(
+            f"{path} has no column of ids ({', '.join(_ID_NAMES)}) or no column of lists of numbers; its columns are "
+            f"{', '.join(schema.names)[:200]}: rename them"
+        )
+    return id, vector
+
+
+def _is_list_of_numbers(kind: pa.DataType) -> bool:
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(is_list and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)))
+
+
+def _is_id(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _rows(column: Any) -> Iterator[NDArray[Any] | None]:
+    """The lists of a column as arrays, None for a null; a null inside a list is not a number."""
+    for scalar in column:
+        yield None if scalar.values is None else scalar.values.to_numpy(zero_copy_only=False)

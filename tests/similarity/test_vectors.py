@@ -1,0 +1,160 @@
+"""Folders of vectors: what is written is read, and what does not belong together is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from citeweave.errors import ArtefactError, EmptyResultError, UserError
+from citeweave.files import check_files, partial_folder
+from citeweave.similarity.vectors import Provenance, Vectors, new_vectors
+
+
+def write(folder: Path, ids: list[str], matrix: np.ndarray, *, block: int = 3, **options: str) -> Vectors:
+    with new_vectors(folder, **{"model": "m", "dtype": "float32", **options}) as writer:
+        for start in range(0, len(ids), block):
+            writer.append(ids[start : start + block], matrix[start : start + block])
+        return writer.finish()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_what_is_written_is_read(tmp_path, dtype):
+    rng = np.random.default_rng(0)
+    ids, matrix = [f"s2:{i * 7}" for i in range(1000)] + ["doi:10.1/é"], rng.normal(size=(1001, 5))
+    write(tmp_path / "v", ids, matrix, block=64, dtype=dtype, revision="r", text_recipe="t", source="s")
+    vectors = Vectors.open(tmp_path / "v")
+    assert len(vectors) == 1001 and list(vectors.ids) == ids
+    assert np.array_equal(vectors.matrix, matrix.astype(dtype)) and vectors.matrix.dtype == dtype
+    assert vectors.matrix.flags.c_contiguous and not vectors.matrix.flags.writeable
+    assert vectors.provenance == Provenance("m", "r", "t", 5, dtype, "s")
+    assert np.array_equal(np.load(tmp_path / "v/matrix.npy"), vectors.matrix)
+    check_files(tmp_path / "v", vectors.manifest, content=True)
+    assert sorted(path.name for path in (tmp_path / "v").iterdir()) == [
+        "id.offsets.npy",
+        "id.utf8",
+        "manifest.json",
+        "matrix.npy",
+    ]
+
+
+def test_ids_lead_to_rows(tmp_path):
+    vectors = write(tmp_path / "v", ["b", "a", "c"], np.arange(6.0).reshape(3, 2))
+    assert vectors.rows(["a", "nobody", "c", "a", "\ud800"]).tolist() == [1, -1, 2, 1, -1]
+    assert vectors.rows([]).tolist() == []
+    assert vectors.take(["c", "a"]).tolist() == [[4, 5], [2, 3]]
+    assert vectors.take([]).shape == (0, 2)
+    with pytest.raises(UserError, match="no vector of 2 of 3 papers, such as 'x'"):
+        vectors.take(["a", "x", "y"])
+
+
+def test_of_equal_ids_the_first_is_kept_and_bad_numbers_are_counted(tmp_path):
+    ids = ["a", "b", "a", "c", "d", "b", "e"]
+    matrix = np.arange(7.0)[:, None] * [1, 1]
+    matrix[3, 0], matrix[4, 1] = np.nan, 1e6
+    vectors = write(tmp_path / "v", ids, matrix, block=2, dtype="float16")
+    assert list(vectors.ids) == ["a", "b", "e"] and vectors.matrix[:, 0].tolist() == [0, 1, 6]
+    assert vectors.manifest.facts["records"]["vectors"] == {
+        "read": 7,
+        "kept": 3,
+        "rejected": {"id given before": 2, "number that is not finite": 2},
+    }
+
+
+def test_an_id_with_a_bad_vector_may_come_again(tmp_path):
+    vectors = write(tmp_path / "v", ["a", "a"], np.array([[np.inf], [2.0]]))
+    assert vectors.take(["a"]).tolist() == [[2.0]]
+
+
+def test_many_repeated_ids(tmp_path):
+    rng = np.random.default_rng(1)
+    numbers = rng.integers(0, 4000, 20_000)
+    vectors = write(tmp_path / "v", [f"s2:{n}" for n in numbers], np.arange(20_000.0)[:, None], block=300)
+    first = np.sort(np.unique(numbers, return_index=True)[1])
+    assert vectors.matrix[:, 0].tolist() == first.tolist()
+
+
+def test_nothing_is_left_of_a_failure(tmp_path):
+    with pytest.raises(UserError, match="3 numbers cannot join vectors of 2"), new_vectors(tmp_path / "v") as writer:
+        writer.append(["a"], np.zeros((1, 2)))
+        writer.append(["b"], np.zeros((1, 3)))
+    with pytest.raises(EmptyResultError, match="no vector was kept"), new_vectors(tmp_path / "v") as writer:
+        writer.finish()
+    with pytest.raises(EmptyResultError, match="1: number that is not finite"):
+        write(tmp_path / "v", ["a"], np.array([[np.nan]]))
+    with pytest.raises(UserError, match="0 numbers"):
+        write(tmp_path / "v", ["a"], np.empty((1, 0)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_an_interrupted_run_left_does_not_get_in(tmp_path):
+    partial = partial_folder(tmp_path / "v")
+    (partial / "old").mkdir(parents=True)
+    (partial / "old/file").write_text("x")
+    (partial / "matrix.npy").write_text("x")
+    vectors = write(tmp_path / "v", ["a"], np.ones((1, 1)))
+    assert "old/file" not in vectors.manifest.files and vectors.take(["a"]).tolist() == [[1.0]]
+
+
+def test_an_existing_folder_is_kept_unless_told_otherwise(tmp_path):
+    write(tmp_path / "v", ["a"], np.ones((1, 1)))
+    with pytest.raises(UserError, match="overwrite"):
+        write(tmp_path / "v", ["b"], np.ones((1, 1)))
+    with new_vectors(tmp_path / "v", overwrite=True) as writer:
+        writer.append(["b"], np.ones((1, 1)))
+        assert list(writer.finish().ids) == ["b"]
+
+
+def provenance(**changes: object) -> Provenance:
+    return Provenance(**{"model": "m", "revision": "", "text_recipe": "", "dimension": 2, "dtype": "f", "source": ""} | changes)  # type: ignore[arg-type]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "message"),
+    [
+        ({"model": "specter"}, {"model": "scincl"}, "vectors of specter and of scincl cannot be compared: the models"),
+        ({}, {"model": ""}, "of m and of an unnamed model cannot"),
+        ({}, {"dimension": 3}, r"of m and of m cannot be compared: the dimensions \(2 and 3\) differ"),
+        ({"revision": "1"}, {"revision": "2"}, "of m@1 and of m@2 cannot be compared: the revisions of the model"),
+        ({"text_recipe": "aa"}, {"text_recipe": "bb"}, r"the text recipes \(aa and bb\) differ"),
+    ],
+)
+def test_vectors_of_different_origin_are_not_mixed(one, other, message):
+    with pytest.raises(UserError, match=message):
+        provenance(**one).check_same(provenance(**other))
+
+
+def test_vectors_of_one_origin_may_be_compared():
+    provenance(dtype="float16", source="a").check_same(provenance(dtype="float32", source="b"))
+    provenance(revision="1", text_recipe="aa").check_same(provenance())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"rows": 3},
+        {"rows": 0},
+        {"rows": None},
+        {"dimension": 1},
+        {"dtype": "object"},
+        {"dtype": "float16"},
+        {"model": 3},
+    ],
+)
+def test_a_damaged_manifest_is_an_error_not_a_crash(tmp_path, damage):
+    write(tmp_path / "v", ["a", "b"], np.ones((2, 2)))
+    path = tmp_path / "v/manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["facts"] |= damage
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ArtefactError):
+        Vectors.open(tmp_path / "v")
+
+
+def test_damaged_offsets_are_an_error_not_a_crash(tmp_path):
+    write(tmp_path / "v", ["a", "b", "c"], np.ones((3, 2)))
+    np.save(tmp_path / "v/id.offsets.npy", np.array([0, 10**12, 2, 3]))
+    with pytest.raises(ArtefactError, match="damaged"):
+        Vectors.open(tmp_path / "v").rows(["a"])

@@ -1,0 +1,74 @@
+"""Input files, compressed in any way: whole, in several parts, damaged, cut off."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import random
+import tracemalloc
+
+import pytest
+import zstandard
+
+from citeweave.errors import InputError
+from citeweave.opening import Source
+from citeweave.tally import Tally
+
+COMPRESSORS = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": lambda data: zstandard.ZstdCompressor(write_checksum=True).compress(data),
+}
+RANDOM = random.Random(0)
+DATA = b"".join(b"%d\n" % RANDOM.getrandbits(60) for _ in range(20_000))
+
+
+@pytest.fixture(params=COMPRESSORS)
+def compressed(request, tmp_path):
+    return tmp_path / f"numbers.txt.{request.param}", COMPRESSORS[request.param](DATA)
+
+
+def whole(path):
+    with Source(path).open() as stream:
+        return stream.read()
+
+
+def test_every_compression_is_read(compressed):
+    path, data = compressed
+    path.write_bytes(data)
+    assert whole(path) == DATA and Source(path).name == "numbers.txt"
+    assert b"".join(Source(path).raw_lines(Tally(), "papers")) == DATA
+
+
+def test_parts_one_after_the_other_are_one_file(compressed):
+    path, data = compressed
+    path.write_bytes(data + data)
+    assert whole(path) == DATA + DATA
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.999])
+def test_a_file_that_is_cut_off_is_an_error(compressed, share):
+    path, data = compressed
+    path.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(InputError, match="damaged or cut off"):
+        whole(path)
+
+
+def test_a_damaged_file_is_an_error(compressed):
+    path, data = compressed
+    middle = len(data) // 2
+    path.write_bytes(data[:middle] + bytes(255 - byte for byte in data[middle : middle + 100]) + data[middle + 100 :])
+    with pytest.raises(InputError, match="damaged or cut off"):
+        whole(path)
+
+
+def test_a_bomb_takes_little_memory(tmp_path):
+    path = tmp_path / "bomb.zst"
+    path.write_bytes(zstandard.ZstdCompressor().compress(bytes(300 * 2**20)))
+    tracemalloc.start()
+    with Source(path).open() as stream:
+        assert len(stream.read(10)) == 10
+    assert tracemalloc.get_traced_memory()[1] < 150 * 2**20
+    tracemalloc.stop()
