@@ -23,11 +23,55 @@ from pathlib import Path
 from isal import igzip
 
 RECORDS_PER_SHARD = 1_000_000
-_WORDS = (
-    "the of and in to a is for that we with as by on are this model method results data from which can using "
-    "based learning network analysis protein gene cells expression observed however previous studies reported "
-    "approach performance features training significantly increased compared response structure function"
-).split()
+_WORDS = [
+    "the",
+    "of",
+    "and",
+    "in",
+    "to",
+    "a",
+    "is",
+    "for",
+    "that",
+    "we",
+    "with",
+    "as",
+    "by",
+    "on",
+    "are",
+    "this",
+    "model",
+    "method",
+    "results",
+    "data",
+    "from",
+    "which",
+    "can",
+    "using",
+    "based",
+    "learning",
+    "network",
+    "analysis",
+    "protein",
+    "gene",
+    "cells",
+    "expression",
+    "observed",
+    "however",
+    "previous",
+    "studies",
+    "reported",
+    "approach",
+    "performance",
+    "features",
+    "training",
+    "significantly",
+    "increased",
+    "compared",
+    "response",
+    "structure",
+    "function",
+]
 
 
 def write_papers(path: Path, first: int, count: int) -> None:
@@ -35,7 +79,13 @@ def write_papers(path: Path, first: int, count: int) -> None:
     with igzip.open(path, "wt", compresslevel=1) as file:
         for number in range(first, first + count):
             title = " ".join(random.choices(_WORDS, k=9)) + f" {number}"
-            record = {"corpusid": number, "externalids": {"DOI": None}, "title": title, "year": 2000 + number % 24, "venue": ""}
+            record = {
+                "corpusid": number,
+                "externalids": {"DOI": None},
+                "title": title,
+                "year": 2000 + number % 24,
+                "venue": "",
+            }
             file.write(json.dumps(record) + "\n")
 
 
@@ -47,7 +97,9 @@ def write_citations(path: Path, seed: int, count: int, papers: int) -> None:
             cited = "null" if draw.random() < 0.23 else str(draw.randrange(papers))
             contexts, intents = "null", "null"
             if draw.random() < 0.37:
-                texts = [f"{draw.choice(sentences)} [{draw.randrange(99)}]." for _ in range(draw.choice((1, 1, 1, 2, 3)))]
+                texts = [
+                    f"{draw.choice(sentences)} [{draw.randrange(99)}]." for _ in range(draw.choice((1, 1, 1, 2, 3)))
+                ]
                 contexts = json.dumps(texts)
                 intents = draw.choice(('["background"]', '["methodology"]', '["background", "result"]', "null"))
             file.write(
@@ -111,7 +163,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--papers", type=int, default=1_000_000)
-    parser.add_argument("--folder", type=Path, default=None, help="where to keep the shards; default a temporary folder")
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="where to keep the shards; default a temporary folder"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         run(options.folder or Path(temporary), options.records, options.papers)
@@ -161,10 +215,14 @@ def generate(folder: Path, records: int, papers: int) -> list[Path]:
             jobs = []
             for shard in range(-(-papers // RECORDS_PER_SHARD)):
                 count = min(RECORDS_PER_SHARD, papers - shard * RECORDS_PER_SHARD)
-                jobs.append(pool.submit(write_papers, folder / f"papers-{shard:03d}.jsonl.gz", shard * RECORDS_PER_SHARD, count))
+                jobs.append(
+                    pool.submit(write_papers, folder / f"papers-{shard:03d}.jsonl.gz", shard * RECORDS_PER_SHARD, count)
+                )
             for shard in range(-(-records // RECORDS_PER_SHARD)):
                 count = min(RECORDS_PER_SHARD, records - shard * RECORDS_PER_SHARD)
-                jobs.append(pool.submit(write_citations, folder / f"citations-{shard:03d}.jsonl.gz", shard, count, papers))
+                jobs.append(
+                    pool.submit(write_citations, folder / f"citations-{shard:03d}.jsonl.gz", shard, count, papers)
+                )
             for job in jobs:
                 job.result()
     return sorted(folder.iterdir(), reverse=True)

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from citeweave.corpus.leakage import TEXT_MINIMUM, TEXT_WORDS, LeakageOptions, PaperColumns, audit_leakage
-from citeweave.corpus.leakage_report import BenchmarkLeakage, Evidence
-from citeweave.corpus.near_duplicates import ShingleIndex, Threshold, shingle_texts
+from citeweave.corpus.leakage.audit import TEXT_MINIMUM, TEXT_WORDS, LeakageOptions, PaperColumns, audit_leakage
+from citeweave.corpus.leakage.near_duplicates import ShingleIndex, Threshold, shingle_texts
+from citeweave.corpus.leakage.report import BenchmarkLeakage, Evidence
 
 
 def read_papers(folder: Path, repeat: int = 1) -> tuple[PaperColumns, list[bool]]:

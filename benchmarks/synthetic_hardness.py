@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.corpus.synthetic import Synthetic, block
+from citeweave.corpus.synthetic.literature import Synthetic, block
 
 ASPECTS = ("problem", "method", "finding")
 Matrix = NDArray[np.float32]

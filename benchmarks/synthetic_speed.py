@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from multiprocessing import get_context
 
-from citeweave.corpus.synthetic import Synthetic, block
+from citeweave.corpus.synthetic.literature import Synthetic, block
 
 Task = tuple[Synthetic, int, int]
 

@@ -157,9 +157,10 @@ class TextColumn(Sequence[str]):
         starts, ends = self.offsets[rows], self.offsets[np.asarray(rows) + 1]
         if len(rows) and (starts > ends).any():
             raise self._damage()
-        if len(rows) and bool((starts[1:] == ends[:-1]).all()):
-            return ends - starts, self._data[int(starts[0]) : int(ends[-1])]
-        spans = zip(starts.tolist(), ends.tolist(), strict=True)
+        # runs of neighbouring rows are copied at once
+        breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+        first, last = np.concatenate([[0], breaks]), np.concatenate([breaks - 1, [len(rows) - 1]])
+        spans = zip(starts[first].tolist(), ends[last].tolist(), strict=True) if len(rows) else ()
         return ends - starts, b"".join([self._data[start:end] for start, end in spans])
 
     def keys(self) -> Keys:

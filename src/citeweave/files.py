@@ -99,8 +99,8 @@ def new_artefact(
     folder: Path, kind: str, version: int, recipe: dict[str, Any], *, overwrite: bool = False
 ) -> Iterator[ArtefactWriter]:
     """Make an artefact; the caller ends with `writer.finish()`. One writer at a time."""
-    if folder.exists() and not overwrite:
-        refuse_existing(folder)
+    if folder.exists():
+        _refuse_existing(folder, overwrite=overwrite)
     writer = ArtefactWriter(folder, kind, version, recipe)
     try:
         writer.folder.mkdir(parents=True, exist_ok=True)
@@ -115,15 +115,15 @@ def new_artefact(
         yield writer
 
 
-def refuse_existing(folder: Path) -> None:
-    """Say why an existing folder is not written over."""
+def _refuse_existing(folder: Path, *, overwrite: bool) -> None:
+    """Say why an existing folder is not written over; only our own artefacts ever are."""
     if (folder / MANIFEST).is_file():
-        raise UserError(
-            f"{folder} holds an artefact made from other inputs or options; choose another -o or --overwrite"
-        )
-    if folder.is_dir() and not any(folder.iterdir()):
-        return
-    raise UserError(f"{folder} exists and is not an artefact of citeweave; choose another -o")
+        if not overwrite:
+            raise UserError(
+                f"{folder} holds an artefact made from other inputs or options; choose another -o or --overwrite"
+            )
+    elif not folder.is_dir() or any(folder.iterdir()):
+        raise UserError(f"{folder} exists and is not an artefact of citeweave; choose another -o")
 
 
 def partial_folder(folder: Path) -> Path:

@@ -49,7 +49,8 @@ class Tally:
         self.reject(kind, reason, number)
 
     def note(self, what: str, number: int = 1) -> None:
-        self.notes[what] = self.notes.get(what, 0) + number
+        if number:
+            self.notes[what] = self.notes.get(what, 0) + number
 
     def add(self, other: Tally) -> None:
         for kind, count in other.counts.items():

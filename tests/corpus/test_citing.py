@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from citeweave.corpus.citing import CitingSentence, Mark, citing_sentences
+from citeweave.corpus.parsing.citing import CitingSentence, Mark, citing_sentences
 
 
 def cut(text: str) -> list[tuple[str, tuple[str, ...]]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from citeweave.corpus import json_records
-from citeweave.corpus.json_records import read_json_objects, read_json_values, starts_as_json
+from citeweave.corpus.parsing import json_records
+from citeweave.corpus.parsing.json_records import read_json_objects, read_json_values, starts_as_json
 from citeweave.errors import InputError
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.corpus.leakage import LeakageOptions, PaperColumns, audit_leakage
-from citeweave.corpus.leakage_report import Evidence, LeakageReport
-from citeweave.corpus.near_duplicates import ShingleIndex, Threshold, shingle_texts
+from citeweave.corpus.leakage.audit import LeakageOptions, PaperColumns, audit_leakage
+from citeweave.corpus.leakage.near_duplicates import ShingleIndex, Threshold, shingle_texts
+from citeweave.corpus.leakage.report import Evidence, LeakageReport
 from citeweave.errors import UserError
 
 ABSTRACT = (

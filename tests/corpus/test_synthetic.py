@@ -9,9 +9,10 @@ from dataclasses import fields, is_dataclass
 import numpy as np
 import pytest
 
-from citeweave.corpus import narration, planting, synthetic, vocabulary
 from citeweave.corpus.paper import Intent
-from citeweave.corpus.synthetic import ASPECTS, Block, Facet, Synthetic, block, blocks, describe, wordings
+from citeweave.corpus.synthetic import literature as synthetic
+from citeweave.corpus.synthetic import narration, planting, vocabulary
+from citeweave.corpus.synthetic.literature import ASPECTS, Block, Facet, Synthetic, block, blocks, describe, wordings
 from citeweave.errors import UserError
 
 OPTIONS = Synthetic(papers=1500, seed=3)

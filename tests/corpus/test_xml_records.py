@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from citeweave.corpus import xml_records
-from citeweave.corpus.xml_records import outermost, plain_text, root_name
+from citeweave.corpus.parsing import xml_records
+from citeweave.corpus.parsing.xml_records import outermost, plain_text, root_name
 from citeweave.errors import InputError
 from citeweave.opening import Head, Source
 

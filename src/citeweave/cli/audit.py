@@ -12,7 +12,7 @@ from citeweave.errors import UserError
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
-    from citeweave.corpus.leakage_report import LeakageReport
+    from citeweave.corpus.leakage.report import LeakageReport
 
 
 def audit(
@@ -37,9 +37,9 @@ def audit(
     debug: Debug = False,
 ) -> None:
     """Find the papers of benchmarks inside a corpus, by id, DOI, title and near-duplicate text; exclude them with -o."""
-    from citeweave.corpus.benchmark_papers import CorpusPapers, papers_of
     from citeweave.corpus.corpus import Corpus
-    from citeweave.corpus.leakage import LeakageOptions, audit_leakage
+    from citeweave.corpus.leakage.audit import LeakageOptions, audit_leakage
+    from citeweave.corpus.leakage.benchmark_papers import CorpusPapers, papers_of
 
     opened = Corpus.open(corpus)
     benchmarks = {name: papers_of(path) for name, path in _named_paths(against).items()}

@@ -41,8 +41,8 @@ def synthesize(
 ) -> None:
     """Make up a literature with known problems, methods, findings and citation intents."""
     from citeweave.corpus.summary import summarize
-    from citeweave.corpus.synthesizing import synthesize as write
-    from citeweave.corpus.synthetic import Synthetic
+    from citeweave.corpus.synthetic.literature import Synthetic
+    from citeweave.corpus.synthetic.writing import synthesize as write
 
     options = Synthetic(papers, seed, references, sharers, noise, contexts)
     corpus = write(

@@ -1,0 +1,1 @@
+"""Papers, citations and contexts: read from anywhere, merged, kept as columns on disk."""

@@ -28,10 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.columns import TextColumn, open_numbers
-from citeweave.corpus.citation_links import CITATION_COLUMNS, REFERENCE_COLUMNS
 from citeweave.corpus.index import NOT_FOUND, IdIndex
+from citeweave.corpus.intake.citation_links import CITATION_COLUMNS, REFERENCE_COLUMNS
+from citeweave.corpus.intake.staging import LOCAL, PAPER_NUMBERS, STUB, UNKNOWN_COUNT
 from citeweave.corpus.paper import Citation, Context, Intent, Paper
-from citeweave.corpus.staging import LOCAL, PAPER_NUMBERS, STUB, UNKNOWN_COUNT
 from citeweave.errors import ArtefactError, UserError
 from citeweave.files import Manifest, check_files, read_manifest
 from citeweave.hashing import hash_texts

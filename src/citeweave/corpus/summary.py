@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.staging import STUB
+from citeweave.corpus.intake.staging import STUB
 
 _LEVELS = (0, 1, 2, 5, 10, 20, 50, 100, 1000, 10000)
 

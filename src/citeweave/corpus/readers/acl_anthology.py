@@ -18,7 +18,7 @@ from xml.etree.ElementTree import Element
 from citeweave.corpus.cleaning import day_of, year_of
 from citeweave.corpus.identity import distinct, doi_id, text_id
 from citeweave.corpus.paper import Paper, Record
-from citeweave.corpus.xml_records import plain_text, root_name, texts_of, xml_records
+from citeweave.corpus.parsing.xml_records import plain_text, root_name, texts_of, xml_records
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally
 

@@ -18,7 +18,7 @@ from xml.etree.ElementTree import Element
 from citeweave.corpus.cleaning import clean_text, day_of, names_of, year_of
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id
 from citeweave.corpus.paper import Paper, Record
-from citeweave.corpus.xml_records import plain_text, root_name, texts_of, xml_records
+from citeweave.corpus.parsing.xml_records import plain_text, root_name, texts_of, xml_records
 from citeweave.opening import Head, Source, read_json_lines
 from citeweave.tally import Tally
 

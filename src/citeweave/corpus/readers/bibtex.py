@@ -18,11 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from citeweave.corpus.bibtex_records import HEADER, BibtexEntry, read_entries
 from citeweave.corpus.cleaning import day_of, filled, names_of, strip_markup, year_of
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, only_arxiv_in, pmc_id, text_id
-from citeweave.corpus.latex import latex_to_text
 from citeweave.corpus.paper import Paper, Record
+from citeweave.corpus.parsing.bibtex_records import HEADER, BibtexEntry, read_entries
+from citeweave.corpus.parsing.latex import latex_to_text
 from citeweave.errors import InputError
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally

@@ -30,8 +30,8 @@ from citeweave.corpus.cleaning import (
     year_of_date,
 )
 from citeweave.corpus.identity import doi_id, only_doi_in, title_key
-from citeweave.corpus.json_records import read_json_objects, starts_as_json
 from citeweave.corpus.paper import Citation, Paper, Record
+from citeweave.corpus.parsing.json_records import read_json_objects, starts_as_json
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally
 

@@ -26,8 +26,8 @@ from citeweave.corpus.cleaning import (
     year_of_date,
 )
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, text_id, title_key
-from citeweave.corpus.json_records import read_json_objects, starts_as_json
 from citeweave.corpus.paper import Paper, Record
+from citeweave.corpus.parsing.json_records import read_json_objects, starts_as_json
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally
 

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from citeweave.corpus.cleaning import year_of
-from citeweave.corpus.full_text import Reference, cite, contexts_of, file_id, paragraphs
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, text_id
 from citeweave.corpus.paper import Context, Paper, Record
-from citeweave.corpus.xml_records import outermost, plain_text, root_name, texts_of, xml_records
+from citeweave.corpus.parsing.full_text import Reference, cite, contexts_of, file_id, paragraphs
+from citeweave.corpus.parsing.xml_records import outermost, plain_text, root_name, texts_of, xml_records
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally
 

@@ -27,8 +27,8 @@ from citeweave.corpus.cleaning import (
     year_of,
 )
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, openalex_id, pmc_id
-from citeweave.corpus.json_records import read_json_objects, starts_as_json
 from citeweave.corpus.paper import Citation, Paper, Record
+from citeweave.corpus.parsing.json_records import read_json_objects, starts_as_json
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally
 

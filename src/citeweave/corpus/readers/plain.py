@@ -68,7 +68,7 @@ def _is_paper(record: dict[str, object]) -> bool:
 
 def _is_table(head: Head) -> bool:
     first = head.data.split(b"\n", 1)[0]
-    return not head.data.lstrip()[:1] in (b"{", b"[", b"<", b"@") and (b"\t" in first or b"," in first)
+    return head.data.lstrip()[:1] not in (b"{", b"[", b"<", b"@") and (b"\t" in first or b"," in first)
 
 
 def _table_kind(head: Head) -> str | None:
@@ -81,7 +81,7 @@ def _table_kind(head: Head) -> str | None:
     complete = lines[:-1] if len(head.data) >= 65536 or len(lines) > 1 else lines
     rows = [line.rstrip(b"\r").split(_delimiter(head)) for line in complete if line.strip()]
     columns = {len(row) for row in rows}
-    looks_like_ids = len(columns) == 1 and columns <= {2, 3, 4, 5}
+    looks_like_ids = columns <= {2, 3, 4, 5}
     short = all(0 < len(cell.strip()) <= 1000 and b" " not in cell.strip() for row in rows for cell in row[:2])
     return "citations" if rows and (named or (looks_like_ids and short and _delimiter(head) == b"\t")) else None
 

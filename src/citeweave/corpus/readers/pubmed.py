@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator
 from xml.etree.ElementTree import Element
 
 from citeweave.corpus.cleaning import clean_text, day_of, names_of, year_of
-from citeweave.corpus.full_text import Reference, cite
 from citeweave.corpus.identity import distinct, doi_id, number_id, pmc_id
 from citeweave.corpus.paper import Paper, Record
-from citeweave.corpus.xml_records import outermost, plain_text, root_name, texts_of, xml_records
+from citeweave.corpus.parsing.full_text import Reference, cite
+from citeweave.corpus.parsing.xml_records import outermost, plain_text, root_name, texts_of, xml_records
 from citeweave.errors import InputError
 from citeweave.opening import MAX_LINE, Head, Source
 from citeweave.tally import Tally

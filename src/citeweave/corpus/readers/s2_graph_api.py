@@ -23,8 +23,8 @@ from collections.abc import Iterator
 
 from citeweave.corpus.cleaning import clean_text, count_of, dict_of, filled, list_of, names_of, strip_markup, year_of
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, semantic_scholar_ids, sha_id, title_key
-from citeweave.corpus.json_records import read_json_values, starts_as_json
 from citeweave.corpus.paper import Citation, Context, Intent, Paper, Record, parse_intents
+from citeweave.corpus.parsing.json_records import read_json_values, starts_as_json
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally
 

@@ -19,12 +19,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from citeweave.corpus.citing import Mark, citing_sentences
 from citeweave.corpus.cleaning import clean_text, day_of, dict_of, filled, list_of, names_of, strip_markup
-from citeweave.corpus.full_text import Reference, cite
 from citeweave.corpus.identity import distinct, doi_id, number_id, only_arxiv_in, only_doi_in, semantic_scholar_ids
-from citeweave.corpus.json_records import read_json_objects, starts_as_json
 from citeweave.corpus.paper import Citation, Context, Paper, Record
+from citeweave.corpus.parsing.citing import Mark, citing_sentences
+from citeweave.corpus.parsing.full_text import Reference, cite
+from citeweave.corpus.parsing.json_records import read_json_objects, starts_as_json
 from citeweave.opening import BadRecordError, Head, Source, parse_json
 from citeweave.tally import Tally
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from citeweave.corpus.citing import Mark, citing_sentences
 from citeweave.corpus.cleaning import clean_text, dict_of, filled, list_of, names_of, strip_markup, year_of
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, text_id, title_key
-from citeweave.corpus.json_records import read_json_objects, starts_as_json
 from citeweave.corpus.paper import Citation, Context, Paper, Record
+from citeweave.corpus.parsing.citing import Mark, citing_sentences
+from citeweave.corpus.parsing.json_records import read_json_objects, starts_as_json
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally
 

@@ -29,14 +29,29 @@ from citeweave.corpus.cleaning import (
     year_of,
 )
 from citeweave.corpus.identity import distinct, number_id, sha_id
-from citeweave.corpus.json_records import read_json_objects, starts_as_json
 from citeweave.corpus.paper import Citation, Paper, Record
+from citeweave.corpus.parsing.json_records import read_json_objects, starts_as_json
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally
 
 _KNOWN = frozenset(
-    ("corpus_id", "doc_id", "paper_id", "sha", "mag_id", "title", "abstract", "venue", "year", "author_names")
-    + ("authors", "n_citations", "score", "query", "candidates")
+    (
+        "corpus_id",
+        "doc_id",
+        "paper_id",
+        "sha",
+        "mag_id",
+        "title",
+        "abstract",
+        "venue",
+        "year",
+        "author_names",
+        "authors",
+        "n_citations",
+        "score",
+        "query",
+        "candidates",
+    )
 )
 _HAS_TITLES = re.compile(rb'"title"\s*:')
 _MOST_LABELS = 32

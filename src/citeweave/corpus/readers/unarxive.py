@@ -18,7 +18,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from citeweave.corpus.citing import Mark, citing_sentences
 from citeweave.corpus.cleaning import clean_text, count_of, day_of, dict_of, filled, list_of, names_of, year_of
 from citeweave.corpus.identity import (
     arxiv_id,
@@ -30,8 +29,9 @@ from citeweave.corpus.identity import (
     openalex_id,
     pmc_id,
 )
-from citeweave.corpus.json_records import read_json_objects, starts_as_json
 from citeweave.corpus.paper import Citation, Context, Paper, Record
+from citeweave.corpus.parsing.citing import Mark, citing_sentences
+from citeweave.corpus.parsing.json_records import read_json_objects, starts_as_json
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally
 

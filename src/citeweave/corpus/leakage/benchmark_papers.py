@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from citeweave.columns import TextColumn
 from citeweave.corpus.corpus import Corpus, lines
-from citeweave.corpus.leakage import PaperColumns, PaperTable
+from citeweave.corpus.intake.sources import find_inputs
+from citeweave.corpus.leakage.audit import PaperColumns, PaperTable
 from citeweave.corpus.paper import Paper
 from citeweave.corpus.readers import reader_of
-from citeweave.corpus.sources import find_inputs
 from citeweave.errors import InputError
 from citeweave.files import MANIFEST
 from citeweave.opening import Source

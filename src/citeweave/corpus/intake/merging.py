@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.columns import TextColumn
-from citeweave.corpus.spill import Spill
-from citeweave.corpus.staging import LOCAL, PAPER_NUMBERS, STUB, Part
+from citeweave.corpus.intake.spill import Spill
+from citeweave.corpus.intake.staging import LOCAL, PAPER_NUMBERS, STUB, Part
 from citeweave.hashing import Keys, hash_texts
 
 Ints = NDArray[np.int64]

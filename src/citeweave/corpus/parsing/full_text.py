@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
-from citeweave.corpus.citing import Mark, citing_sentences
 from citeweave.corpus.identity import text_id, title_key
 from citeweave.corpus.paper import Citation, Context, Paper
-from citeweave.corpus.xml_records import RunningText, plain_text, walk
+from citeweave.corpus.parsing.citing import Mark, citing_sentences
+from citeweave.corpus.parsing.xml_records import RunningText, plain_text, walk
 from citeweave.opening import Source
 from citeweave.tally import Tally
 

@@ -6,7 +6,10 @@ best. Ids and extra facts are united.
 
 from __future__ import annotations
 
+import itertools
+import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,10 @@ from numpy.typing import NDArray
 
 from citeweave.columns import BLOCK, TextColumn, TextWriter, release, write_numbers
 from citeweave.corpus.index import IdIndex
-from citeweave.corpus.merging import Assignment, Ints, Staged
-from citeweave.corpus.spill import Spill
-from citeweave.corpus.staging import LOCAL, PAPER_NUMBERS, STUB, UNKNOWN_COUNT
+from citeweave.corpus.intake.merging import Assignment, Ints, Staged
+from citeweave.corpus.intake.spill import Spill
+from citeweave.corpus.intake.staging import LOCAL, PAPER_NUMBERS, STUB, UNKNOWN_COUNT
+from citeweave.hashing import hash_text
 from citeweave.tally import Tally
 
 _CHOSEN_TEXTS = ("title", "abstract", "venue", "authors", "fields")
@@ -97,15 +101,24 @@ def _write_texts(folder: Path, name: str, staged: Staged, chosen: Ints) -> None:
     writer = TextWriter(folder, name)
     columns = staged.texts(name)
     for start in range(0, len(chosen), BLOCK):
-        rows = chosen[start : start + BLOCK]
-        parts = np.searchsorted(staged.offsets, rows, side="right") - 1
-        # cut where the part changes, so that runs from one file are copied at once
-        cuts = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(rows)]
-        for first, end in zip(cuts[:-1], cuts[1:], strict=True):
-            part = int(parts[first])
-            writer.append_bytes(*columns[part].gather(rows[first:end] - staged.offsets[part]))
+        _copy(writer, staged, columns, chosen[start : start + BLOCK])
     release(*columns)
     writer.close()
+
+
+def _copy(writer: TextWriter, staged: Staged, columns: list[TextColumn], rows: Ints) -> None:
+    for part, local in _by_part(staged, rows):
+        writer.append_bytes(*columns[part].gather(local))
+
+
+def _by_part(staged: Staged, rows: Ints) -> Iterator[tuple[int, Ints]]:
+    """Runs of rows that lie in one part, with their places in it."""
+    parts = np.searchsorted(staged.offsets, rows, side="right") - 1
+    cuts = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(rows)]
+    for first, end in itertools.pairwise(cuts):
+        if end > first:
+            part = int(parts[first])
+            yield part, rows[first:end] - staged.offsets[part]
 
 
 def _write_ids(folder: Path, staged: Staged, assignment: Assignment, tally: Tally) -> None:
@@ -128,25 +141,22 @@ def _write_ids(folder: Path, staged: Staged, assignment: Assignment, tally: Tall
     (folder / "numbering").rmdir()
 
 
-def _numbered(ids: Any, local: Ints, tally: Tally) -> dict[int, str]:
+def _numbered(ids: TextColumn, local: Ints, tally: Tally) -> dict[int, str]:
     """New ids for local names that stand for several papers; the first use keeps the name."""
     keys = ids.keys()
-    _, counts_at, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    clashing = local[counts[counts_at[local]] > 1]
-    if not len(clashing):
-        return {}
-    taken = set(ids.take(np.flatnonzero(counts[counts_at] > 1)))
-    seen = {ids[row] for row in np.setdiff1d(np.flatnonzero(counts[counts_at] > 1), local).tolist()}
+    distinct, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    clashing = np.flatnonzero(counts[place] > 1)
+    seen = set(ids.take(np.setdiff1d(clashing, local)))
+    made: set[str] = set()
     renamed: dict[int, str] = {}
-    for row in clashing.tolist():
-        name, number = ids[row], 2
+    for row in np.intersect1d(clashing, local).tolist():
+        name = ids[row]
         if name not in seen:
             seen.add(name)
             continue
-        while (new := f"{name}~{number}") in taken:
-            number += 1
-        taken.add(new)
-        renamed[row] = new
+        numbers = (f"{name}~{number}" for number in itertools.count(2))
+        renamed[row] = next(new for new in numbers if new not in made and hash_text(new) not in distinct)
+        made.add(renamed[row])
     tally.note("entry key used in several files for different papers, numbered", len(renamed))
     return renamed
 
@@ -165,23 +175,20 @@ def _write_united(folder: Path, staged: Staged, assignment: Assignment) -> None:
         columns = staged.texts(name)
         for start in range(0, assignment.papers, BLOCK):
             rows = assignment.winner[start : start + BLOCK]
+            papers = united.papers_between(start, start + BLOCK)
+            if not papers:
+                _copy(writer, staged, columns, rows)
+                continue
             texts = _take(staged, columns, rows)
-            for paper in united.papers_between(start, start + BLOCK):
+            for paper in papers:
                 texts[paper - start] = unite(paper)
             writer.append(texts)
         release(*columns)
         writer.close()
 
 
-def _take(staged: Staged, columns: list[Any], rows: Ints) -> list[str]:
-    parts = np.searchsorted(staged.offsets, rows, side="right") - 1
-    cuts = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(rows)]
-    texts: list[str] = []
-    for first, end in zip(cuts[:-1], cuts[1:], strict=True):
-        if end > first:
-            part = int(parts[first])
-            texts += columns[part].take(rows[first:end] - staged.offsets[part])
-    return texts
+def _take(staged: Staged, columns: list[TextColumn], rows: Ints) -> list[str]:
+    return [text for part, local in _by_part(staged, rows) for text in columns[part].take(local)]
 
 
 class _Groups:

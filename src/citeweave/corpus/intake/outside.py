@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from citeweave.columns import release
+from citeweave.corpus.intake.spill import Spill
+from citeweave.corpus.intake.staging import Part, PartWriter, is_complete
 from citeweave.corpus.paper import Paper
-from citeweave.corpus.spill import Spill
-from citeweave.corpus.staging import Part, PartWriter, is_complete
 
 _STEP = 1 << 20
 _SEEN = np.dtype([("key", "<u8"), ("at", "<i8"), ("part", "<i4"), ("cited", "?")])

@@ -19,17 +19,18 @@ from numpy.typing import NDArray
 
 from citeweave.columns import NumberWriter, TextWriter, open_numbers, release
 from citeweave.corpus.index import IdIndex
-from citeweave.corpus.spill import Spill
-from citeweave.corpus.staging import Part
+from citeweave.corpus.intake.spill import Spill
+from citeweave.corpus.intake.staging import Part
 from citeweave.hashing import hash_spans, mix
 from citeweave.tally import Tally
 
 STEP = 1 << 18
 """Contexts handled at a time."""
 
-_SIGHTING = np.dtype([("key", "<u8"), ("context", "<i8"), ("intents", "u1"), ("wanted", "?")])
-_VERDICT = np.dtype([("context", "<u8"), ("leader", "<i8"), ("intents", "u1"), ("wanted", "?")])
-_LINK = np.dtype([("context", "<u8"), ("cited", "<i4"), ("key", "<u8")])
+# padded to multiples of eight bytes, which move several times as fast
+_SIGHTING = np.dtype([("key", "<u8"), ("context", "<i8"), ("intents", "u1"), ("wanted", "?"), ("pad", "V6")])
+_VERDICT = np.dtype([("context", "<u8"), ("leader", "<i8"), ("intents", "u1"), ("wanted", "?"), ("pad", "V6")])
+_LINK = np.dtype([("context", "<u8"), ("key", "<u8"), ("cited", "<i4"), ("pad", "<u4")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,10 @@ class _Plan:
     """Position in the corpus, -1 for contexts that are not written."""
     intents: NDArray[np.uint8]
     """Intents of the leader and of all its repeats."""
+    citing: NDArray[np.int32]
+    """Row of the citing paper, -1 outside."""
+    cited: NDArray[np.int32]
+    """Rows of all cited papers, one list after the other, -1 outside."""
     kept: int
 
 
@@ -55,6 +60,16 @@ class _Block:
     stop: int
     cited: slice
     """Where the part's flat list of cited keys holds those of this block."""
+    first_cited: int
+    """Place of the first of them among the cited keys of all parts."""
+
+    @property
+    def places(self) -> slice:
+        return slice(self.first, self.first + self.stop - self.start)
+
+    @property
+    def cited_places(self) -> slice:
+        return slice(self.first_cited, self.first_cited + self.cited.stop - self.cited.start)
 
 
 def write_contexts(
@@ -62,29 +77,35 @@ def write_contexts(
 ) -> int:
     """All columns of `contexts/`; returns how many there are."""
     plan = _plan(parts, index, work, tally, memory)
-    _write_columns(folder, parts, index, plan)
-    _write_links(folder, parts, index, plan, work, memory)
+    _write_columns(folder, parts, plan)
+    _write_links(folder, parts, plan, work, memory)
     return plan.kept
 
 
 def _blocks(parts: Sequence[Part]) -> Iterator[_Block]:
-    first = 0
+    first, first_cited = 0, 0
     for part in parts:
         counts = part.context_numbers("cited_count")
         cited = 0
         for start in range(0, len(counts), STEP):
             stop = min(start + STEP, len(counts))
             next_cited = cited + int(counts[start:stop].sum())
-            yield _Block(part, first + start, start, stop, slice(cited, next_cited))
+            yield _Block(part, first + start, start, stop, slice(cited, next_cited), first_cited + cited)
             cited = next_cited
         first += len(counts)
+        first_cited += cited
 
 
 def _plan(parts: Sequence[Part], index: IdIndex, work: Path, tally: Tally, memory: int) -> _Plan:
     total = sum(part.context_count for part in parts)
     sightings = Spill(work / "text", _SIGHTING, key="key", top=2**64, expected=total, memory=memory)
+    rows = {name: NumberWriter(work / f"{name}.npy", np.int32) for name in ("citing", "cited")}
     for block in _blocks(parts):
-        sightings.add(_sightings(block, index))
+        citing = index.rows_of(block.part.context_numbers("citing")[block.start : block.stop])
+        cited = index.rows_of(block.part.context_numbers("cited")[block.cited])
+        rows["citing"].append(citing)
+        rows["cited"].append(cited)
+        sightings.add(_sightings(block, citing, cited, has_papers=len(index.keys) > 0))
     verdicts = Spill(work / "plan", _VERDICT, key="context", top=total, expected=total, memory=memory)
     for group in sightings.blocks():
         verdicts.add(_verdicts(group))
@@ -102,13 +123,16 @@ def _plan(parts: Sequence[Part], index: IdIndex, work: Path, tally: Tally, memor
         writers["number"].append(np.where(keep, kept + np.cumsum(keep) - 1, -1))
         writers["intents"].append(verdict["intents"])
         kept += int(keep.sum())
-    for writer in writers.values():
+    for writer in (*writers.values(), *rows.values()):
         writer.close()
     leader, number, intents = (open_numbers(work / f"{name}.npy", kind) for name, kind in kinds.items())
-    return _Plan(leader, number, intents, kept)
+    citing, cited = (open_numbers(work / f"{name}.npy", np.int32) for name in rows)
+    return _Plan(leader, number, intents, citing, cited, kept)
 
 
-def _sightings(block: _Block, index: IdIndex) -> NDArray[np.void]:
+def _sightings(
+    block: _Block, citing_rows: NDArray[np.int32], cited_rows: NDArray[np.int32], *, has_papers: bool
+) -> NDArray[np.void]:
     part, here = block.part, slice(block.start, block.stop)
     texts, citing = part.context_texts("text"), part.context_numbers("citing")[here]
     bounds = texts.offsets[block.start : block.stop + 1]
@@ -116,7 +140,7 @@ def _sightings(block: _Block, index: IdIndex) -> NDArray[np.void]:
     records["key"] = _identity(block, citing, hash_spans(texts.data, bounds[:-1], bounds[1:]))
     records["context"] = np.arange(block.first, block.first + len(citing))
     records["intents"] = part.context_numbers("intents")[here]
-    records["wanted"] = _wanted(block, index, citing)
+    records["wanted"] = _wanted(block, citing, citing_rows, cited_rows) if has_papers else True
     release(texts)
     return records
 
@@ -130,16 +154,15 @@ def _identity(block: _Block, citing: NDArray[np.uint64], text: NDArray[np.uint64
     return mix(mix(citing, text), hash_spans(extras.data, bounds[:-1], bounds[1:]))
 
 
-def _wanted(block: _Block, index: IdIndex, citing: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Contexts that name a paper of the corpus, or name none at all. A set of mere sentences keeps all."""
-    if len(index.keys) == 0:
-        return np.ones(len(citing), np.bool_)
+def _wanted(
+    block: _Block, citing: NDArray[np.uint64], citing_rows: NDArray[np.int32], cited_rows: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Contexts that name a paper of the corpus, or name none at all."""
     counts = block.part.context_numbers("cited_count")[block.start : block.stop]
-    known = index.rows_of(block.part.context_numbers("cited")[block.cited]) >= 0
     owner = np.repeat(np.arange(len(counts)), counts)
-    cites_known = np.bincount(owner[known], minlength=len(counts)) > 0
+    cites_known = np.bincount(owner[cited_rows >= 0], minlength=len(counts)) > 0
     names_none = (citing == 0) & (counts == 0)
-    wanted: NDArray[np.bool_] = (index.rows_of(citing) >= 0) | cites_known | names_none
+    wanted: NDArray[np.bool_] = (citing_rows >= 0) | cites_known | names_none
     return wanted
 
 
@@ -155,18 +178,16 @@ def _verdicts(group: NDArray[np.void]) -> NDArray[np.void]:
     return verdicts
 
 
-def _write_columns(folder: Path, parts: Sequence[Part], index: IdIndex, plan: _Plan) -> None:
+def _write_columns(folder: Path, parts: Sequence[Part], plan: _Plan) -> None:
     texts = {name: TextWriter(folder, name) for name in ("text", "section", "extra")}
     citing = NumberWriter(folder / "citing.npy", np.int32)
     citing_keys = NumberWriter(folder / "citing_key.npy", np.uint64)
     intents = NumberWriter(folder / "intents.npy", np.uint8)
     for block in _blocks(parts):
-        here = slice(block.first, block.first + block.stop - block.start)
-        kept = np.flatnonzero(plan.number[here] >= 0)
-        intents.append(plan.intents[here][kept])
-        keys = block.part.context_numbers("citing")[block.start + kept]
-        citing_keys.append(keys)
-        citing.append(index.rows_of(keys))
+        kept = np.flatnonzero(plan.number[block.places] >= 0)
+        intents.append(plan.intents[block.places][kept])
+        citing.append(plan.citing[block.places][kept])
+        citing_keys.append(block.part.context_numbers("citing")[block.start + kept])
         for name, writer in texts.items():
             column = block.part.context_texts(name)
             writer.append_bytes(*column.gather(block.start + kept))
@@ -177,40 +198,50 @@ def _write_columns(folder: Path, parts: Sequence[Part], index: IdIndex, plan: _P
         writer.close()
 
 
-def _write_links(folder: Path, parts: Sequence[Part], index: IdIndex, plan: _Plan, work: Path, memory: int) -> None:
+def _write_links(folder: Path, parts: Sequence[Part], plan: _Plan, work: Path, memory: int) -> None:
     """`cited` rows and keys of cited papers `outside`, each with offsets."""
     expected = sum(len(part.context_numbers("cited")) for part in parts)
     spill = Spill(work / "link", _LINK, key="context", top=plan.kept, expected=expected, memory=memory)
     for block in _blocks(parts):
-        spill.add(_links(block, index, plan))
+        spill.add(_links(block, plan))
     writer = _LinkWriter(folder)
     for links in spill.blocks():
         writer.append(_distinct(links))
     writer.close(plan.kept)
 
 
-def _links(block: _Block, index: IdIndex, plan: _Plan) -> NDArray[np.void]:
+def _links(block: _Block, plan: _Plan) -> NDArray[np.void]:
     counts = block.part.context_numbers("cited_count")[block.start : block.stop]
     keys = block.part.context_numbers("cited")[block.cited]
-    number = plan.number[plan.leader[block.first : block.first + len(counts)]]
+    number = plan.number[plan.leader[block.places]]
     context = np.repeat(number, counts)
     good = context >= 0
     links = np.empty(int(good.sum()), _LINK)
     links["context"], links["key"] = context[good], keys[good]
-    links["cited"] = index.rows_of(keys[good])
+    links["cited"] = plan.cited[block.cited_places][good]
     # two ids of one known paper are one link; papers outside are told apart by their keys alone
     links["key"][links["cited"] >= 0] = 0
-    release(plan.leader, plan.number)
+    release(plan.leader, plan.number, plan.cited)
     return links
 
 
 def _distinct(links: NDArray[np.void]) -> NDArray[np.void]:
-    ordered = links[np.lexsort((links["key"], links["cited"], links["context"]))]
-    same = np.ones(max(len(ordered) - 1, 0), np.bool_)
+    """Every link once; links come sorted by context, and most contexts have one."""
+    follows = np.concatenate([[False], links["context"][1:] == links["context"][:-1]])
+    several = follows | np.append(follows[1:], False)
+    if not several.any():
+        return links
+    some = links[several]
+    some = some[np.lexsort((some["key"], some["cited"], some["context"]))]
+    again = np.ones(len(some), np.bool_)
+    again[0] = False
     for name in ("context", "cited", "key"):
-        same &= ordered[name][1:] == ordered[name][:-1]
-    keep = np.concatenate([[True], ~same])
-    return np.asarray(ordered[keep])
+        again[1:] &= some[name][1:] == some[name][:-1]
+    keep = np.ones(len(links), np.bool_)
+    keep[several] = ~again
+    links = links.copy()
+    links[several] = some  # stays sorted by context: only links of one context changed places
+    return np.asarray(links[keep])
 
 
 class _LinkWriter:

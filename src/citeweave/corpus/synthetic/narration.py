@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
 
-from citeweave.corpus import vocabulary
 from citeweave.corpus.paper import Intent
+from citeweave.corpus.synthetic import vocabulary
 
 
 class Facet(enum.IntEnum):

@@ -9,14 +9,14 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.corpus.assembling import build_index, write_merges, write_papers
-from citeweave.corpus.citation_links import write_citations
-from citeweave.corpus.context_links import write_contexts
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.index import IdIndex
-from citeweave.corpus.merging import Assignment, MergeOptions, Staged, merge_papers
-from citeweave.corpus.staging import Part
-from citeweave.corpus.updating import BasePart, share_unchanged, write_changes
+from citeweave.corpus.intake.assembling import build_index, write_merges, write_papers
+from citeweave.corpus.intake.citation_links import write_citations
+from citeweave.corpus.intake.context_links import write_contexts
+from citeweave.corpus.intake.merging import Assignment, MergeOptions, Staged, merge_papers
+from citeweave.corpus.intake.staging import Part
+from citeweave.corpus.intake.updating import BasePart, share_unchanged, write_changes
 from citeweave.errors import EmptyResultError
 from citeweave.files import ArtefactWriter
 from citeweave.progress import QUIET, Reporter

@@ -42,8 +42,8 @@ from numpy.typing import NDArray
 
 from citeweave.corpus.cleaning import fold
 from citeweave.corpus.identity import MINIMUM_TITLE_LETTERS, MINIMUM_TITLE_WORDS, doi_id
-from citeweave.corpus.leakage_report import BenchmarkLeakage, Evidence, LeakageReport
-from citeweave.corpus.near_duplicates import ShingleIndex, Threshold, shingle_texts
+from citeweave.corpus.leakage.near_duplicates import ShingleIndex, Threshold, shingle_texts
+from citeweave.corpus.leakage.report import BenchmarkLeakage, Evidence, LeakageReport
 from citeweave.errors import UserError
 
 TEXT_WORDS, TEXT_MINIMUM = 3, 20

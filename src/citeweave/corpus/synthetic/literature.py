@@ -25,9 +25,19 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.corpus import narration
-from citeweave.corpus.narration import Facet
-from citeweave.corpus.planting import ASPECTS, Ints, Mentions, Synthetic, concept_parts, draw, mentions, pick, plan
+from citeweave.corpus.synthetic import narration
+from citeweave.corpus.synthetic.narration import Facet
+from citeweave.corpus.synthetic.planting import (
+    ASPECTS,
+    Ints,
+    Mentions,
+    Synthetic,
+    concept_parts,
+    draw,
+    mentions,
+    pick,
+    plan,
+)
 
 __all__ = ["ASPECTS", "Block", "Facet", "Synthetic", "block", "blocks", "describe", "wordings"]
 

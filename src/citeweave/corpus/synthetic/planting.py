@@ -17,8 +17,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.corpus import narration
-from citeweave.corpus.narration import Facet
+from citeweave.corpus.synthetic import narration
+from citeweave.corpus.synthetic.narration import Facet
 from citeweave.errors import UserError
 
 Ints = NDArray[np.int64]

@@ -1,0 +1,1 @@
+"""Finding a benchmark's papers inside a corpus."""

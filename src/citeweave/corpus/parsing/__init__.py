@@ -1,0 +1,1 @@
+"""Cutting records out of files: JSON, XML, BibTeX, LaTeX, citing sentences. Shared by the readers."""

@@ -1,0 +1,1 @@
+"""A made-up literature with everything known about it."""

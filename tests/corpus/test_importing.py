@@ -1,0 +1,389 @@
+"""Importing: every record accounted for, identity, updates, resuming, and the same bytes however it is run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from citeweave import Corpus, ImportOptions, exclude_papers, import_papers
+from citeweave.errors import ArtefactError, EmptyResultError, InputError, UserError
+from citeweave.files import partial_folder
+
+
+def write_lines(path: Path, records: list[dict[str, object]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A data folder: three papers, four citations (one to itself, one outside, one twice), two contexts."""
+    folder = tmp_path / "library"
+    write_lines(
+        folder / "papers.jsonl.gz",
+        [
+            {
+                "id": "a",
+                "title": "Maps of the lunar south pole",
+                "abstract": "We map ice.",
+                "year": 2020,
+                "field": "moon",
+            },
+            {"id": "b", "title": "Ice on the Moon", "year": 2018.0, "authors": ["Ada One", "Ben Two"]},
+            {
+                "id": "c",
+                "title": "Craters",
+                "abstract": "Deep ones.",
+                "year": "2019",
+                "doi": "https://doi.org/10.1000/C",
+            },
+        ],
+    )
+    (folder / "citations.tsv").write_text("a\tb\t3\na\tc\t1\na\tb\t2\nb\tb\na\tnowhere\n")
+    write_lines(
+        folder / "contexts.jsonl",
+        [
+            {"citing": "a", "text": "Ice was seen [1].", "cited": ["b", "outside"], "section": "Intro"},
+            {"citing": "a", "text": "Ice was seen [1].", "cited": ["doi:10.1000/c"]},
+        ],
+    )
+    return folder
+
+
+def records_of(corpus: Corpus) -> dict[str, dict[str, object]]:
+    records = corpus.manifest.facts["records"]
+    assert isinstance(records, dict)
+    return records
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and p.name != "manifest.json"
+    }
+
+
+def test_a_data_folder_becomes_a_corpus(library: Path, tmp_path: Path) -> None:
+    corpus = import_papers([library], tmp_path / "corpus").corpus
+    assert list(corpus.ids) == ["a", "b", "c"]
+    assert corpus.years.tolist() == [2020, 2018, 2019]
+    paper = corpus.paper(1)
+    assert (paper.title, paper.abstract, paper.authors) == ("Ice on the Moon", "", ("Ada One", "Ben Two"))
+    assert corpus.paper(0).fields == ("moon",)
+    pairs = list(zip(corpus.citing.tolist(), corpus.cited.tolist(), corpus.strengths.tolist(), strict=True))
+    assert pairs == [(0, 1, 3.0), (0, 2, 1.0)]
+    context = corpus.context(0)
+    assert (context.citing, context.cited, context.section) == ("a", ("b", "c"), "Intro")
+    assert len(corpus.contexts) == 1 and np.diff(corpus.contexts.outside_offsets).tolist() == [1]
+
+
+def test_every_record_is_accounted_for(library: Path, tmp_path: Path) -> None:
+    records = records_of(import_papers([library], tmp_path / "corpus").corpus)
+    assert records["papers"] == {"read": 3, "kept": 3, "rejected": {}}
+    assert records["citations"] == {
+        "read": 5,
+        "kept": 2,
+        "rejected": {
+            "cited paper not in the corpus": 1,
+            "paper cites itself": 1,
+            "same citation given again (merged)": 1,
+        },
+    }
+    assert records["contexts"]["read"] == 2 and records["contexts"]["kept"] == 1
+
+
+def test_any_id_of_a_paper_leads_to_its_row(library: Path, tmp_path: Path) -> None:
+    corpus = import_papers([library], tmp_path / "corpus").corpus
+    assert corpus.rows(["doi:10.1000/c", "c", "nothing"]).tolist() == [2, 2, -1]
+    assert corpus.row("title:maps of the lunar south pole|2020") == 0
+    with pytest.raises(UserError, match="'nothing' is not in"):
+        corpus.row("nothing")
+
+
+def test_an_unchanged_import_is_skipped_and_another_refused(library: Path, tmp_path: Path) -> None:
+    first = import_papers([library], tmp_path / "corpus")
+    second = import_papers([library], tmp_path / "corpus")
+    assert not first.skipped and second.skipped
+    with pytest.raises(UserError, match="made from other inputs"):
+        import_papers([library / "papers.jsonl.gz"], tmp_path / "corpus")
+    again = import_papers([library / "papers.jsonl.gz"], tmp_path / "corpus", overwrite=True)
+    assert len(again.corpus.citing) == 0
+
+
+@pytest.mark.parametrize("memory", [2**20, 2**28])
+def test_workers_and_memory_never_change_a_byte(tmp_path: Path, memory: int) -> None:
+    rng = np.random.default_rng(5)
+    shards = tmp_path / "shards"
+    for shard in range(3):
+        rows = [
+            {"corpusid": shard * 2000 + i, "title": f"A long enough title number {shard} {i}", "year": 2000}
+            for i in range(2000)
+        ]
+        write_lines(shards / f"papers{shard}.jsonl.gz", rows)  # type: ignore[arg-type]
+        edges = [
+            {
+                "citingcorpusid": int(a),
+                "citedcorpusid": int(b),
+                "isinfluential": False,
+                "contexts": [f"see {a} {b % 7}"],
+                "intents": ["result"],
+            }
+            for a, b in rng.integers(0, 6000, (40_000, 2))
+        ]
+        write_lines(shards / f"citations{shard}.jsonl.gz", edges)  # type: ignore[arg-type]
+    import citeweave.corpus.importing as importing
+
+    limit = importing._ONE_PROCESS_BELOW
+    one = import_papers([shards], tmp_path / "one", ImportOptions(workers=1))
+    try:
+        importing._ONE_PROCESS_BELOW = 0
+        two = import_papers([shards], tmp_path / "two", ImportOptions(workers=2, memory=memory))
+    finally:
+        importing._ONE_PROCESS_BELOW = limit
+    assert one.corpus.hash == two.corpus.hash
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
+    assert len(one.corpus.citing) > 100_000
+
+
+def test_an_interrupted_import_goes_on(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import citeweave.corpus.importing as importing
+
+    whole = import_papers([library], tmp_path / "whole").corpus
+    staged: list[str] = []
+    real = importing.stage_file
+
+    def stage(file: importing.InputFile, folder: Path, *, keep_ids: bool) -> None:
+        if file.path.name.startswith("papers") and len(staged) == 2:
+            raise KeyboardInterrupt
+        staged.append(file.path.name)
+        real(file, folder, keep_ids=keep_ids)
+
+    monkeypatch.setattr(importing, "stage_file", stage)
+    with pytest.raises(KeyboardInterrupt):
+        import_papers([library], tmp_path / "broken")
+    assert not (tmp_path / "broken").exists()
+    with pytest.raises(ArtefactError, match="interrupted"):
+        Corpus.open(tmp_path / "broken")
+    staged.append("the crash is over")
+    resumed = import_papers([library], tmp_path / "broken").corpus
+    assert staged[3:] == ["papers.jsonl.gz"], "parts that were done are not read again"
+    assert resumed.hash == whole.hash
+    assert not partial_folder(tmp_path / "broken").exists()
+
+
+def test_records_of_one_paper_are_merged_by_the_rule(tmp_path: Path) -> None:
+    bib = tmp_path / "library.bib"
+    bib.write_text(
+        "@article{smith, title={Attention to the details of maps}, year={2017}, doi={10.1000/XY}}\n"
+        "@article{jones, title={A wholly different thing altogether}, year={2001}}\n"
+    )
+    lines = write_lines(
+        tmp_path / "papers.jsonl",
+        [
+            {
+                "id": "arxiv:1706.03762",
+                "title": "Attention to the Details of Maps!",
+                "abstract": "We attend.",
+                "year": 2017,
+            },
+            {"id": "x9", "title": "Other name, same DOI", "doi": "10.1000/xy", "venue": "Journal of Maps"},
+        ],
+    )
+    corpus = import_papers([bib, lines], tmp_path / "corpus").corpus
+    assert len(corpus) == 2
+    paper = corpus.paper(corpus.row("doi:10.1000/xy"))
+    assert paper.abstract == "We attend.", "the record with an abstract wins"
+    assert paper.title == "Attention to the Details of Maps!"
+    assert paper.venue == "Journal of Maps", "what the winner leaves empty comes from the others"
+    assert corpus.row("arxiv:1706.03762") == corpus.row("x9") == corpus.row("doi:10.1000/xy")
+    assert records_of(corpus)["papers"]["rejected"] == {"same paper as another record (merged)": 2}
+    rows, _, ids = corpus.merges()
+    assert sorted(ids) == ["arxiv:1706.03762", "smith", "x9"] and len(set(rows.tolist())) == 1
+
+
+def test_the_newest_record_wins_among_those_with_abstract(tmp_path: Path) -> None:
+    records = [
+        {"id": "a", "title": "New", "abstract": "New text", "updated": "2024-05-01"},
+        {"id": "a", "title": "Old", "abstract": "Old text", "updated": "2020-05-01"},
+        {"id": "a", "title": "Newest without abstract", "updated": "2025-05-01"},
+    ]
+    corpus = import_papers([write_lines(tmp_path / "p.jsonl", records)], tmp_path / "corpus").corpus
+    assert len(corpus) == 1 and corpus.abstracts[0] == "New text"
+
+
+@pytest.mark.parametrize(("policy", "papers"), [("across", 2), ("always", 1), ("never", 2)])
+def test_same_title_within_one_file(tmp_path: Path, policy: str, papers: int) -> None:
+    twins = [{"id": f"t{i}", "title": "A title that is long enough", "year": 2020} for i in range(2)]
+    path = write_lines(tmp_path / "p.jsonl", twins)  # type: ignore[arg-type]
+    assert len(import_papers([path], tmp_path / "corpus", ImportOptions(same_title=policy)).corpus) == papers
+
+
+def test_different_dois_keep_equal_titles_apart(tmp_path: Path) -> None:
+    for i in range(2):
+        write_lines(
+            tmp_path / "in" / f"{i}.jsonl",
+            [{"id": f"t{i}", "title": "A title that is long enough", "year": 2020, "doi": f"10.1000/{i}"}],
+        )
+    corpus = import_papers([tmp_path / "in"], tmp_path / "corpus").corpus
+    assert len(corpus) == 2 and corpus.manifest.facts["titles_left_apart"] == 1
+
+
+def test_equal_keys_of_different_entries_are_numbered(tmp_path: Path) -> None:
+    for name, titles in (("one", ["First of all papers", "Second of all papers"]), ("two", ["Third of all papers"])):
+        entries = "".join(f"@article{{key, title={{{title}}}, year={{2000}}}}\n" for title in titles)
+        (tmp_path / f"{name}.bib").write_text(entries)
+    corpus = import_papers([tmp_path / "one.bib", tmp_path / "two.bib"], tmp_path / "corpus").corpus
+    assert list(corpus.ids) == ["key", "key~2", "key~3"]
+    assert corpus.titles[corpus.row("key~3")] == "Third of all papers"
+
+
+def test_papers_outside_are_kept_on_request(library: Path, tmp_path: Path) -> None:
+    corpus = import_papers([library], tmp_path / "corpus", ImportOptions(outside="keep")).corpus
+    assert len(corpus) == 4
+    paper = corpus.paper(corpus.row("nowhere"))
+    assert paper.stub and paper.title == ""
+    assert len(corpus.citing) == 3
+
+
+def test_citations_alone_need_papers_or_outside_keep(tmp_path: Path) -> None:
+    edges = tmp_path / "citations.tsv"
+    edges.write_text("1\t2\n2\t3\n")
+    with pytest.raises(EmptyResultError, match="--outside keep"):
+        import_papers([edges], tmp_path / "corpus")
+    assert not (tmp_path / "corpus").exists()
+    corpus = import_papers([edges], tmp_path / "graph", ImportOptions(outside="keep")).corpus
+    assert len(corpus) == 3 and len(corpus.citing) == 2
+
+
+def test_an_update_equals_importing_everything_at_once(library: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    write_lines(
+        new / "papers.jsonl",
+        [
+            {
+                "id": "nowhere",
+                "title": "Now we know this one too",
+                "abstract": "Found.",
+                "year": 2017,
+                "references": ["c"],
+            },
+            {"id": "b", "title": "Ice on the Moon", "abstract": "Now with abstract.", "year": 2018},
+        ],
+    )
+    base = import_papers([library], tmp_path / "base").corpus
+    updated = import_papers([new], tmp_path / "next", update=tmp_path / "base").corpus
+    at_once = import_papers([library, new], tmp_path / "both").corpus
+    assert list(updated.ids) == ["a", "b", "c", "nowhere"]
+    for name in ("titles", "abstracts", "ids", "other_ids"):
+        assert list(getattr(updated, name)) == list(getattr(at_once, name)), name
+    assert updated.citing.tolist() == at_once.citing.tolist() == [0, 0, 0, 3]
+    assert updated.cited.tolist() == at_once.cited.tolist() == [1, 2, 3, 2], (
+        "the reference that led outside leads in now"
+    )
+    assert list(updated.contexts.texts) == list(at_once.contexts.texts)
+    assert len(base) == 3, "the old generation is untouched"
+
+
+def test_an_update_tells_what_changed_and_shares_the_rest(library: Path, tmp_path: Path) -> None:
+    import_papers([library], tmp_path / "base")
+    path = write_lines(
+        tmp_path / "new.jsonl",
+        [{"id": "b", "title": "Ice on the Moon", "abstract": "Now with abstract.", "year": 2018}],
+    )
+    corpus = import_papers([path], tmp_path / "next", update=tmp_path / "base").corpus
+    changes = corpus.changes
+    assert changes is not None
+    assert changes.change.tolist() == [0, changes.TEXT, 0]
+    assert changes.previous.tolist() == [0, 1, 2]
+    assert corpus.manifest.facts["generation"] == 2
+    for name in ("citations/citing.npy", "contexts/text.utf8", "papers/title.utf8"):
+        old, new = tmp_path / "base" / name, tmp_path / "next" / name
+        assert old.stat().st_ino == new.stat().st_ino, f"{name} did not change and is shared"
+    assert (tmp_path / "base/papers/abstract.utf8").stat().st_ino != (
+        tmp_path / "next/papers/abstract.utf8"
+    ).stat().st_ino
+
+
+def test_a_newer_bib_updates_entries_by_their_key(tmp_path: Path) -> None:
+    bib = tmp_path / "library.bib"
+    bib.write_text(
+        "@article{k1, title={Frist title with a typo in it}, year={2000}}\n@article{k2, title={The second of two papers}, year={2001}}\n"
+    )
+    import_papers([bib], tmp_path / "base")
+    bib.write_text(
+        "@article{k1, title={First title with no typo in it}, year={2000}}\n@article{k3, title={A third paper comes along}, year={2002}}\n"
+    )
+    corpus = import_papers([bib], tmp_path / "next", update=tmp_path / "base").corpus
+    assert list(corpus.ids) == ["k1", "k2", "k3"]
+    assert corpus.titles[0] == "First title with no typo in it"
+    assert corpus.changes is not None and corpus.changes.change.tolist() == [1, 0, 8]
+
+
+def test_deletions_leave_papers_and_their_citations_out(library: Path, tmp_path: Path) -> None:
+    import_papers([library], tmp_path / "base")
+    gone = write_lines(tmp_path / "gone.jsonl", [{"id": "c", "title": "Craters"}])
+    new = write_lines(tmp_path / "new.jsonl", [{"id": "d", "title": "Dust", "references": ["b"]}])
+    corpus = import_papers([new], tmp_path / "next", update=tmp_path / "base", delete=[gone]).corpus
+    assert list(corpus.ids) == ["a", "b", "d"]
+    assert corpus.citing.tolist() == [0, 2] and corpus.cited.tolist() == [1, 1]
+    assert corpus.manifest.facts["changes"]["gone"] == 1
+    with pytest.raises(UserError, match="--update"):
+        import_papers([new], tmp_path / "other", delete=[gone])
+
+
+def test_excluding_papers_makes_a_new_generation(library: Path, tmp_path: Path) -> None:
+    corpus = import_papers([library], tmp_path / "base").corpus
+    without = exclude_papers(corpus, np.array([1]), tmp_path / "without", why="a test")
+    assert list(without.ids) == ["a", "c"] and without.cited.tolist() == [1]
+
+
+def test_a_file_that_cannot_be_read_leaves_no_corpus(library: Path, tmp_path: Path) -> None:
+    whole = (library / "papers.jsonl.gz").read_bytes()
+    (library / "papers.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"papers\.jsonl\.gz is damaged or cut off"):
+        import_papers([library], tmp_path / "corpus")
+    assert not (tmp_path / "corpus").exists()
+    (library / "papers.jsonl.gz").write_bytes(whole)
+    assert len(import_papers([library], tmp_path / "corpus").corpus) == 3
+
+
+def test_damaged_corpora_are_refused(library: Path, tmp_path: Path) -> None:
+    import_papers([library], tmp_path / "corpus")
+    for name in ("papers/title.utf8", "papers/year.npy", "index/key.npy"):
+        broken = tmp_path / "broken"
+        shutil.rmtree(broken, ignore_errors=True)
+        shutil.copytree(tmp_path / "corpus", broken)
+        (broken / name).write_bytes((broken / name).read_bytes()[:-1])
+        with pytest.raises(ArtefactError, match="make .* again"):
+            Corpus.open(broken)
+    manifest = json.loads((tmp_path / "corpus" / "manifest.json").read_text())
+    manifest["version"] = 99
+    (tmp_path / "corpus" / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ArtefactError, match="version 99"):
+        Corpus.open(tmp_path / "corpus")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"outside": "kepe"}, "Did you mean 'keep'"),
+        ({"same_title": "maybe"}, "--same-title"),
+        ({"format": "bibtexx"}, "Did you mean 'bibtex'"),
+        ({"memory": 12}, "--memory"),
+        ({"workers": -1}, "--workers"),
+    ],
+)
+def test_wrong_options_are_named(library: Path, tmp_path: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        import_papers([library], tmp_path / "corpus", ImportOptions(**options))  # type: ignore[arg-type]

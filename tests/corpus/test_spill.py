@@ -1,0 +1,40 @@
+"""Sorting through files gives what sorting in memory gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from citeweave.corpus.intake.spill import Spill, stable_order
+
+DTYPE = np.dtype([("key", "<u8"), ("value", "<i8")])
+
+
+@pytest.mark.parametrize("top", [2**64, 2**40, 1000])
+@pytest.mark.parametrize("memory", [2**30, 10_000])
+def test_blocks_come_in_order_and_whole(tmp_path: Path, top: int, memory: int) -> None:
+    rng = np.random.default_rng(0)
+    keys = rng.integers(0, top, 5000, dtype=np.uint64, endpoint=False)
+    spill = Spill(tmp_path / "spill", DTYPE, key="key", top=top, expected=len(keys), memory=memory)
+    for start in range(0, len(keys), 700):
+        records = np.empty(len(keys[start : start + 700]), DTYPE)
+        records["key"], records["value"] = keys[start : start + 700], np.arange(start, start + len(records))
+        spill.add(records)
+    blocks = list(spill.blocks())
+    together = np.concatenate(blocks)
+    expected = np.argsort(keys, kind="stable")
+    assert together["value"].tolist() == expected.tolist()
+    assert together["key"].tolist() == keys[expected].tolist()
+    assert (len(blocks) > 1) == (memory < 2**20)
+    assert not list((tmp_path / "spill").glob("*")) if (tmp_path / "spill").exists() else True
+
+
+@given(st.lists(st.integers(0, 2**64 - 1)), st.booleans())
+def test_stable_order_is_argsort(values: list[int], close: bool) -> None:
+    # `close` makes keys that differ in their lowest bits only, where shortened keys collide
+    keys = np.array([v % 8 + 2**63 if close else v for v in values], np.uint64)
+    assert stable_order(keys, 2**64).tolist() == np.argsort(keys, kind="stable").tolist()

@@ -1,0 +1,130 @@
+"""Artefacts appear whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from citeweave.errors import ArtefactError, UserError
+from citeweave.files import check_files, matches, new_artefact, partial_folder, read_manifest, write_json
+
+RECIPE = {"seed": 1}
+
+
+def make(folder: Path, text: str = "hello", recipe: dict[str, int] = RECIPE, *, overwrite: bool = False) -> None:
+    with new_artefact(folder, "thing", 1, recipe, overwrite=overwrite) as writer:
+        (writer.folder / "a.txt").write_text(text)
+        (writer.work("scratch") / "b.txt").write_text("not part of it")
+        writer.facts["words"] = 1
+        writer.finish()
+
+
+def test_an_artefact_has_a_manifest(tmp_path: Path) -> None:
+    make(tmp_path / "x")
+    manifest = read_manifest(tmp_path / "x", "thing", 1)
+    assert manifest.files == {
+        "a.txt": {"bytes": 5, "sha256": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"}
+    }
+    assert manifest.facts == {"words": 1} and manifest.recipe == RECIPE
+    assert sorted(path.name for path in (tmp_path / "x").iterdir()) == ["a.txt", "manifest.json"]
+    assert matches(tmp_path / "x", "thing", 1, RECIPE) and not matches(tmp_path / "x", "thing", 1, {"seed": 2})
+
+
+def test_the_hash_is_of_the_content_alone(tmp_path: Path) -> None:
+    make(tmp_path / "x")
+    make(tmp_path / "y", recipe={"seed": 2})
+    make(tmp_path / "z", text="other")
+    hashes = [read_manifest(tmp_path / name, "thing", 1).hash for name in "xyz"]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_what_fails_leaves_the_old_artefact(tmp_path: Path) -> None:
+    make(tmp_path / "x")
+    with pytest.raises(RuntimeError), new_artefact(tmp_path / "x", "thing", 1, {"seed": 2}, overwrite=True) as writer:
+        (writer.folder / "a.txt").write_text("half of it")
+        raise RuntimeError("stop")
+    assert (tmp_path / "x" / "a.txt").read_text() == "hello"
+    make(tmp_path / "x", text="new", recipe={"seed": 2}, overwrite=True)
+    assert (tmp_path / "x" / "a.txt").read_text() == "new"
+    assert not partial_folder(tmp_path / "x").exists()
+
+
+def test_existing_folders_are_not_written_over(tmp_path: Path) -> None:
+    make(tmp_path / "x")
+    with pytest.raises(UserError, match="other inputs or options"):
+        make(tmp_path / "x", recipe={"seed": 2})
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(UserError, match="not an artefact"):
+        make(tmp_path / "mine")
+    with pytest.raises(UserError, match="not an artefact"):
+        make(tmp_path / "mine", overwrite=True)
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
+
+
+def test_changed_files_are_noticed(tmp_path: Path) -> None:
+    make(tmp_path / "x")
+    manifest = read_manifest(tmp_path / "x", "thing", 1)
+    (tmp_path / "x" / "a.txt").write_text("jello")
+    check_files(tmp_path / "x", manifest)
+    with pytest.raises(ArtefactError, match="has changed"):
+        check_files(tmp_path / "x", manifest, content=True)
+    (tmp_path / "x" / "a.txt").write_text("longer than before")
+    with pytest.raises(ArtefactError, match="another size"):
+        check_files(tmp_path / "x", manifest)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"kind": "thing"}',
+        json.dumps({"kind": [], "version": "x", "recipe": 0, "facts": 0, "files": 0, "made": 0}),
+    ],
+)
+def test_broken_manifests_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(ArtefactError, match="damaged"):
+        read_manifest(tmp_path, "thing", 1)
+
+
+def test_another_kind_or_version_is_named(tmp_path: Path) -> None:
+    make(tmp_path / "x")
+    with pytest.raises(ArtefactError, match="holds thing, not corpus"):
+        read_manifest(tmp_path / "x", "corpus", 1)
+    with pytest.raises(ArtefactError, match="version 1; this citeweave reads version 2"):
+        read_manifest(tmp_path / "x", "thing", 2)
+    with pytest.raises(ArtefactError, match="does not exist"):
+        read_manifest(tmp_path / "nothing", "thing", 1)
+
+
+def _hold(folder: Path, holding: object, done: object) -> None:
+    with new_artefact(folder, "thing", 1, RECIPE):
+        holding.set()  # type: ignore[attr-defined]
+        done.wait(30)  # type: ignore[attr-defined]
+
+
+def test_two_processes_cannot_write_one_folder(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    holding, done = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(tmp_path / "x", holding, done))
+    other.start()
+    try:
+        assert holding.wait(30)
+        with pytest.raises(UserError, match="another process"):
+            make(tmp_path / "x")
+    finally:
+        done.set()
+        other.join()
+
+
+def test_json_is_written_whole(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"a": "é"})
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "a.json", {"a": object()})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"a": "é"}
