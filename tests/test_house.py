@@ -21,6 +21,7 @@ FLOORS = [
     ["recipe", "estimate"],
     ["pipeline", "serve", "scale"],
     ["cli"],
+    ["__main__"],
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 HEAVY = ["torch", "transformers", "faiss", "ray", "sentence_transformers", "numba", "pyarrow", "polars"]

@@ -147,7 +147,7 @@ def parse_json(data: bytes) -> object:
     except orjson.JSONDecodeError as error:
         if b"NaN" in data or b"Infinity" in data:
             return _parse_python_json(data)
-        reason = "nested too deeply" if "recursion" in str(error).lower() else "not valid JSON"
+        reason = "nested too deeply" if "depth limit" in str(error) else "not valid JSON"
         raise BadRecordError(reason) from None
 
 
@@ -171,7 +171,9 @@ def read_json_lines(source: Source, tally: Tally, kind: str) -> Iterator[dict[st
 def _parse_python_json(data: bytes) -> object:
     try:
         return json.loads(data)
-    except (ValueError, RecursionError):
+    except RecursionError:
+        raise BadRecordError("nested too deeply") from None
+    except ValueError:
         raise BadRecordError("not valid JSON") from None
 
 
@@ -200,7 +202,7 @@ class _Guarded(io.RawIOBase):
     def readinto(self, buffer: object) -> int:
         view = memoryview(buffer)  # type: ignore[arg-type]
         try:
-            data = self._stream.read(len(view))
+            data = self._stream.read(min(len(view), 8 * _CHUNK))  # a whole document at once would lie in memory twice
         except (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError) as error:
             raise InputError(
                 f"{self._path} is damaged or cut off ({str(error) or type(error).__name__}); "

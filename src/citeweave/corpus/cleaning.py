@@ -11,7 +11,7 @@ import re
 import unicodedata
 
 _SPACES = re.compile(r"\s+")
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")
 _TAG = re.compile(r"</?[A-Za-z][^<>]{0,2000}>|<!--(?:(?!<!--).){0,20000}?-->|<!\[CDATA\[|\]\]>", re.DOTALL)
 _BLOCK_TAG = re.compile(
     r"</?(?:jats:|mml:)?(?:p|title|sec|div|br|li|ul|ol|label|h[1-6]|list|list-item)\b[^<>]{0,2000}>", re.IGNORECASE

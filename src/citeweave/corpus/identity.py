@@ -149,8 +149,7 @@ def semantic_scholar_ids(external: object) -> tuple[str, ...]:
     """
     if not isinstance(external, dict):
         return ()
-    given = ((spell, external.get(key)) for key, spell in _SEMANTIC_SCHOLAR.items())
-    return distinct([spell(value) for spell, value in given if value is not None])
+    return distinct([spell(external[key]) for key, spell in _SEMANTIC_SCHOLAR.items() if external.get(key) is not None])
 
 
 _SEMANTIC_SCHOLAR: dict[str, Callable[[object], str | None]] = {

@@ -22,7 +22,7 @@ from citeweave.corpus.corpus import KIND, VERSION, Corpus
 from citeweave.corpus.intake.building import build_corpus
 from citeweave.corpus.intake.merging import OUTSIDE, SAME_TITLE, MergeOptions
 from citeweave.corpus.intake.outside import stage_outside
-from citeweave.corpus.intake.sources import InputFile, Inputs, find_inputs
+from citeweave.corpus.intake.sources import InputFile, Inputs, find_inputs, written_name
 from citeweave.corpus.intake.staging import Part, PartWriter, is_complete
 from citeweave.corpus.readers import reader_of
 from citeweave.errors import UserError, choose
@@ -111,7 +111,7 @@ def import_papers(
             parts.append(stage_outside(parts, writer.work("outside"), memory=options.memory))
         gone = _rows_to_delete(base, deleted) if base is not None else None
         build_corpus(writer, parts, options.merge(), base=base, gone=gone, reporter=reporter)
-        writer.facts["skipped_files"] = {Path(path).name: reason for path, reason in inputs.skipped.items()}
+        writer.facts["skipped_files"] = {written_name(Path(path)): reason for path, reason in inputs.skipped.items()}
         writer.facts["formats"] = inputs.formats()
         writer.finish()
     return Imported(Corpus.open(folder), inputs, skipped=False)
@@ -125,7 +125,7 @@ def _recipe(
     base: Corpus | None,
 ) -> dict[str, Any]:
     def described(file: InputFile) -> dict[str, str]:
-        return {"name": file.path.name, "format": file.format, "sha256": hashes[file.path]}
+        return {"name": file.name, "format": file.format, "sha256": hashes[file.path]}
 
     recipe: dict[str, Any] = {
         "inputs": [described(file) for file in files],
@@ -165,7 +165,7 @@ def _stage_all(
 
 
 def _part_name(file: InputFile, content: str, keep_ids: bool) -> str:
-    return hash_json([content, file.format, file.path.name, keep_ids, READERS_VERSION])[:32]
+    return hash_json([content, file.format, file.name, keep_ids, READERS_VERSION])[:32]
 
 
 def _run(jobs: dict[Path, InputFile], keep_ids: bool, workers: int, size: int) -> Iterator[InputFile]:
@@ -198,7 +198,7 @@ def stage_file(file: InputFile, folder: Path, *, keep_ids: bool) -> None:
     """Read one file into a part folder."""
     part = PartWriter(folder, keep_ids=keep_ids)
     part.add(reader_of(file.format).read(Source(file.path), part.tally))
-    part.finish({"name": file.path.name, "format": file.format})
+    part.finish({"name": file.name, "format": file.format})
 
 
 def _rows_to_delete(base: Corpus, deleted: list[Part]) -> NDArray[np.int32]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,10 @@ class InputFile:
     format: str
     guessed: bool
 
+    @property
+    def name(self) -> str:
+        return written_name(self.path)
+
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
@@ -38,6 +43,11 @@ class Inputs:
         return counts
 
 
+def written_name(path: Path) -> str:
+    """The name of a file as text that any file can hold: bytes in it that are no UTF-8 become question marks."""
+    return path.name.encode("utf-8", "replace").decode()
+
+
 def find_inputs(paths: Sequence[Path], format: str | None, *, keep_outside: bool) -> Inputs:
     """Expand folders (sorted, hidden files left out) and tell every file's format."""
     if format is not None:
@@ -45,17 +55,30 @@ def find_inputs(paths: Sequence[Path], format: str | None, *, keep_outside: bool
     files: list[InputFile] = []
     skipped: dict[str, str] = {}
     for path in paths:
-        if path.is_dir():
+        mode = _mode(path)
+        if stat.S_ISDIR(mode):
             for inner in _files_below(path):
                 _add_from_folder(inner, format, files, skipped, keep_outside=keep_outside)
-        elif path.exists():
+        elif stat.S_ISREG(mode):
             files.append(_named_file(path, format))
+        elif mode:
+            raise InputError(f"{path} is a pipe or a device, which cannot be read twice; save its content in a file first")
         else:
             raise UserError(f"{path} does not exist; name files or folders to import")
     if not files:
         named = ", ".join(str(path) for path in paths)
         raise InputError(f"{named}: no file of a known format found; name the --format, or check the path")
     return Inputs(files, skipped)
+
+
+def _mode(path: Path) -> int:
+    """What stands at a path, 0 for nothing."""
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}; check the path and its permissions") from None
 
 
 def _files_below(folder: Path) -> list[Path]:
@@ -66,11 +89,13 @@ def _files_below(folder: Path) -> list[Path]:
     for parent, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [Path(parent, name) for name in names if not name.startswith(".")]
-    return sorted(path for path in found if path.is_file())
+    return sorted(found)
 
 
 def _named_file(path: Path, format: str | None) -> InputFile:
     if format is not None:
+        if not Source(path).head().data.strip():
+            raise InputError(f"{path} is empty; leave it out or get it again")
         return InputFile(path, format, guessed=False)
     guess = guess_format(Source(path))
     if guess is None:
@@ -82,12 +107,14 @@ def _add_from_folder(
     path: Path, format: str | None, files: list[InputFile], skipped: dict[str, str], *, keep_outside: bool
 ) -> None:
     source = Source(path)
-    if source.name in OUTSIDE_FILES and not keep_outside:
+    if not stat.S_ISREG(_mode(path)):
+        skipped[str(path)] = "not a file: a pipe, a device, or a link that leads nowhere"
+    elif source.name in OUTSIDE_FILES and not keep_outside:
         skipped[str(path)] = "about papers outside the set; read with --outside keep"
-    elif format is not None:
-        files.append(InputFile(path, format, guessed=False))
     elif path.stat().st_size == 0:
         skipped[str(path)] = "empty"
+    elif format is not None:
+        files.append(InputFile(path, format, guessed=False))
     elif guess := guess_format(source):
         files.append(InputFile(path, guess, guessed=True))
     else:

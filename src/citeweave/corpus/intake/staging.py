@@ -22,6 +22,7 @@ import orjson
 from numpy.typing import NDArray
 
 from citeweave.columns import NumberWriter, TextColumn, TextWriter, open_numbers
+from citeweave.corpus.cleaning import clean_text, number_of
 from citeweave.corpus.identity import title_key
 from citeweave.corpus.paper import Citation, Context, Paper, Record
 from citeweave.files import write_json
@@ -292,4 +293,7 @@ def _json_text(value: dict[str, object]) -> str:
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS).decode()
     except (TypeError, ValueError):
-        return orjson.dumps({k: v for k, v in value.items() if isinstance(v, str | int | float)}, default=str).decode()
+        # too deep, a number beyond 64 bits, or half of a surrogate pair
+        texts = {clean_text(k): clean_text(v) for k, v in value.items() if isinstance(v, str)}
+        numbers = {clean_text(k): v for k, v in value.items() if isinstance(v, bool) or number_of(v) is not None}
+        return orjson.dumps({**texts, **numbers}, option=orjson.OPT_SORT_KEYS).decode()

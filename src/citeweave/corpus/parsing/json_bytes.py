@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 
-QUOTE, OPEN, CLOSE, COMMA, COLON = 34, 91, 93, 44, 58
-_BACKSLASH = 92
+QUOTE, OPEN, CLOSE, COMMA, COLON, BACKSLASH = 34, 91, 93, 44, 58, 92
 _EACH, _UPPER = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _PLAIN = np.zeros(256, np.bool_)
 """Bytes that are copied as they are: printable ASCII without blank, quote and backslash."""
 _PLAIN[33:127] = True
-_PLAIN[[QUOTE, _BACKSLASH]] = False
+_PLAIN[[QUOTE, BACKSLASH]] = False
 
 
 @numba.njit(cache=True, nogil=True)
@@ -46,8 +45,12 @@ def string_end(data: Bytes, at: int, end: int) -> int:
             return at
         elif byte < 32:
             return -1
+        elif byte == BACKSLASH:
+            _, at = _escape(data, at, end)
+            if at < 0:
+                return -1
         else:
-            at += 2 if byte == _BACKSLASH else 1
+            at += 1
     return -1
 
 
@@ -64,7 +67,8 @@ def skip_value(data: Bytes, at: int, end: int) -> int:
     start = at
     while at < end and (48 <= data[at] <= 57):
         at += 1
-    return at if at > start else -1
+    # JSON has no numbers with zeros in front
+    return at if at == start + 1 or (at > start and data[start] != 48) else -1
 
 
 @numba.njit(cache=True, nogil=True)
@@ -118,10 +122,12 @@ def _hex4(data: Bytes, at: int, end: int) -> int:
 @numba.njit(cache=True, nogil=True)
 def _escape(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """The sign that an escape stands for and the position after it; position -1 for a broken one."""
+    if at + 1 >= end:
+        return 0, -1
     kind = data[at + 1]
     if kind == 117:
         high = _hex4(data, at + 2, end)
-        if 0xD800 <= high <= 0xDBFF and at + 12 <= end and data[at + 6] == _BACKSLASH and data[at + 7] == 117:
+        if 0xD800 <= high <= 0xDBFF and at + 12 <= end and data[at + 6] == BACKSLASH and data[at + 7] == 117:
             low = _hex4(data, at + 8, end)
             if 0xDC00 <= low <= 0xDFFF:
                 return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00), at + 12
@@ -133,7 +139,7 @@ def _escape(data: Bytes, at: int, end: int) -> tuple[int, int]:
         (98, 8),
         (102, 12),
         (QUOTE, QUOTE),
-        (_BACKSLASH, _BACKSLASH),
+        (BACKSLASH, BACKSLASH),
         (47, 47),
     ):
         if kind == code:
@@ -187,7 +193,7 @@ def _copies_as_it_is(word: np.uint64) -> bool:
     """
     quote, backslash, delete = (
         word ^ _EACH * np.uint64(QUOTE),
-        word ^ _EACH * np.uint64(_BACKSLASH),
+        word ^ _EACH * np.uint64(BACKSLASH),
         word ^ _EACH * np.uint64(127),
     )
     odd = (quote - _EACH) & ~quote | (backslash - _EACH) & ~backslash | (delete - _EACH) & ~delete
@@ -235,7 +241,7 @@ def clean_string(data: Bytes, at: int, end: int, texts: Bytes, out: int) -> tupl
         if byte < 32:
             return out, -1  # JSON allows no bare control signs
         point = int(byte)
-        if byte == _BACKSLASH:
+        if byte == BACKSLASH:
             point, at = _escape(data, at, end)
             if at < 0:
                 return out, -1
@@ -247,6 +253,6 @@ def clean_string(data: Bytes, at: int, end: int, texts: Bytes, out: int) -> tupl
             if out > first and texts[out - 1] != 32:
                 texts[out] = 32
                 out += 1
-        elif point >= 32 and point != 127:
+        elif point >= 32 and not 127 <= point < 160:
             out = _write_sign(texts, out, point)
     return out, -1

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.corpus.parsing.json_bytes import (
+    BACKSLASH,
     CLOSE,
     COLON,
     COMMA,
@@ -39,6 +40,9 @@ _KEYS = [b'--------"', b'citingcorpusid"', b'citedcorpusid"', b'isinfluential"',
 _KEY_HEADS = np.array([int.from_bytes(key[:8], "little") for key in _KEYS], np.uint64)
 _KEY_TAILS = np.array([int.from_bytes(key[-8:], "little") for key in _KEYS], np.uint64)
 _KEY_SIZES = np.array([len(key) for key in _KEYS], np.int64)
+_BACKGROUND, _METHODOLOGY, _RESULT = (
+    np.frombuffer(word, np.uint8) for word in (b"background", b"methodology", b"result")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +103,23 @@ def _id_value(data: Bytes, at: int, end: int) -> tuple[int, int]:
 @numba.njit(cache=True, nogil=True)
 def _intent_bit(data: Bytes, start: int, end: int) -> int:
     """Bit of one of the three words of Semantic Scholar, 0 for no word, -1 for any other."""
-    size = end - start
-    if size == 0:
+    if end == start:
         return 0
-    if size == 10 and data[start] == 98 and data[start + 1] == 97 and data[start + 9] == 100:
-        return 1  # background
-    if size == 11 and data[start] == 109 and data[start + 1] == 101 and data[start + 10] == 121:
-        return 2  # methodology
-    if size == 6 and data[start] == 114 and data[start + 1] == 101 and data[start + 5] == 116:
-        return 4  # result
-    return -1
+    if _is_word(data, start, end, _BACKGROUND):
+        return 1
+    if _is_word(data, start, end, _METHODOLOGY):
+        return 2
+    return 4 if _is_word(data, start, end, _RESULT) else -1
+
+
+@numba.njit(cache=True, nogil=True)
+def _is_word(data: Bytes, start: int, end: int, word: Bytes) -> bool:
+    if end - start != len(word):
+        return False
+    for i in range(len(word)):
+        if data[start + i] != word[i]:
+            return False
+    return True
 
 
 @numba.njit(cache=True, nogil=True)
@@ -177,6 +188,9 @@ def _key(data: Bytes, at: int, end: int) -> tuple[int, int]:
                 if word_at(data, after - 8) == _KEY_TAILS[code]:
                     return code, after
     close = string_end(data, at, end)
+    for i in range(at, close):
+        if data[i] == BACKSLASH:
+            return 0, -1  # may be a wanted key in another spelling
     return 0, close + 1 if close >= 0 else -1
 
 

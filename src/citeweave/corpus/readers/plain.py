@@ -201,7 +201,7 @@ def _decode(line: bytes, tally: Tally) -> str:
         return line.decode()
     except UnicodeDecodeError:
         tally.note("line is not UTF-8, read as Latin-1")
-        return line.decode("latin-1")
+        return line.decode("cp1252", errors="replace")
 
 
 def _read_citations(rows: Iterator[list[str]], header: list[str], tally: Tally) -> Iterator[Citation]:
@@ -211,7 +211,7 @@ def _read_citations(rows: Iterator[list[str]], header: list[str], tally: Tally) 
     for number, row in enumerate(rows):
         if names and number == 0:
             continue
-        citing, cited = (row[at].strip() if at < len(row) else "" for at in (citing_at, cited_at))
+        citing, cited = (clean_text(row[at]) if at < len(row) else "" for at in (citing_at, cited_at))
         if not citing or not cited:
             tally.reject("citations", "no citing paper" if not citing else "no cited paper")
             continue
@@ -240,7 +240,7 @@ def _first_id(record: dict[str, object]) -> str:
 
 def _id_text(value: object) -> str:
     """An id as text: numbers lose a needless `.0`, blanks around go."""
-    if isinstance(value, float) and value == value and value == math.floor(value) and abs(value) < 2**53:
+    if isinstance(value, float) and abs(value) < 2**53 and value == math.floor(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, str | int):
         return ""

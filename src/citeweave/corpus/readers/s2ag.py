@@ -93,12 +93,15 @@ def _values(entries: object, key: str) -> list[object]:
 
 def _read_citations(source: Source, tally: Tally) -> Iterator[StagedRecord]:
     for block in source.line_blocks(tally, "citations"):
+        if not _is_utf8(block):
+            # the compiled reader takes valid UTF-8 for granted; a block with one bad byte goes the slow way whole
+            for line in block.split(b"\n"):
+                yield from _read_line(line.strip(), tally)
+            continue
         scanned, starts, ends = scan_citations(block)
-        # the compiled reader takes valid UTF-8 for granted; a block with one bad byte goes the slow way whole
-        read = scanned.read if _is_utf8(block) else np.zeros(len(starts), np.bool_)
-        yield from _blocks(scanned, read, tally)
-        for line in np.flatnonzero(~read).tolist():
-            yield from _read_line(block[starts[line] : ends[line]].strip(), tally)
+        yield from _blocks(scanned, scanned.read, tally)
+        for number in np.flatnonzero(~scanned.read).tolist():
+            yield from _read_line(block[starts[number] : ends[number]].strip(), tally)
 
 
 def _is_utf8(block: bytes) -> bool:
@@ -160,6 +163,7 @@ def _reject_citations(tally: Tally, without_citing: int, without_cited: int) -> 
 
 def _read_line(line: bytes, tally: Tally) -> Iterator[Citation | Context]:
     """One line as an object: the same result as the compiled reader, for any shape."""
+    line = line.removeprefix(b"\xef\xbb\xbf")
     if not line:
         return
     try:

@@ -1,0 +1,28 @@
+"""Runs every benchmark at a small size, one after the other; each prints one table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+RUNS = [
+    ["import_citations.py", "--records", "2000000", "--papers", "100000"],
+    ["synthesize.py", "--papers", "100000"],
+    ["synthetic_hardness.py", "--seeds", "0"],
+    ["leakage.py"],
+]
+
+
+def main() -> None:
+    failed = []
+    for script, *arguments in RUNS:
+        print(f"\n== {script} {' '.join(arguments)}", flush=True)
+        command = [sys.executable, str(Path(__file__).parent / script), *arguments]
+        if subprocess.run(command).returncode:
+            failed.append(script)
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""The docs cannot rot: examples run, commands and options exist, links lead somewhere, nothing is left out.
+
+Blocks of a page run in order in one folder: ```text NAME is written to a file, ```console runs each command
+behind a dollar sign and compares what it prints, ```python runs as a doctest where it has prompts, else as a script.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from citeweave.cli import app, main
+from citeweave.corpus.importing import import_papers
+from citeweave.corpus.readers import FORMATS
+from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.writing import synthesize
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "citeweave"
+DOCS = ROOT / "docs"
+PAGES = [*sorted(DOCS.glob("*.md")), *sorted(ROOT.glob("*.md"))]
+
+_BLOCK = re.compile(r"^```(\w*)[ ]?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`([^`\n]+)`")
+_COMMAND = re.compile(r"(?:^|\s)citeweave ((?:-{0,2}[a-z]).*)")
+_LINK = re.compile(r"\]\(([^)#\s]*)(?:#[^)]*)?\)")
+_PROGRESS = re.compile(r"^(?:checking inputs|reading|reading vectors|writing papers): .*\n", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    language: str
+    argument: str
+    body: str
+
+
+def blocks(page: Path) -> list[Block]:
+    return [Block(*found) for found in _BLOCK.findall(page.read_text())]
+
+
+def runnable() -> list[Path]:
+    """Pages with examples; those of the README are about files that the reader has."""
+    return [p for p in PAGES if p.name != "README.md" and any(b.language in ("python", "console") for b in blocks(p))]
+
+
+def page_name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", runnable(), ids=page_name)
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "example"}
+    for number, block in enumerate(blocks(page)):
+        if block.language == "text" and block.argument:
+            Path(block.argument).parent.mkdir(parents=True, exist_ok=True)
+            Path(block.argument).write_text(block.body)
+        elif block.language == "console":
+            run_console(block.body)
+        elif block.language == "python" and ">>>" in block.body:
+            run_doctest(block.body, names, f"{page.name}, block {number}")
+        elif block.language == "python":
+            exec(compile(block.body, page.name, "exec"), names)
+
+
+def run_console(body: str) -> None:
+    for example in body.split("$ ")[1:]:
+        command, _, wanted = example.partition("\n")
+        got = _PROGRESS.sub("", output_of(shlex.split(command)[1:]))
+        assert doctest.OutputChecker().check_output(wanted, got, doctest.ELLIPSIS), f"{command}\n{got}"
+
+
+def output_of(arguments: list[str]) -> str:
+    """What a command prints, on both streams as a terminal shows them."""
+    stream = io.StringIO()
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream), contextlib.suppress(SystemExit):
+        main(arguments)
+    return stream.getvalue()
+
+
+def run_doctest(body: str, names: dict[str, object], name: str) -> None:
+    test = doctest.DocTestParser().get_doctest(body, {}, name, None, 0)
+    test.globs = names
+    report: list[str] = []
+    failed = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=report.append, clear_globs=False).failed
+    assert not failed, "".join(report)
+
+
+@cache
+def options_of(command: str) -> frozenset[str]:
+    """Every option that the command's --help names; of the whole program where the command is empty."""
+    text = output_of([*([command] if command else []), "--help"])
+    return frozenset(re.findall(r"(?<![\w-])-{1,2}[a-z][a-z-]*", text))
+
+
+def commands_in(page: Path) -> Iterator[str]:
+    for block in blocks(page):
+        if block.language != "python":
+            yield from (found[1] for line in block.body.splitlines() if (found := _COMMAND.search(line)))
+    for code in _CODE.findall(_BLOCK.sub("", page.read_text())):
+        if found := _COMMAND.match(code):
+            yield found[1]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_commands_and_options_exist(page: Path) -> None:
+    known = {command.name for command in app.registered_commands}
+    for line in commands_in(page):
+        command, *words = line.split("#")[0].split()
+        if page.name == "cli.md" and (command == "[OPTIONS]" or words[:1] == ["[OPTIONS]"]):
+            continue
+        assert command in known or command in options_of(""), f"{page.name}: no command {command!r} in {line!r}"
+        used = {word.partition("=")[0] for word in words if re.fullmatch(r"-{1,2}[a-z].*", word)}
+        assert used <= options_of(command), f"{page.name}: no option {sorted(used - options_of(command))} in {line!r}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [target for target in _LINK.findall(_BLOCK.sub("", page.read_text())) if target and "://" not in target]
+    broken = [target for target in targets if not (page.parent / target).exists()]
+    assert not broken, broken
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (DOCS / "index.md").read_text()
+    missing = [
+        page.name for page in PAGES if page.name not in ("index.md", "README.md") and f"[{page.name}]" not in index
+    ]
+    assert not missing, missing
+
+
+def test_every_format_is_described() -> None:
+    page = (DOCS / "corpus.md").read_text()
+    assert [name for name in FORMATS if f"| `{name}` |" not in page] == []
+
+
+def test_every_module_is_described() -> None:
+    page = (DOCS / "design.md").read_text()
+    described = re.findall(r"^\| `([\w/]+\.py)` \|", page, re.MULTILINE)
+    # a room's own __init__.py that holds one line only is described by the room's heading
+    modules = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if path.read_text().count("\n") > 1}
+    assert sorted(described) == sorted(modules)
+
+
+def test_every_column_is_described(tmp_path: Path) -> None:
+    rows = re.findall(
+        r"^\| (\w+) \| (\w+) \| (text|bool|u?int\d+|float\d+) \|", (DOCS / "design.md").read_text(), re.MULTILINE
+    )
+    described = {f"{folder}/{column}": kind for folder, column, kind in rows}
+    papers = tmp_path / "papers.jsonl"
+    papers.write_text('{"id": "a", "title": "T"}\n')
+    import_papers([papers], tmp_path / "plain")
+    import_papers([papers], tmp_path / "update", update=tmp_path / "plain")
+    synthesize(tmp_path / "made-up", Synthetic(papers=20))
+    found: dict[str, str] = {}
+    for folder in (tmp_path / "update", tmp_path / "made-up"):
+        for path in folder.glob("*/*"):
+            name = path.relative_to(folder).as_posix()
+            if name.endswith(".utf8"):
+                found[name.removesuffix(".utf8")] = "text"
+            elif not name.endswith(".offsets.npy"):
+                found[name.removesuffix(".npy")] = np.load(path, allow_pickle=False).dtype.name
+    assert described == found
