@@ -14,14 +14,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from citeweave.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus as Corpus
     from citeweave.corpus.importing import ImportOptions as ImportOptions
     from citeweave.corpus.importing import exclude_papers as exclude_papers
     from citeweave.corpus.importing import import_papers as import_papers
-    from citeweave.corpus.leakage.audit import audit_leakage as audit_leakage
+    from citeweave.corpus.leakage.benchmark_papers import audit_corpus as audit_corpus
     from citeweave.corpus.paper import Citation as Citation
     from citeweave.corpus.paper import Context as Context
     from citeweave.corpus.paper import Intent as Intent
@@ -38,7 +38,7 @@ _HOME = {
     "ImportOptions": "corpus.importing",
     "exclude_papers": "corpus.importing",
     "import_papers": "corpus.importing",
-    "audit_leakage": "corpus.leakage.audit",
+    "audit_corpus": "corpus.leakage.benchmark_papers",
     "Citation": "corpus.paper",
     "Context": "corpus.paper",
     "Intent": "corpus.paper",

@@ -6,7 +6,7 @@ is done is never rewritten in place.
 
     manifest.json = {
       "kind": "corpus", "version": 1,
-      "hash": "...",              of everything but "made": same content, same hash
+      "hash": "...",              of kind, version and files: same content, same hash
       "recipe": {...},            inputs' hashes, options and seed: a stage whose recipe matches is skipped
       "files": {"papers/year.npy": {"bytes": 128, "sha256": "..."}, ...},
       "facts": {...},             counts and whatever else the stage reports
@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.errors import ArtefactError, UserError
+from citeweave.version import __version__
 
 MANIFEST = "manifest.json"
 _LOCK = ".lock"
@@ -232,8 +233,6 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _made() -> dict[str, str]:
-    from citeweave import __version__
-
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {"at": now, "citeweave": __version__, "python": platform.python_version()}
 

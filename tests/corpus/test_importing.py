@@ -342,6 +342,59 @@ def test_deletions_leave_papers_and_their_citations_out(library: Path, tmp_path:
         import_papers([new], tmp_path / "other", delete=[gone])
 
 
+def test_a_bib_entry_deletes_by_title_or_key_and_misses_are_counted(tmp_path: Path) -> None:
+    bib = tmp_path / "library.bib"
+    bib.write_text(
+        "@article{k1, title={The first of all these papers}, year={2000}}\n@article{k2, title={Short}, year={2001}}\n"
+        "@article{k3, title={The third of all these papers}, year={2001}}\n"
+    )
+    import_papers([bib], tmp_path / "base")
+    gone = tmp_path / "gone.bib"
+    gone.write_text(
+        "@article{other, title={The First of all These Papers}, year={2000}}\n@article{k2, title={Short}, year={2001}}\n"
+        "@article{none, title={Nobody knows this paper at all}, year={2001}}\n"
+    )
+    new = write_lines(tmp_path / "new.jsonl", [{"id": "d", "title": "Dust"}])
+    corpus = import_papers([new], tmp_path / "next", update=tmp_path / "base", delete=[gone]).corpus
+    assert list(corpus.ids) == ["k3", "d"]
+    assert corpus.manifest.facts["deletions_not_found"] == 1
+
+
+def test_papers_named_by_their_file_keep_their_own_citations(tmp_path: Path) -> None:
+    """Two files that call different papers by the same name: each one's references stay with it."""
+    for folder, title, cited in (
+        ("a", "On the first thing we looked at", "10.1000/one"),
+        ("b", "On the second thing we looked at", "10.1000/two"),
+    ):
+        path = tmp_path / "in" / folder / "paper.tei.xml"
+        path.parent.mkdir(parents=True)
+        path.write_text(TEI.format(title=title, cited=cited))
+    write_lines(
+        tmp_path / "in" / "cited.jsonl", [{"id": f"doi:10.1000/{n}", "title": f"Cited {n}"} for n in ("one", "two")]
+    )
+    corpus = import_papers([tmp_path / "in"], tmp_path / "corpus").corpus
+    pairs = {(corpus.titles[int(a)], corpus.titles[int(b)]) for a, b in zip(corpus.citing, corpus.cited, strict=True)}
+    assert pairs == {
+        ("On the first thing we looked at", "Cited one"),
+        ("On the second thing we looked at", "Cited two"),
+    }
+
+
+TEI = """<?xml version="1.0"?><TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><fileDesc><titleStmt><title level="a" type="main">{title}</title></titleStmt>
+<sourceDesc><biblStruct><analytic/></biblStruct></sourceDesc></fileDesc></teiHeader><text><body/><back><div type="references"><listBibl>
+<biblStruct xml:id="b0"><analytic><title level="a" type="main">Some reference of ours here</title><idno type="DOI">{cited}</idno></analytic><monogr><imprint><date when="2001"/></imprint></monogr></biblStruct>
+</listBibl></div></back></text></TEI>"""
+
+
+def test_made_up_stays_made_up(tmp_path: Path) -> None:
+    from citeweave import synthesize
+    from citeweave.corpus.synthetic.literature import Synthetic
+
+    corpus = synthesize(tmp_path / "made", Synthetic(papers=50))
+    without = exclude_papers(corpus, np.array([1]), tmp_path / "without", why="a test")
+    assert without.manifest.facts["made_up"] is True
+
+
 def test_excluding_papers_makes_a_new_generation(library: Path, tmp_path: Path) -> None:
     corpus = import_papers([library], tmp_path / "base").corpus
     without = exclude_papers(corpus, np.array([1]), tmp_path / "without", why="a test")

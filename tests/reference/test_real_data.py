@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from citeweave import Corpus, ImportOptions, audit_leakage, import_papers
-from citeweave.corpus.leakage.benchmark_papers import CorpusPapers, papers_of
+from citeweave import Corpus, ImportOptions, audit_corpus, import_papers
 
 COUNTS = {
     # papers, abstracts, citations, contexts, contexts that repeat another
@@ -86,7 +85,7 @@ def test_reference_lists_make_the_graph_larger(shared: Path, tmp_path: Path) -> 
 def test_all_benchmark_papers_are_found(shared: Path, tmp_path: Path) -> None:
     """The flags in the data are the floor: every flagged paper is found, and text finds more than titles."""
     corpus = import_papers([data_folder(shared, "peerread_plus")], tmp_path / "corpus").corpus
-    report = audit_leakage(CorpusPapers(corpus), {"csfcube": papers_of(data_folder(shared, "csfcube"))})
+    report = audit_corpus(corpus, {"csfcube": data_folder(shared, "csfcube")})
     found = set(report.rows_to_exclude().tolist())
     flagged = {row for row, extra in enumerate(corpus.extras) if '"in_csfcube":true' in extra}
     assert len(flagged) == 998 and flagged <= found

@@ -44,5 +44,5 @@ def main(arguments: list[str] | None = None) -> None:
 def _fail(message: str, code: int, *, debug: bool) -> None:
     if debug:
         raise
-    print("error:", " ".join(message.split()), file=sys.stderr)
+    print("error:", " ".join(message.splitlines()), file=sys.stderr)
     raise SystemExit(code)

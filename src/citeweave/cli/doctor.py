@@ -23,8 +23,8 @@ def doctor(json: Json = False, quiet: Quiet = False, debug: Debug = False) -> No
 
 def examine() -> dict[str, Any]:
     """What this machine offers to citeweave."""
-    from citeweave import __version__
     from citeweave.extras import EXTRAS, missing
+    from citeweave.version import __version__
 
     packages = (
         "numpy",

@@ -20,6 +20,7 @@ from citeweave.cli.options import (
     reporter_of,
     table,
 )
+from citeweave.errors import UserError
 
 
 def import_(
@@ -42,6 +43,7 @@ def import_(
         bool, typer.Option("--vectors", help="The files hold published vectors of papers; make a vectors folder.")
     ] = False,
     model: Annotated[str, typer.Option("--model", help="With --vectors: the model that made them.")] = "",
+    dtype: Annotated[str, typer.Option("--dtype", help="With --vectors: float16 or float32.")] = "float16",
     memory: Memory = "256MB",
     workers: Workers = 0,
     overwrite: Overwrite = False,
@@ -51,7 +53,11 @@ def import_(
 ) -> None:
     """Make a corpus of files in any known format; every record is accounted for."""
     if vectors:
-        _import_vectors(inputs, output, model, overwrite=overwrite, json=json, quiet=quiet)
+        if format or update or delete or outside != "drop" or same_title != "across":
+            raise UserError(
+                "--vectors takes none of --format, --update, --delete, --outside, --same-title; leave them out"
+            )
+        _import_vectors(inputs, output, model, dtype, overwrite=overwrite, json=json, quiet=quiet)
         return
     from citeweave.corpus.importing import ImportOptions, import_papers
     from citeweave.corpus.summary import summarize
@@ -65,6 +71,8 @@ def import_(
         reporter.say(f"{name}: {number} {'file' if number == 1 else 'files'}{'' if format else ' (guessed)'}")
     for path, reason in imported.inputs.skipped.items():
         reporter.say(f"left aside: {path} ({reason})")
+    if unknown := imported.corpus.manifest.facts.get("deletions_not_found"):
+        reporter.say(f"warning: {unknown:,} papers to delete are not in {update}")
     if imported.skipped:
         reporter.say(f"{output} already holds this corpus; nothing to do")
     if json:
@@ -84,10 +92,13 @@ def _account(facts: dict[str, object]) -> str:
     return table(rows)
 
 
-def _import_vectors(paths: list[Path], output: Path, model: str, *, overwrite: bool, json: bool, quiet: bool) -> None:
+def _import_vectors(
+    paths: list[Path], output: Path, model: str, dtype: str, *, overwrite: bool, json: bool, quiet: bool
+) -> None:
     from citeweave.similarity.published import import_vectors
 
-    vectors = import_vectors(paths, output, model=model, overwrite=overwrite, reporter=reporter_of(quiet or json))
+    reporter = reporter_of(quiet or json)
+    vectors = import_vectors(paths, output, model=model, dtype=dtype, overwrite=overwrite, reporter=reporter)
     facts = vectors.manifest.facts
     if json:
         print_json({**facts, "output": str(output)})

@@ -31,6 +31,12 @@ def synthesize(
     contexts: Annotated[
         float, typer.Option("--contexts", help="Share of mentions that have a citing sentence.")
     ] = 0.75,
+    cocited: Annotated[
+        float, typer.Option("--cocited", help="Chance that a mention stands in the same sentence as the one before.")
+    ] = 0.35,
+    bare: Annotated[float, typer.Option("--bare", help="Share of papers that have no abstract.")] = 0.03,
+    first_year: Annotated[int, typer.Option("--first-year", help="Year of the earliest papers.")] = 1990,
+    last_year: Annotated[int, typer.Option("--last-year", help="Year of the latest papers.")] = 2024,
     seed: Seed = 0,
     memory: Memory = "256MB",
     workers: Workers = 0,
@@ -44,7 +50,7 @@ def synthesize(
     from citeweave.corpus.synthetic.literature import Synthetic
     from citeweave.corpus.synthetic.writing import synthesize as write
 
-    options = Synthetic(papers, seed, references, sharers, noise, contexts)
+    options = Synthetic(papers, seed, references, sharers, noise, contexts, cocited, bare, first_year, last_year)
     corpus = write(
         output,
         options,

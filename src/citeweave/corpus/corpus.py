@@ -29,15 +29,20 @@ from numpy.typing import NDArray
 
 from citeweave.columns import TextColumn, open_numbers
 from citeweave.corpus.index import NOT_FOUND, IdIndex
-from citeweave.corpus.intake.citation_links import CITATION_COLUMNS, REFERENCE_COLUMNS
-from citeweave.corpus.intake.staging import LOCAL, PAPER_NUMBERS, STUB, UNKNOWN_COUNT
+from citeweave.corpus.layout import (
+    CITATION_COLUMNS,
+    KIND,
+    LOCAL,
+    PAPER_NUMBERS,
+    REFERENCE_COLUMNS,
+    STUB,
+    UNKNOWN_COUNT,
+    VERSION,
+)
 from citeweave.corpus.paper import Citation, Context, Intent, Paper
 from citeweave.errors import ArtefactError, UserError
 from citeweave.files import Manifest, check_files, read_manifest
 from citeweave.hashing import hash_texts
-
-KIND = "corpus"
-VERSION = 1
 
 
 class Corpus:

@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.corpus.corpus import KIND, VERSION, Corpus
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.index import NOT_FOUND
 from citeweave.corpus.intake.building import build_corpus
 from citeweave.corpus.intake.merging import OUTSIDE, SAME_TITLE, MergeOptions
 from citeweave.corpus.intake.outside import stage_outside
 from citeweave.corpus.intake.sources import InputFile, Inputs, find_inputs, written_name
 from citeweave.corpus.intake.staging import Part, PartWriter, is_complete
+from citeweave.corpus.layout import KIND, VERSION
 from citeweave.corpus.readers import reader_of
 from citeweave.errors import UserError, choose
 from citeweave.files import ArtefactWriter, hash_file, hash_json, matches, new_artefact
@@ -109,7 +111,10 @@ def import_papers(
         deleted = _stage_all(deletions, hashes, writer, options, reporter)
         if options.outside == "keep":
             parts.append(stage_outside(parts, writer.work("outside"), memory=options.memory))
-        gone = _rows_to_delete(base, deleted) if base is not None else None
+        gone = None
+        if base is not None and deletions:
+            gone, unknown = _rows_to_delete(base, deleted)
+            writer.facts["deletions_not_found"] = unknown
         build_corpus(writer, parts, options.merge(), base=base, gone=gone, reporter=reporter)
         writer.facts["skipped_files"] = {written_name(Path(path)): reason for path, reason in inputs.skipped.items()}
         writer.facts["formats"] = inputs.formats()
@@ -201,10 +206,19 @@ def stage_file(file: InputFile, folder: Path, *, keep_ids: bool) -> None:
     part.finish({"name": file.name, "format": file.format})
 
 
-def _rows_to_delete(base: Corpus, deleted: list[Part]) -> NDArray[np.int32]:
-    """Rows of the base that any id in these files names."""
-    rows = base.index.rows_of(np.concatenate([np.empty(0, np.uint64), *(p.paper_numbers("key") for p in deleted)]))
-    return rows[rows >= 0]
+def _rows_to_delete(base: Corpus, deleted: list[Part]) -> tuple[NDArray[np.int32], int]:
+    """Rows of the base that records of these files are about, by any id, title or name; and how many are about none."""
+    gone, unknown = [np.empty(0, np.int32)], 0
+    for part in deleted:
+        found = np.full(part.paper_count, NOT_FOUND, np.int32)
+        by_id = base.index.rows_of(part.paper_numbers("key"))
+        known = by_id >= 0
+        found[part.paper_numbers("key_row")[known]] = by_id[known]
+        for keys in (part.paper_numbers("title_key"), part.paper_texts("id").keys()):
+            found = np.where(found >= 0, found, base.index.rows_of(keys))
+        gone.append(found[found >= 0])
+        unknown += int((found < 0).sum())
+    return np.unique(np.concatenate(gone)), unknown
 
 
 def exclude_papers(

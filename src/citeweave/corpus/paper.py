@@ -7,8 +7,12 @@ hold them as objects: `corpus.py` keeps columns and makes a `Paper` only for the
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class Intent(enum.IntFlag):
@@ -129,3 +133,30 @@ class Context:
 
 
 Record: TypeAlias = Paper | Citation | Context
+
+
+@dataclass(frozen=True, slots=True)
+class CitationBlock:
+    """Many citations at once, for readers that never make objects of them. Arrays of one length."""
+
+    citing: NDArray[np.uint64]
+    cited: NDArray[np.uint64]
+    intents: NDArray[np.uint8]
+    strength: NDArray[np.float32]
+    influential: NDArray[np.bool_]
+    ids: Callable[[], tuple[list[str], list[str]]]
+    """Makes the citing and cited ids as text; only called where papers outside are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextBlock:
+    """Many contexts at once. `texts` is (lengths, bytes); `cited` is ragged by `cited_counts`."""
+
+    citing: NDArray[np.uint64]
+    texts: tuple[NDArray[np.int64], NDArray[np.uint8]]
+    cited_counts: NDArray[np.int64]
+    cited: NDArray[np.uint64]
+    intents: NDArray[np.uint8]
+
+
+StagedRecord: TypeAlias = Record | CitationBlock | ContextBlock

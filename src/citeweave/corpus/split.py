@@ -9,7 +9,7 @@ torn apart and nothing of a test paper's list is trained on; a cited paper may o
     >>> split.of_citations([2, 0, 0]).tolist()
     [2, 0, 0]
 
-Does not look for copies of a paper under another id in another part; see `leakage.py` for that.
+Does not look for copies of a paper under another id in another part; see `leakage/` for that.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.intake.staging import STUB
+from citeweave.corpus.layout import STUB
 
 _LEVELS = (0, 1, 2, 5, 10, 20, 50, 100, 1000, 10000)
 
@@ -43,6 +43,7 @@ def summarize(corpus: Corpus, *, samples: int = 3) -> dict[str, Any]:
         "references_outside": len(corpus.references_outside("key")),
         "generation": facts.get("generation", 1),
         "changes": facts.get("changes"),
+        "deletions_not_found": facts.get("deletions_not_found", 0),
         "formats": facts.get("formats", {}),
         "skipped_files": facts.get("skipped_files", {}),
         "made_up": bool(facts.get("made_up", False)),

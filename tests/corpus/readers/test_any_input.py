@@ -23,8 +23,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus, ImportOptions, import_papers
-from citeweave.corpus.intake.staging import CitationBlock, ContextBlock, StagedRecord
-from citeweave.corpus.paper import Citation, Context, Intent, Paper
+from citeweave.corpus.paper import Citation, CitationBlock, Context, ContextBlock, Intent, Paper, StagedRecord
 from citeweave.corpus.readers import FORMATS, reader_of, s2ag
 from citeweave.errors import InputError, UserError
 from citeweave.hashing import hash_text
@@ -32,7 +31,8 @@ from citeweave.opening import Source
 from citeweave.tally import KINDS, Tally
 
 SEEDS = {
-    format: [path.read_bytes() for path in sorted((Path(__file__).parent / "seeds").glob(f"{format}.*"))] for format in FORMATS
+    format: [path.read_bytes() for path in sorted((Path(__file__).parent / "seeds").glob(f"{format}.*"))]
+    for format in FORMATS
 }
 """Small valid files of every format, invented and written by hand."""
 
@@ -113,8 +113,35 @@ def own_words(format: str) -> st.SearchStrategy[bytes]:
     return tagged_texts(words) | json_texts(words) if format in TAGGED else json_texts(words)
 
 
-POISON = [b"null", b"NaN", b"-1", b"1e999", b"true", b"[]", b"{}", b'""', b'"\\ud800"', b'"\\u0000"', b"9" * 30, b"Infinity"]
-RAW_POISON = [b"", b"\0", b"\n", b"\t", b"\xff", b"\xc2\x85", b"\xc2\x9b", b"\xef\xbb\xbf", b"&#1;", b"&x;", b"{", b'"', b"<"]
+POISON = [
+    b"null",
+    b"NaN",
+    b"-1",
+    b"1e999",
+    b"true",
+    b"[]",
+    b"{}",
+    b'""',
+    b'"\\ud800"',
+    b'"\\u0000"',
+    b"9" * 30,
+    b"Infinity",
+]
+RAW_POISON = [
+    b"",
+    b"\0",
+    b"\n",
+    b"\t",
+    b"\xff",
+    b"\xc2\x85",
+    b"\xc2\x9b",
+    b"\xef\xbb\xbf",
+    b"&#1;",
+    b"&x;",
+    b"{",
+    b'"',
+    b"<",
+]
 _VALUE = re.compile(rb'(?<=": )(?:"[^"]*"|\d+|null|true)|(?<=>)[^<>\n]+(?=<)|(?<== )\{[^{}]*\}|(?<=  - )[^\n]+')
 
 
@@ -129,7 +156,11 @@ def damaged(draw: st.DrawFn, format: str) -> bytes:
             case "cut":
                 data = data[:start]
             case "flip":
-                data = data[:start] + bytes(byte ^ 1 << draw(st.integers(0, 7)) for byte in data[start : start + 1]) + data[start + 1 :]
+                data = (
+                    data[:start]
+                    + bytes(byte ^ 1 << draw(st.integers(0, 7)) for byte in data[start : start + 1])
+                    + data[start + 1 :]
+                )
             case "repeat":
                 data = data[:end] + data[start:end] + data[end:]
             case "delete":
@@ -294,18 +325,25 @@ IDS = st.one_of(
     st.integers(0, 10**6).map(str),
     st.sampled_from([0, "007", 10**17, 10**18, 10**19, "", " 7", "x", -1, 1.0, True, [1]]),
 )
-INTENTS = st.sampled_from(["background", "methodology", "result", "", "backgrounD", "baXXXXXXXd", "uses", "métho", None])
+INTENTS = st.sampled_from(
+    ["background", "methodology", "result", "", "backgrounD", "baXXXXXXXd", "uses", "métho", None]
+)
 SENTENCES = st.one_of(
     st.text(max_size=30),
     st.text(' a\t\n\r"\\/\x00\x08\x0c\x1f\x7f\x80\x85\x9f\xa0\u2003\u2028\u3000\ufeffé\U0001f600', max_size=20),
-    st.sampled_from(["As shown in [1], nets hold.", "  two  blanks  ", "x" * 7 + " " + "y" * 8, "\ud83d\ude00", "\ud800"]),
+    st.sampled_from(
+        ["As shown in [1], nets hold.", "  two  blanks  ", "x" * 7 + " " + "y" * 8, "\ud83d\ude00", "\ud800"]
+    ),
 )
 LINES = st.fixed_dictionaries(
     {"citingcorpusid": IDS, "citedcorpusid": IDS},
     optional={
         "isinfluential": st.sampled_from([True, False, None, 1, "true"]),
         "contexts": st.none() | st.lists(SENTENCES, max_size=4) | st.lists(st.none() | SENTENCES, max_size=2),
-        "intents": st.none() | st.lists(INTENTS, max_size=3) | st.lists(st.lists(INTENTS, max_size=2), max_size=2) | INTENTS,
+        "intents": st.none()
+        | st.lists(INTENTS, max_size=3)
+        | st.lists(st.lists(INTENTS, max_size=2), max_size=2)
+        | INTENTS,
         "citationid": st.integers() | st.text(max_size=5),
         "": st.none() | st.floats(allow_nan=False) | st.lists(st.integers(), max_size=2),
         "contexts ": st.text('\\"u\n', max_size=4),
@@ -321,7 +359,10 @@ def citation_lines(draw: st.DrawFn) -> bytes:
     text = json.dumps(ordered, ensure_ascii=draw(st.booleans()), separators=draw(SPACING))
     line = text.encode("utf-8", "surrogatepass").replace(b"\n", b" ")
     if draw(st.integers(0, 3)) == 0:
-        place, put = draw(st.integers(0, len(line))), draw(st.binary(max_size=2) | st.sampled_from(RAW_POISON + [b"\\", b"0"]))
+        place, put = (
+            draw(st.integers(0, len(line))),
+            draw(st.binary(max_size=2) | st.sampled_from(RAW_POISON + [b"\\", b"0"])),
+        )
         line = line[:place] + put.replace(b"\n", b"") + line[place + draw(st.integers(0, 2)) :]
     return draw(st.sampled_from([b"", b" ", b"\t"])) + line + draw(st.sampled_from([b"", b" ", b"\r"]))
 
@@ -347,7 +388,9 @@ def in_one_form(records: Iterator[StagedRecord], tally: Tally) -> Found:
                 citations += zip(citing, cited_ids, record.intents.tolist(), record.influential.tolist(), strict=True)
             case ContextBlock():
                 cited_keys = [[key] for key in record.cited.tolist()]
-                contexts += zip(record.citing.tolist(), texts_of(record), cited_keys, record.intents.tolist(), strict=True)
+                contexts += zip(
+                    record.citing.tolist(), texts_of(record), cited_keys, record.intents.tolist(), strict=True
+                )
     return sorted(citations), sorted(contexts), {kind: count.rejected for kind, count in tally.counts.items()}
 
 

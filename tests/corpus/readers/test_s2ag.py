@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from citeweave.corpus.intake.staging import CitationBlock, ContextBlock
-from citeweave.corpus.paper import Citation, Context, Intent, Paper
+from citeweave.corpus.paper import Citation, CitationBlock, Context, ContextBlock, Intent, Paper
 from citeweave.corpus.readers import s2ag
 from citeweave.hashing import hash_texts
 from citeweave.opening import Source

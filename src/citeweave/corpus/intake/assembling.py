@@ -7,7 +7,6 @@ best. Ids and extra facts are united.
 from __future__ import annotations
 
 import itertools
-import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from citeweave.columns import BLOCK, TextColumn, TextWriter, release, write_numb
 from citeweave.corpus.index import IdIndex
 from citeweave.corpus.intake.merging import Assignment, Ints, Staged
 from citeweave.corpus.intake.spill import Spill
-from citeweave.corpus.intake.staging import LOCAL, PAPER_NUMBERS, STUB, UNKNOWN_COUNT
+from citeweave.corpus.layout import LOCAL, PAPER_NUMBERS, STUB, UNKNOWN_COUNT
 from citeweave.hashing import hash_text
 from citeweave.tally import Tally
 
@@ -57,10 +56,9 @@ def build_index(folder: Path, staged: Staged, assignment: Assignment, work: Path
     """Every id of every record, and every title key that leads to one paper only, with its row."""
     dtype = np.dtype([("key", "<u8"), ("row", "<i4")])
     titles, final = staged.numbers("title_key"), _final_keys(folder)
-    blocks = list(staged.keys(local=False))
-    expected = sum(map(len, blocks)) + len(titles) + len(final)
+    expected = staged.key_count() + len(titles) + len(final)
     spill = Spill(work, dtype, key="key", top=2**64, expected=expected, memory=memory)
-    for block in blocks:
+    for block in staged.keys(local=False):
         spill.add(_keyed_rows(dtype, block["key"], assignment.row[block["row"]]))
     spill.add(_keyed_rows(dtype, titles, assignment.row))
     spill.add(_keyed_rows(dtype, final, np.arange(len(final))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from citeweave.corpus.intake.assembling import build_index, write_merges, write_
 from citeweave.corpus.intake.citation_links import write_citations
 from citeweave.corpus.intake.context_links import write_contexts
 from citeweave.corpus.intake.merging import Assignment, MergeOptions, Staged, merge_papers
-from citeweave.corpus.intake.staging import Part
+from citeweave.corpus.intake.staging import StagedPart
 from citeweave.corpus.intake.updating import BasePart, share_unchanged, write_changes
 from citeweave.errors import EmptyResultError
 from citeweave.files import ArtefactWriter
@@ -25,7 +25,7 @@ from citeweave.tally import Tally
 
 def build_corpus(
     writer: ArtefactWriter,
-    parts: Sequence[Part],
+    parts: Sequence[StagedPart],
     options: MergeOptions,
     *,
     base: Corpus | None = None,
@@ -37,7 +37,7 @@ def build_corpus(
     With `base`, of a new generation of that corpus; `gone` are the rows of it to leave out.
     """
     if base is not None:
-        parts = [cast(Part, BasePart(base)), *parts]
+        parts = [BasePart(base), *parts]
     tally = Tally()
     for part in parts:
         tally.add(part.tally)
@@ -69,7 +69,7 @@ def build_corpus(
 
 def _link(
     writer: ArtefactWriter,
-    parts: Sequence[Part],
+    parts: Sequence[StagedPart],
     index: IdIndex,
     papers: int,
     tally: Tally,
@@ -90,7 +90,9 @@ def _link(
 
 
 def _describe_update(writer: ArtefactWriter, base: Corpus, assignment: Assignment) -> None:
-    writer.facts["generation"] = int(base.manifest.facts.get("generation", 1)) + 1
+    old = base.manifest.facts
+    writer.facts |= {name: value for name, value in old.items() if name in ("made_up", "note")}
+    writer.facts["generation"] = int(old.get("generation", 1)) + 1
     writer.facts["changes"] = write_changes(writer.folder, base, assignment)
     writer.facts["update_of"] = base.hash
     writer.facts["shared_files"] = share_unchanged(writer.folder, base)

@@ -20,27 +20,14 @@ from numpy.typing import NDArray
 from citeweave.columns import NumberWriter, release
 from citeweave.corpus.index import IdIndex
 from citeweave.corpus.intake.spill import Spill
-from citeweave.corpus.intake.staging import Part
+from citeweave.corpus.intake.staging import StagedPart
+from citeweave.corpus.layout import CITATION_COLUMNS, REFERENCE_COLUMNS
 from citeweave.hashing import mix
 from citeweave.tally import Tally
 
 STEP = 1 << 20
 """Citations handled at a time."""
 
-CITATION_COLUMNS = {
-    "citing": np.int32,
-    "cited": np.int32,
-    "intents": np.uint8,
-    "strength": np.float32,
-    "influential": np.bool_,
-}
-REFERENCE_COLUMNS = {
-    "citing": np.int32,
-    "key": np.uint64,
-    "intents": np.uint8,
-    "strength": np.float32,
-    "influential": np.bool_,
-}
 _ATTRIBUTES = ("strength", "intents", "influential")
 # padded to multiples of eight bytes, which move several times as fast
 _EDGE = np.dtype([("code", "<u8"), ("strength", "<f4"), ("intents", "u1"), ("influential", "?"), ("pad", "<u2")])
@@ -48,7 +35,7 @@ _REFERENCE = np.dtype([*_EDGE.descr, ("key", "<u8"), ("citing", "<i4"), ("pad2",
 
 
 def write_citations(
-    folder: Path, parts: Sequence[Part], index: IdIndex, papers: int, work: Path, tally: Tally, *, memory: int
+    folder: Path, parts: Sequence[StagedPart], index: IdIndex, papers: int, work: Path, tally: Tally, *, memory: int
 ) -> int:
     """All columns of `citations/` and `references_outside/` below `folder`; returns the number of citations."""
     expected = sum(part.citation_count for part in parts)
@@ -86,7 +73,9 @@ def _write_references_outside(folder: Path, spill: Spill) -> None:
         writer.close()
 
 
-def _resolve_citations(part: Part, index: IdIndex, bits: int, inside: Spill, outside: Spill, tally: Tally) -> None:
+def _resolve_citations(
+    part: StagedPart, index: IdIndex, bits: int, inside: Spill, outside: Spill, tally: Tally
+) -> None:
     columns = {name: part.citations(name) for name in CITATION_COLUMNS}
     for start in range(0, part.citation_count, STEP):
         block = {name: column[start : start + STEP] for name, column in columns.items()}

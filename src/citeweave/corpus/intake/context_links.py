@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from citeweave.columns import NumberWriter, TextWriter, open_numbers, release
 from citeweave.corpus.index import IdIndex
 from citeweave.corpus.intake.spill import Spill
-from citeweave.corpus.intake.staging import Part
+from citeweave.corpus.intake.staging import StagedPart
 from citeweave.hashing import hash_spans, mix
 from citeweave.tally import Tally
 
@@ -54,7 +54,7 @@ class _Plan:
 class _Block:
     """A run of staged contexts of one part; `first` is the place of its first one among all."""
 
-    part: Part
+    part: StagedPart
     first: int
     start: int
     stop: int
@@ -73,7 +73,7 @@ class _Block:
 
 
 def write_contexts(
-    folder: Path, parts: Sequence[Part], index: IdIndex, work: Path, tally: Tally, *, memory: int
+    folder: Path, parts: Sequence[StagedPart], index: IdIndex, work: Path, tally: Tally, *, memory: int
 ) -> int:
     """All columns of `contexts/`; returns how many there are."""
     plan = _plan(parts, index, work, tally, memory)
@@ -82,7 +82,7 @@ def write_contexts(
     return plan.kept
 
 
-def _blocks(parts: Sequence[Part]) -> Iterator[_Block]:
+def _blocks(parts: Sequence[StagedPart]) -> Iterator[_Block]:
     first, first_cited = 0, 0
     for part in parts:
         counts = part.context_numbers("cited_count")
@@ -96,7 +96,7 @@ def _blocks(parts: Sequence[Part]) -> Iterator[_Block]:
         first_cited += cited
 
 
-def _plan(parts: Sequence[Part], index: IdIndex, work: Path, tally: Tally, memory: int) -> _Plan:
+def _plan(parts: Sequence[StagedPart], index: IdIndex, work: Path, tally: Tally, memory: int) -> _Plan:
     total = sum(part.context_count for part in parts)
     sightings = Spill(work / "text", _SIGHTING, key="key", top=2**64, expected=total, memory=memory)
     rows = {name: NumberWriter(work / f"{name}.npy", np.int32) for name in ("citing", "cited")}
@@ -178,7 +178,7 @@ def _verdicts(group: NDArray[np.void]) -> NDArray[np.void]:
     return verdicts
 
 
-def _write_columns(folder: Path, parts: Sequence[Part], plan: _Plan) -> None:
+def _write_columns(folder: Path, parts: Sequence[StagedPart], plan: _Plan) -> None:
     texts = {name: TextWriter(folder, name) for name in ("text", "section", "extra")}
     citing = NumberWriter(folder / "citing.npy", np.int32)
     citing_keys = NumberWriter(folder / "citing_key.npy", np.uint64)
@@ -198,7 +198,7 @@ def _write_columns(folder: Path, parts: Sequence[Part], plan: _Plan) -> None:
         writer.close()
 
 
-def _write_links(folder: Path, parts: Sequence[Part], plan: _Plan, work: Path, memory: int) -> None:
+def _write_links(folder: Path, parts: Sequence[StagedPart], plan: _Plan, work: Path, memory: int) -> None:
     """`cited` rows and keys of cited papers `outside`, each with offsets."""
     expected = sum(len(part.context_numbers("cited")) for part in parts)
     spill = Spill(work / "link", _LINK, key="context", top=plan.kept, expected=expected, memory=memory)

@@ -7,7 +7,7 @@ records share a title. Does not write columns; see `assembling.py`.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from citeweave.columns import TextColumn
 from citeweave.corpus.intake.spill import Spill
-from citeweave.corpus.intake.staging import LOCAL, PAPER_NUMBERS, STUB, Part
+from citeweave.corpus.intake.staging import StagedPart
+from citeweave.corpus.layout import LOCAL, PAPER_NUMBERS, STUB
 from citeweave.hashing import Keys, hash_texts
 
 Ints = NDArray[np.int64]
@@ -29,7 +30,7 @@ _KEY_AND_ROW = np.dtype([("key", "<u8"), ("row", "<i8")])
 class Staged:
     """The papers of all parts as one table; row = offset of the part + row in the part."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[StagedPart]) -> None:
         self.parts = parts
         self.offsets: Ints = np.cumsum([0, *(part.paper_count for part in parts)], dtype=np.int64)
         self._texts: dict[str, list[TextColumn]] = {}
@@ -58,6 +59,10 @@ class Staged:
         """Length in bytes of every staged text of a column."""
         return np.concatenate([np.empty(0, np.int64), *(column.lengths() for column in self.texts(name))])
 
+    def key_count(self) -> int:
+        """At most so many keys come from `keys`."""
+        return len(self) + sum(len(part.paper_numbers("key")) for part in self.parts)
+
     def keys(self, *, local: bool) -> Iterator[NDArray[np.void]]:
         """Blocks of (key, staged row), one a part; with `local` also the names that count in one file only."""
         for offset, part in zip(self.offsets, self.parts, strict=False):
@@ -83,7 +88,7 @@ class MergeOptions:
     outside: str = "drop"
     """Papers known only as references of others: `drop` them or `keep` them as rows."""
 
-    memory: int = 2**30
+    memory: int = 256 * 2**20
     """Bytes that sorting may hold at a time."""
 
 
@@ -122,7 +127,8 @@ def merge_papers(
     leave out, as deletions do.
     """
     parent = np.arange(len(staged), dtype=np.int64)
-    for block in _by_key(list(staged.keys(local=base_papers > 0)), folder, options.memory, dropped):
+    local = base_papers > 0
+    for block in _by_key(staged.keys(local=local), staged.key_count(), folder, options.memory, dropped):
         _link_equal(block["key"], block["row"], parent)
     conflicts = 0
     if options.same_title != "never":
@@ -132,9 +138,9 @@ def merge_papers(
 
 
 def _by_key(
-    blocks: list[NDArray[np.void]], folder: Path, memory: int, dropped: NDArray[np.bool_]
+    blocks: Iterable[NDArray[np.void]], expected: int, folder: Path, memory: int, dropped: NDArray[np.bool_]
 ) -> Iterator[NDArray[np.void]]:
-    spill = Spill(folder, _KEY_AND_ROW, key="key", top=2**64, expected=sum(map(len, blocks)), memory=memory)
+    spill = Spill(folder, _KEY_AND_ROW, key="key", top=2**64, expected=expected, memory=memory)
     for block in blocks:
         spill.add(block[~dropped[block["row"]]])
     yield from spill.blocks()
@@ -170,7 +176,7 @@ def _link_titles(staged: Staged, parent: Ints, folder: Path, options: MergeOptio
     titles, flags = staged.numbers("title_key"), staged.numbers("flags")
     rows = np.flatnonzero((titles != 0) & ~dropped)
     conflicts = 0
-    for block in _by_key([_keyed(titles[rows], rows)], folder, options.memory, dropped):
+    for block in _by_key([_keyed(titles[rows], rows)], len(rows), folder, options.memory, dropped):
         for start, end in _runs(block["key"]):
             members = np.ascontiguousarray(block["row"][start:end])
             if len({_root(parent, row) for row in members.tolist()}) == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ def stage_outside(parts: Sequence[Part], folder: Path, *, memory: int) -> Part:
     return Part(target)
 
 
-def _unknown_ids(parts: Sequence[Part], folder: Path, memory: int) -> list[list[str]]:
+def _unknown_ids(parts: Sequence[Part], folder: Path, memory: int) -> Iterator[list[str]]:
     known = np.unique(np.concatenate([np.empty(0, np.uint64), *(_known_keys(part) for part in parts)]))
     expected = 2 * sum(part.citation_count for part in parts)
     spill = Spill(folder / "sort", _SEEN, key="key", top=2**64, expected=expected, memory=memory)
@@ -42,12 +42,10 @@ def _unknown_ids(parts: Sequence[Part], folder: Path, memory: int) -> list[list[
                 spill.add(records)
             release(column)
     columns = [{flag: part.citation_ids(name) for flag, name in enumerate(("citing_id", "cited_id"))} for part in parts]
-    found = []
     for block in spill.blocks():
         first = block[np.concatenate([[True], block["key"][1:] != block["key"][:-1]])]
         rows = zip(first["part"].tolist(), first["cited"].tolist(), first["at"].tolist(), strict=True)
-        found.append([columns[part][int(cited)][at] for part, cited, at in rows])
-    return found
+        yield [columns[part][int(cited)][at] for part, cited, at in rows]
 
 
 def _known_keys(part: Part) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:

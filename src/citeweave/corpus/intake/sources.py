@@ -62,7 +62,9 @@ def find_inputs(paths: Sequence[Path], format: str | None, *, keep_outside: bool
         elif stat.S_ISREG(mode):
             files.append(_named_file(path, format))
         elif mode:
-            raise InputError(f"{path} is a pipe or a device, which cannot be read twice; save its content in a file first")
+            raise InputError(
+                f"{path} is a pipe or a device, which cannot be read twice; save its content in a file first"
+            )
         else:
             raise UserError(f"{path} does not exist; name files or folders to import")
     if not files:

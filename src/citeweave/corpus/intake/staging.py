@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import orjson
@@ -24,46 +24,16 @@ from numpy.typing import NDArray
 from citeweave.columns import NumberWriter, TextColumn, TextWriter, open_numbers
 from citeweave.corpus.cleaning import clean_text, number_of
 from citeweave.corpus.identity import title_key
-from citeweave.corpus.paper import Citation, Context, Paper, Record
+from citeweave.corpus.layout import LOCAL, PAPER_NUMBERS, PAPER_TEXTS, STUB, UNKNOWN_COUNT
+from citeweave.corpus.paper import Citation, CitationBlock, Context, ContextBlock, Paper, StagedRecord
 from citeweave.files import write_json
-from citeweave.hashing import Keys, hash_texts
+from citeweave.hashing import hash_texts
 from citeweave.tally import Tally
 
-PAPER_TEXTS = ("id", "title", "abstract", "venue", "authors", "fields", "ids", "extra")
-PAPER_NUMBERS = {"year": np.int16, "citation_count": np.int32, "updated": np.int32}
-UNKNOWN_COUNT = -1
-LOCAL, STUB = 1, 2
-"""Bits of the staged column `flags`."""
+_Link = TypeVar("_Link", Citation, Context)
 
 _FLUSH_EVERY = 8192
 _DONE = "part.json"
-
-
-@dataclass(frozen=True, slots=True)
-class CitationBlock:
-    """Many citations at once, for readers that never make objects of them. Arrays of one length."""
-
-    citing: Keys
-    cited: Keys
-    intents: NDArray[np.uint8]
-    strength: NDArray[np.float32]
-    influential: NDArray[np.bool_]
-    ids: Callable[[], tuple[list[str], list[str]]]
-    """Makes the citing and cited ids as text; only called where papers outside are kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class ContextBlock:
-    """Many contexts at once. `texts` and `sections` are (lengths, bytes); `cited` is ragged by `cited_counts`."""
-
-    citing: Keys
-    texts: tuple[NDArray[np.int64], NDArray[np.uint8]]
-    cited_counts: NDArray[np.int64]
-    cited: Keys
-    intents: NDArray[np.uint8]
-
-
-StagedRecord = Record | CitationBlock | ContextBlock
 
 
 class PartWriter:
@@ -92,22 +62,23 @@ class PartWriter:
         }
         self._context_cited = NumberWriter(contexts / "cited.npy", np.uint64)
         self._paper_count = 0
-        self._local_ids: Counter[str] = Counter()
+        self._local_uses: Counter[str] = Counter()
+        self._local_names: dict[str, str] = {}
 
     def add(self, records: Iterable[StagedRecord]) -> None:
         """Take everything a reader yields."""
         for record in records:
             match record:
                 case Paper():
-                    self._papers.append(record)
+                    self._papers.append(self._name_locally(record) if record.local_id else record)
                     if len(self._papers) >= _FLUSH_EVERY:
                         self._flush_papers()
                 case Citation():
-                    self._citations.append(record)
+                    self._citations.append(self._from_local(record))
                     if len(self._citations) >= _FLUSH_EVERY:
                         self._flush_citations()
                 case Context():
-                    self._contexts.append(record)
+                    self._contexts.append(self._from_local(record))
                     if len(self._contexts) >= _FLUSH_EVERY:
                         self._flush_contexts()
                 case CitationBlock():
@@ -132,8 +103,7 @@ class PartWriter:
         papers, self._papers = self._papers, []
         if not papers:
             return
-        self._paper_texts["id"].append([self._unique_id(p) for p in papers])
-        for name in ("title", "abstract", "venue"):
+        for name in ("id", "title", "abstract", "venue"):
             self._paper_texts[name].append([getattr(p, name) for p in papers])
         for name in ("authors", "fields", "ids"):
             self._paper_texts[name].append(["\n".join(getattr(p, name)) for p in papers])
@@ -149,21 +119,30 @@ class PartWriter:
         self._paper_count += len(papers)
         self.tally.keep("papers", len(papers))
 
-    def _unique_id(self, paper: Paper) -> str:
-        """The paper's id; a name that a file uses again for another entry gets a number: `smith2020~2`."""
-        if not paper.local_id:
-            return paper.id
-        self._local_ids[paper.id] += 1
-        uses = self._local_ids[paper.id]
-        if uses == 1:
-            return paper.id
-        self.tally.note("entry key used again in the same file, numbered")
-        return f"{paper.id}~{uses}"
+    def _name_locally(self, paper: Paper) -> Paper:
+        """A paper known by a name of its file; one that the file uses again gets a number: `smith2020~2`."""
+        self._local_uses[paper.id] += 1
+        uses = self._local_uses[paper.id]
+        name = paper.id if uses == 1 else f"{paper.id}~{uses}"
+        self._local_names[paper.id] = self._hidden_id(name)
+        if uses > 1:
+            self.tally.note("entry key used again in the same file, numbered")
+        return replace(paper, id=name)
+
+    def _hidden_id(self, name: str) -> str:
+        """An id that no other file has, under which a file's own citations find the paper of that name."""
+        return f"local:{self.folder.name}:{name}"
+
+    def _from_local(self, link: _Link) -> _Link:
+        """A citation or context of the file, leading from the paper that the file last called by that name."""
+        hidden = self._local_names.get(link.citing)
+        return link if hidden is None else replace(link, citing=hidden)
 
     def _append_keys(self, papers: list[Paper]) -> None:
         rows, texts = [], []
         for row, paper in enumerate(papers, self._paper_count):
-            for text in dict.fromkeys(paper.ids if paper.local_id else (paper.id, *paper.ids)):
+            own = self._hidden_id(paper.id) if paper.local_id else paper.id
+            for text in dict.fromkeys((own, *paper.ids)):
                 rows.append(row)
                 texts.append(text)
         self._key_rows.append(rows)
@@ -231,6 +210,26 @@ _EDGE_COLUMNS = {
     "influential": np.bool_,
 }
 _CONTEXT_COLUMNS = {"citing": np.uint64, "intents": np.uint8, "cited_count": np.int64}
+
+
+class StagedPart(Protocol):
+    """What merging and linking ask of a part: a staged file, or a corpus that is being updated."""
+
+    tally: Tally
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def paper_count(self) -> int: ...
+    @property
+    def citation_count(self) -> int: ...
+    @property
+    def context_count(self) -> int: ...
+    def paper_texts(self, name: str) -> TextColumn: ...
+    def paper_numbers(self, name: str) -> NDArray[Any]: ...
+    def citations(self, name: str) -> NDArray[Any]: ...
+    def context_texts(self, name: str) -> TextColumn: ...
+    def context_numbers(self, name: str) -> NDArray[Any]: ...
 
 
 class Part:

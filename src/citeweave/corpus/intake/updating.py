@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from citeweave.columns import TextColumn, open_numbers, write_numbers
 from citeweave.corpus.corpus import Changes, Corpus
 from citeweave.corpus.intake.merging import Assignment
-from citeweave.corpus.intake.staging import PAPER_TEXTS
+from citeweave.corpus.layout import PAPER_TEXTS
 from citeweave.files import hash_file, link_or_copy
 from citeweave.hashing import Keys, mix
 from citeweave.tally import Tally

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from citeweave.columns import TextColumn
 from citeweave.corpus.corpus import Corpus, lines
 from citeweave.corpus.intake.sources import find_inputs
-from citeweave.corpus.leakage.audit import PaperColumns, PaperTable
+from citeweave.corpus.leakage.audit import LeakageOptions, PaperColumns, PaperTable, audit_leakage
+from citeweave.corpus.leakage.report import LeakageReport
 from citeweave.corpus.paper import Paper
 from citeweave.corpus.readers import reader_of
 from citeweave.errors import InputError
@@ -65,3 +66,14 @@ def papers_of(path: Path) -> PaperTable:
         years=np.array([paper.year or 0 for paper in papers], np.int32),
         other_ids=[paper.ids for paper in papers],
     )
+
+
+def audit_corpus(
+    corpus: Corpus, benchmarks: Mapping[str, str | Path | Corpus], options: LeakageOptions | None = None
+) -> LeakageReport:
+    """Find the papers of benchmarks, given as corpora, folders or files, inside a corpus."""
+    tables = {
+        name: CorpusPapers(given) if isinstance(given, Corpus) else papers_of(Path(given))
+        for name, given in benchmarks.items()
+    }
+    return audit_leakage(CorpusPapers(corpus), tables, options)

@@ -16,7 +16,7 @@ fits in memory, the other side streams past, and the counts of shared shingles a
 
 Words: ASCII letters and digits in lower case; other letters as they are, neither lower-cased nor
 stripped of accents; every sign of Chinese, Japanese and Korean is a word; all else parts words.
-Does not know papers, titles or ids; see `leakage.py`.
+Does not know papers, titles or ids; see `audit.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What an audit found: pairs of a corpus paper and a benchmark paper, the evidence for each, the counts.
 
-Does not look for anything; see `leakage.py`.
+Does not look for anything; see `audit.py`.
 """
 
 from __future__ import annotations

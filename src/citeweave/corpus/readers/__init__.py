@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterator
 from typing import Protocol, cast
 
-from citeweave.corpus.intake.staging import StagedRecord
+from citeweave.corpus.paper import StagedRecord
 from citeweave.errors import InputError, choose
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally

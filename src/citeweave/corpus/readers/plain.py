@@ -150,7 +150,7 @@ def _read_contexts(source: Source, tally: Tally) -> Iterator[Record]:
             tally.reject("contexts", "no text")
             continue
         cited = tuple(dict.fromkeys(id for one in _as_list(record.get("cited")) if (id := _id_text(one))))
-        known = {"citing", "text", "cited", "section", "in_set", "in_set_abstract"}
+        known = {"citing", "text", "cited", "section", "intents", "in_set", "in_set_abstract"}
         yield Context(
             citing=_id_text(record.get("citing")),
             text=text,

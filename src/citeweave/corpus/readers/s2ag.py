@@ -22,8 +22,16 @@ from numpy.typing import NDArray
 
 from citeweave.corpus.cleaning import clean_text, count_of, day_of, names_of, year_of
 from citeweave.corpus.identity import distinct, number_id, semantic_scholar_ids, sha_id
-from citeweave.corpus.intake.staging import CitationBlock, ContextBlock, StagedRecord
-from citeweave.corpus.paper import Citation, Context, Intent, Paper, parse_intents
+from citeweave.corpus.paper import (
+    Citation,
+    CitationBlock,
+    Context,
+    ContextBlock,
+    Intent,
+    Paper,
+    StagedRecord,
+    parse_intents,
+)
 from citeweave.corpus.readers.citation_scan import NO_ID, Scanned, scan_citations
 from citeweave.hashing import hash_numbers
 from citeweave.opening import BadRecordError, Head, Source, parse_json_object, read_json_lines

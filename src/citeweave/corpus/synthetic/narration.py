@@ -3,7 +3,7 @@
     concept(Facet.METHOD, (0, 0, 0, 0), 0)   -> "sparse graph neural encoders trained on simulated cases"
     concept(Facet.METHOD, (0, 0, 0, 0), 7)   -> "sparse networks that pass messages along edges trained ..."
 
-`vocabulary.py` has the words, `synthetic.py` draws the integers. Nothing here is random: same integers, same text.
+`vocabulary.py` has the words, `literature.py` draws the integers. Nothing here is random: same integers, same text.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ result into `frame` at its star; a frame may also take the head itself, at the h
     spell("sample size", "accuracy", "* grows with #")          -> "accuracy grows with sample size"
 
 Nothing here is drawn at random and nothing is quoted: every phrase is our own. No phrase holds a full stop, so
-the sentences of an abstract are what lies between full stops. `synthetic.py` decides who says what.
+the sentences of an abstract are what lies between full stops. `literature.py` decides who says what.
 """
 
 from __future__ import annotations

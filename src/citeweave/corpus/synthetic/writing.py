@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.columns import NumberWriter, open_numbers
-from citeweave.corpus.corpus import KIND, VERSION, Corpus
+from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.intake.building import build_corpus
 from citeweave.corpus.intake.merging import MergeOptions
-from citeweave.corpus.intake.staging import CitationBlock, Part, PartWriter, is_complete
-from citeweave.corpus.paper import Context, Intent, Paper
+from citeweave.corpus.intake.staging import Part, PartWriter, is_complete
+from citeweave.corpus.layout import KIND, VERSION
+from citeweave.corpus.paper import CitationBlock, Context, Intent, Paper
 from citeweave.corpus.synthetic.literature import Block, Synthetic, block, describe
 from citeweave.errors import ArtefactError, UserError
 from citeweave.files import ArtefactWriter, matches, new_artefact
