@@ -56,13 +56,24 @@ class Ran:
         assert not self.output.exists()
 
 
-def run_import(output: Path, *arguments: object, user: int | None = None) -> Ran:
-    command = [sys.executable, "-m", "citeweave", "import", *map(str, arguments), "-o", str(output), "--json"]
+AS_NOBODY = """
+import concurrent.futures.process, contextlib, io, os, citeweave.corpus.importing, citeweave.corpus.summary
+from citeweave.cli import main
+from citeweave.corpus.readers import FORMATS, reader_of
+all(map(reader_of, FORMATS))
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+    main(["import", "--help"])
+os.setegid(65534), os.seteuid(65534)
+main()
+"""
+"""Root may read everything: loads the code as root, which other users may be unable to, and goes on as nobody."""
+
+
+def run_import(output: Path, *arguments: object, start: tuple[str, ...] = ("-m", "citeweave")) -> Ran:
+    command = [sys.executable, *start, "import", *map(str, arguments), "-o", str(output), "--json"]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    if user is not None:
-        environment["NUMBA_CACHE_DIR"] = tempfile.gettempdir()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment, user=user)
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
         deadline = time.monotonic() + SECONDS
         while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
             if time.monotonic() > deadline:
@@ -109,11 +120,9 @@ COMPRESS = {
 }
 
 
-@pytest.mark.parametrize("kind", COMPRESS)
-@pytest.mark.parametrize("share", [0.5, 0.99])
-def test_truncated_compression(imported: Callable[..., Ran], kind: str, share: float) -> None:
-    whole = COMPRESS[kind](PAPERS.encode())
-    ran = imported(f"papers.jsonl.{kind}", whole[: int(len(whole) * share)])
+@pytest.mark.parametrize(("kind", "cut"), [("gz", 1), ("gz", 800), ("bz2", 800), ("xz", 800), ("zst", 800)])
+def test_truncated_compression(imported: Callable[..., Ran], kind: str, cut: int) -> None:
+    ran = imported(f"papers.jsonl.{kind}", COMPRESS[kind](PAPERS.encode())[:-cut])
     ran.assert_refused(f"papers.jsonl.{kind} is damaged or cut off")
 
 
@@ -159,7 +168,10 @@ def test_a_file_name_that_is_no_text(imported: Callable[..., Ran], tmp_path: Pat
     except OSError:
         pytest.skip("this file system takes no such names")
     assert imported(name).report["papers"] == 1
-    imported("two\nlines.jsonl", "hello").assert_refused("lines.jsonl is in no format")
+
+
+def test_a_file_name_of_two_lines(imported: Callable[..., Ran]) -> None:
+    imported("two\nlines.jsonl", "hello").assert_refused("two lines.jsonl is in no format")
 
 
 # --- sizes ---------------------------------------------------------------------------------------------
@@ -167,12 +179,8 @@ def test_a_file_name_that_is_no_text(imported: Callable[..., Ran], tmp_path: Pat
 
 def gzip_of(path: Path, start: bytes, piece: bytes, megabytes: int, end: bytes) -> Path:
     """A small file that becomes a large one: `piece` again and again between `start` and `end`."""
-    block = (piece * (MB // len(piece) + 1))[:MB]
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        file.write(start)
-        for _ in range(megabytes):
-            file.write(block)
-        file.write(end)
+    members = [gzip.compress(part) for part in (start, piece * (10 * MB // len(piece)), end)]
+    path.write_bytes(members[0] + members[1] * (megabytes // 10) + members[2])
     return path
 
 
@@ -181,9 +189,8 @@ EDGE = b'{"citingcorpusid": 1, "citedcorpusid": 2}\n'
 TOO_LONG = "line longer than 64 MiB"
 
 
-@pytest.mark.parametrize("size", [200, 1000])
-def test_a_line_of_hundreds_of_megabytes(imported: Callable[..., Ran], tmp_path: Path, size: int) -> None:
-    gzip_of(tmp_path / "papers.jsonl.gz", GOOD + b'{"id": "b", "title": "', b"x", size, b'"}\n' + GOOD)
+def test_a_line_of_200_megabytes(imported: Callable[..., Ran], tmp_path: Path) -> None:
+    gzip_of(tmp_path / "papers.jsonl.gz", GOOD + b'{"id": "b", "title": "', b"x", 200, b'"}\n' + GOOD)
     ran = imported("papers.jsonl.gz")
     assert ran.rejected("papers") == {TOO_LONG: 1, "same paper as another record (merged)": 1}
 
@@ -207,7 +214,7 @@ def test_a_long_row_of_a_table(imported: Callable[..., Ran], tmp_path: Path) -> 
         ("a.json.gz", b'[{"paperId": null, "title": "', b"x", "is larger than 512 MiB once decompressed"),
         ("a.bib.gz", b"@article{a, title={", b"x ", "is larger than 512 MiB once decompressed"),
         ("a.ris.gz", b"TY  - JOUR\nT1  - ", b"x\n", "is larger than 512 MiB once decompressed"),
-        ("a.xml.gz", b"<PubmedArticleSet><PubmedArticle>", b"<a>x</a>", "has a record larger than 64 MiB"),
+        ("a.xml.gz", b"<PubmedArticleSet><PubmedArticle>", b"<a/>", "has a record of more than 2,000,000 elements"),
         ("b.xml.gz", b"<PubmedArticleSet>", b" ", "has a record larger than 64 MiB"),
         ("zeros.gz", b"", b"\0", "is in no format"),
     ],
@@ -268,10 +275,12 @@ def test_xml_nested_deeply(imported: Callable[..., Ran], tag: str) -> None:
     bomb = f"<{tag}>" * DEEP + "text" + f"</{tag}>" * DEEP
     front = "<front><article-meta><title-group><article-title>T</article-title></title-group></article-meta></front>"
     ran = imported("a.xml", f"<article>{front}<body>{bomb}</body></article>")
-    assert ran.code == 0 and ran.report["papers"] == 1 or ran.assert_refused("a.xml") is None
+    assert (ran.code == 0 and ran.report["papers"] == 1) or ran.assert_refused("a.xml") is None
 
 
-@pytest.mark.parametrize("value", ["{" * DEEP + "x" + "}" * DEEP, "\\textbf{" * DEEP + "}" * DEEP, '"' * DEEP, "#" * DEEP])
+@pytest.mark.parametrize(
+    "value", ["{" * DEEP + "x" + "}" * DEEP, "\\textbf{" * DEEP + "}" * DEEP, '"' * DEEP, "#" * DEEP]
+)
 def test_bibtex_nested_deeply(imported: Callable[..., Ran], value: str) -> None:
     ran = imported("a.bib", f"@article{{a, title={{Good}}, abstract={{{value}}}}}\n@article{{b, title={{Good too}}}}\n")
     assert ran.report["records"]["papers"]["read"] == 2
@@ -293,7 +302,12 @@ def test_ids_citations_and_years(imported: Callable[..., Ran], tmp_path: Path) -
     folder = tmp_path / "in"
     folder.mkdir()
     papers = [
-        {"id": "a", "title": "First", "year": float("nan"), "references": ["a", "b", "nowhere", "", None, float("inf")]},
+        {
+            "id": "a",
+            "title": "First",
+            "year": float("nan"),
+            "references": ["a", "b", "nowhere", "", None, float("inf")],
+        },
         {"id": "b", "title": "Second", "year": float("-inf")},
         {"id": "b", "title": "Second again", "year": 10**30},
         {"id": "", "title": "Nameless"},
@@ -327,6 +341,11 @@ def test_nothing_but_rejections_is_an_error(imported: Callable[..., Ran]) -> Non
     imported("p.jsonl", lines({"id": "", "title": "T"})).assert_refused("nothing to write", "1 papers: no id")
 
 
+def test_nothing_but_names_of_papers_is_an_error(imported: Callable[..., Ran]) -> None:
+    ran = imported("ids.jsonl", lines({"corpusid": 1, "sha": "a" * 40, "primary": True}))
+    ran.assert_refused("nothing to write", "1 papers: known only as a reference")
+
+
 # --- other files ---------------------------------------------------------------------------------------
 
 FOREIGN = {
@@ -341,33 +360,38 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("name", ["photo.jpg", "page.html"])
 def test_a_file_of_no_known_format(imported: Callable[..., Ran], name: str) -> None:
     imported(name, FOREIGN[name]).assert_refused(f"{name} is in no format that citeweave knows")
+
+
+def test_a_folder_with_files_of_no_known_format(imported: Callable[..., Ran], tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name, content in {**FOREIGN, "papers.jsonl": PAPERS.encode()}.items():
+        (folder / name).write_bytes(content)
+    report = imported("in").report
+    assert report["papers"] == 500 and report["skipped_files"] == dict.fromkeys(FOREIGN, "no known format")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "format"),
     [
         ("a.jsonl", PAPERS.encode(), "bibtex"),
-        ("a.jsonl", PAPERS.encode(), "ris"),
         ("a.jsonl", PAPERS.encode(), "pubmed"),
-        ("a.jsonl", PAPERS.encode(), "jats"),
         ("a.bib", b"@article{a, title={T}}", "openalex"),
         ("a.bib", b"@article{a, title={T}}", "plain"),
         ("a.bib", b"@article{a, title={T}}", "specter"),
-        ("a.bib", b"@article{a, title={T}}", "grobid_tei"),
         ("a.xml", b"<feed><entry/></feed>", "acl_anthology"),
         ("photo.jpg", FOREIGN["photo.jpg"], "crossref"),
-        ("photo.jpg", FOREIGN["photo.jpg"], "bibtex"),
     ],
 )
 def test_a_file_that_is_another_format(imported: Callable[..., Ran], name: str, content: bytes, format: str) -> None:
     imported(name, content, "--format", format).assert_refused(name)
 
 
-@pytest.mark.parametrize("content", [b"", b" \n\n", b"\xef\xbb\xbf", gzip.compress(b"")])
-@pytest.mark.parametrize("options", [(), ("--format", "plain"), ("--format", "bibtex")])
+@pytest.mark.parametrize("content", [b"", b" \n\n", gzip.compress(b"")])
+@pytest.mark.parametrize("options", [(), ("--format", "bibtex")])
 def test_an_empty_file(imported: Callable[..., Ran], content: bytes, options: tuple[str, ...]) -> None:
     imported("empty.jsonl", content, *options).assert_refused("empty.jsonl is empty")
 
@@ -389,9 +413,10 @@ def test_pipes_devices_and_links_that_lead_nowhere(
     (tmp_path / "circle.jsonl").symlink_to(tmp_path / "circle.jsonl")
     imported("pipe.jsonl", None, *options).assert_refused("pipe.jsonl is a pipe or a device")
     imported(Path("/dev/zero"), None, *options).assert_refused("/dev/zero is a pipe or a device")
-    imported("nowhere.jsonl", None, *options).assert_refused("nowhere.jsonl does not exist")
-    imported("circle.jsonl", None, *options).assert_refused("circle.jsonl cannot be read")
-    imported("x" * 300, None, *options).assert_refused("cannot be read")
+    if not options:
+        imported("nowhere.jsonl").assert_refused("nowhere.jsonl does not exist")
+        imported("circle.jsonl").assert_refused("circle.jsonl cannot be read")
+        imported("x" * 300).assert_refused("cannot be read")
 
 
 def test_a_folder_with_such_things_in_it(imported: Callable[..., Ran], tmp_path: Path) -> None:
@@ -428,23 +453,20 @@ def open_folder() -> Iterator[Path]:
 
 
 def test_without_permission(open_folder: Path) -> None:
-    nobody = 65534 if os.geteuid() == 0 else None  # root may read everything: another user has to try
+    start = ("-c", AS_NOBODY) if os.geteuid() == 0 else ("-m", "citeweave")
     locked, folder, output = open_folder / "locked.jsonl", open_folder / "folder", open_folder / "corpus"
     (folder / "inner").mkdir(parents=True)
     for path in (locked, folder / "papers.jsonl", folder / "inner" / "papers.jsonl"):
         path.write_text(PAPERS)
     locked.chmod(0)
-    if nobody and run_import(output, folder, user=nobody).code != 0:
-        pytest.skip("the code cannot be read by another user than root")
-    shutil.rmtree(output, ignore_errors=True)
     for options in ((), ("--format", "plain")):
-        run_import(output, locked, *options, user=nobody).assert_refused("locked.jsonl cannot be opened: Permission")
+        run_import(output, locked, *options, start=start).assert_refused("locked.jsonl cannot be opened: Permission")
         folder.chmod(0)
-        run_import(output, folder, *options, user=nobody).assert_refused("folder cannot be read: Permission")
-        run_import(output, folder / "papers.jsonl", *options, user=nobody).assert_refused("cannot be read: Permission")
+        run_import(output, folder, *options, start=start).assert_refused("folder cannot be read: Permission")
+        run_import(output, folder / "papers.jsonl", *options, start=start).assert_refused("cannot be read: Permission")
         folder.chmod(0o444)  # names can be listed, files cannot be reached
-        run_import(output, folder, *options, user=nobody).assert_refused("cannot be read: Permission")
+        run_import(output, folder, *options, start=start).assert_refused("cannot be read: Permission")
         folder.chmod(0o755)
         (folder / "inner").chmod(0)
-        run_import(output, folder, *options, user=nobody).assert_refused("inner cannot be read: Permission")
+        run_import(output, folder, *options, start=start).assert_refused("inner cannot be read: Permission")
         (folder / "inner").chmod(0o755)

@@ -223,7 +223,7 @@ def _assign(
     final_of_root = np.where(kept_root, np.cumsum(kept_root) - 1, -1).astype(np.int32)
     row = np.where(dropped, np.int32(-1), final_of_root[root]).astype(np.int32)
     papers = int(kept_root.sum())
-    members = np.bincount(row[row >= 0], minlength=papers)
+    members = np.bincount(row[row >= 0], minlength=papers + 1)  # never empty, also where every record is a stub
     several = np.flatnonzero((row >= 0) & (members[np.maximum(row, 0)] > 1))
     preference = (flags & STUB == 0) * 2 + (staged.lengths("abstract") > 0)
     # last key counts most: paper, then not a stub and with abstract, then newest at its source, then read last

@@ -24,6 +24,9 @@ from citeweave.opening import Head, Source
 MAX_RECORD = 64 * 2**20
 """Largest record, in bytes of XML; a file with a larger one is refused, for its tree would fill the memory."""
 
+MAX_ELEMENTS = 2_000_000
+"""Most elements of a record: empty ones take thirty times as much memory as they take in the file."""
+
 _ROOT = re.compile(rb"<(?:[A-Za-z_][\w.-]*:)?([A-Za-z_][\w.-]*)")
 _PROLOGUE = {b"<?": b"?>", b"<!": b">"}
 _BLOCKS = frozenset(
@@ -82,6 +85,7 @@ def xml_records(source: Source, *, roots: Collection[str], records: Collection[s
                 if root is None:
                     root = element
                     _check_root(source, root, roots, what)
+                bounded.count(event == "start")
                 tag = element.tag
                 if tag not in records and ("}" not in tag or _local(tag) not in records):
                     continue
@@ -92,7 +96,7 @@ def xml_records(source: Source, *, roots: Collection[str], records: Collection[s
                     # the parser holds on to what it is still building, so clearing the root loses no later record
                     element.clear()
                     root.clear()
-                    bounded.taken = 0
+                    bounded.taken = bounded.elements = 0
         # ValueError and LookupError: an encoding declaration that expat does not know
         except (ParseError, ValueError, LookupError) as error:
             raise InputError(
@@ -220,7 +224,7 @@ def _check_root(source: Source, root: Element, roots: Collection[str], what: str
 
 
 class _Bounded:
-    """A stream that refuses to go on when one record has taken more than `MAX_RECORD` bytes."""
+    """A stream that refuses to go on when one record has taken more bytes or elements than it may."""
 
     def __init__(self, source: Source, stream: BinaryIO) -> None:
         self._source = source
@@ -228,7 +232,14 @@ class _Bounded:
         self._started = False
         self._limit = MAX_RECORD
         self._tail = b""
-        self.taken = 0
+        self.taken = self.elements = 0
+
+    def count(self, elements: int) -> None:
+        self.elements += elements
+        if self.elements > MAX_ELEMENTS:
+            raise InputError(
+                f"{self._source.path} has a record of more than {MAX_ELEMENTS:,} elements; split the file or leave it out"
+            )
 
     def read(self, size: int = -1) -> bytes:
         data = self._stream.read(size)
