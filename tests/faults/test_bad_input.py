@@ -69,22 +69,30 @@ main()
 """Root may read everything: loads the code as root, which other users may be unable to, and goes on as nobody."""
 
 
+def peak_memory(pid: int) -> int:
+    """Largest resident memory of a process so far, in bytes; what it was forked from does not count."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("VmHWM")), 0)
+
+
 def run_import(output: Path, *arguments: object, start: tuple[str, ...] = ("-m", "citeweave")) -> Ran:
     command = [sys.executable, *start, "import", *map(str, arguments), "-o", str(output), "--json"]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
-        deadline = time.monotonic() + SECONDS
-        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+        deadline, memory = time.monotonic() + SECONDS, 0
+        while process.poll() is None:
+            memory = max(memory, peak_memory(process.pid))
             if time.monotonic() > deadline:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
                 raise AssertionError(f"no end after {SECONDS} seconds: {command}")
             time.sleep(0.02)
-        process.returncode = os.waitstatus_to_exitcode(ended[1])
         out.seek(0)
         err.seek(0)
-        memory = ended[2].ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         return Ran(process.returncode, out.read().decode(), err.read().decode(), memory, output)
 
 

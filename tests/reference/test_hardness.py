@@ -31,6 +31,6 @@ def test_minilm_finds_a_fifth_to_two_fifths_of_every_aspect() -> None:
     for aspect in ("problem", "method", "finding"):
         codes = getattr(made.truth, aspect)
         precision[aspect] = float((codes[nearest] == codes[:, None]).mean())
-        chance = float((np.bincount(codes) / len(codes) @ (np.bincount(codes) / len(codes))))
+        chance = float(np.bincount(codes) / len(codes) @ (np.bincount(codes) / len(codes)))
         assert chance < 0.05
     assert all(0.2 <= value <= 0.4 for value in precision.values()), precision
