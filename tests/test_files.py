@@ -52,6 +52,19 @@ def test_what_fails_leaves_the_old_artefact(tmp_path: Path) -> None:
     assert not partial_folder(tmp_path / "x").exists()
 
 
+def test_what_another_recipe_left_behind_is_not_taken_over(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), new_artefact(tmp_path / "x", "thing", 1, {"seed": 1}) as writer:
+        (writer.folder / "old.txt").write_text("of the first recipe")
+        (writer.work("scratch") / "old.txt").write_text("of the first recipe")
+        (writer.shared_work("by-content") / "abc").write_text("of any recipe")
+        raise RuntimeError("stop")
+    with new_artefact(tmp_path / "x", "thing", 1, {"seed": 2}) as writer:
+        assert not list(writer.work("scratch").iterdir())
+        assert (writer.shared_work("by-content") / "abc").read_text() == "of any recipe"
+        (writer.folder / "new.txt").write_text("of the second")
+        assert list(writer.finish().files) == ["new.txt"]
+
+
 def test_existing_folders_are_not_written_over(tmp_path: Path) -> None:
     make(tmp_path / "x")
     with pytest.raises(UserError, match="other inputs or options"):

@@ -35,6 +35,7 @@ from citeweave.version import __version__
 
 MANIFEST = "manifest.json"
 _LOCK = ".lock"
+_WORK = ".work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,20 @@ class ArtefactWriter:
         self.facts: dict[str, Any] = {}
 
     def work(self, name: str) -> Path:
-        """A folder for intermediate files that survives an interruption and is left out of the artefact."""
-        path = self.folder / ".work" / name
+        """A folder for intermediate files; after an interruption the same recipe finds them again, another does not."""
+        return self.shared_work(f"{hash_json(self._recipe)[:16]}/{name}")
+
+    def shared_work(self, name: str) -> Path:
+        """The same for files that any recipe may use, because their names say what they were made of."""
+        path = self.folder / _WORK / name
         path.mkdir(parents=True, exist_ok=True)
         return path
+
+    def clear(self) -> None:
+        """Remove what an interrupted run had begun to write, except its intermediate files."""
+        for path in self.folder.iterdir():
+            if path.name not in (_WORK, _LOCK):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def finish(self) -> Manifest:
         """Hash the files, write the manifest, give the folder its name."""
@@ -113,6 +124,7 @@ def new_artefact(
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise UserError(f"{folder} is being written by another process; wait for it or choose another -o") from None
+        writer.clear()
         yield writer
 
 
@@ -211,7 +223,7 @@ def _describe(path: Path) -> dict[str, Any]:
 
 
 def _publish(partial: Path, target: Path) -> None:
-    shutil.rmtree(partial / ".work", ignore_errors=True)
+    shutil.rmtree(partial / _WORK, ignore_errors=True)
     for folder in [partial, *(path for path in partial.rglob("*") if path.is_dir())]:
         _sync_folder(folder)
     old = target.with_name(target.name + ".old")

@@ -160,7 +160,7 @@ def _stage_all(
 ) -> list[Part]:
     """Stage every file that is not staged yet; parts come back in the order of the files."""
     keep_ids = options.outside == "keep"
-    folders = [writer.work("parts") / _part_name(file, hashes[file.path], keep_ids) for file in files]
+    folders = [writer.shared_work("parts") / _part_name(file, hashes[file.path], keep_ids) for file in files]
     jobs = {folder: file for folder, file in zip(folders, files, strict=True) if not is_complete(folder)}
     size = sum(file.path.stat().st_size for file in jobs.values())
     with reporter.task("reading", total=size, unit="bytes") as advance:
