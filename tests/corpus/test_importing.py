@@ -342,6 +342,17 @@ def test_deletions_leave_papers_and_their_citations_out(library: Path, tmp_path:
         import_papers([new], tmp_path / "other", delete=[gone])
 
 
+def test_citations_are_deleted_by_any_id_of_their_papers(library: Path, tmp_path: Path) -> None:
+    import_papers([library], tmp_path / "base")
+    gone = tmp_path / "gone.tsv"
+    gone.write_text("a\tdoi:10.1000/c\na\tnowhere\nb\tc\n")
+    new = write_lines(tmp_path / "new.jsonl", [{"id": "nowhere", "title": "Now we know it"}])
+    corpus = import_papers([new], tmp_path / "next", update=tmp_path / "base", delete=[gone]).corpus
+    assert corpus.citing.tolist() == [0] and corpus.cited.tolist() == [1]
+    assert records_of(corpus)["citations"]["rejected"] == {"deleted by the update": 2}
+    assert corpus.manifest.facts["deletions_not_found"] == 1, "b never cited c"
+
+
 def test_a_bib_entry_deletes_by_title_or_key_and_misses_are_counted(tmp_path: Path) -> None:
     bib = tmp_path / "library.bib"
     bib.write_text(

@@ -37,7 +37,8 @@ def import_(
     ] = "across",
     update: Annotated[Path | None, typer.Option("--update", help="Corpus that the new one continues.")] = None,
     delete: Annotated[
-        list[Path] | None, typer.Option("--delete", help="File whose papers the update leaves out; may be repeated.")
+        list[Path] | None,
+        typer.Option("--delete", help="File whose papers and citations the update leaves out; may be repeated."),
     ] = None,
     vectors: Annotated[
         bool, typer.Option("--vectors", help="The files hold published vectors of papers; make a vectors folder.")
@@ -72,7 +73,7 @@ def import_(
     for path, reason in imported.inputs.skipped.items():
         reporter.say(f"left aside: {path} ({reason})")
     if unknown := imported.corpus.manifest.facts.get("deletions_not_found"):
-        reporter.say(f"warning: {unknown:,} papers to delete are not in {update}")
+        reporter.say(f"warning: {unknown:,} papers or citations to delete are not in {update}")
     if imported.skipped:
         reporter.say(f"{output} already holds this corpus; nothing to do")
     if json:

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.index import NOT_FOUND
 from citeweave.corpus.intake.building import build_corpus
 from citeweave.corpus.intake.merging import OUTSIDE, SAME_TITLE, MergeOptions
 from citeweave.corpus.intake.outside import stage_outside
 from citeweave.corpus.intake.sources import InputFile, Inputs, find_inputs, written_name
 from citeweave.corpus.intake.staging import Part, PartWriter, is_complete
+from citeweave.corpus.intake.updating import Deletions, find_deletions
 from citeweave.corpus.layout import KIND, VERSION
 from citeweave.corpus.readers import reader_of
 from citeweave.errors import UserError, choose
@@ -92,8 +92,8 @@ def import_papers(
 ) -> Imported:
     """Import files or folders into a new corpus folder.
 
-    `update` names a corpus that the new one continues; `delete` names files whose papers are to be left
-    out of it. The same inputs and options give the same bytes, with any number of workers.
+    `update` names a corpus that the new one continues; `delete` names files whose papers and citations
+    are to be left out of it. The same inputs and options give the same bytes, with any number of workers.
     """
     options = options or ImportOptions()
     folder = Path(output)
@@ -113,8 +113,8 @@ def import_papers(
             parts.append(stage_outside(parts, writer.work("outside"), memory=options.memory))
         gone = None
         if base is not None and deletions:
-            gone, unknown = _rows_to_delete(base, deleted)
-            writer.facts["deletions_not_found"] = unknown
+            gone = find_deletions(base, deleted)
+            writer.facts["deletions_not_found"] = gone.not_found
         build_corpus(writer, parts, options.merge(), base=base, gone=gone, reporter=reporter)
         writer.facts["skipped_files"] = {written_name(Path(path)): reason for path, reason in inputs.skipped.items()}
         writer.facts["formats"] = inputs.formats()
@@ -206,21 +206,6 @@ def stage_file(file: InputFile, folder: Path, *, keep_ids: bool) -> None:
     part.finish({"name": file.name, "format": file.format})
 
 
-def _rows_to_delete(base: Corpus, deleted: list[Part]) -> tuple[NDArray[np.int32], int]:
-    """Rows of the base that records of these files are about, by any id, title or name; and how many are about none."""
-    gone, unknown = [np.empty(0, np.int32)], 0
-    for part in deleted:
-        found = np.full(part.paper_count, NOT_FOUND, np.int32)
-        by_id = base.index.rows_of(part.paper_numbers("key"))
-        known = by_id >= 0
-        found[part.paper_numbers("key_row")[known]] = by_id[known]
-        for keys in (part.paper_numbers("title_key"), part.paper_texts("id").keys()):
-            found = np.where(found >= 0, found, base.index.rows_of(keys))
-        gone.append(found[found >= 0])
-        unknown += int((found < 0).sum())
-    return np.unique(np.concatenate(gone)), unknown
-
-
 def exclude_papers(
     corpus: Corpus, rows: NDArray[np.integer[Any]], output: str | Path, *, why: str, overwrite: bool = False
 ) -> Corpus:
@@ -229,7 +214,9 @@ def exclude_papers(
     recipe = {"update": corpus.hash, "excluded": hash_json(sorted(corpus.ids.take(rows))), "why": why}
     if not matches(folder, KIND, VERSION, recipe):
         with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-            build_corpus(writer, [], MergeOptions(same_title="never", outside="keep"), base=corpus, gone=rows)
+            build_corpus(
+                writer, [], MergeOptions(same_title="never", outside="keep"), base=corpus, gone=Deletions(rows)
+            )
             writer.facts |= {"excluded": len(rows), "why": why}
             writer.finish()
     return Corpus.open(folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from citeweave.corpus.intake.citation_links import write_citations
 from citeweave.corpus.intake.context_links import write_contexts
 from citeweave.corpus.intake.merging import Assignment, MergeOptions, Staged, merge_papers
 from citeweave.corpus.intake.staging import StagedPart
-from citeweave.corpus.intake.updating import BasePart, share_unchanged, write_changes
+from citeweave.corpus.intake.updating import BasePart, Deletions, share_unchanged, write_changes
 from citeweave.errors import EmptyResultError
 from citeweave.files import ArtefactWriter
 from citeweave.progress import QUIET, Reporter
@@ -29,22 +28,22 @@ def build_corpus(
     options: MergeOptions,
     *,
     base: Corpus | None = None,
-    gone: NDArray[np.integer[Any]] | None = None,
+    gone: Deletions | None = None,
     reporter: Reporter = QUIET,
 ) -> None:
     """Write all columns of a corpus and its facts.
 
-    With `base`, of a new generation of that corpus; `gone` are the rows of it to leave out.
+    With `base`, of a new generation of that corpus; `gone` is what to leave out of it.
     """
     if base is not None:
-        parts = [BasePart(base), *parts]
+        parts = [BasePart(base, gone.citations if gone is not None else None), *parts]
     tally = Tally()
     for part in parts:
         tally.add(part.tally)
     staged, work = Staged(parts), writer.work("sort")
     dropped = np.zeros(len(staged), np.bool_)
     if gone is not None:
-        dropped[gone] = True  # the base's papers are the first staged ones
+        dropped[gone.rows] = True  # the base's papers are the first staged ones
     reporter.say(f"merging {len(staged):,} records of papers")
     assignment = merge_papers(staged, work, options, base_papers=0 if base is None else len(base), dropped=dropped)
     _account_for_papers(staged, assignment, dropped, tally)

@@ -6,6 +6,8 @@ the old generation. Does not delete or rewrite the old one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from numpy.typing import NDArray
 
 from citeweave.columns import TextColumn, open_numbers, write_numbers
 from citeweave.corpus.corpus import Changes, Corpus
+from citeweave.corpus.index import NOT_FOUND
 from citeweave.corpus.intake.merging import Assignment
+from citeweave.corpus.intake.staging import StagedPart
 from citeweave.corpus.layout import PAPER_TEXTS
 from citeweave.files import hash_file, link_or_copy
 from citeweave.hashing import Keys, mix
@@ -23,17 +27,68 @@ from citeweave.tally import Tally
 _TEXTS = ("title", "abstract")
 
 
-class BasePart:
-    """An existing corpus with the face of a staged part."""
+@dataclass(frozen=True, slots=True)
+class Deletions:
+    """What an update leaves out of the corpus that it continues."""
 
-    def __init__(self, corpus: Corpus) -> None:
+    rows: NDArray[np.integer[Any]]
+    """Papers."""
+
+    citations: Keys = field(default_factory=lambda: np.empty(0, np.uint64))
+    """Citations, each by one key of citing and cited paper (`_pair_keys`), sorted."""
+
+    not_found: int = 0
+    """Papers and citations to delete that the corpus does not have."""
+
+
+def find_deletions(base: Corpus, parts: Sequence[StagedPart]) -> Deletions:
+    """The papers that records of these parts are about, by any id, title or name, and the citations they hold."""
+    rows, pairs, missed = [np.empty(0, np.int32)], [np.empty(0, np.uint64)], 0
+    for part in parts:
+        found = np.full(part.paper_count, NOT_FOUND, np.int32)
+        by_id = base.index.rows_of(part.paper_numbers("key"))
+        found[part.paper_numbers("key_row")[by_id >= 0]] = by_id[by_id >= 0]
+        for keys in (part.paper_numbers("title_key"), part.paper_texts("id").keys()):
+            found = np.where(found >= 0, found, base.index.rows_of(keys))
+        rows.append(found[found >= 0])
+        missed += int((found < 0).sum())
+        pairs.append(_pair_keys(base, part.citations("citing"), part.citations("cited")))
+    wanted = np.unique(np.concatenate(pairs))
+    known = np.isin(wanted, BasePart(base).pair_keys())
+    return Deletions(np.unique(np.concatenate(rows)), wanted[known], missed + int((~known).sum()))
+
+
+def _pair_keys(base: Corpus, citing: Keys, cited: Keys) -> Keys:
+    """One key for each pair of papers, the same whichever of a paper's ids is given."""
+    return mix(_main_keys(base, citing), _main_keys(base, cited))
+
+
+def _main_keys(base: Corpus, keys: Keys) -> Keys:
+    """The key of the paper's own id for any of its ids; keys of papers outside stay."""
+    rows, own = base.index.rows_of(keys), base.ids.keys()
+    return np.where(rows >= 0, own[np.maximum(rows, 0)], keys) if len(own) else keys
+
+
+class BasePart:
+    """An existing corpus with the face of a staged part, without the citations that an update deletes."""
+
+    def __init__(self, corpus: Corpus, without: Keys | None = None) -> None:
         self.corpus = corpus
         self.folder = corpus.folder
+        self._keys = corpus.ids.keys()
+        self._kept: NDArray[np.bool_] | slice = slice(None)
         self.tally = Tally()
         self.tally.keep("papers", len(corpus))
-        self.tally.keep("citations", self.citation_count)
         self.tally.keep("contexts", self.context_count)
-        self._keys = corpus.ids.keys()
+        self.tally.keep("citations", self.citation_count)
+        if without is not None and len(without):
+            kept = ~np.isin(self.pair_keys(), without)
+            self.tally.unkeep("citations", "deleted by the update", int((~kept).sum()))
+            self._kept = kept
+
+    def pair_keys(self) -> Keys:
+        """One key for each citation."""
+        return mix(self.citations("citing"), self.citations("cited"))
 
     @property
     def name(self) -> str:
@@ -45,7 +100,7 @@ class BasePart:
 
     @property
     def citation_count(self) -> int:
-        return len(self.corpus.citing) + len(self.corpus.references_outside("key"))
+        return len(self.citations("influential"))
 
     @property
     def context_count(self) -> int:
@@ -64,13 +119,22 @@ class BasePart:
 
     def citations(self, name: str) -> NDArray[Any]:
         """Inner citations, then the references that led outside."""
-        inner = {"citing": self.corpus.citing, "cited": self.corpus.cited}
-        if name == "citing":
-            return np.concatenate([self._keys[inner[name]], self._keys[self.corpus.references_outside("citing")]])
-        if name == "cited":
-            return np.concatenate([self._keys[inner[name]], self.corpus.references_outside("key")])
-        column = {"intents": self.corpus.intents, "strength": self.corpus.strengths}.get(name, self.corpus.influential)
-        return np.concatenate([column, self.corpus.references_outside(name)])
+        corpus = self.corpus
+        inner: NDArray[Any]
+        outer: NDArray[Any]
+        match name:
+            case "citing":
+                inner, outer = self._keys[corpus.citing], self._keys[corpus.references_outside("citing")]
+            case "cited":
+                inner, outer = self._keys[corpus.cited], corpus.references_outside("key")
+            case _:
+                columns: dict[str, NDArray[Any]] = {
+                    "intents": corpus.intents,
+                    "strength": corpus.strengths,
+                    "influential": corpus.influential,
+                }
+                inner, outer = columns[name], corpus.references_outside(name)
+        return np.concatenate([inner, outer])[self._kept]
 
     def context_texts(self, name: str) -> TextColumn:
         return TextColumn(self.folder / "contexts", name)
