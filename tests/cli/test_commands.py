@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +129,10 @@ def test_vectors_are_imported_with_their_model(tmp_path: Path, capsys: pytest.Ca
         (["info", "nowhere"], "nowhere does not exist"),
         (["import", "nowhere.bib", "-o", "out"], "nowhere.bib does not exist"),
         (["audit", "CORPUS", "--against", "csfcube"], "NAME=PATH"),
+        (["audit", "CORPUS", "--against", "a=CORPUS", "--against", "a=CORPUS"], "'a' twice"),
+        (["info", "."], "is not an artefact of citeweave"),
+        (["synthesize", "-o", "."], "is not an artefact of citeweave"),
+        (["import", "x.bib", "-o", "out", "--model", "specter"], "add --vectors"),
         (["synthesize", "-o", "out", "--papers", "0"], "--papers is 0"),
         (["synthesize", "-o", "out", "--memory", "lots"], "--memory is 'lots'"),
     ],
@@ -144,6 +150,23 @@ def test_mistakes_are_one_line_and_exit_2(
     assert (code, out) == (2, "")
     assert err.startswith("error: ") and err.count("\n") == 1 and message in err
     assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "citeweave", "synthesize", "-o", str(tmp_path / "c"), "--papers", "200000"]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "c.partial").exists():
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted; run the same command again" in err and "Traceback" not in err
+
+
+def test_samples_beyond_the_corpus_are_all_papers(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(info_of(capsys, str(corpus), "--samples", "1000")["samples"]) == 300
+    assert info_of(capsys, str(corpus), "--samples", "-1")["samples"] == []
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:

@@ -330,6 +330,36 @@ def test_a_newer_bib_updates_entries_by_their_key(tmp_path: Path) -> None:
     assert corpus.changes is not None and corpus.changes.change.tolist() == [1, 0, 8]
 
 
+def test_entries_that_share_a_key_stay_apart_where_their_ids_differ(tmp_path: Path) -> None:
+    (tmp_path / "a.bib").write_text(
+        "@article{smith2020, title={Cats and what they do all day}, year={2020}, doi={10.1000/cats}}\n"
+    )
+    (tmp_path / "b.bib").write_text(
+        "@article{smith2020, title={Volcanoes of the outer planets}, year={2020}, doi={10.1000/lava}}\n"
+    )
+    import_papers(tmp_path / "a.bib", tmp_path / "base")
+    corpus = import_papers(tmp_path / "b.bib", tmp_path / "next", update=tmp_path / "base").corpus
+    assert list(corpus.ids) == ["smith2020", "smith2020~2"]
+
+
+def test_records_without_name_are_not_told_by_their_place(tmp_path: Path) -> None:
+    records = [f"TY  - JOUR\nTI  - Paper number {n} about something\nPY  - 2001\nER  - \n" for n in range(5)]
+    (tmp_path / "library.ris").write_text("".join(records))
+    first = import_papers(tmp_path / "library.ris", tmp_path / "base").corpus
+    (tmp_path / "library.ris").write_text("".join(records[1:]))
+    corpus = import_papers(tmp_path / "library.ris", tmp_path / "next", update=tmp_path / "base").corpus
+    assert list(corpus.titles) == list(first.titles) and list(corpus.ids) == list(first.ids)
+    (tmp_path / "other.ris").write_text(records[0].replace("Paper number 0", "Another paper"))
+    assert len(import_papers(tmp_path / "other.ris", tmp_path / "more", update=tmp_path / "base").corpus) == 6
+
+
+def test_an_update_that_leaves_no_paper_is_refused(library: Path, tmp_path: Path) -> None:
+    corpus = import_papers([library], tmp_path / "base").corpus
+    with pytest.raises(EmptyResultError, match="no paper of the corpus would be left"):
+        exclude_papers(corpus, np.arange(3), tmp_path / "without", why="a test")
+    assert not (tmp_path / "without").exists()
+
+
 def test_deletions_leave_papers_and_their_citations_out(library: Path, tmp_path: Path) -> None:
     import_papers([library], tmp_path / "base")
     gone = write_lines(tmp_path / "gone.jsonl", [{"id": "c", "title": "Craters"}])
@@ -349,7 +379,7 @@ def test_citations_are_deleted_by_any_id_of_their_papers(library: Path, tmp_path
     new = write_lines(tmp_path / "new.jsonl", [{"id": "nowhere", "title": "Now we know it"}])
     corpus = import_papers([new], tmp_path / "next", update=tmp_path / "base", delete=[gone]).corpus
     assert corpus.citing.tolist() == [0] and corpus.cited.tolist() == [1]
-    assert records_of(corpus)["citations"]["rejected"] == {"deleted by the update": 2}
+    assert records_of(corpus)["citations"]["rejected"] == {"deleted on request": 2}
     assert corpus.manifest.facts["deletions_not_found"] == 1, "b never cited c"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import typer
@@ -27,11 +28,12 @@ app.command("doctor")(doctor.doctor)
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; errors are one line on standard error and an exit code, a traceback only with --debug."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    signal.signal(signal.SIGINT, _interrupt)
     try:
         app(arguments)
     except CiteweaveError as error:
         _fail(str(error), error.exit_code, debug="--debug" in arguments)
-    except KeyboardInterrupt:
+    except _InterruptedError:
         _fail("interrupted; run the same command again to go on where it stopped", 130, debug=False)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -39,6 +41,14 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:  # the last guard: a fault of ours must not greet the user with a traceback
         what = f"{type(error).__name__}: {error}"
         _fail(f"internal error ({what}); please report it with the output of --debug", 1, debug="--debug" in arguments)
+
+
+class _InterruptedError(BaseException):
+    """Ctrl-C, under a name that the command-line library does not catch before us."""
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise _InterruptedError
 
 
 def _fail(message: str, code: int, *, debug: bool) -> None:

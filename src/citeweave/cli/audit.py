@@ -63,6 +63,8 @@ def _named_paths(pairs: list[str]) -> dict[str, Path]:
         name, equals, path = pair.partition("=")
         if not (name and equals and path):
             raise UserError(f"--against is {pair!r}; it must be NAME=PATH, such as csfcube=data/csfcube")
+        if name in named:
+            raise UserError(f"--against names {name!r} twice; give every benchmark a name of its own")
         named[name] = Path(path)
     return named
 

@@ -60,6 +60,8 @@ def import_(
             )
         _import_vectors(inputs, output, model, dtype, overwrite=overwrite, json=json, quiet=quiet)
         return
+    if model or dtype != "float16":
+        raise UserError("--model and --dtype are about vectors; add --vectors, or leave them out")
     from citeweave.corpus.importing import ImportOptions, import_papers
     from citeweave.corpus.summary import summarize
 
@@ -80,6 +82,7 @@ def import_(
         print_json({**summarize(imported.corpus, samples=0), "output": str(output), "skipped": imported.skipped})
     elif not quiet:
         print(_account(imported.corpus.manifest.facts))
+        print(f"{output}: {len(imported.corpus):,} papers; `citeweave info {output}` shows more")
 
 
 def _account(facts: dict[str, object]) -> str:
@@ -89,6 +92,7 @@ def _account(facts: dict[str, object]) -> str:
         rows.append((f"{kind} read", count["read"]))
         rows.append((f"{kind} kept", count["kept"]))
         rows += [(f"  not kept: {reason}", number) for reason, number in count["rejected"].items()]
+    rows += [(f"rows: {name}", n) for name, n in (facts.get("changes") or {}).items()]  # type: ignore[attr-defined]
     rows += [(f"note: {what}", number) for what, number in facts["notes"].items()]  # type: ignore[attr-defined]
     return table(rows)
 

@@ -34,6 +34,8 @@ def info(
         print_json(summary)
     elif not quiet:
         print(_text(summary))
+        if merges and not summary["merges"]:
+            print("\nno records were merged")
 
 
 def _text(summary: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ Does not read files or merge columns; see `merging.py`.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from functools import partial
@@ -150,6 +151,15 @@ def semantic_scholar_ids(external: object) -> tuple[str, ...]:
     if not isinstance(external, dict):
         return ()
     return distinct([spell(external[key]) for key, spell in _SEMANTIC_SCHOLAR.items() if external.get(key) is not None])
+
+
+def made_id(source: str, title: str, year: int | None) -> str:
+    """A name for an entry that has none, made of what it says: the same entry has it in the next version of its file.
+
+    >>> made_id("ris", "Maps of the moon", 2020), made_id("ris", "Maps of the Moon!", 2020) == made_id("ris", "Maps", 2020)
+    ('ris-c7933e5fb3', False)
+    """
+    return f"{source}-{hashlib.blake2b(f'{fold(title)}|{year}'.encode(), digest_size=5).hexdigest()}"
 
 
 _SEMANTIC_SCHOLAR: dict[str, Callable[[object], str | None]] = {

@@ -81,7 +81,7 @@ class Imported:
 
 
 def import_papers(
-    paths: Sequence[str | Path],
+    paths: str | Path | Sequence[str | Path],
     output: str | Path,
     options: ImportOptions | None = None,
     *,
@@ -97,7 +97,8 @@ def import_papers(
     """
     options = options or ImportOptions()
     folder = Path(output)
-    inputs = find_inputs([Path(path) for path in paths], options.format, keep_outside=options.outside == "keep")
+    given = [paths] if isinstance(paths, str | Path) else paths
+    inputs = find_inputs([Path(path) for path in given], options.format, keep_outside=options.outside == "keep")
     base = Corpus.open(update) if update is not None else None
     if delete and base is None:
         raise UserError("--delete removes papers of a corpus that is updated; name that corpus with --update")

@@ -86,7 +86,8 @@ def _degrees(ends: NDArray[np.int32], papers: int) -> dict[str, Any]:
 
 def _spread(papers: int, samples: int) -> list[int]:
     """Rows evenly spread over the corpus: first, middle ones, last."""
-    return sorted({round(i * (papers - 1) / max(samples - 1, 1)) for i in range(min(samples, papers))})
+    number = max(0, min(samples, papers))
+    return sorted({round(i * (papers - 1) / max(number - 1, 1)) for i in range(number)})
 
 
 def _sample(corpus: Corpus, row: int) -> dict[str, Any]:

@@ -111,8 +111,8 @@ def test_delimiters_keys_and_commas_as_people_write_them(read: Callable[[str], A
     assert [(p.id, p.title, p.year) for p in found.papers] == [
         ("round", "In (round) brackets", 1990),
         ("same_line", "Second", None),
-        ("bibtex-3", "No key", None),
-        ("bibtex-4", "No key at all", None),
+        ("bibtex-d532c3cc06", "No key", None),
+        ("bibtex-79fd350067", "No key at all", None),
         ("no_comma", "The comma is missing", 2001),
         ("odd/type:1", 'Strange "quotes"', 2003),
         ("umlaut", "Gödel", None),

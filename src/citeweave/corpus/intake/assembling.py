@@ -58,7 +58,7 @@ def build_index(folder: Path, staged: Staged, assignment: Assignment, work: Path
     titles, final = staged.numbers("title_key"), _final_keys(folder)
     expected = staged.key_count() + len(titles) + len(final)
     spill = Spill(work, dtype, key="key", top=2**64, expected=expected, memory=memory)
-    for block in staged.keys(local=False):
+    for block in staged.id_keys():
         spill.add(_keyed_rows(dtype, block["key"], assignment.row[block["row"]]))
     spill.add(_keyed_rows(dtype, titles, assignment.row))
     spill.add(_keyed_rows(dtype, final, np.arange(len(final))))

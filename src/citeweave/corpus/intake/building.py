@@ -46,6 +46,10 @@ def build_corpus(
         dropped[gone.rows] = True  # the base's papers are the first staged ones
     reporter.say(f"merging {len(staged):,} records of papers")
     assignment = merge_papers(staged, work, options, base_papers=0 if base is None else len(base), dropped=dropped)
+    if base is not None and len(base) and not assignment.papers:
+        raise EmptyResultError(
+            "nothing to write: no paper of the corpus would be left; keep some, or check the benchmark"
+        )
     _account_for_papers(staged, assignment, dropped, tally)
     write_papers(writer.folder / "papers", staged, assignment, tally)
     write_merges(writer.folder / "merges", staged, assignment)
@@ -100,7 +104,7 @@ def _describe_update(writer: ArtefactWriter, base: Corpus, assignment: Assignmen
 def _account_for_papers(staged: Staged, assignment: Assignment, dropped: NDArray[np.bool_], tally: Tally) -> None:
     unused = int(((assignment.row < 0) & ~dropped).sum())
     merged = len(staged) - int(dropped.sum()) - unused - assignment.papers
-    tally.unkeep("papers", "deleted by the update", int(dropped.sum()))
+    tally.unkeep("papers", "deleted on request", int(dropped.sum()))
     tally.unkeep("papers", "known only as a reference", unused)
     tally.unkeep("papers", "same paper as another record (merged)", merged)
 

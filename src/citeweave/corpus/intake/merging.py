@@ -60,16 +60,26 @@ class Staged:
         return np.concatenate([np.empty(0, np.int64), *(column.lengths() for column in self.texts(name))])
 
     def key_count(self) -> int:
-        """At most so many keys come from `keys`."""
+        """At most so many keys come from `id_keys`."""
         return len(self) + sum(len(part.paper_numbers("key")) for part in self.parts)
 
-    def keys(self, *, local: bool) -> Iterator[NDArray[np.void]]:
-        """Blocks of (key, staged row), one a part; with `local` also the names that count in one file only."""
+    def id_keys(self) -> Iterator[NDArray[np.void]]:
+        """Blocks of (key, staged row), one a part."""
         for offset, part in zip(self.offsets, self.parts, strict=False):
             yield _keyed(part.paper_numbers("key"), part.paper_numbers("key_row") + offset)
-            if local:
-                rows = np.flatnonzero(part.paper_numbers("flags") & LOCAL)
-                yield _keyed(hash_texts(part.paper_texts("id").take(rows)), rows + offset)
+
+    def title_keys(self) -> Iterator[NDArray[np.void]]:
+        """The same for title and year, of papers whose title is long enough to trust."""
+        for offset, part in zip(self.offsets, self.parts, strict=False):
+            titles = part.paper_numbers("title_key")
+            rows = np.flatnonzero(titles)
+            yield _keyed(titles[rows], rows + offset)
+
+    def names(self) -> Iterator[NDArray[np.void]]:
+        """The same for names that count in one file only, such as the keys of BibTeX entries."""
+        for offset, part in zip(self.offsets, self.parts, strict=False):
+            rows = np.flatnonzero(part.paper_numbers("flags") & LOCAL)
+            yield _keyed(hash_texts(part.paper_texts("id").take(rows)), rows + offset)
 
 
 def _keyed(keys: Keys, rows: Ints) -> NDArray[np.void]:
@@ -123,16 +133,20 @@ def merge_papers(
     """Find the records of each paper.
 
     `base_papers` staged rows at the front are the papers of a corpus that is being updated: they keep
-    their ids, and an entry key is the same paper's in its newer version. `dropped` marks staged rows to
+    their ids, and a key of an entry is the same paper's in the newer version of its file, unless their
+    ids differ. `dropped` marks staged rows to
     leave out, as deletions do.
     """
     parent = np.arange(len(staged), dtype=np.int64)
-    local = base_papers > 0
-    for block in _by_key(staged.keys(local=local), staged.key_count(), folder, options.memory, dropped):
+    for block in _by_key(staged.id_keys(), staged.key_count(), folder, options.memory, dropped):
         _link_equal(block["key"], block["row"], parent)
+    if base_papers:
+        names = _by_key(staged.names(), len(staged), folder, options.memory, dropped)
+        _link_unless_ids_differ(staged, parent, names, same_file=True)
     conflicts = 0
     if options.same_title != "never":
-        conflicts = _link_titles(staged, parent, folder, options, dropped)
+        titles = _by_key(staged.title_keys(), len(staged), folder, options.memory, dropped)
+        conflicts = _link_unless_ids_differ(staged, parent, titles, same_file=options.same_title == "always")
     _flatten(parent)
     return _assign(staged, parent, options.outside == "keep", base_papers, dropped, conflicts)
 
@@ -172,16 +186,17 @@ def _flatten(parent: Ints) -> None:
         parent[row] = parent[parent[row]]  # parents are never larger, so theirs is final already
 
 
-def _link_titles(staged: Staged, parent: Ints, folder: Path, options: MergeOptions, dropped: NDArray[np.bool_]) -> int:
-    titles, flags = staged.numbers("title_key"), staged.numbers("flags")
-    rows = np.flatnonzero((titles != 0) & ~dropped)
-    conflicts = 0
-    for block in _by_key([_keyed(titles[rows], rows)], len(rows), folder, options.memory, dropped):
+def _link_unless_ids_differ(
+    staged: Staged, parent: Ints, blocks: Iterable[NDArray[np.void]], *, same_file: bool
+) -> int:
+    """Join records of equal key, a title or a name, except where their ids say that they differ; counts those."""
+    flags, conflicts = staged.numbers("flags"), 0
+    for block in blocks:
         for start, end in _runs(block["key"]):
             members = np.ascontiguousarray(block["row"][start:end])
             if len({_root(parent, row) for row in members.tolist()}) == 1:
                 continue
-            if _ids_conflict(staged, members.tolist(), flags, same_file=options.same_title == "always"):
+            if _ids_conflict(staged, members.tolist(), flags, same_file=same_file):
                 conflicts += 1
             else:
                 _link_equal(np.zeros(len(members), np.uint64), members, parent)

@@ -66,7 +66,7 @@ def find_inputs(paths: Sequence[Path], format: str | None, *, keep_outside: bool
                 f"{path} is a pipe or a device, which cannot be read twice; save its content in a file first"
             )
         else:
-            raise UserError(f"{path} does not exist; name files or folders to import")
+            raise UserError(f"{path} does not exist; check the path")
     if not files:
         named = ", ".join(str(path) for path in paths)
         raise InputError(f"{named}: no file of a known format found; name the --format, or check the path")
@@ -101,7 +101,7 @@ def _named_file(path: Path, format: str | None) -> InputFile:
         return InputFile(path, format, guessed=False)
     guess = guess_format(Source(path))
     if guess is None:
-        raise InputError(f"{path} is in no format that citeweave knows; name it with --format if you know better")
+        raise InputError(f"{path} is in no format that citeweave knows; {_advice(path)}")
     return InputFile(path, guess, guessed=True)
 
 
@@ -121,3 +121,16 @@ def _add_from_folder(
         files.append(InputFile(path, guess, guessed=True))
     else:
         skipped[str(path)] = "no known format"
+
+
+def _advice(path: Path) -> str:
+    """What to do with a file that no reader takes, by its first bytes."""
+    with path.open("rb") as file:
+        head = file.read(4)
+    if head == b"%PDF":
+        return "it is a PDF: convert it to TEI with GROBID first"
+    if head[:2] == b"PK":
+        return (
+            "it is a zip archive or an Office file: unpack it, or save its table as CSV with the columns id and title"
+        )
+    return "name it with --format if you know better; a table of papers needs the columns id and title"

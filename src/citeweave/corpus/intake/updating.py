@@ -83,7 +83,7 @@ class BasePart:
         self.tally.keep("citations", self.citation_count)
         if without is not None and len(without):
             kept = ~np.isin(self.pair_keys(), without)
-            self.tally.unkeep("citations", "deleted by the update", int((~kept).sum()))
+            self.tally.unkeep("citations", "deleted on request", int((~kept).sum()))
             self._kept = kept
 
     def pair_keys(self) -> Keys:

@@ -6,8 +6,8 @@
       journal = mind, year = 1950, doi = {10.1093/mind/LIX.236.433}
     }
 
-The key of an entry is a name inside its file (`local_id`); an entry without key becomes `bibtex-<n>`, n being its place
-in the file. `@string` macros, `#` and the venue and year of a `crossref` parent are resolved; LaTeX becomes plain text
+The key of an entry is a name inside its file (`local_id`); an entry without key is called by
+its DOI or other id, else by a name made of its title and year. `@string` macros, `#` and the venue and year of a `crossref` parent are resolved; LaTeX becomes plain text
 (see `latex.py`). An entry that does not end before the next line that begins with `@` is rejected; the others stay.
 
 Does not read citations, which the format does not have, nor files that are attached to entries.
@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from citeweave.corpus.cleaning import day_of, filled, names_of, strip_markup, year_of
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, only_arxiv_in, pmc_id, text_id
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, made_id, number_id, only_arxiv_in, pmc_id, text_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.parsing.bibtex_records import HEADER, BibtexEntry, read_entries
 from citeweave.corpus.parsing.latex import latex_to_text
@@ -51,14 +52,14 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
     if text.strip() and not HEADER.search(text) and not text.lstrip().startswith("%"):
         raise InputError(f"{source.path} holds no BibTeX entry such as @article{{key, ...}}; is it another format?")
     parents = _parents(text) if "crossref" in text.lower() else {}
-    for number, entry in enumerate(read_entries(text, tally), 1):
+    for entry in read_entries(text, tally):
         title = _title(entry.fields)
         if not title:
             tally.reject("papers", "no title")
             continue
         if not entry.key:
             tally.note("entry without key")
-        yield _paper(entry, title, entry.key or f"bibtex-{number}", parents)
+        yield _named(_paper(entry, title, entry.key, parents))
 
 
 def _parents(text: str) -> dict[str, dict[str, str]]:
@@ -72,6 +73,15 @@ def _parents(text: str) -> dict[str, dict[str, str]]:
         for entry in read_entries(text, unseen)
         if entry.key and entry.kind in _VOLUMES
     }
+
+
+def _named(paper: Paper) -> Paper:
+    """The paper itself where the entry has a key; else called by an id it has, or by what it says."""
+    if paper.id:
+        return paper
+    if paper.ids:
+        return replace(paper, id=paper.ids[0], ids=paper.ids[1:], local_id=False)
+    return replace(paper, id=made_id("bibtex", paper.title, paper.year))
 
 
 def _paper(entry: BibtexEntry, title: str, name: str, parents: dict[str, dict[str, str]]) -> Paper:

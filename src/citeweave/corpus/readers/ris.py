@@ -6,8 +6,8 @@
     PY  - 1950//                        CR FREGE G, 1879, BEGRIFFSSCHRIFT, DOI 10.1000/182
     ER  -                               ER
 
-The name of a record (`ID`, `AN` or `UT`) counts inside its file only (`local_id`); one without becomes `ris-<n>`, n being
-its place in the file. A record that lacks its `ER` ends where the next one begins. The cited references of Web of Science
+The name of a record (`ID`, `AN` or `UT`) counts inside its file only (`local_id`); one without is
+called by its DOI or other id, else by a name made of its title and year. A record that lacks its `ER` ends where the next one begins. The cited references of Web of Science
 (`CR`) become citations where they give a DOI or an arXiv id; they have no titles.
 
 Does not read PubMed's tagged format (`PMID- 1`); see `pubmed.py`. Does not read attached files.
@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from citeweave.corpus.cleaning import clean_text, count_of, filled, names_of, strip_markup, year_of
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, text_id
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, made_id, number_id, pmc_id, text_id
 from citeweave.corpus.paper import Citation, Paper, Record
 from citeweave.errors import InputError
 from citeweave.opening import Head, Source
@@ -50,11 +51,11 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
     text = _LINE_END.sub("\n", source.text(tally))
     lines = text.split("\n")
     if _RIS_START.search(text):
-        for number, tags in enumerate(_ris_records(lines, tally), 1):
-            yield from _ris_paper(tags, f"ris-{number}", tally)
+        for tags in _ris_records(lines, tally):
+            yield from _ris_paper(tags, tally)
     elif _WOS_START.search(text):
-        for number, tags in enumerate(_wos_records(lines, tally), 1):
-            yield from _wos_paper(tags, f"ris-{number}", tally)
+        for tags in _wos_records(lines, tally):
+            yield from _wos_paper(tags, tally)
     elif text.strip():
         raise InputError(f"{source.path} holds no RIS record (no line 'TY  - JOUR', 'PT J'); is it another format?")
 
@@ -125,7 +126,7 @@ def _wos_records(lines: list[str], tally: Tally) -> Iterator[_TagValues]:
 # --- from records to papers ----------------------------------------------------------------------------
 
 
-def _ris_paper(tags: _TagValues, made_name: str, tally: Tally) -> Iterator[Paper]:
+def _ris_paper(tags: _TagValues, tally: Tally) -> Iterator[Paper]:
     title, abstract = _first(tags, "TI", "T1", "CT", "BT"), _first(tags, "AB", "N2")
     if not title and not abstract:
         tally.reject("papers", "no title and no abstract")
@@ -133,11 +134,9 @@ def _ris_paper(tags: _TagValues, made_name: str, tally: Tally) -> Iterator[Paper
     notes = " ".join(tags.get("N1", []))
     cited_by = _CITED_BY.search(notes)
     name = clean_text(" ".join(tags.get("ID") or tags.get("AN") or []))[:200]
-    if not name:
-        tally.note("record without ID, named by its place")
     years = [year_of(value) for tag in ("PY", "Y1", "DA") for value in tags.get(tag, [])]
-    yield Paper(
-        id=name or made_name,
+    paper = Paper(
+        id=name,
         title=title,
         abstract=abstract,
         year=next(filter(None, years), None),
@@ -148,9 +147,20 @@ def _ris_paper(tags: _TagValues, made_name: str, tally: Tally) -> Iterator[Paper
         extra=_extra(tags, "TY", tags.get("KW", [])),
         local_id=True,
     )
+    yield _named(paper, tally)
 
 
-def _wos_paper(tags: _TagValues, made_name: str, tally: Tally) -> Iterator[Record]:
+def _named(paper: Paper, tally: Tally) -> Paper:
+    """The paper itself where the record names it; else called by an id it has, or by what it says."""
+    if paper.id:
+        return paper
+    if paper.ids:
+        return replace(paper, id=paper.ids[0], ids=paper.ids[1:], local_id=False)
+    tally.note("record without any id, named by what it says")
+    return replace(paper, id=made_id("ris", paper.title, paper.year))
+
+
+def _wos_paper(tags: _TagValues, tally: Tally) -> Iterator[Record]:
     whole = {tag: values if tag in _WOS_LISTS else [" ".join(values)] for tag, values in tags.items()}
     title, abstract = _first(whole, "TI"), _first(whole, "AB")
     references = whole.get("CR", [])
@@ -161,7 +171,7 @@ def _wos_paper(tags: _TagValues, made_name: str, tally: Tally) -> Iterator[Recor
     keywords = ";".join([_first(whole, "DE"), _first(whole, "ID")]).split(";")
     number = _first(whole, "UT").rpartition(":")[2]
     paper = Paper(
-        id=_first(whole, "UT") or made_name,
+        id=_first(whole, "UT"),
         title=title,
         abstract=abstract,
         year=year_of(_first(whole, "PY")),
@@ -173,8 +183,9 @@ def _wos_paper(tags: _TagValues, made_name: str, tally: Tally) -> Iterator[Recor
         extra=_extra(whole, "DT", keywords),
         local_id=True,
     )
+    paper = _named(paper, tally)
     yield paper
-    citing = next(iter(paper.ids), paper.id)
+    citing = paper.id if not paper.local_id else next(iter(paper.ids), paper.id)
     for reference in references:
         cited = _cited(reference)
         if cited:
