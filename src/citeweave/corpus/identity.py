@@ -4,7 +4,8 @@ The rule, in full:
 
 1. Two records are the same paper if they share an id: a DOI, an arXiv, PubMed, PMC, ACL, DBLP or MAG
    id, a Semantic Scholar corpus id or paper hash, an OpenAlex id, or the source's own id. The key of
-   a BibTeX, RIS or CSL entry identifies nothing outside its file and does not count.
+   a BibTeX, RIS or CSL entry identifies nothing outside its file and does not count; only an update
+   takes it for the same paper in the newer version of the file, unless ids of one kind differ.
 2. Two records are also the same paper if they share `title_key` (normalised title and year), unless
    something says they differ: two different ids of one kind (two DOIs, two arXiv ids, ...), or two
    ids of their own in the same source. One such conflict leaves the whole group of that title apart.
@@ -20,9 +21,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from citeweave.corpus.cleaning import fold
+from citeweave.corpus.paper import Paper
 
 _DOI = re.compile(r"10\.\d{4,9}(?:\.\d+)*/\S+")
 _ARXIV_NEW = re.compile(r"\d{4}\.\d{4,5}")
@@ -160,6 +163,19 @@ def made_id(source: str, title: str, year: int | None) -> str:
     ('ris-c7933e5fb3', False)
     """
     return f"{source}-{hashlib.blake2b(f'{fold(title)}|{year}'.encode(), digest_size=5).hexdigest()}"
+
+
+def named(paper: Paper, source: str) -> Paper:
+    """The paper itself where its entry names it; else called by an id it has, or by what it says.
+
+    >>> named(Paper("", "Maps of the moon", ids=("doi:10.1000/x", "pmid:7"), local_id=True), "ris").id
+    'doi:10.1000/x'
+    """
+    if paper.id:
+        return paper
+    if paper.ids:
+        return replace(paper, id=paper.ids[0], ids=paper.ids[1:], local_id=False)
+    return replace(paper, id=made_id(source, paper.title, paper.year))
 
 
 _SEMANTIC_SCHOLAR: dict[str, Callable[[object], str | None]] = {

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from citeweave.corpus.cleaning import day_of, filled, names_of, strip_markup, year_of
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, made_id, number_id, only_arxiv_in, pmc_id, text_id
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, named, number_id, only_arxiv_in, pmc_id, text_id
 from citeweave.corpus.paper import Paper, Record
 from citeweave.corpus.parsing.bibtex_records import HEADER, BibtexEntry, read_entries
 from citeweave.corpus.parsing.latex import latex_to_text
@@ -59,7 +58,7 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
             continue
         if not entry.key:
             tally.note("entry without key")
-        yield _named(_paper(entry, title, entry.key, parents))
+        yield named(_paper(entry, title, entry.key, parents), "bibtex")
 
 
 def _parents(text: str) -> dict[str, dict[str, str]]:
@@ -73,15 +72,6 @@ def _parents(text: str) -> dict[str, dict[str, str]]:
         for entry in read_entries(text, unseen)
         if entry.key and entry.kind in _VOLUMES
     }
-
-
-def _named(paper: Paper) -> Paper:
-    """The paper itself where the entry has a key; else called by an id it has, or by what it says."""
-    if paper.id:
-        return paper
-    if paper.ids:
-        return replace(paper, id=paper.ids[0], ids=paper.ids[1:], local_id=False)
-    return replace(paper, id=made_id("bibtex", paper.title, paper.year))
 
 
 def _paper(entry: BibtexEntry, title: str, name: str, parents: dict[str, dict[str, str]]) -> Paper:

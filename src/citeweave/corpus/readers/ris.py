@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 from citeweave.corpus.cleaning import clean_text, count_of, filled, names_of, strip_markup, year_of
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, made_id, number_id, pmc_id, text_id
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, named, number_id, pmc_id, text_id
 from citeweave.corpus.paper import Citation, Paper, Record
 from citeweave.errors import InputError
 from citeweave.opening import Head, Source
@@ -151,13 +150,9 @@ def _ris_paper(tags: _TagValues, tally: Tally) -> Iterator[Paper]:
 
 
 def _named(paper: Paper, tally: Tally) -> Paper:
-    """The paper itself where the record names it; else called by an id it has, or by what it says."""
-    if paper.id:
-        return paper
-    if paper.ids:
-        return replace(paper, id=paper.ids[0], ids=paper.ids[1:], local_id=False)
-    tally.note("record without any id, named by what it says")
-    return replace(paper, id=made_id("ris", paper.title, paper.year))
+    if not (paper.id or paper.ids):
+        tally.note("record without any id, named by what it says")
+    return named(paper, "ris")
 
 
 def _wos_paper(tags: _TagValues, tally: Tally) -> Iterator[Record]:
