@@ -71,6 +71,30 @@ class MatrixWriter:
         self._file.close()
 
 
+class GrowingColumn:
+    """A column of numbers that grows in a file, or in memory where there is no path."""
+
+    def __init__(self, path: Path | None, dtype: DTypeLike) -> None:
+        self._path, self._dtype = path, np.dtype(dtype)
+        self._parts: list[NDArray[Any]] = []
+        self._writer = None if path is None else NumberWriter(path, dtype)
+
+    def append(self, values: NDArray[Any]) -> None:
+        if self._writer is None:
+            self._parts.append(values.astype(self._dtype, copy=False))
+        else:
+            self._writer.append(values)
+
+    def close(self) -> NDArray[Any]:
+        """The whole column; memory-mapped where it is a file."""
+        if self._writer is not None and self._path is not None:
+            self._writer.close()
+            return open_numbers(self._path, self._dtype)
+        if len(self._parts) == 1:
+            return self._parts[0]
+        return np.concatenate([np.empty(0, self._dtype), *self._parts])
+
+
 class TextWriter:
     """Appends texts to a column."""
 

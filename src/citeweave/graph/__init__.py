@@ -1,0 +1,1 @@
+"""Who cites whom, what "related" can mean, and vectors of the nodes."""

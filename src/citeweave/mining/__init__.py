@@ -1,0 +1,1 @@
+"""Rules that choose positives and negatives, the miner, and the audit of what it chose."""

@@ -1,0 +1,285 @@
+"""Samples: anchors with their positives and negatives, and the rule that chose each of them.
+
+    samples/
+      anchor.npy, aspect.npy, task.npy          one entry a sample
+      positives/offsets.npy row.npy rule.npy score.npy     ragged: the picks of every sample
+      negatives/...                                        the same
+      contexts/offsets.npy number.npy           the citing sentences behind a sample, where it has some
+      manifest.json                             the corpus's hash, the rules, what was asked and what was got
+
+Rows are rows of one corpus, named by its hash. A sample holds a group; `triplets()` pairs positives with
+negatives for losses that want one of each.
+
+    >>> from tempfile import mkdtemp
+    >>> names = Names(rules=("cited", "easy"))
+    >>> with new_samples(Path(mkdtemp()) / "s", names, corpus="hash of a corpus") as writer:
+    ...     writer.append(block_of([7], positives=[[1, 2]], negatives=[[5, 6]], positive_rule=0, negative_rule=1))
+    ...     samples = writer.finish()
+    >>> samples.triplets().rows().tolist()
+    [[7, 1, 5], [7, 2, 6]]
+
+Says nothing of how picks are chosen: `mine.py` does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.columns import NumberWriter, open_numbers
+from citeweave.errors import ArtefactError, EmptyResultError, UserError
+from citeweave.files import ArtefactWriter, Manifest, check_files, new_artefact, read_manifest
+
+KIND, VERSION = "samples", 1
+
+
+@dataclass(frozen=True, slots=True)
+class Picks:
+    """The papers picked for each of some samples, ragged."""
+
+    offsets: NDArray[np.int64]
+    """Shape (samples + 1,)."""
+
+    rows: NDArray[np.int32]
+    rules: NDArray[np.uint8]
+    """Which rule chose it: index into `Names.rules`."""
+
+    scores: NDArray[np.float32]
+    """What the rule ranked by (similarity, co-citation count, ...), higher is nearer; NaN where it did not rank."""
+
+    def of(self, sample: int) -> NDArray[np.int32]:
+        return self.rows[self.offsets[sample] : self.offsets[sample + 1]]
+
+    def owners(self) -> NDArray[np.int64]:
+        """The sample of every pick, shape (picks,)."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the small numbers in samples stand for."""
+
+    rules: tuple[str, ...]
+    aspects: tuple[str, ...] = ("",)
+    """The aspect in which anchor and positive are alike, "" = in no aspect in particular."""
+
+    tasks: tuple[str, ...] = ("",)
+    """The source of a mixture that a sample comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleBlock:
+    """Some samples in memory."""
+
+    anchors: NDArray[np.int32]
+    positives: Picks
+    negatives: Picks
+    aspects: NDArray[np.uint8]
+    tasks: NDArray[np.uint8]
+    context_offsets: NDArray[np.int64]
+    contexts: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.anchors)
+
+
+@dataclass(frozen=True, slots=True)
+class Triplets:
+    """One anchor, one positive and one negative each; all of shape (triplets,)."""
+
+    anchors: NDArray[np.int32]
+    positives: NDArray[np.int32]
+    negatives: NDArray[np.int32]
+    positive_rules: NDArray[np.uint8]
+    negative_rules: NDArray[np.uint8]
+    samples: NDArray[np.int64]
+    """The sample that each comes from."""
+
+    def __len__(self) -> int:
+        return len(self.anchors)
+
+    def rows(self) -> NDArray[np.int32]:
+        """Shape (triplets, 3)."""
+        return np.stack([self.anchors, self.positives, self.negatives], axis=1)
+
+
+class Samples:
+    """The samples of a folder; every column is memory-mapped."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder, self.manifest = folder, manifest
+        try:
+            facts = manifest.facts
+            self.names = Names(*(tuple(map(str, facts[name])) for name in ("rules", "aspects", "tasks")))
+            self.corpus = str(facts["corpus"])
+        except (KeyError, TypeError):
+            raise ArtefactError(f"{folder}/manifest.json does not describe samples: it is damaged") from None
+        self.anchors: NDArray[np.int32] = open_numbers(folder / "anchor.npy", np.int32)
+        self.aspects: NDArray[np.uint8] = open_numbers(folder / "aspect.npy", np.uint8)
+        self.tasks: NDArray[np.uint8] = open_numbers(folder / "task.npy", np.uint8)
+        self.positives, self.negatives = (self._picks(name) for name in ("positives", "negatives"))
+        self.context_offsets: NDArray[np.int64] = open_numbers(folder / "contexts" / "offsets.npy", np.int64)
+        self.contexts: NDArray[np.int64] = open_numbers(folder / "contexts" / "number.npy", np.int64)
+        self._check()
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Samples:
+        manifest = read_manifest(Path(folder), KIND, VERSION)
+        check_files(Path(folder), manifest)
+        return cls(Path(folder), manifest)
+
+    @property
+    def hash(self) -> str:
+        return self.manifest.hash
+
+    def __len__(self) -> int:
+        return len(self.anchors)
+
+    def __repr__(self) -> str:
+        picks = f"{len(self.positives.rows):,} positives, {len(self.negatives.rows):,} negatives"
+        return f"Samples({str(self.folder)!r}: {len(self):,} samples, {picks})"
+
+    def check_corpus(self, corpus_hash: str, folder: Path) -> None:
+        """Refuse another corpus than the one whose rows the samples name."""
+        if self.corpus != corpus_hash:
+            raise UserError(
+                f"{self.folder} was mined from another corpus than {folder} (hash {self.corpus[:12]}, not "
+                f"{corpus_hash[:12]}); give the corpus it was mined from, or mine again"
+            )
+
+    def triplets(self) -> Triplets:
+        """Every positive with a negative of the same sample: the first with the first, the shorter list begun anew."""
+        ups, downs = np.diff(self.positives.offsets), np.diff(self.negatives.offsets)  # (samples,)
+        counts = np.where((ups > 0) & (downs > 0), np.maximum(ups, downs), 0)
+        owner = np.repeat(np.arange(len(counts)), counts)  # (triplets,)
+        place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+        up = self.positives.offsets[owner] + place % ups[owner]
+        down = self.negatives.offsets[owner] + place % downs[owner]
+        return Triplets(
+            anchors=self.anchors[owner],
+            positives=self.positives.rows[up],
+            negatives=self.negatives.rows[down],
+            positive_rules=self.positives.rules[up],
+            negative_rules=self.negatives.rules[down],
+            samples=owner,
+        )
+
+    def _picks(self, name: str) -> Picks:
+        folder = self.folder / name
+        types = {"offsets": np.int64, "row": np.int32, "rule": np.uint8, "score": np.float32}
+        return Picks(*(open_numbers(folder / f"{column}.npy", dtype) for column, dtype in types.items()))
+
+    def _check(self) -> None:
+        lists: list[tuple[NDArray[np.int64], NDArray[Any]]]
+        lists = [(p.offsets, p.rows) for p in (self.positives, self.negatives)]
+        lists.append((self.context_offsets, self.contexts))
+        right = len(self.aspects) == len(self.tasks) == len(self)
+        for offsets, values in lists:
+            right = right and len(offsets) == len(self) + 1 and offsets[0] == 0 and offsets[-1] == len(values)
+            right = right and bool((np.diff(offsets) >= 0).all())
+        if not right:
+            raise ArtefactError(f"{self.folder} is damaged: its columns do not fit together; mine the samples again")
+
+
+@dataclass(slots=True)
+class SamplesWriter:
+    """Appends samples to a new folder. See `new_samples`."""
+
+    folder: Path
+    artefact: ArtefactWriter
+    names: Names
+    facts: dict[str, Any]
+    count: int = 0
+    _columns: dict[str, NumberWriter] = field(default_factory=dict)
+    _ends: dict[str, int] = field(default_factory=dict)
+
+    def append(self, block: SampleBlock) -> None:
+        self.count += len(block)
+        self._write("anchor", block.anchors, np.int32)
+        self._write("aspect", block.aspects, np.uint8)
+        self._write("task", block.tasks, np.uint8)
+        for name, picks in (("positives", block.positives), ("negatives", block.negatives)):
+            self._write_offsets(name, picks.offsets)
+            self._write(f"{name}/row", picks.rows, np.int32)
+            self._write(f"{name}/rule", picks.rules, np.uint8)
+            self._write(f"{name}/score", picks.scores, np.float32)
+        self._write_offsets("contexts", block.context_offsets)
+        self._write("contexts/number", block.contexts, np.int64)
+
+    def finish(self) -> Samples:
+        """Close the files, write the manifest, give the folder its name; nothing mined is an error."""
+        if not self.count:
+            raise EmptyResultError(f"{self.folder}: no sample could be made{self._why()}")
+        for column in self._columns.values():
+            column.close()
+        names = {"rules": self.names.rules, "aspects": self.names.aspects, "tasks": self.names.tasks}
+        self.artefact.facts |= {**{name: list(value) for name, value in names.items()}, **self.facts}
+        self.artefact.facts["samples"] = self.count
+        return Samples(self.folder, self.artefact.finish())
+
+    def _why(self) -> str:
+        skipped: dict[str, int] = self.facts.get("skipped", {})
+        reasons = "; ".join(f"{number:,} anchors: {reason}" for reason, number in skipped.items())
+        return f" ({reasons}); loosen the rules or give more papers" if reasons else "; check the input"
+
+    def _write(self, name: str, values: NDArray[Any], dtype: Any) -> None:
+        if name not in self._columns:
+            self._columns[name] = NumberWriter(self.artefact.folder / f"{name}.npy", dtype)
+        self._columns[name].append(values)
+
+    def _write_offsets(self, name: str, offsets: NDArray[np.int64]) -> None:
+        column, end = f"{name}/offsets", self._ends.get(name)
+        if end is None:
+            self._write(column, np.zeros(1, np.int64), np.int64)
+            end = 0
+        self._write(column, offsets[1:] + end, np.int64)
+        self._ends[name] = end + int(offsets[-1])
+
+
+@contextmanager
+def new_samples(
+    folder: str | Path,
+    names: Names,
+    *,
+    corpus: str,
+    recipe: dict[str, Any] | None = None,
+    facts: dict[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Iterator[SamplesWriter]:
+    """Write samples into a new folder; the caller ends with `writer.finish()`. `corpus` is the corpus's hash."""
+    recipe = {"corpus": corpus, "rules": list(names.rules)} if recipe is None else recipe
+    with new_artefact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as artefact:
+        yield SamplesWriter(Path(folder), artefact, names, {"corpus": corpus, **(facts or {})})
+
+
+def block_of(
+    anchors: Sequence[int],
+    positives: Sequence[Sequence[int]],
+    negatives: Sequence[Sequence[int]],
+    *,
+    positive_rule: int = 0,
+    negative_rule: int = 0,
+) -> SampleBlock:
+    """Samples from plain lists, where one rule chose all positives and another all negatives."""
+    number = len(anchors)
+    return SampleBlock(
+        anchors=np.array(anchors, np.int32),
+        positives=_picks_of(positives, positive_rule),
+        negatives=_picks_of(negatives, negative_rule),
+        aspects=np.zeros(number, np.uint8),
+        tasks=np.zeros(number, np.uint8),
+        context_offsets=np.zeros(number + 1, np.int64),
+        contexts=np.zeros(0, np.int64),
+    )
+
+
+def _picks_of(lists: Sequence[Sequence[int]], rule: int) -> Picks:
+    rows = np.array([row for picks in lists for row in picks], np.int32)
+    offsets = np.cumsum([0, *(len(picks) for picks in lists)]).astype(np.int64)
+    return Picks(offsets, rows, np.full(len(rows), rule, np.uint8), np.full(len(rows), np.nan, np.float32))
