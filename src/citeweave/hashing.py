@@ -104,9 +104,15 @@ def hash_numbers(prefix: str, numbers: NDArray[np.int64]) -> Keys:
 
 
 @numba.njit(cache=True, nogil=True)
+def mix_words(first: np.uint64, second: np.uint64) -> np.uint64:
+    """One key of two keys; for compiled code."""
+    return _finish(first * _ODD + second)
+
+
+@numba.njit(cache=True, nogil=True)
 def mix(first: Keys, second: Keys) -> Keys:
     """One key of two keys, row by row; the order of the two matters."""
     out = np.empty(len(first), np.uint64)
     for i in range(len(first)):
-        out[i] = _finish(first[i] * _ODD + second[i])
+        out[i] = mix_words(first[i], second[i])
     return out

@@ -17,6 +17,7 @@ Nodes are the rows of the corpus. What "related" means beyond one edge is in `si
 
 from __future__ import annotations
 
+import copy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,13 @@ class CitationGraph:
             strengths=self.strengths[edges],
         )
 
-    def with_intent(self, intents: int) -> CitationGraph:
+    def with_intents(self, intents: NDArray[np.uint8]) -> CitationGraph:
+        """The same graph with other intents on its edges; shape (edges,)."""
+        other = copy.copy(self)
+        other.intents = intents
+        return other
+
+    def restricted(self, intents: int) -> CitationGraph:
         """The graph of the citations that carry at least one of these intents (bits of `Intent`); 0 = no known one."""
         return self.keep((self.intents & intents) != 0 if intents else self.intents == 0)
 

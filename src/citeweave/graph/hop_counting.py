@@ -6,210 +6,224 @@ counting costs the number of paths, whatever the size of the graph.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
-from citeweave.graph.adjacency import Csr
 
-EMPTY = Csr(np.zeros(1, np.int64), np.zeros(0, np.int32))
+class Edges(NamedTuple):
+    """One direction of a graph, as compiled code reads it."""
+
+    offsets: NDArray[np.int64]
+    targets: NDArray[np.int32]
+
+
+NO_EDGES = Edges(np.zeros(1, np.int64), np.zeros(0, np.int32))
 """Stands for a second direction that is not used."""
 
 
-class Counter:
-    """What one worker needs: a count for every node, and the nodes touched."""
+class Counter(NamedTuple):
+    """What one worker needs, clean between two queries."""
 
-    def __init__(self, nodes: int) -> None:
-        self.counts = np.zeros(nodes, np.float32)
-        self.touched = np.empty(nodes, np.int32)
-        self.levels = np.zeros(0, np.int8)
+    counts: NDArray[np.float32]
+    """Shape (nodes,), zero."""
+
+    touched: NDArray[np.int32]
+    """Shape (nodes,): the nodes whose count is not zero, as many as were found."""
+
+    levels: NDArray[np.int8]
+    """Shape (nodes,), zero: how near a node was mentioned; only for proximity."""
+
+
+class Keep(NamedTuple):
+    """What of a count is kept."""
+
+    longest: int
+    """Nodes in the middle with longer lists do not count."""
+
+    least: np.float32
+    most: int
+    """0 = all."""
+
+
+class Found(NamedTuple):
+    """Where results go."""
+
+    offsets: NDArray[np.int64]
+    targets: NDArray[np.int32]
+    strengths: NDArray[np.float32]
+
+
+class Mentioned(NamedTuple):
+    """Where in each citing paper others are mentioned; see `mentions.py`."""
+
+    offsets: NDArray[np.int64]
+    cited: NDArray[np.int32]
+    contexts: NDArray[np.int64]
+    sections: NDArray[np.uint64]
+
+
+def new_counter(nodes: int, *, levels: bool = False) -> Counter:
+    return Counter(np.zeros(nodes, np.float32), np.empty(nodes, np.int32), np.zeros(nodes if levels else 0, np.int8))
 
 
 @numba.njit(cache=True, nogil=True)
-def one_hop(first_offsets, first, second_offsets, second, rows, offsets, targets):  # type: ignore[no-untyped-def]
-    """Neighbours in one or two directions, each once, ascending; `offsets` get the true ends. Returns how many."""
+def one_hop(first, second, rows, found):  # type: ignore[no-untyped-def]
+    """Neighbours in one or two directions, each once, ascending. Returns how many."""
     at = 0
     for number in range(len(rows)):
         row = rows[number]
-        i, end = first_offsets[row], first_offsets[row + 1]
+        i, end = first.offsets[row], first.offsets[row + 1]
         j, stop = np.int64(0), np.int64(0)
-        if len(second_offsets) > 1:
-            j, stop = second_offsets[row], second_offsets[row + 1]
+        if len(second.offsets) > 1:
+            j, stop = second.offsets[row], second.offsets[row + 1]
         while i < end or j < stop:
-            if j >= stop or (i < end and first[i] < second[j]):
-                targets[at] = first[i]
+            if j >= stop or (i < end and first.targets[i] < second.targets[j]):
+                found.targets[at] = first.targets[i]
                 i += 1
-            elif i >= end or second[j] < first[i]:
-                targets[at] = second[j]
+            elif i >= end or second.targets[j] < first.targets[i]:
+                found.targets[at] = second.targets[j]
                 j += 1
             else:
-                targets[at] = first[i]
+                found.targets[at] = first.targets[i]
                 i += 1
                 j += 1
             at += 1
-        offsets[number + 1] = at
+        found.offsets[number + 1] = at
     return at
 
 
 @numba.njit(cache=True, nogil=True)
-def count_paths(first_offsets, first, second_offsets, longest, rows, out):  # type: ignore[no-untyped-def]
+def count_paths(first, second, longest, rows, out):  # type: ignore[no-untyped-def]
     """Adds to `out` for every query the number of two-hop paths that its counting takes."""
     for number in range(len(rows)):
-        for i in range(first_offsets[rows[number]], first_offsets[rows[number] + 1]):
-            middle = first[i]
-            length = second_offsets[middle + 1] - second_offsets[middle]
+        for i in range(first.offsets[rows[number]], first.offsets[rows[number] + 1]):
+            middle = first.targets[i]
+            length = second.offsets[middle + 1] - second.offsets[middle]
             if length <= longest:
                 out[number] += length
 
 
 @numba.njit(cache=True, nogil=True)
-def add_two_hops(first_offsets, first, second_offsets, second, longest, row, counts, touched, found):  # type: ignore[no-untyped-def]
-    """Count the ends of all paths row -> middle -> end; middles with longer lists than `longest` do not count."""
-    for i in range(first_offsets[row], first_offsets[row + 1]):
-        middle = first[i]
-        start, end = second_offsets[middle], second_offsets[middle + 1]
+def _add_paths(first, second, longest, row, counter, touched):  # type: ignore[no-untyped-def]
+    """Count the ends of all paths row -> middle -> end. Returns how many nodes are touched."""
+    for i in range(first.offsets[row], first.offsets[row + 1]):
+        middle = first.targets[i]
+        start, end = second.offsets[middle], second.offsets[middle + 1]
         if end - start > longest:
             continue
         for j in range(start, end):
-            target = second[j]
-            if counts[target] == 0:
-                touched[found] = target
-                found += 1
-            counts[target] += 1
-    return found
+            target = second.targets[j]
+            if counter.counts[target] == 0:
+                counter.touched[touched] = target
+                touched += 1
+            counter.counts[target] += 1
+    return touched
 
 
 @numba.njit(cache=True, nogil=True)
-def flush(row, least, most, counts, touched, found, at, targets, weights):  # type: ignore[no-untyped-def]
-    """Write the counted nodes except `row`, ascending, and clean the counter.
-
-    Kept are counts of at least `least`, and where `most` > 0 only that many of the largest, of equal ones
-    the lowest rows.
-    """
+def _write(row, keep, counter, touched, at, found):  # type: ignore[no-untyped-def]
+    """Write the counted nodes except `row`, ascending, and clean the counter. Returns the new end."""
     start = at
-    for i in range(found):
-        target = touched[i]
-        if target != row and counts[target] >= least:
-            targets[at] = target
+    for i in range(touched):
+        target = counter.touched[i]
+        if target != row and counter.counts[target] >= keep.least:
+            found.targets[at] = target
             at += 1
-    if 0 < most < at - start:
-        at = start + _keep_largest(targets[start:at], counts, most)
-    targets[start:at].sort()
+    if 0 < keep.most < at - start:
+        _keep_largest(found.targets[start:at], counter.counts, keep.most)
+        at = start + keep.most
+    found.targets[start:at].sort()
     for i in range(start, at):
-        weights[i] = counts[targets[i]]
-    for i in range(found):
-        counts[touched[i]] = 0
+        found.strengths[i] = counter.counts[found.targets[i]]
+    for i in range(touched):
+        counter.counts[counter.touched[i]] = 0
     return at
 
 
 @numba.njit(cache=True, nogil=True)
 def _keep_largest(targets, counts, most):  # type: ignore[no-untyped-def]
+    """Move the targets of the largest counts to the front, of equal ones the lowest."""
     values = np.empty(len(targets), np.float32)
     for i in range(len(targets)):
         values[i] = counts[targets[i]]
     limit = np.partition(values, len(values) - most)[len(values) - most]
-    above = 0
-    for value in values:
-        if value > limit:
-            above += 1
     level = np.empty(len(targets), np.int32)
-    equal = kept = 0
+    equal = above = 0
     for i in range(len(targets)):
         if values[i] > limit:
-            targets[kept] = targets[i]
-            kept += 1
+            targets[above] = targets[i]
+            above += 1
         elif values[i] == limit:
             level[equal] = targets[i]
             equal += 1
     level[:equal].sort()
     targets[above:most] = level[: most - above]
-    return most
 
 
 @numba.njit(cache=True, nogil=True)
-def two_hops(
-    first_offsets, first, second_offsets, second, longest, rows, least, most, counts, touched, offsets, targets, weights
-):  # type: ignore[no-untyped-def]
-    """Ends of two-hop paths of every row with their number of paths."""
+def two_hops(first, second, keep, rows, counter, found):  # type: ignore[no-untyped-def]
+    """Ends of two-hop paths of every row with their number of paths. Returns how many."""
     at = 0
     for number in range(len(rows)):
-        found = add_two_hops(first_offsets, first, second_offsets, second, longest, rows[number], counts, touched, 0)
-        at = flush(rows[number], least, most, counts, touched, found, at, targets, weights)
-        offsets[number + 1] = at
+        touched = _add_paths(first, second, keep.longest, rows[number], counter, 0)
+        at = _write(rows[number], keep, counter, touched, at, found)
+        found.offsets[number + 1] = at
     return at
 
 
 @numba.njit(cache=True, nogil=True)
-def two_hops_undirected(
-    out_offsets, out, in_offsets, into, longest, rows, least, most, counts, touched, offsets, targets, weights
-):  # type: ignore[no-untyped-def]
+def two_hops_undirected(out, into, keep, rows, counter, found):  # type: ignore[no-untyped-def]
     """The same over edges in either direction."""
     at = 0
     for number in range(len(rows)):
         row = rows[number]
-        found = add_two_hops(out_offsets, out, out_offsets, out, longest, row, counts, touched, 0)
-        found = add_two_hops(out_offsets, out, in_offsets, into, longest, row, counts, touched, found)
-        found = add_two_hops(in_offsets, into, out_offsets, out, longest, row, counts, touched, found)
-        found = add_two_hops(in_offsets, into, in_offsets, into, longest, row, counts, touched, found)
-        at = flush(row, least, most, counts, touched, found, at, targets, weights)
-        offsets[number + 1] = at
+        touched = _add_paths(out, out, keep.longest, row, counter, 0)
+        touched = _add_paths(out, into, keep.longest, row, counter, touched)
+        touched = _add_paths(into, out, keep.longest, row, counter, touched)
+        touched = _add_paths(into, into, keep.longest, row, counter, touched)
+        at = _write(row, keep, counter, touched, at, found)
+        found.offsets[number + 1] = at
     return at
 
 
 @numba.njit(cache=True, nogil=True)
-def near_hops(
-    out_offsets,
-    out,
-    in_offsets,
-    into,
-    mention_offsets,
-    mentioned,
-    contexts,
-    sections,
-    worth,
-    longest,
-    rows,
-    least,
-    most,
-    counts,
-    touched,
-    levels,
-    offsets,
-    targets,
-    weights,
-):  # type: ignore[no-untyped-def]
+def near_hops(out, into, mentioned, worth, keep, rows, counter, found):  # type: ignore[no-untyped-def]
     """Co-citations weighted by how near the two mentions stand: worth[0] same paper, [1] section, [2] sentence."""
     at = 0
     for number in range(len(rows)):
-        row, found = rows[number], 0
-        for i in range(in_offsets[row], in_offsets[row + 1]):
-            paper = into[i]
-            start, end = out_offsets[paper], out_offsets[paper + 1]
-            if end - start > longest:
+        row, touched = rows[number], 0
+        for i in range(into.offsets[row], into.offsets[row + 1]):
+            paper = into.targets[i]
+            start, end = out.offsets[paper], out.offsets[paper + 1]
+            if end - start > keep.longest:
                 continue
-            _mark_nearness(
-                row, mention_offsets[paper], mention_offsets[paper + 1], mentioned, contexts, sections, levels
-            )
+            _mark_nearness(row, paper, mentioned, counter.levels)
             for j in range(start, end):
-                target = out[j]
-                if counts[target] == 0:
-                    touched[found] = target
-                    found += 1
-                counts[target] += worth[levels[target]]
-            for j in range(mention_offsets[paper], mention_offsets[paper + 1]):
-                levels[mentioned[j]] = 0
-        at = flush(row, least, most, counts, touched, found, at, targets, weights)
-        offsets[number + 1] = at
+                target = out.targets[j]
+                if counter.counts[target] == 0:
+                    counter.touched[touched] = target
+                    touched += 1
+                counter.counts[target] += worth[counter.levels[target]]
+            for j in range(mentioned.offsets[paper], mentioned.offsets[paper + 1]):
+                counter.levels[mentioned.cited[j]] = 0
+        at = _write(row, keep, counter, touched, at, found)
+        found.offsets[number + 1] = at
     return at
 
 
 @numba.njit(cache=True, nogil=True)
-def _mark_nearness(row, start, end, mentioned, contexts, sections, levels):  # type: ignore[no-untyped-def]
-    """levels[paper] = 2 where it is mentioned in a sentence that mentions `row`, 1 in a section that does."""
+def _mark_nearness(row, paper, mentioned, levels):  # type: ignore[no-untyped-def]
+    """levels[other] = 2 where the paper mentions it in a sentence that mentions `row`, 1 in a section that does."""
+    start, end = mentioned.offsets[paper], mentioned.offsets[paper + 1]
     for i in range(start, end):
-        if mentioned[i] != row:
+        if mentioned.cited[i] != row:
             continue
         for j in range(start, end):
-            if contexts[j] == contexts[i]:
-                levels[mentioned[j]] = 2
-            elif sections[i] != 0 and sections[j] == sections[i] and levels[mentioned[j]] == 0:
-                levels[mentioned[j]] = 1
+            other = mentioned.cited[j]
+            if mentioned.contexts[j] == mentioned.contexts[i]:
+                levels[other] = 2
+            elif mentioned.sections[i] != 0 and mentioned.sections[j] == mentioned.sections[i] and levels[other] == 0:
+                levels[other] = 1

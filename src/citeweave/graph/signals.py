@@ -20,7 +20,7 @@ Any signal can be restricted to citations of one intent. A paper is never relate
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,14 +30,18 @@ from numpy.typing import NDArray
 
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import UserError, choose
-from citeweave.graph.adjacency import Csr
 from citeweave.graph.citations import CitationGraph
 from citeweave.graph.edge_sorting import row_ranges
 from citeweave.graph.hop_counting import (
-    EMPTY,
+    NO_EDGES,
     Counter,
+    Edges,
+    Found,
+    Keep,
+    Mentioned,
     count_paths,
     near_hops,
+    new_counter,
     one_hop,
     two_hops,
     two_hops_undirected,
@@ -120,15 +124,27 @@ class Relations:
         if intent is None:
             return self.graph
         if intent not in self._by_intent:
-            self._by_intent[intent] = self.graph.with_intent(intent)
+            self._by_intent[intent] = self.graph.restricted(intent)
         return self._by_intent[intent]
 
 
-def related(graph: CitationGraph | Relations, signal: Signal, rows: NDArray[np.integer]) -> Related:
+def related(
+    graph: CitationGraph | Relations, signal: Signal, rows: NDArray[np.integer], *, workers: int = 1
+) -> Related:
     """What is related to each of these rows, all at once."""
-    relations = graph if isinstance(graph, Relations) else Relations(graph)
-    blocks = [block for _, block in stream_related(relations, signal, rows, workers=1, memory=1 << 40)]
-    return blocks[0] if blocks else Related(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
+    return join_related([block for _, block in stream_related(graph, signal, rows, workers=workers)])
+
+
+def join_related(blocks: Sequence[Related]) -> Related:
+    """Blocks of rows one after the other as one."""
+    if len(blocks) == 1:
+        return blocks[0]
+    counts = [np.zeros(1, np.int64), *(np.diff(block.offsets) for block in blocks)]
+    return Related(
+        np.cumsum(np.concatenate(counts)),
+        np.concatenate([np.zeros(0, np.int32), *(block.targets for block in blocks)]),
+        np.concatenate([np.zeros(0, np.float32), *(block.strengths for block in blocks)]),
+    )
 
 
 def stream_related(
@@ -144,21 +160,23 @@ def stream_related(
     Each worker also holds a counter of 8 bytes a node. The result does not depend on workers or memory.
     """
     relations = graph if isinstance(graph, Relations) else Relations(graph)
-    rows = np.ascontiguousarray(rows, np.int64)
-    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < relations.graph.nodes:
-        raise UserError(f"row {int(rows.max())} is not in a graph of {relations.graph.nodes:,} nodes")
+    queries: NDArray[np.int64] = np.ascontiguousarray(rows, np.int64)
+    outside = queries[(queries < 0) | (queries >= relations.graph.nodes)]
+    if len(outside):
+        raise UserError(f"row {int(outside[0])} is not in a graph of {relations.graph.nodes:,} nodes; ask for its rows")
     restricted = relations.restricted(signal.intent)
     if signal.name == "cocited_nearby":
         _ = relations.mentions  # made before workers start
     number = workers or os.cpu_count() or 1
-    sizes = np.minimum(largest_sizes(restricted, signal, rows), restricted.nodes)
+    sizes = np.minimum(largest_sizes(restricted, signal, queries), restricted.nodes)
     spans = [slice(*span) for span in row_ranges(sizes, max(1, memory // ((number + 1) * _BYTES_A_TARGET)))]
-    counters = [Counter(restricted.nodes if signal.name in TWO_HOPS else 0) for _ in range(number)]
+    counted = restricted.nodes if signal.name in TWO_HOPS else 0
+    counters = [new_counter(counted, levels=signal.name == "cocited_nearby") for _ in range(number)]
 
     def work(span: slice) -> Related:
         counter = counters.pop()
         try:
-            return _count(relations, restricted, signal, rows[span], int(sizes[span].sum()), counter)
+            return _count(relations, restricted, signal, queries[span], int(sizes[span].sum()), counter)
         finally:
             counters.append(counter)
 
@@ -176,11 +194,11 @@ def largest_sizes(graph: CitationGraph, signal: Signal, rows: NDArray[np.int64])
     out = np.zeros(len(rows), np.int64)
     if signal.name in ONE_HOP:
         for side in _directions(graph, signal.name):
-            if side is not EMPTY:
+            if side is not NO_EDGES:
                 out += np.diff(side.offsets)[rows]
         return out
-    for first, second in _pairs(graph, signal.name):
-        count_paths(first.offsets, first.targets, second.offsets, signal.longest, rows, out)
+    for first, second in _hops(graph, signal.name):
+        count_paths(first, second, signal.longest, rows, out)
     return out
 
 
@@ -188,67 +206,52 @@ def left_out(graph: CitationGraph, signal: Signal) -> int:
     """How many papers in the middle have lists longer than the signal's cap, and so do not count."""
     if signal.name in ONE_HOP:
         return 0
-    seconds = {id(second): second for _, second in _pairs(graph, signal.name)}.values()
+    seconds = {id(second.targets): second for _, second in _hops(graph, signal.name)}.values()
     return sum(int((np.diff(second.offsets) > signal.longest).sum()) for second in seconds)
 
 
-def _directions(graph: CitationGraph, name: str) -> tuple[Csr, Csr]:
-    return {"cited": (graph.cited, EMPTY), "citing": (graph.citing, EMPTY), "connected": (graph.cited, graph.citing)}[
-        name
-    ]
+def _sides(graph: CitationGraph) -> tuple[Edges, Edges]:
+    return Edges(graph.cited.offsets, graph.cited.targets), Edges(graph.citing.offsets, graph.citing.targets)
 
 
-def _pairs(graph: CitationGraph, name: str) -> list[tuple[Csr, Csr]]:
+def _directions(graph: CitationGraph, name: str) -> tuple[Edges, Edges]:
+    out, into = _sides(graph)
+    return {"cited": (out, NO_EDGES), "citing": (into, NO_EDGES), "connected": (out, into)}[name]
+
+
+def _hops(graph: CitationGraph, name: str) -> list[tuple[Edges, Edges]]:
     """First and second hop of every kind of path."""
-    out, into = graph.cited, graph.citing
-    pairs = {
+    out, into = _sides(graph)
+    hops = {
         "second_hop": [(out, out)],
         "cocited": [(into, out)],
         "cocited_nearby": [(into, out)],
         "coupled": [(out, into)],
         "connected_of_connected": [(out, out), (out, into), (into, out), (into, into)],
     }
-    return pairs[name]
+    return hops[name]
 
 
 def _count(
     relations: Relations, graph: CitationGraph, signal: Signal, rows: NDArray[np.int64], most: int, counter: Counter
 ) -> Related:
-    offsets, targets = np.zeros(len(rows) + 1, np.int64), np.empty(most, np.int32)
-    out, into = graph.cited, graph.citing
-    if signal.name in ONE_HOP:
-        first, second = _directions(graph, signal.name)
-        end = one_hop(first.offsets, first.targets, second.offsets, second.targets, rows, offsets, targets)
-        return Related(offsets, targets[:end].copy(), np.ones(end, np.float32))
-    strengths = np.empty(most, np.float32)
-    keep = (signal.longest, rows, np.float32(signal.least), signal.strongest, counter.counts, counter.touched)
-    result = (offsets, targets, strengths)
-    if signal.name == "cocited_nearby":
-        end = _count_nearby(relations.mentions, graph, signal, rows, counter, result)
-    elif signal.name == "connected_of_connected":
-        end = two_hops_undirected(out.offsets, out.targets, into.offsets, into.targets, *keep, *result)
-    else:
-        [(first, second)] = _pairs(graph, signal.name)
-        end = two_hops(first.offsets, first.targets, second.offsets, second.targets, *keep, *result)
-    return Related(offsets, targets[:end].copy(), strengths[:end].copy())
-
-
-def _count_nearby(
-    mentions: Mentions,
-    graph: CitationGraph,
-    signal: Signal,
-    rows: NDArray[np.int64],
-    counter: Counter,
-    result: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]],
-) -> int:
-    if not len(counter.levels):
-        counter.levels = np.zeros(graph.nodes, np.int8)
-    out, into = graph.cited, graph.citing
-    end: int = near_hops(
-        *(out.offsets, out.targets, into.offsets, into.targets),
-        *(mentions.offsets, mentions.cited, mentions.contexts, mentions.sections),
-        *(np.array(signal.worth, np.float32), signal.longest, rows, np.float32(0.0), signal.strongest),
-        *(counter.counts, counter.touched, counter.levels),
-        *result,
+    hops = signal.name in TWO_HOPS
+    found = Found(
+        np.zeros(len(rows) + 1, np.int64), np.empty(most, np.int32), np.empty(most if hops else 0, np.float32)
     )
-    return end
+    keep = Keep(signal.longest, np.float32(signal.least), signal.strongest)
+    out, into = _sides(graph)
+    if not hops:
+        end = one_hop(*_directions(graph, signal.name), rows, found)
+        return Related(found.offsets, found.targets[:end].copy(), np.ones(end, np.float32))
+    if signal.name == "cocited_nearby":
+        m = relations.mentions
+        mentioned = Mentioned(m.offsets, m.cited, m.contexts, m.sections)
+        near = Keep(signal.longest, np.float32(0.0), signal.strongest)
+        end = near_hops(out, into, mentioned, np.array(signal.worth, np.float32), near, rows, counter, found)
+    elif signal.name == "connected_of_connected":
+        end = two_hops_undirected(out, into, keep, rows, counter, found)
+    else:
+        [(first, second)] = _hops(graph, signal.name)
+        end = two_hops(first, second, keep, rows, counter, found)
+    return Related(found.offsets, found.targets[:end].copy(), found.strengths[:end].copy())

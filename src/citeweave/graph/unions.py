@@ -23,7 +23,8 @@ from citeweave.errors import UserError
 from citeweave.graph.adjacency import Adjacency, Csr
 from citeweave.graph.citations import CitationGraph
 from citeweave.graph.edge_sorting import row_ranges, transposed_rows
-from citeweave.graph.signals import MEMORY, Related, Relations, Signal, largest_sizes, stream_related
+from citeweave.graph.hop_counting import Found
+from citeweave.graph.signals import MEMORY, Related, Relations, Signal, join_related, largest_sizes, stream_related
 from citeweave.progress import QUIET, Reporter
 
 
@@ -113,19 +114,10 @@ def _blocks(
             pieces = [
                 block for _, block in stream_related(relations, part.signal, rows, memory=memory, workers=workers)
             ]
-            block = _weighted(relations.graph, part, rows, _join(pieces), normalise)
+            block = _weighted(relations.graph, part, rows, join_related(pieces), normalise)
             merged = block if merged is None else _merge(merged, block)
         assert merged is not None
         yield merged
-
-
-def _join(blocks: list[Related]) -> Related:
-    counts = np.concatenate([np.diff(block.offsets) for block in blocks])
-    return Related(
-        np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
-        np.concatenate([block.targets for block in blocks]),
-        np.concatenate([block.strengths for block in blocks]),
-    )
 
 
 def _weighted(graph: CitationGraph, part: Part, rows: NDArray[np.int64], block: Related, normalise: bool) -> Related:
@@ -142,32 +134,29 @@ def _weighted(graph: CitationGraph, part: Part, rows: NDArray[np.int64], block: 
 
 def _merge(first: Related, second: Related) -> Related:
     most = len(first.targets) + len(second.targets)
-    offsets, targets = np.zeros(len(first) + 1, np.int64), np.empty(most, np.int32)
-    strengths = np.empty(most, np.float32)
-    end = _merge_rows(
-        *(first.offsets, first.targets, first.strengths, second.offsets, second.targets, second.strengths),
-        *(offsets, targets, strengths),
-    )
-    return Related(offsets, targets[:end].copy(), strengths[:end].copy())
+    found = Found(np.zeros(len(first) + 1, np.int64), np.empty(most, np.int32), np.empty(most, np.float32))
+    one, other = (Found(block.offsets, block.targets, block.strengths) for block in (first, second))
+    end = _merge_rows(one, other, found)
+    return Related(found.offsets, found.targets[:end].copy(), found.strengths[:end].copy())
 
 
 @numba.njit(cache=True, nogil=True)
-def _merge_rows(a_offsets, a, a_strengths, b_offsets, b, b_strengths, offsets, targets, strengths):  # type: ignore[no-untyped-def]
-    """Merge two sorted lists of every row; strengths of a target in both are added."""
+def _merge_rows(a, b, found):  # type: ignore[no-untyped-def]
+    """Merge two sorted lists of every row; strengths of a target in both are added. Returns how many."""
     at = 0
-    for row in range(len(offsets) - 1):
-        i, i_end, j, j_end = a_offsets[row], a_offsets[row + 1], b_offsets[row], b_offsets[row + 1]
+    for row in range(len(found.offsets) - 1):
+        i, i_end, j, j_end = a.offsets[row], a.offsets[row + 1], b.offsets[row], b.offsets[row + 1]
         while i < i_end or j < j_end:
-            if j >= j_end or (i < i_end and a[i] < b[j]):
-                targets[at], strengths[at] = a[i], a_strengths[i]
+            if j >= j_end or (i < i_end and a.targets[i] < b.targets[j]):
+                found.targets[at], found.strengths[at] = a.targets[i], a.strengths[i]
                 i += 1
-            elif i >= i_end or b[j] < a[i]:
-                targets[at], strengths[at] = b[j], b_strengths[j]
+            elif i >= i_end or b.targets[j] < a.targets[i]:
+                found.targets[at], found.strengths[at] = b.targets[j], b.strengths[j]
                 j += 1
             else:
-                targets[at], strengths[at] = a[i], a_strengths[i] + b_strengths[j]
+                found.targets[at], found.strengths[at] = a.targets[i], a.strengths[i] + b.strengths[j]
                 i += 1
                 j += 1
             at += 1
-        offsets[row + 1] = at
+        found.offsets[row + 1] = at
     return at

@@ -258,6 +258,29 @@ def new_samples(
         yield SamplesWriter(Path(folder), artefact, names, {"corpus": corpus, **(facts or {})})
 
 
+def take_samples(block: SampleBlock, mask: NDArray[np.bool_]) -> SampleBlock:
+    """Only some samples of a block; shape of the mask (samples,)."""
+
+    def ragged(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        counts = np.diff(offsets)
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[mask])]), np.repeat(mask, counts)
+
+    def picks(old: Picks) -> Picks:
+        offsets, kept = ragged(old.offsets)
+        return Picks(offsets, old.rows[kept], old.rules[kept], old.scores[kept])
+
+    offsets, kept = ragged(block.context_offsets)
+    return SampleBlock(
+        anchors=block.anchors[mask],
+        positives=picks(block.positives),
+        negatives=picks(block.negatives),
+        aspects=block.aspects[mask],
+        tasks=block.tasks[mask],
+        context_offsets=offsets,
+        contexts=block.contexts[kept],
+    )
+
+
 def block_of(
     anchors: Sequence[int],
     positives: Sequence[Sequence[int]],

@@ -1,0 +1,266 @@
+"""Following the rules for one block of anchors: candidates, what is excluded, the draw, and what fell short.
+
+A pure function of the material, the rules and the anchors. Two rules never choose the same paper for one
+sample, so no paper is both positive and negative to one anchor in one sample.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.mining.drawing import (
+    Lists,
+    choose_from,
+    first_of,
+    join_lists,
+    keep_entries,
+    no_lists,
+    repeat_to,
+    salt_of,
+    shuffle,
+    without,
+)
+from citeweave.mining.rules import MISCELLANEOUS, MiningRules, Rule
+from citeweave.mining.samples import Picks, SampleBlock
+from citeweave.mining.sources import Block, excluded_papers, random_papers, related_papers, table_papers
+from citeweave.mining.vector_sources import (
+    Ranked,
+    beyond_neighbours,
+    cell_papers,
+    rank_neighbours,
+    similar_papers,
+    similarities,
+    sort_by_similarity,
+)
+
+GIVEN = "same sentence"
+"""The name under which a positive cited in the same sentence as its anchor is kept."""
+
+_SOURCES: dict[str, Callable[[Rule, Block], Lists]] = {
+    "table": table_papers,
+    "similar": similar_papers,
+    "cells": cell_papers,
+}
+"""Beside these: `random`, `sorted_random` and `neighbours`, which need more than rule and block, and all signals."""
+
+
+@dataclass
+class Shortfall:
+    """What became of the anchors, and how far each rule got."""
+
+    used: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    asked: dict[str, int] = field(default_factory=dict)
+    """Papers that each rule was to choose, for the samples that were made ..."""
+
+    got: dict[str, int] = field(default_factory=dict)
+    """... and that it chose."""
+
+    def skip(self, reason: str, number: int) -> None:
+        if number:
+            self.skipped[reason] = self.skipped.get(reason, 0) + number
+
+    def add(self, other: Shortfall) -> None:
+        self.used += other.used
+        for reason, number in other.skipped.items():
+            self.skip(reason, number)
+        for mine, theirs in ((self.asked, other.asked), (self.got, other.got)):
+            for name, number in theirs.items():
+                mine[name] = mine.get(name, 0) + number
+
+
+@dataclass
+class _Group:
+    """The picks of one aspect for all anchors of the block."""
+
+    aspect: str
+    picks: dict[str, Lists]
+    usable: NDArray[np.bool_]
+    reasons: list[tuple[str, NDArray[np.bool_]]]
+
+
+def rule_names(rules: MiningRules) -> tuple[str, ...]:
+    """The names that picks refer to by number."""
+    given = (GIVEN,) if rules.anchors_per == "contexts" else ()
+    return (*given, *(rule.name for rule in rules.rules))
+
+
+def follow(rules: MiningRules, block: Block, *, task: int = 0) -> tuple[SampleBlock, Shortfall]:
+    """The samples of a block, sorted by anchor and aspect, and the account of them."""
+    by_rank = [rule for rule in rules.rules if rule.source == "neighbours"]
+    ranked = rank_neighbours(by_rank, block) if by_rank else Ranked({}, {})
+    aspects = rules.aspects or ("",)
+    groups = [
+        _choose(rules, dataclasses.replace(block, aspect=aspect, aspects=rules.aspects), ranked) for aspect in aspects
+    ]
+    usable = np.stack([group.usable for group in groups])  # (aspects, anchors)
+    account = Shortfall()
+    if rules.every_aspect:
+        needed = np.array([aspect != MISCELLANEOUS for aspect in aspects])
+        missing = ~usable[needed].all(axis=0)
+        account.skip("no positive in some aspect", int(missing.sum()))
+        usable &= ~missing
+        account.used = int((~missing).sum())
+    else:
+        _count_skipped(groups, np.asarray(usable.any(axis=0)), account)
+    return _assemble(rules, groups, usable, block, account, task), account
+
+
+def _count_skipped(groups: list[_Group], used: NDArray[np.bool_], account: Shortfall) -> None:
+    """Count each unused anchor once, by the first reason of the first aspect."""
+    account.used = int(used.sum())
+    left = ~used
+    for reason, where in groups[0].reasons:
+        account.skip(reason, int((where & left).sum()))
+        left = left & ~where
+    account.skip("no positive", int(left.sum()))
+
+
+def _choose(rules: MiningRules, block: Block, ranked: Ranked) -> _Group:
+    anchors = len(block.anchors)
+    usable, reasons = np.ones(anchors, bool), []
+    picks: dict[str, Lists] = {} if block.given is None else {GIVEN: block.given}
+    candidates = [no_lists(anchors), *picks.values()]
+    for side in (rules.positives, rules.negatives):
+        active = [rule for rule in side if block.aspect not in rule.not_for]
+        for rule in active:
+            chosen = join_lists(no_lists(anchors), *picks.values())
+            found = _candidates(rule, block, ranked, chosen, candidates)
+            if side is rules.positives:
+                candidates.append(found)
+            if rule.below_positive:
+                above = {GIVEN, *(positive.name for positive in rules.positives)}
+                positives = join_lists(no_lists(anchors), *(lists for name, lists in picks.items() if name in above))
+                found = _below_positives(rule, found, positives, block)
+            picks[rule.name] = _take(rule, found, block, chosen)
+            short = picks[rule.name].counts() < rule.count
+            if rule.few == "skip":
+                reasons.append((f"fewer than {rule.count} by rule {rule.name!r}", short))
+                usable &= ~short
+        counts = sum((picks[rule.name].counts() for rule in active), np.zeros(anchors, np.int64))
+        if active:
+            what = "positive" if side is rules.positives else "negative"
+            reasons.append((f"no {what}", counts == 0))
+            usable &= counts > 0
+    return _Group(block.aspect, picks, usable, reasons)
+
+
+def _candidates(rule: Rule, block: Block, ranked: Ranked, chosen: Lists, positives: list[Lists]) -> Lists:
+    """All that the rule may choose from."""
+    nodes = len(block.material.corpus)
+    forbidden = join_lists(chosen, excluded_papers(rule, block, join_lists(*positives)))
+    beyond = "neighbours" in rule.exclude
+    if rule.source in ("random", "sorted_random"):
+        return _random_candidates(rule, block, ranked, forbidden, beyond=beyond)
+    if rule.source == "neighbours":
+        found = ranked.bands[rule.name]
+    else:
+        found = _SOURCES.get(rule.source, related_papers)(rule, block)
+    found = without(found, forbidden, nodes)
+    return beyond_neighbours(found, block, ranked) if beyond else found
+
+
+def _random_candidates(rule: Rule, block: Block, ranked: Ranked, forbidden: Lists, *, beyond: bool) -> Lists:
+    """Random papers, more and more of them until enough are left beyond the neighbours."""
+    salt = salt_of(block.material.seed, "mining", rule.name, block.aspect)
+    wanted = rule.candidates if rule.source == "sorted_random" else rule.count
+    number = wanted
+    while True:
+        found = random_papers(rule, block, forbidden, number, salt)
+        exhausted = number >= len(block.material.pool)
+        if beyond:
+            full = found.counts() < number
+            found = first_of(beyond_neighbours(found, block, ranked), wanted)
+            exhausted = exhausted or bool((full | (found.counts() >= wanted)).all())
+        if not beyond or exhausted:
+            return sort_by_similarity(rule, found, block) if rule.source == "sorted_random" else found
+        number = min(4 * number + 16, len(block.material.pool))
+
+
+def _below_positives(rule: Rule, found: Lists, positives: Lists, block: Block) -> Lists:
+    """Leave out candidates that are nearly as similar as the anchor's least similar positive (Moreira et al., 2024)."""
+    vectors = block.material.tied(rule.vectors)
+    least = np.full(len(block.anchors), np.inf)
+    scores = similarities(positives, block, vectors)
+    np.fmin.at(least, positives.owners(), scores)
+    own = similarities(found, block, vectors)
+    return keep_entries(found, own <= rule.below_positive * least[found.owners()])
+
+
+def _take(rule: Rule, found: Lists, block: Block, chosen: Lists) -> Lists:
+    """Choose `count` of the candidates, and do what `few` says where there are fewer."""
+    seed, nodes = block.material.seed, len(block.material.corpus)
+    salt = salt_of(seed, "mining", rule.name, block.aspect)
+    if rule.source == "random":
+        taken = first_of(found, rule.count)
+    else:
+        taken = choose_from(found, block.keys, rule.count, rule.order, salt)
+    if rule.few == "repeat":
+        return repeat_to(taken, rule.count)
+    if rule.few == "random" and (taken.counts() < rule.count).any():
+        forbidden = join_lists(chosen, taken, excluded_papers(rule, block, no_lists(len(block.anchors))))
+        fill = random_papers(
+            rule, block, forbidden, rule.count, salt_of(seed, "mining", rule.name, block.aspect, "fill")
+        )
+        taken = first_of(join_lists(taken, without(fill, taken, nodes)), rule.count)
+    return taken
+
+
+def _assemble(
+    rules: MiningRules, groups: list[_Group], usable: NDArray[np.bool_], block: Block, account: Shortfall, task: int
+) -> SampleBlock:
+    """One sample for each usable (anchor, aspect), sorted by both."""
+    at_anchor, at_aspect = np.nonzero(usable.T)
+    names = rule_names(rules)
+    sides = []
+    for side, label in ((rules.positives, "positives"), (rules.negatives, "negatives")):
+        parts = []
+        if label == "positives" and block.given is not None:
+            parts.append((0, 0, _only(block.given, usable[0])))
+        for number, group in enumerate(groups):
+            for rule in side:
+                if rule.name not in group.picks:
+                    continue
+                kept = _only(group.picks[rule.name], usable[number])
+                account.asked[rule.name] = account.asked.get(rule.name, 0) + rule.count * int(usable[number].sum())
+                account.got[rule.name] = account.got.get(rule.name, 0) + len(kept.rows)
+                parts.append((number, names.index(rule.name), kept))
+        sides.append(_picks(parts, block, len(groups), usable, label))
+    samples = len(at_anchor)
+    return SampleBlock(
+        anchors=block.anchors[at_anchor].astype(np.int32),
+        positives=sides[0],
+        negatives=sides[1],
+        aspects=at_aspect.astype(np.uint8),
+        tasks=np.full(samples, task, np.uint8),
+        context_offsets=np.zeros(samples + 1, np.int64),
+        contexts=np.zeros(0, np.int64),
+    )
+
+
+def _only(lists: Lists, usable: NDArray[np.bool_]) -> Lists:
+    return keep_entries(lists, usable[lists.owners()])
+
+
+def _picks(
+    parts: list[tuple[int, int, Lists]], block: Block, aspects: int, usable: NDArray[np.bool_], label: str
+) -> Picks:
+    """All rules' picks as one ragged list a sample, mixed, so that pairing the first with the first favours no rule."""
+    number = len(block.anchors) * aspects
+    owner = np.concatenate([np.zeros(0, np.int64), *(lists.owners() * aspects + aspect for aspect, _, lists in parts)])
+    rows = np.concatenate([np.zeros(0, np.int32), *(lists.rows for _, _, lists in parts)])
+    scores = np.concatenate([np.zeros(0, np.float32), *(lists.scores for _, _, lists in parts)])
+    rule = np.concatenate([np.zeros(0, np.uint8), *(np.full(len(lists.rows), r, np.uint8) for _, r, lists in parts)])
+    order = np.argsort(owner, kind="stable")
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(owner, minlength=number))])
+    ragged = Lists(offsets, rows[order], scores[order])
+    salt = salt_of(block.material.seed, "mining", "mix", label)
+    mixed = order[shuffle(ragged, np.repeat(block.keys, aspects), salt)]
+    samples = usable.T.ravel()  # (anchors * aspects,)
+    kept = np.concatenate([np.zeros(1, np.int64), np.cumsum(ragged.counts()[samples])])
+    return Picks(kept, rows[mixed], rule[mixed], scores[mixed])

@@ -1,0 +1,327 @@
+"""Mining: rules are followed for all anchors, block after block, and the samples written as they come.
+
+    samples = mine_samples(corpus, parse_rules(table), "samples/", graph=graph, vectors={"graph": vectors})
+
+A block that is done is kept in the partial folder, so an interrupted run goes on where it stopped. The same
+seed gives the same samples under any number of workers and any memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.errors import UserError
+from citeweave.files import ArtefactWriter, hash_json, matches
+from citeweave.graph.citations import CitationGraph
+from citeweave.graph.edge_sorting import row_ranges
+from citeweave.graph.signals import TWO_HOPS, Relations, Signal, largest_sizes
+from citeweave.hashing import mix
+from citeweave.mining.contexts import CocitedPairs, cocited_pairs
+from citeweave.mining.drawing import Lists, salt_of
+from citeweave.mining.following import Shortfall, follow, rule_names
+from citeweave.mining.material import Material
+from citeweave.mining.parts import read_part, write_part
+from citeweave.mining.rules import MiningRules
+from citeweave.mining.samples import (
+    KIND,
+    VERSION,
+    Names,
+    SampleBlock,
+    Samples,
+    SamplesWriter,
+    new_samples,
+    take_samples,
+)
+from citeweave.mining.sources import Block
+from citeweave.mining.tables import Table
+from citeweave.progress import QUIET, Reporter
+from citeweave.similarity.vectors import Vectors
+
+BLOCK_ANCHORS = 16_384
+"""Anchors followed at a time, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class MiningOptions:
+    """How to mine; none of it changes which samples come out, except the seed."""
+
+    seed: int = 0
+    workers: int = 0
+    """Threads; 0 = one a core."""
+
+    memory: int = 512 << 20
+    """Bytes that a search, and the related papers of a block, may take."""
+
+    device: str = "cpu"
+    """Where neighbours are searched: cpu, cuda, or auto."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a mining run reads beside the corpus."""
+
+    graph: CitationGraph | None = None
+    vectors: Mapping[str, Vectors] = field(default_factory=dict)
+    """By the name that rules use; "graph" are the node vectors."""
+
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    anchors: NDArray[np.int64] | None = None
+    """Rows that may be anchors; None = all with text."""
+
+
+def mine_samples(
+    corpus: Corpus,
+    rules: MiningRules,
+    folder: str | Path,
+    inputs: Inputs | None = None,
+    options: MiningOptions | None = None,
+    *,
+    overwrite: bool = False,
+    reporter: Reporter = QUIET,
+) -> Samples:
+    """Choose positives and negatives for every anchor and write them to a folder; the same run again opens it."""
+    inputs, options = inputs or Inputs(), options or MiningOptions()
+    if inputs.graph is not None and inputs.graph.corpus not in ("", corpus.hash):
+        raise UserError(f"the graph is of another corpus than {corpus.folder}; make it again with `citeweave graph`")
+    recipe = _recipe(corpus, rules, inputs, options)
+    if matches(Path(folder), KIND, VERSION, recipe):
+        return Samples.open(folder)
+    tasks = rules.tasks or (("", 1.0, rules),)
+    names = Names(
+        rules=tuple(f"{name}.{rule}" if name else rule for name, _, inner in tasks for rule in rule_names(inner)),
+        aspects=rules.aspects or ("",),
+        tasks=tuple(name for name, _, _ in tasks),
+    )
+    facts = {"corpus_folder": str(corpus.folder), "seed": options.seed}
+    with new_samples(folder, names, corpus=corpus.hash, recipe=recipe, facts=facts, overwrite=overwrite) as writer:
+        runs = []
+        for number, (name, _, inner) in enumerate(tasks):
+            material = Material(
+                corpus,
+                inner.text,
+                Relations(inputs.graph, corpus) if inputs.graph is not None else None,
+                inputs.vectors,
+                inputs.tables,
+                options.seed,
+                options.workers,
+                options.memory,
+                options.device,
+            )
+            runs.append(_Run(inner, material, number, name, inputs.anchors))
+        _mine_all(runs, [weight for _, weight, _ in tasks], writer, reporter)
+        return writer.finish()
+
+
+@dataclass
+class _Run:
+    """One task: its rules followed over all its anchors."""
+
+    rules: MiningRules
+    material: Material
+    number: int
+    name: str
+    asked: NDArray[np.int64] | None
+    account: Shortfall = field(default_factory=Shortfall)
+    parts: list[Path] = field(default_factory=list)
+    samples: int = 0
+    contexts: dict[str, Any] = field(default_factory=dict)
+
+    def units(self) -> tuple[NDArray[np.int64], CocitedPairs | None]:
+        """The anchors in order; with the pairs where they come from contexts."""
+        material, rules = self.material, self.rules
+        if rules.anchors_per == "contexts":
+            pairs = cocited_pairs(material.corpus, material.in_pool, rules.contexts, seed=material.seed)
+            self.contexts = {"contexts kept": pairs.kept, "contexts rejected": pairs.rejected}
+            keep = np.arange(len(pairs.anchors)) if self.asked is None else np.flatnonzero(np.isin(pairs.anchors, self.asked))  # fmt: skip
+            return _draw_units(keep, rules.anchors, material.seed), pairs
+        if self.asked is None:
+            anchors = material.pool.astype(np.int64)
+            self.account.skip("no text", len(material.corpus) - len(anchors))
+        else:
+            anchors = self.asked[material.in_pool[self.asked]]
+            self.account.skip("no text", len(self.asked) - len(anchors))
+        return _draw_units(anchors, rules.anchors, material.seed), None
+
+
+def _draw_units(units: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
+    """All of them, or so many drawn by key, in ascending order."""
+    units = np.sort(units)
+    if not count or count >= len(units):
+        return units
+    keys = mix(units.astype(np.uint64), np.full(len(units), salt_of(seed, "mining", "anchors"), np.uint64))
+    return np.sort(units[np.argsort(keys, kind="stable")[:count]])
+
+
+def _mine_all(runs: list[_Run], weights: list[float], writer: SamplesWriter, reporter: Reporter) -> None:
+    for run in runs:
+        _mine_parts(run, writer.artefact, reporter)
+    shares = mixture_counts([run.samples for run in runs], weights)
+    base = 0
+    for run, share in zip(runs, shares, strict=True):
+        limit = _limit(run, share)
+        for part in run.parts:
+            block = read_part(part)[0]
+            if limit is not None:
+                block = take_samples(block, _sample_keys(block, run.material.seed) <= limit)
+            writer.append(_shift_rules(block, base))
+        base += len(rule_names(run.rules))
+    writer.facts |= _account(runs, shares)
+
+
+def _mine_parts(run: _Run, artefact: ArtefactWriter, reporter: Reporter) -> None:
+    """Follow the rules block by block; blocks found from an earlier run are read."""
+    units, pairs = run.units()
+    folder = artefact.work(f"blocks-{run.number}")
+    label = f"mining {run.name}".strip()
+    with reporter.task(label, len(units), "anchors" if pairs is None else "pairs") as advance:
+        for number, (first, last) in enumerate(
+            _spans(run, units if pairs is None else pairs.anchors[units].astype(np.int64))
+        ):
+            path = folder / f"{number:06d}.npz"
+            if path.exists():
+                block, account = read_part(path)
+            else:
+                block, account = _follow_span(run, units[first:last], pairs)
+                write_part(path, block, account)
+            run.account.add(account)
+            run.samples += len(block)
+            run.parts.append(path)
+            advance(last - first)
+
+
+def _spans(run: _Run, anchors: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Blocks of anchors whose related papers over two hops stay within the memory."""
+    sizes = np.full(len(anchors), max(1, run.material.memory // BLOCK_ANCHORS), np.int64)
+    names = {rule.source for rule in run.rules.rules} | {name for rule in run.rules.rules for name in rule.exclude}
+    longest = max((rule.longest for rule in run.rules.rules), default=1)
+    for name in sorted(names & set(TWO_HOPS)):
+        graph = run.material.graph(f"source {name}").graph
+        sizes += 24 * np.minimum(largest_sizes(graph, Signal(name, longest=longest), anchors), graph.nodes)
+    return row_ranges(sizes, run.material.memory)
+
+
+def _follow_span(run: _Run, units: NDArray[np.int64], pairs: CocitedPairs | None) -> tuple[SampleBlock, Shortfall]:
+    if pairs is None:
+        return follow(run.rules, Block(units, run.material), task=run.number)
+    positives = pairs.positives[units]
+    given = Lists(
+        np.arange(len(units) + 1, dtype=np.int64), positives, np.diff(pairs.offsets)[units].astype(np.float32)
+    )
+    block, account = follow(
+        run.rules, Block(pairs.anchors[units].astype(np.int64), run.material, given=given), task=run.number
+    )
+    return _with_contexts(block, units, pairs), account
+
+
+def _with_contexts(block: SampleBlock, units: NDArray[np.int64], pairs: CocitedPairs) -> SampleBlock:
+    """Put the citing sentences of each pair beside its sample; samples keep the order of their pairs."""
+    ends = {(int(pairs.anchors[unit]), int(pairs.positives[unit])): int(unit) for unit in units}
+    found = [
+        ends[int(anchor), int(block.positives.rows[block.positives.offsets[i]])]
+        for i, anchor in enumerate(block.anchors)
+    ]
+    used = np.array(found, np.int64)
+    counts = np.diff(pairs.offsets)[used]
+    places = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    return dataclasses.replace(
+        block,
+        context_offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
+        contexts=pairs.contexts[np.repeat(pairs.offsets[used], counts) + places],
+    )
+
+
+def mixture_counts(available: list[int], weights: list[float]) -> list[int]:
+    """How many samples of every source make the asked mixture, as many as the scarcest allows.
+
+    >>> mixture_counts([100, 40], [0.5, 0.5]), mixture_counts([100, 40], [0.8, 0.2]), mixture_counts([7], [1.0])
+    ([40, 40], [100, 25], [7])
+    """
+    if len(available) == 1:
+        return list(available)
+    scale = min(count / weight for count, weight in zip(available, weights, strict=True))
+    return [min(count, round(weight * scale)) for count, weight in zip(available, weights, strict=True)]
+
+
+def _limit(run: _Run, share: int) -> np.uint64 | None:
+    """The largest key of the samples that stay in a mixture, None where all do."""
+    if share >= run.samples:
+        return None
+    keys = np.concatenate([_sample_keys(read_part(part)[0], run.material.seed) for part in run.parts])
+    return np.uint64(np.sort(keys)[share - 1] if share else 0)
+
+
+def _sample_keys(block: SampleBlock, seed: int) -> NDArray[np.uint64]:
+    salt = np.full(len(block), salt_of(seed, "mining", "mixture"), np.uint64)
+    first = block.positives.rows[np.minimum(block.positives.offsets[:-1], max(len(block.positives.rows) - 1, 0))]
+    return mix(
+        mix(salt, block.anchors.astype(np.uint64)), mix(block.aspects.astype(np.uint64), first.astype(np.uint64))
+    )
+
+
+def _shift_rules(block: SampleBlock, base: int) -> SampleBlock:
+    """Rule numbers of one task among those of all."""
+    if not base:
+        return block
+    up, down = (
+        dataclasses.replace(picks, rules=(picks.rules + base).astype(np.uint8))
+        for picks in (block.positives, block.negatives)
+    )
+    return dataclasses.replace(block, positives=up, negatives=down)
+
+
+def _account(runs: list[_Run], shares: list[int]) -> dict[str, Any]:
+    """Everything that was asked, got, and left out, and why."""
+    total = Shortfall()
+    for run in runs:
+        named = Shortfall(run.account.used, run.account.skipped)
+        prefix = f"{run.name}." if run.name else ""
+        named.asked = {prefix + name: number for name, number in run.account.asked.items()}
+        named.got = {prefix + name: number for name, number in run.account.got.items()}
+        total.add(named)
+    facts: dict[str, Any] = {
+        "anchors": total.used,
+        "skipped": dict(sorted(total.skipped.items())),
+        "rules_asked": total.asked,
+        "rules_got": total.got,
+    }
+    contexts = {run.name or "contexts": run.contexts for run in runs if run.contexts}
+    if contexts:
+        facts["contexts"] = contexts
+    if len(runs) > 1:
+        facts["mixture"] = {run.name: {"mined": run.samples, "kept": n} for run, n in zip(runs, shares, strict=True)}
+    return facts
+
+
+def _recipe(corpus: Corpus, rules: MiningRules, inputs: Inputs, options: MiningOptions) -> dict[str, Any]:
+    """What the samples depend on; plain JSON."""
+    anchors = None if inputs.anchors is None else hash_json(np.sort(inputs.anchors).tolist())
+    return {
+        "corpus": corpus.hash,
+        "rules": _plain(dataclasses.asdict(rules)),
+        "vectors": {name: vectors.manifest.hash for name, vectors in sorted(inputs.vectors.items())},
+        "tables": {name: _table_hash(table) for name, table in sorted(inputs.tables.items())},
+        "anchors": anchors,
+        "seed": options.seed,
+    }
+
+
+def _table_hash(table: Table) -> str:
+    digest = hashlib.sha256()
+    for column in (table.offsets, table.targets, table.counts):
+        digest.update(np.ascontiguousarray(column).data)
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,35 @@
+"""Parts: blocks of samples that are done, kept on disk until the whole run is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from citeweave.mining.following import Shortfall
+from citeweave.mining.samples import Picks, SampleBlock
+
+_PICKS = ("offsets", "rows", "rules", "scores")
+_PLAIN = ("anchors", "aspects", "tasks", "context_offsets", "contexts")
+
+
+def write_part(path: Path, block: SampleBlock, account: Shortfall) -> None:
+    """One file, there whole or not at all."""
+    columns = {name: getattr(block, name) for name in _PLAIN}
+    columns |= {f"up_{name}": getattr(block.positives, name) for name in _PICKS}
+    columns |= {f"down_{name}": getattr(block.negatives, name) for name in _PICKS}
+    columns["account"] = np.frombuffer(json.dumps(asdict(account)).encode(), np.uint8)
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("wb") as file:
+        np.savez(file, **columns)
+    temporary.replace(path)
+
+
+def read_part(path: Path) -> tuple[SampleBlock, Shortfall]:
+    with np.load(path, allow_pickle=False) as columns:
+        positives, negatives = (Picks(*(columns[f"{side}_{name}"] for name in _PICKS)) for side in ("up", "down"))
+        plain = {name: columns[name] for name in _PLAIN}
+        account = Shortfall(**json.loads(columns["account"].tobytes()))
+    return SampleBlock(positives=positives, negatives=negatives, **plain), account

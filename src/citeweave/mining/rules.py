@@ -1,0 +1,267 @@
+"""Rules: a short list of them says how positives and negatives are chosen. It is the `[mining]` table of a recipe.
+
+    [mining.positives]                        # SciNCL: five neighbours around rank 25 ...
+    source = "neighbours"
+    count = 5
+    band = 25
+
+    [mining.negatives.hard]                   # ... two around rank 4000 ...
+    source = "neighbours"
+    count = 2
+    band = 4000
+
+    [mining.negatives.easy]                   # ... and three at random that are not among the neighbours
+    source = "random"
+    count = 3
+    exclude = ["neighbours"]
+
+`[mining.positives]` is one rule, or a table of named ones. `rule_reading.py` reads them, `following.py` follows them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from citeweave.corpus.paper import Intent, parse_intents
+from citeweave.errors import UserError, choose
+from citeweave.graph.signals import SIGNALS
+
+VECTOR_SOURCES = ("neighbours", "similar", "cells", "sorted_random")
+OTHER_SOURCES = ("random", "table")
+SOURCES = (*SIGNALS, *VECTOR_SOURCES, *OTHER_SOURCES)
+ORDERS = ("random", "strongest", "weakest")
+FEW = ("keep", "skip", "repeat", "random")
+TEXTS = ("abstract", "title", "any")
+FIELDS = ("", "same", "overlapping", "disjoint")
+GRADES = ("", "upper", "lower")
+METRICS = ("cosine", "dot", "l2")
+MISCELLANEOUS = "miscellaneous"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Choose so many papers of one source for every anchor."""
+
+    name: str
+    source: str
+    """A signal of the graph (cited, citing, connected, second_hop, connected_of_connected, cocited, cocited_nearby,
+    coupled), a way to use vectors (neighbours, similar, cells, sorted_random), `random`, or `table`."""
+
+    count: int
+    """How many papers to choose."""
+
+    band: int | str | tuple[int, int] | tuple[str, str] | None = None
+    """neighbours: 25 = ranks 25 - count < rank <= 25; [1000, 2000] = draw from 1000 < rank <= 2000; a share of
+    the pool such as "0.6%" in place of a rank."""
+
+    vectors: str = "graph"
+    """neighbours, similar, cells, sorted_random: the name of the vectors; "graph" are the node vectors."""
+
+    metric: str = "cosine"
+    """What near means for these vectors: cosine, dot or l2."""
+
+    subsample: int = 0
+    """neighbours: find the band in a random subsample of so many papers, cheaply and nearly; 0 = exactly."""
+
+    above: float | None = None
+    """similar: the `count` papers of lowest similarity that is at least this."""
+
+    below: float | None = None
+    """similar: the `count` papers of highest similarity that is under this."""
+
+    cells: int = 100
+    """cells: number of k-means cells."""
+
+    cell: int = 50
+    """cells: draw from the cell that is the so-manieth nearest to the anchor's own."""
+
+    candidates: int = 100
+    """sorted_random: how many random papers are ordered by similarity."""
+
+    order: str = "random"
+    """Which of a signal's or table's candidates: drawn at random, the strongest, or the weakest; for sorted_random
+    strongest = nearest."""
+
+    intent: str = ""
+    """Only citations of this intent: background, method, result, ..., unknown; `same` = the aspect of the sample,
+    `other` = another aspect and not this one."""
+
+    least: float = 1.0
+    """Signals over two hops: the weakest strength that counts."""
+
+    longest: int = 1000
+    """Signals over two hops: longer reference lists do not count."""
+
+    table: str = ""
+    """table: the name of the table."""
+
+    grade: str = ""
+    """table: only candidates of the upper or the lower grade, SPECTER's rule for counts in data.json."""
+
+    margin: float = 0.5
+    """table: how far apart the grades are, as a share of the distance between the largest and the least count."""
+
+    field: str = ""
+    """random: papers of the same fields as the anchor, of overlapping, or of disjoint ones."""
+
+    exclude: tuple[str, ...] = ()
+    """Never these: names of signals, `positives` (every candidate of the positive rules), `neighbours` (all within the
+    farthest rank that a rule uses)."""
+
+    below_positive: float = 0.0
+    """neighbours as negatives: leave out papers whose similarity is over this share of the least similar positive's,
+    as they may be positives nobody cited; 0 = off. 0.95 is usual (Moreira et al., 2024)."""
+
+    few: str = "keep"
+    """With fewer candidates than asked: keep what there is, skip the anchor, repeat some, or fill up at random."""
+
+    not_for: tuple[str, ...] = ()
+    """Aspects for which this rule is left out."""
+
+    def __post_init__(self) -> None:
+        where = f"rule {self.name!r}"
+        choose(self.source, SOURCES, f"{where}: source")
+        choose(self.order, ORDERS, f"{where}: order")
+        choose(self.few, FEW, f"{where}: few")
+        choose(self.field, FIELDS, f"{where}: field")
+        choose(self.grade, GRADES, f"{where}: grade")
+        choose(self.metric, METRICS, f"{where}: metric")
+        if not 1 <= self.count <= 10_000:
+            raise UserError(f"{where}: count is {self.count}; a rule chooses 1 to 10,000 papers")
+        if (self.source == "neighbours") != (self.band is not None):
+            raise UserError(f"{where}: band is {self.band!r} with source {self.source}; neighbours needs a band such as "
+                            "25 or [1000, 2000], other sources have none")  # fmt: skip
+        if self.source == "similar" and (self.above is None) == (self.below is None):
+            raise UserError(f"{where}: source similar needs either above or below, such as below = 0.5")
+        if self.source == "table" and not self.table:
+            raise UserError(f"{where}: source table needs the name of a table; give it with --table NAME=FILE")
+        known = (*SIGNALS, "positives", "neighbours")
+        for name in self.exclude:
+            choose(name, known, f"{where}: exclude")
+
+    def intent_bits(self, aspect: str = "") -> int | None:
+        """The bits of `Intent` that a citation must carry; None = any. `other` is resolved by the miner."""
+        word = aspect if self.intent in ("same", "other") else self.intent
+        if not word:
+            return None
+        return intent_bits(word, f"rule {self.name!r}: intent")
+
+    def ranks(self, pool: int) -> tuple[int, int]:
+        """The band in ranks: low < rank <= high.
+
+        >>> Rule("p", "neighbours", 5, band=25).ranks(30_000), Rule("n", "neighbours", 2, band="1%").ranks(30_000)
+        ((20, 25), (298, 300))
+        """
+        where = f"rule {self.name!r}: band"
+        ends = [_rank(end, pool, where) for end in (self.band if isinstance(self.band, tuple) else (self.band,))]
+        low, high = ends if len(ends) == 2 else (ends[0] - self.count, ends[0])
+        if not 0 <= low < high or high - low < self.count:
+            raise UserError(
+                f"{where} is ranks {low} to {high} for {self.count} papers; it must hold at least that many"
+            )
+        return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class MiningRules:
+    """The whole `[mining]` table."""
+
+    positives: tuple[Rule, ...] = ()
+    negatives: tuple[Rule, ...] = ()
+    text: str = "abstract"
+    """Which papers take part: with title and abstract, with a title, or any."""
+
+    anchors: int = 0
+    """How many anchors to draw from those that are possible; 0 = all."""
+
+    anchors_per: str = "papers"
+    """`papers`: one group an anchor; `contexts`: one sample for every pair of papers cited in one sentence."""
+
+    contexts: ContextFilter = field(default_factory=lambda: ContextFilter())
+    """Which citing sentences count, where anchors come from contexts."""
+
+    aspects: tuple[str, ...] = ()
+    """One group for every anchor and aspect: background, method, result, ..., miscellaneous (intent unknown)."""
+
+    every_aspect: bool = False
+    """Leave out anchors that have no positive in some aspect (miscellaneous aside)."""
+
+    tasks: tuple[tuple[str, float, MiningRules], ...] = ()
+    """A mixture: name, weight and rules of each source; then there are no rules at this level."""
+
+    def __post_init__(self) -> None:
+        choose(self.text, TEXTS, "mining.text")
+        choose(self.anchors_per, ("papers", "contexts"), "mining.anchors_per")
+        if self.anchors < 0:
+            raise UserError(f"mining.anchors is {self.anchors}; it must be 0 (all) or more")
+        for aspect in self.aspects:
+            if aspect != MISCELLANEOUS:
+                intent_bits(aspect, "mining.aspects")
+        if self.tasks:
+            return
+        if not self.positives and self.anchors_per == "papers":
+            raise UserError("mining has no rule for positives; give [mining.positives] with source and count")
+        names = [rule.name for rule in self.rules]
+        if len(set(names)) < len(names) or len(names) > 255:
+            raise UserError(f"mining has two rules of one name, or more than 255 ({', '.join(names)}); name each anew")
+        for rule in self.rules:
+            if rule.intent in ("same", "other") and not self.aspects:
+                raise UserError(f"rule {rule.name!r}: intent {rule.intent!r} needs mining.aspects")
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return (*self.positives, *self.negatives)
+
+    @property
+    def sources(self) -> set[str]:
+        """Everything that some rule draws from or excludes."""
+        inner = {source for _, _, rules in self.tasks for source in rules.sources}
+        return inner | {rule.source for rule in self.rules} | {name for rule in self.rules for name in rule.exclude}
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFilter:
+    """ASPIRE's filters for co-citation contexts (Mysore et al., NAACL 2022, and its code)."""
+
+    least_papers: int = 2
+    most_papers: int = 3
+    """Co-cited papers in the sentence, those outside the corpus counted too."""
+
+    least_words: int = 5
+    most_words: int = 60
+    brackets: bool = True
+    """Only sentences with ( ) or [ ]: others have lost their citation marks."""
+
+    most_contexts: int = 10
+    """Contexts kept for one pair; one of each citing paper."""
+
+    least_sentences: int = 3
+    most_sentences: int = 20
+    longest_sentence: int = 80
+    """Abstracts with fewer or more sentences, with a longer one (in words), or of tiny ones only are left out."""
+
+
+def intent_bits(word: str, where: str) -> int:
+    if word in ("unknown", MISCELLANEOUS):
+        return 0
+    bits = int(parse_intents(word))
+    if not bits:
+        names = ", ".join(str(intent.name).lower() for intent in Intent if intent)
+        raise UserError(f"{where} is {word!r}; it must be one of {names}, unknown")
+    return bits
+
+
+def _rank(end: Any, pool: int, where: str) -> int:
+    if isinstance(end, str):
+        number = end.strip().removesuffix("%")
+        try:
+            share = float(number) / 100
+        except ValueError:
+            share = -1.0
+        if not end.strip().endswith("%") or not 0 <= share <= 1:
+            raise UserError(f"{where} is {end!r}; a share of the pool is a percentage such as '0.6%'")
+        return round(share * pool)
+    if not isinstance(end, int) or isinstance(end, bool):
+        raise UserError(f"{where} is {end!r}; it must be a rank such as 25 or a share such as '0.6%'")
+    return end

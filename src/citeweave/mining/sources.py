@@ -1,0 +1,145 @@
+"""Sources: one small function for each way to find candidates; all take a block of anchors and give lists.
+
+    cited, cocited, ...   papers related in the graph, restricted to an intent where the rule says so
+    table                 pairs with counts from anywhere: co-views, co-reads, SPECTER's data.json
+    random                papers of the pool
+    neighbours, similar, cells, sorted_random      by vectors: see `vector_sources.py`
+
+Candidates are papers of the pool and never the anchor. Choosing among them is `drawing.py`'s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.graph.signals import TWO_HOPS, Signal, related
+from citeweave.hashing import mix
+from citeweave.mining.drawing import Lists, draw_from_pool, join_lists, keep_entries, no_lists, without
+from citeweave.mining.material import Material
+from citeweave.mining.rules import MISCELLANEOUS, Rule, intent_bits
+
+
+@dataclass
+class Block:
+    """Some anchors at a time, with what several rules share."""
+
+    anchors: NDArray[np.int64]
+    material: Material
+    aspect: str = ""
+    aspects: tuple[str, ...] = ()
+    shared: dict[Signal, Lists] = field(default_factory=dict)
+    """Related papers that were found, for every aspect of the same anchors."""
+
+    given: Lists | None = None
+    """Positives that are known before any rule is followed: the papers cited in the same sentence."""
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        """What draws depend on: the anchor, and the given positive where there is one."""
+        keys = self.anchors.astype(np.uint64)
+        return keys if self.given is None else mix(keys, self.given.rows.astype(np.uint64))
+
+    def related(self, signal: Signal) -> Lists:
+        """Papers of the pool related to each anchor, found once."""
+        if signal not in self.shared:
+            relations, workers = self.material.graph(f"source {signal.name}"), self.material.workers
+            found = related(relations, signal, self.anchors, workers=workers)
+            lists = Lists(found.offsets, found.targets, found.strengths)
+            self.shared[signal] = keep_entries(lists, self.material.in_pool[lists.rows])
+        return self.shared[signal]
+
+
+def related_papers(rule: Rule, block: Block) -> Lists:
+    """Candidates by a signal of the graph."""
+    if rule.intent == "other":
+        return _of_other_aspects(rule, block)
+    return block.related(_signal(rule, rule.intent_bits(block.aspect)))
+
+
+def _of_other_aspects(rule: Rule, block: Block) -> Lists:
+    """Related by an intent of another aspect and by none of this one; unknown intents prove nothing and do not count."""
+    others = [aspect for aspect in block.aspects if aspect not in (block.aspect, MISCELLANEOUS)]
+    bits = 0
+    for aspect in others:
+        bits |= intent_bits(aspect, "mining.aspects")
+    own = block.related(_signal(rule, rule.intent_bits(block.aspect)))
+    return without(block.related(_signal(rule, bits)), own, len(block.material.corpus))
+
+
+def _signal(rule: Rule, intent: int | None) -> Signal:
+    least = rule.least if rule.source in TWO_HOPS else 1.0
+    return Signal(rule.source, intent=intent, longest=rule.longest, least=least)
+
+
+def table_papers(rule: Rule, block: Block) -> Lists:
+    """Candidates of a table with counts; with a grade only the upper or lower ones, anchor by anchor."""
+    table, material = block.material.table(rule.table), block.material
+    counts = np.diff(table.offsets)[block.anchors]
+    at = np.repeat(table.offsets[block.anchors], counts) + _places(counts)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    lists = Lists(offsets, table.targets[at], table.counts[at])
+    if rule.grade:
+        lists = keep_entries(lists, graded(lists, rule.grade, rule.margin))
+    return keep_entries(lists, material.in_pool[lists.rows])
+
+
+def graded(lists: Lists, grade: str, margin: float) -> NDArray[np.bool_]:
+    """SPECTER's rule for graded candidates: a margin of half the way between the anchor's least and largest count.
+
+    Lower are counts under largest - margin, upper those over least + margin. Where all counts are equal there
+    is nothing to tell apart: all are upper, none is lower.
+
+    >>> lists = Lists(np.array([0, 3]), np.array([4, 5, 6], np.int32), np.array([5, 5, 1], np.float32))
+    >>> graded(lists, "upper", 0.5).tolist(), graded(lists, "lower", 0.5).tolist()
+    ([True, True, False], [False, False, True])
+    """
+    counts, owners = lists.counts(), lists.owners()
+    largest, least = np.full(len(counts), -np.inf), np.full(len(counts), np.inf)
+    np.maximum.at(largest, owners, lists.scores)
+    np.minimum.at(least, owners, lists.scores)
+    with np.errstate(invalid="ignore"):
+        distance = margin * (largest - least)  # (anchors,)
+    equal = (largest == least)[owners]
+    if grade == "lower":
+        return np.asarray(~equal & (lists.scores < (largest - distance)[owners]))
+    return np.asarray(equal | (lists.scores > (least + distance)[owners]))
+
+
+def random_papers(rule: Rule, block: Block, forbidden: Lists, count: int, salt: np.uint64) -> Lists:
+    """The first `count` of an endless random row of different papers for every anchor."""
+    material = block.material
+    return draw_from_pool(
+        block.anchors,
+        block.keys,
+        material.pool,
+        count,
+        forbidden,
+        salt,
+        fields=(material.fields, rule.field) if rule.field else None,
+    )
+
+
+def excluded_papers(rule: Rule, block: Block, positives: Lists) -> Lists:
+    """What the rule may never choose, by the names in its `exclude`; `neighbours` are left to `vector_sources.py`.
+
+    `positives` are all candidates of the positive rules.
+    """
+    parts = [no_lists(len(block.anchors))]
+    for name in rule.exclude:
+        if name == "positives":
+            parts.append(positives)
+        elif name != "neighbours":
+            parts.append(block.related(Signal(name, longest=rule.longest)))
+    return join_lists(*parts)
+
+
+def _places(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """0, 1, ... within each list.
+
+    >>> _places(np.array([2, 0, 3])).tolist()
+    [0, 1, 0, 1, 2]
+    """
+    return np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,0 +1,254 @@
+"""Sources that rank by vectors: rank bands, similarity thresholds, k-means cells, sorted random draws.
+
+    neighbours      ranks 20 < rank <= 25 around the anchor (SciNCL, Ostendorff et al., EMNLP 2022)
+    similar         nearest to a similarity threshold, from above or from below (its appendix F.4 to F.6)
+    cells           from the k-means cell at a given distance of the anchor's own (F.3)
+    sorted_random   the nearest or farthest of some random papers (F.7)
+
+Anchors without a vector have no candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.errors import UserError
+from citeweave.mining.drawing import Lists, keep_entries, no_lists
+from citeweave.mining.material import Material, PoolVectors
+from citeweave.mining.rules import Rule
+from citeweave.mining.sources import Block
+from citeweave.randomness import stream
+from citeweave.similarity.nearest import Band, Neighbours, far_band, search
+
+_KMEANS_PAPERS = 50_000
+_KMEANS_ROUNDS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """What one search of a block found: the band of every rule, and where the neighbours end."""
+
+    bands: dict[str, Lists]
+    """Candidates by the name of the rule."""
+
+    ends: dict[str, tuple[NDArray[np.float32], str]]
+    """By the name of the vectors: the score of the farthest neighbour used, NaN where there is none, and the metric."""
+
+
+def rank_neighbours(rules: Sequence[Rule], block: Block) -> Ranked:
+    """Search once for all rules that share vectors and metric."""
+    bands: dict[str, Lists] = {}
+    ends: dict[str, tuple[NDArray[np.float32], str]] = {}
+    for name, metric in dict.fromkeys((rule.vectors, rule.metric) for rule in rules):
+        group = [rule for rule in rules if (rule.vectors, rule.metric) == (name, metric)]
+        vectors = block.material.tied(name)
+        own = vectors.row_of[block.anchors]  # (anchors,)
+        here = np.flatnonzero(own >= 0)
+        found = _search(group, vectors, own[here], block.material, metric)
+        for rule in group:
+            bands[rule.name] = _as_lists(found[rule.name], here, vectors, len(block.anchors))
+        far = max(group, key=lambda rule: check_ranks(rule, vectors)[1])
+        score = np.full(len(block.anchors), np.nan, np.float32)
+        score[here] = found[far.name].scores[:, -1]
+        ends[name] = score, metric
+    return Ranked(bands, ends)
+
+
+def check_ranks(rule: Rule, vectors: PoolVectors) -> tuple[int, int]:
+    """The band of a rule in this pool; one that reaches beyond it is refused."""
+    pool = len(vectors.pool)
+    low, high = rule.ranks(pool)
+    if high >= pool:
+        raise UserError(
+            f"rule {rule.name!r}: band ends at rank {high:,}, but the pool has {pool:,} papers with text and a vector; "
+            f"give a share such as band = '0.6%', or let the bands be chosen with --bands auto"
+        )
+    return low, high
+
+
+def _search(
+    rules: Sequence[Rule], vectors: PoolVectors, own: NDArray[np.int64], material: Material, metric: str
+) -> dict[str, Neighbours]:
+    exact = [rule for rule in rules if not rule.subsample]
+    queries = vectors.matrix[own]
+    bands = [Band(*check_ranks(rule, vectors)) for rule in exact]
+    shared = {"metric": metric, "pool_rows": vectors.pool, "itself": own}
+    found: dict[str, Neighbours] = {}
+    if exact:
+        results = search(
+            vectors.matrix,
+            queries,
+            bands,
+            workers=material.workers,
+            memory=material.memory,
+            device=material.device,
+            **shared,  # type: ignore[arg-type]
+        )
+        found |= dict(zip((rule.name for rule in exact), results, strict=True))
+    for rule in rules:
+        if rule.subsample:
+            band = Band(*check_ranks(rule, vectors))
+            found[rule.name] = far_band(
+                vectors.matrix, queries, band, subsample=rule.subsample, seed=material.seed, **shared  # type: ignore[arg-type]
+            )  # fmt: skip
+    return found
+
+
+def _as_lists(found: Neighbours, here: NDArray[np.int64], vectors: PoolVectors, anchors: int) -> Lists:
+    counts = np.zeros(anchors, np.int64)
+    counts[here] = (found.rows >= 0).sum(axis=1)
+    mask = found.rows.ravel() >= 0
+    rows = vectors.paper_of[found.rows.ravel()[mask]].astype(np.int32)
+    return Lists(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), rows, found.scores.ravel()[mask])
+
+
+def beyond_neighbours(lists: Lists, block: Block, ranked: Ranked) -> Lists:
+    """Leave out papers that are among the neighbours which some rule retrieved (SciNCL's filtered random)."""
+    for name, (ends, metric) in ranked.ends.items():
+        scores = similarities(lists, block, block.material.tied(name), metric)
+        with np.errstate(invalid="ignore"):
+            # a hair of tolerance: the search adds in another order than this does
+            near = scores >= ends[lists.owners()] - 1e-5 * np.maximum(1, np.abs(ends[lists.owners()]))
+        lists = keep_entries(lists, ~near)
+    return lists
+
+
+def similarities(lists: Lists, block: Block, vectors: PoolVectors, metric: str = "cosine") -> NDArray[np.float32]:
+    """Similarity of every listed paper to its anchor, NaN where one has no vector; minus the distance for l2."""
+    owners = lists.owners()
+    out = np.full(len(owners), np.nan, np.float32)
+    known = np.flatnonzero((vectors.row_of[block.anchors[owners]] >= 0) & (vectors.row_of[lists.rows] >= 0))
+    step = max(1, (64 << 20) // (4 * vectors.matrix.shape[1]))
+    for start in range(0, len(known), step):
+        at = known[start : start + step]
+        first, second = (
+            np.asarray(vectors.matrix[vectors.row_of[papers]], np.float32)
+            for papers in (block.anchors[owners[at]], lists.rows[at])
+        )  # both (entries, dimension)
+        if metric == "l2":
+            out[at] = -np.linalg.norm(first - second, axis=1)
+            continue
+        dots = np.einsum("ij,ij->i", first, second)
+        lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+        out[at] = dots if metric == "dot" else dots / np.maximum(lengths, 1e-30)
+    return out
+
+
+def similar_papers(rule: Rule, block: Block) -> Lists:
+    """The `count` papers nearest to a threshold of cosine similarity: from above the least similar, from below the most."""
+    vectors = block.material.tied(rule.vectors)
+    own = vectors.row_of[block.anchors]
+    here = np.flatnonzero(own >= 0)
+    papers = vectors.paper_of[vectors.pool]  # (pool,)
+    pool = vectors.unit(papers)  # (pool, dimension)
+    limit = np.float32(rule.above if rule.above is not None else rule.below)
+    rows = np.full((len(here), rule.count), -1, np.int32)
+    scores = np.full((len(here), rule.count), np.nan, np.float32)
+    step = 64  # fixed, so that sums are added in one order whatever the memory
+    for start in range(0, len(here), step):
+        part = here[start : start + step]
+        found = vectors.unit(block.anchors[part]) @ pool.T  # (anchors, pool)
+        span = slice(start, start + step)
+        _nearest_to_limit(found, papers, block.anchors[part], limit, rule.above is not None, rows[span], scores[span])
+    return _as_lists(Neighbours(rows, scores), here, _by_paper(vectors), len(block.anchors))
+
+
+def _by_paper(vectors: PoolVectors) -> PoolVectors:
+    """The same vectors where rows are papers already."""
+    return PoolVectors(vectors.matrix, vectors.row_of, np.arange(len(vectors.row_of)), vectors.pool)
+
+
+@numba.njit(cache=True, nogil=True)
+def _nearest_to_limit(found, papers, anchors, limit, above, rows, scores):  # type: ignore[no-untyped-def]
+    """For every anchor the papers whose similarity is on the asked side of the limit and nearest to it, nearest first."""
+    most = rows.shape[1]
+    for number in range(len(found)):
+        size = 0
+        for i in range(len(papers)):
+            score = found[number, i]
+            if papers[i] == anchors[number] or (score >= limit) != above:
+                continue
+            distance = abs(score - limit)
+            if size == most and distance >= abs(scores[number, size - 1] - limit):
+                continue
+            at = size if size < most else size - 1
+            while at > 0 and distance < abs(scores[number, at - 1] - limit):
+                if at < most:
+                    rows[number, at], scores[number, at] = rows[number, at - 1], scores[number, at - 1]
+                at -= 1
+            rows[number, at], scores[number, at] = papers[i], score
+            if size < most:
+                size += 1
+
+
+def cell_papers(rule: Rule, block: Block) -> Lists:
+    """The papers of the cell that is the `cell`-nearest to the anchor's own."""
+    vectors = block.material.tied(rule.vectors)
+    cells = cells_of(block.material, rule)
+    own = vectors.row_of[block.anchors]
+    here = np.flatnonzero(own >= 0)
+    nearest = np.argsort(-(cells.centres @ cells.centres.T), axis=1, kind="stable")  # (cells, cells)
+    home = np.argmax(vectors.unit(block.anchors[here]) @ cells.centres.T, axis=1)
+    asked = nearest[home, min(rule.cell, len(cells.centres) - 1)]  # (anchors here,)
+    counts = np.zeros(len(block.anchors), np.int64)
+    counts[here] = np.diff(cells.offsets)[asked]
+    starts = cells.offsets[asked]
+    places = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    full = np.zeros(len(block.anchors), np.int64)
+    full[here] = starts
+    rows = cells.papers[np.repeat(full, counts) + places]
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    return Lists(offsets, rows, np.full(len(rows), np.nan, np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """k-means cells of the pool."""
+
+    centres: NDArray[np.float32]
+    """Shape (cells, dimension), of length 1."""
+
+    offsets: NDArray[np.int64]
+    papers: NDArray[np.int32]
+
+
+def cells_of(material: Material, rule: Rule) -> Cells:
+    """Spherical k-means over the pool's unit vectors (Dhillon and Modha, 2001), learnt on at most 50,000 of them."""
+    vectors = material.tied(rule.vectors)
+    papers = vectors.paper_of[vectors.pool]
+    if rule.cells > len(papers):
+        raise UserError(f"rule {rule.name!r}: {rule.cells} cells for a pool of {len(papers):,} papers; ask for fewer")
+    key = (rule.vectors, rule.cells)
+    if key not in material.cells:
+        random = stream(material.seed, "mining", "cells", rule.vectors)
+        learn = vectors.unit(np.sort(random.choice(papers, min(len(papers), _KMEANS_PAPERS), replace=False)))
+        centres = learn[random.choice(len(learn), rule.cells, replace=False)]  # (cells, dimension)
+        for _ in range(_KMEANS_ROUNDS):
+            home = np.argmax(learn @ centres.T, axis=1)
+            sums = np.zeros_like(centres)
+            np.add.at(sums, home, learn)
+            lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+            centres = np.where(lengths > 0, sums / np.maximum(lengths, 1e-30), centres)
+        material.cells[key] = _fill_cells(vectors, papers, centres)
+    return material.cells[key]  # type: ignore[return-value]
+
+
+def _fill_cells(vectors: PoolVectors, papers: NDArray[np.int64], centres: NDArray[np.float32]) -> Cells:
+    home = np.empty(len(papers), np.int64)
+    for start in range(0, len(papers), 1 << 16):
+        home[start : start + (1 << 16)] = np.argmax(vectors.unit(papers[start : start + (1 << 16)]) @ centres.T, axis=1)
+    order = np.argsort(home, kind="stable")
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(home, minlength=len(centres)))])
+    return Cells(centres, offsets, papers[order].astype(np.int32))
+
+
+def sort_by_similarity(rule: Rule, lists: Lists, block: Block) -> Lists:
+    """Random papers with their similarity as score; those without a vector fall out."""
+    vectors = block.material.tied(rule.vectors)
+    scored = Lists(lists.offsets, lists.rows, similarities(lists, block, vectors, rule.metric))
+    return keep_entries(scored, ~np.isnan(scored.scores)) if len(scored.rows) else no_lists(len(block.anchors))

@@ -1,0 +1,124 @@
+"""The citation graph against plain sets of edges."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citeweave import Corpus, synthesize
+from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.errors import ArtefactError, UserError
+from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
+
+EDGES = st.lists(st.tuples(st.integers(-1, 12), st.integers(-1, 12)), max_size=60)
+
+
+def columns(edges: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    table = np.array(edges, np.int32).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+@given(EDGES, st.sampled_from([8, 64, 1 << 20]))
+@settings(max_examples=60, deadline=None)
+def test_both_directions_hold_every_edge_once(edges: list[tuple[int, int]], memory: int) -> None:
+    nodes = 12
+    graph = graph_from_edges(*columns(edges), nodes, memory=memory)
+    valid = [(a, b) for a, b in edges if 0 <= a < nodes and 0 <= b < nodes]
+    expected = sorted({(a, b) for a, b in valid if a != b})
+    assert list(zip(graph.sources().tolist(), graph.cited.targets.tolist(), strict=True)) == expected
+    back = [(int(source), node) for node in range(nodes) for source in graph.citing.row(node)]
+    assert sorted(back) == expected
+    assert all(np.diff(graph.citing.row(node)).min(initial=1) > 0 for node in range(nodes))
+    assert graph.counts.dangling == len(edges) - len(valid)
+    assert graph.counts.to_itself == sum(a == b for a, b in valid)
+    assert graph.counts.duplicates == len([1 for a, b in valid if a != b]) - len(expected)
+
+
+def test_attributes_of_duplicates_are_merged() -> None:
+    graph = graph_from_edges(
+        np.array([3, 0, 3]),
+        np.array([1, 2, 1]),
+        4,
+        intents=np.array([1, 2, 4], np.uint8),
+        strengths=np.array([2.0, 1.0, 5.0], np.float32),
+    )
+    assert graph.intents.tolist() == [2, 5]
+    assert graph.strengths.tolist() == [1.0, 5.0]
+    assert graph.intents[graph.citing_edges[graph.citing.offsets[1] : graph.citing.offsets[2]]].tolist() == [5]
+
+
+def test_restricted_to_an_intent() -> None:
+    graph = graph_from_edges(np.array([0, 0, 0]), np.array([1, 2, 3]), 4, intents=np.array([1, 3, 0], np.uint8))
+    assert graph.restricted(2).cited.row(0).tolist() == [2]
+    assert graph.restricted(1).cited.row(0).tolist() == [1, 2]
+    assert graph.restricted(0).cited.row(0).tolist() == [3]
+
+
+def test_adjacency_directions_and_weights() -> None:
+    graph = graph_from_edges(np.array([0, 2]), np.array([1, 1]), 3, strengths=np.array([2.0, 3.0], np.float32))
+    both = graph.adjacency("both", weighted=True)
+    assert len(both.parts) == 2
+    assert both.parts[1].row(1).tolist() == [0, 2]
+    assert both.parts[1].weights is not None
+    assert both.parts[1].weights.tolist() == [2.0, 3.0]
+    assert len(graph.adjacency("cited").parts) == 1
+    with pytest.raises(UserError, match="--direction is 'bot'.*Did you mean 'both'"):
+        graph.adjacency("bot")
+
+
+def test_a_graph_without_edges_and_without_nodes() -> None:
+    assert graph_from_edges(*columns([]), 5).edges == 0
+    assert graph_from_edges(*columns([]), 0).nodes == 0
+
+
+def test_one_giant_citing_paper() -> None:
+    cited = np.arange(1, 100_001)
+    graph = graph_from_edges(np.zeros(100_000, np.int64), cited[::-1], 100_001, memory=1 << 16)
+    assert graph.cited.row(0).tolist() == cited.tolist()
+    assert graph.citing.row(100_000).tolist() == [0]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return synthesize(tmp_path_factory.mktemp("graph") / "corpus", Synthetic(papers=300))
+
+
+def test_built_from_a_corpus_and_opened_again(corpus: Corpus, tmp_path: Path) -> None:
+    graph = build_graph(corpus, tmp_path / "graph")
+    assert graph.corpus == corpus.hash
+    assert np.array_equal(graph.sources(), corpus.citing)
+    assert np.array_equal(graph.cited.targets, corpus.cited)
+    assert np.array_equal(graph.intents, corpus.intents)
+    assert np.array_equal(graph.strengths, corpus.strengths)
+    again = build_graph(corpus, tmp_path / "graph")
+    assert again.counts == graph.counts
+    small = build_graph(corpus, tmp_path / "small", memory=4096)
+    assert np.array_equal(small.citing.targets, graph.citing.targets)
+    assert (tmp_path / "small" / "manifest.json").read_text().split('"hash"')[1][:70] == (
+        tmp_path / "graph" / "manifest.json"
+    ).read_text().split('"hash"')[1][:70]
+
+
+def test_a_damaged_graph_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    build_graph(corpus, tmp_path / "graph")
+    path = tmp_path / "graph" / "cited" / "targets.npy"
+    data = bytearray(path.read_bytes())
+    data[128:132] = (2**30).to_bytes(4, "little")
+    path.write_bytes(bytes(data))
+    with pytest.raises(ArtefactError, match="damaged"):
+        CitationGraph.open(tmp_path / "graph")
+    manifest = json.loads((tmp_path / "graph" / "manifest.json").read_text())
+    del manifest["facts"]["edges"]
+    (tmp_path / "graph" / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ArtefactError, match="does not describe a graph"):
+        CitationGraph.open(tmp_path / "graph")
+
+
+def test_columns_of_two_lengths() -> None:
+    with pytest.raises(UserError, match="3 citing rows for 2 cited rows"):
+        graph_from_edges(np.zeros(3, int), np.zeros(2, int), 4)

@@ -1,0 +1,175 @@
+"""Signals against their definitions written out as sets and counters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citeweave import Corpus, import_papers, synthesize
+from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.errors import UserError
+from citeweave.graph.citations import CitationGraph, graph_from_edges
+from citeweave.graph.signals import SIGNALS, Related, Relations, Signal, left_out, related, stream_related
+from citeweave.graph.unions import Part, parse_union, symmetric, unite
+
+NODES = 9
+EDGES = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=45)
+
+
+def graph_of(edges: list[tuple[int, int]], intents: list[int] | None = None) -> CitationGraph:
+    table = np.array(edges, np.int64).reshape(-1, 2)
+    bits = None if intents is None else np.array(intents, np.uint8)
+    return graph_from_edges(table[:, 0], table[:, 1], NODES, intents=bits)
+
+
+def by_definition(edges: set[tuple[int, int]], name: str, row: int, longest: int = 1000) -> dict[int, float]:
+    """What the name says, with strengths."""
+    cites = {a: sorted(b for x, b in edges if x == a) for a in range(NODES)}
+    cited_by = {b: sorted(a for a, x in edges if x == b) for b in range(NODES)}
+    if name in ("cited", "citing", "connected"):
+        found = set(cites[row] if name != "citing" else []) | set(cited_by[row] if name != "cited" else [])
+        return dict.fromkeys(found, 1.0)
+    steps = {
+        "second_hop": [(cites, cites)],
+        "cocited": [(cited_by, cites)],
+        "coupled": [(cites, cited_by)],
+        "connected_of_connected": [(x, y) for x in (cites, cited_by) for y in (cites, cited_by)],
+    }
+    count: Counter[int] = Counter()
+    for first, second in steps[name]:
+        for middle in first[row]:
+            if len(second[middle]) <= longest:
+                count.update(second[middle])
+    return {target: float(number) for target, number in count.items() if target != row}
+
+
+def as_dict(found: Related, number: int) -> dict[int, float]:
+    targets, strengths = found.row(number)
+    assert np.all(np.diff(targets) > 0)
+    return dict(zip(targets.tolist(), strengths.tolist(), strict=True))
+
+
+@given(EDGES, st.sampled_from([name for name in SIGNALS if name != "cocited_nearby"]), st.sampled_from([2, 1000]))
+@settings(max_examples=150, deadline=None)
+def test_every_signal_is_its_definition(edges: list[tuple[int, int]], name: str, longest: int) -> None:
+    graph = graph_of(edges)
+    clean = {(a, b) for a, b in edges if a != b}
+    found = related(graph, Signal(name, longest=longest), np.arange(NODES))
+    for row in range(NODES):
+        assert as_dict(found, row) == by_definition(clean, name, row, longest), (name, row)
+
+
+@given(EDGES)
+@settings(max_examples=40, deadline=None)
+def test_restricted_to_an_intent(edges: list[tuple[int, int]]) -> None:
+    intents = [1 + (a + b) % 3 for a, b in edges]
+    graph = graph_of(edges, intents)
+    kept = {(a, b) for a, b in edges if a != b and (1 + (a + b) % 3) & 2}
+    found = related(graph, Signal("cocited", intent=2), np.arange(NODES))
+    for row in range(NODES):
+        assert as_dict(found, row) == by_definition(kept, "cocited", row)
+
+
+@given(EDGES, st.integers(1, 4))
+@settings(max_examples=60, deadline=None)
+def test_the_strongest_with_ties_by_row(edges: list[tuple[int, int]], most: int) -> None:
+    found = related(graph_of(edges), Signal("cocited", strongest=most), np.arange(NODES))
+    for row in range(NODES):
+        every = by_definition({(a, b) for a, b in edges if a != b}, "cocited", row)
+        best = sorted(every.items(), key=lambda entry: (-entry[1], entry[0]))[:most]
+        assert as_dict(found, row) == dict(best)
+
+
+def test_blocks_and_workers_change_nothing() -> None:
+    random = np.random.default_rng(0)
+    graph = graph_from_edges(random.integers(0, 500, 4000), random.integers(0, 500, 4000), 500)
+    rows = random.permutation(500)
+    for name in ("cocited", "connected_of_connected", "connected"):
+        whole = related(graph, Signal(name), rows)
+        for workers, memory in ((1, 1000), (2, 20_000), (3, 1 << 30)):
+            blocks = list(stream_related(graph, Signal(name), rows, workers=workers, memory=memory))
+            assert [span.start for span, _ in blocks] == sorted(span.start for span, _ in blocks)
+            assert np.array_equal(np.concatenate([block.targets for _, block in blocks]), whole.targets)
+            assert np.array_equal(np.concatenate([block.strengths for _, block in blocks]), whole.strengths)
+            assert len(blocks) > 1 or memory > 100_000
+
+
+def test_a_giant_reference_list_is_capped_and_counted() -> None:
+    citing, cited = np.zeros(100_000, np.int64), np.arange(1, 100_001)
+    graph = graph_from_edges(np.append(citing, [1, 1]), np.append(cited, [2, 3]), 100_001)
+    found = related(graph, Signal("cocited"), np.array([2]))
+    assert found.row(0)[0].tolist() == [3]
+    assert left_out(graph, Signal("cocited")) == 1
+    assert len(related(graph, Signal("cocited", longest=200_000), np.array([2])).targets) == 99_999
+
+
+def test_rows_outside_the_graph_and_unknown_signals() -> None:
+    with pytest.raises(UserError, match="row 9 is not in a graph of 9 nodes"):
+        related(graph_of([(0, 1)]), Signal("cited"), np.array([9]))
+    with pytest.raises(UserError, match="signal is 'cocite'.*Did you mean 'cocited'"):
+        Signal("cocite")
+    with pytest.raises(UserError, match="needs citing sentences"):
+        related(graph_of([(0, 1)]), Signal("cocited_nearby"), np.array([0]))
+
+
+@pytest.fixture
+def cited_nearby(tmp_path: Path) -> Corpus:
+    """Paper p cites a and b in one sentence, c in the same section, d elsewhere; q cites a and d without a word."""
+    (tmp_path / "in").mkdir()
+    papers = "".join(f'{{"id": "{name}", "title": "paper {name}", "abstract": "text"}}\n' for name in "pqabcd")
+    (tmp_path / "in" / "papers.jsonl").write_text(papers)
+    (tmp_path / "in" / "citations.tsv").write_text("p\ta\np\tb\np\tc\np\td\nq\ta\nq\td\n")
+    contexts = [
+        '{"citing": "p", "text": "As in a and b.", "cited": ["a", "b"], "section": "Method"}',
+        '{"citing": "p", "text": "Like c.", "cited": ["c"], "section": "Method"}',
+        '{"citing": "p", "text": "Unlike d.", "cited": ["d"], "section": "Results"}',
+    ]
+    (tmp_path / "in" / "contexts.jsonl").write_text("\n".join(contexts) + "\n")
+    return import_papers([tmp_path / "in"], tmp_path / "corpus").corpus
+
+
+def test_nearness_of_mentions(cited_nearby: Corpus) -> None:
+    graph = graph_from_edges(cited_nearby.citing, cited_nearby.cited, len(cited_nearby))
+    row = {name: cited_nearby.row(name) for name in "abcd"}
+    found = related(Relations(graph, cited_nearby), Signal("cocited_nearby"), np.array([row["a"], row["d"]]))
+    assert as_dict(found, 0) == {row["b"]: 1.0, row["c"]: 0.25, row["d"]: 0.125 + 0.125}
+    assert as_dict(found, 1) == {row["a"]: 0.25, row["b"]: 0.125, row["c"]: 0.125}
+
+
+def test_union_adds_weighted_cosines() -> None:
+    graph = graph_of([(0, 2), (0, 3), (1, 2), (1, 3), (1, 4)])
+    union = unite(Relations(graph), [Part(Signal("connected"), 2.0), Part(Signal("cocited"), 0.5)])
+    assert union.weights is not None
+    row = dict(zip(union.row(2).tolist(), union.weights[union.offsets[2] : union.offsets[3]].tolist(), strict=True))
+    assert row == pytest.approx({0: 2.0, 1: 2.0, 3: 0.5 * 2 / np.sqrt(2 * 2), 4: 0.5 * 1 / np.sqrt(2 * 1)})
+    plain = unite(Relations(graph), [Part(Signal("cocited"))], normalise=False)
+    assert plain.weights is not None
+    assert plain.weights[plain.offsets[2] : plain.offsets[3]].tolist() == [2.0, 1.0]
+
+
+def test_union_in_blocks_and_files_is_the_same(tmp_path: Path) -> None:
+    corpus = synthesize(tmp_path / "corpus", Synthetic(papers=200))
+    graph = graph_from_edges(corpus.citing, corpus.cited, len(corpus))
+    parts = parse_union("connected:1,cocited_nearby:0.5,coupled:0.3", strongest=5)
+    whole = unite(Relations(graph, corpus), parts)
+    small = unite(Relations(graph, corpus), parts, memory=2000, folder=tmp_path / "union", workers=2)
+    assert np.array_equal(whole.offsets, small.offsets)
+    assert np.array_equal(whole.targets, small.targets)
+    assert np.array_equal(whole.weights, small.weights)
+    both = symmetric(whole)
+    dense = np.zeros((2, len(corpus), len(corpus)), np.float32)
+    for number, part in enumerate(both.parts):
+        dense[number][np.repeat(np.arange(len(corpus)), np.diff(part.offsets)), part.targets] = part.weights
+    assert np.array_equal(dense[0].T, dense[1])
+
+
+def test_a_union_without_edges_is_refused() -> None:
+    with pytest.raises(UserError, match="no two papers are related by cocited"):
+        unite(Relations(graph_of([(0, 1)])), parse_union("cocited"))
+    with pytest.raises(UserError, match="a weight is a number over 0"):
+        parse_union("cocited:none")
