@@ -83,7 +83,8 @@ def table_papers(rule: Rule, block: Block) -> Lists:
     lists = Lists(offsets, table.targets[at], table.counts[at])
     if rule.grade:
         lists = keep_entries(lists, graded(lists, rule.grade, rule.margin))
-    return keep_entries(lists, material.in_pool[lists.rows])
+    other = lists.rows != block.anchors[lists.owners()]
+    return keep_entries(lists, material.in_pool[lists.rows] & other)
 
 
 def graded(lists: Lists, grade: str, margin: float) -> NDArray[np.bool_]:

@@ -1,0 +1,97 @@
+"""Rules and recipes: what is read, what is refused and how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from citeweave.errors import UserError
+from citeweave.mining.rule_reading import parse_rules
+from citeweave.mining.rules import Rule
+from citeweave.recipe import load_recipe, shipped_recipes
+
+GOOD = {"source": "cited", "count": 5}
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_every_shipped_recipe_is_read(name: str) -> None:
+    recipe = load_recipe(name)
+    assert set(recipe.table("recipe")) == {"about", "source"}
+    rules = parse_rules(recipe.table("mining"))
+    assert rules.rules
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({}, "no rule for positives"),
+        ({"positives": 5}, "mining.positives is 5; it must be a table"),
+        ({"positives": {"source": "cited"}}, "mining.positives has no count"),
+        ({"positives": {"source": "sited", "count": 5}}, "source is 'sited'.*Did you mean 'cited'"),
+        ({"positives": {**GOOD, "coutn": 1}}, "unknown key 'coutn'; did you mean 'count'"),
+        ({"positives": {**GOOD, "count": 0}}, "count is 0; a rule chooses 1 to 10,000"),
+        ({"positives": {**GOOD, "count": "5"}}, "mining.positives.count is '5'; it must be int"),
+        ({"positives": {**GOOD, "count": True}}, "mining.positives.count is True"),
+        ({"positives": {**GOOD, "band": 25}}, "band is 25 with source cited"),
+        ({"positives": {"source": "neighbours", "count": 5}}, "neighbours needs a band"),
+        ({"positives": {"source": "similar", "count": 5}}, "needs either above or below"),
+        ({"positives": {"source": "similar", "count": 5, "above": 0.5, "below": 0.4}}, "needs either above or below"),
+        ({"positives": {"source": "table", "count": 5}}, "needs the name of a table"),
+        ({"positives": {**GOOD, "exclude": ["sited"]}}, "exclude is 'sited'"),
+        ({"positives": {**GOOD, "few": "drop"}}, "few is 'drop'"),
+        ({"positives": {**GOOD, "intent": "same"}}, "needs mining.aspects"),
+        ({"aspects": ["colour"], "positives": GOOD}, "mining.aspects is 'colour'"),
+        ({"text": "full", "positives": GOOD}, "mining.text is 'full'"),
+        ({"anchors": -1, "positives": GOOD}, "mining.anchors is -1"),
+        ({"positives": {"a": GOOD}, "negatives": {"a": GOOD}}, "two rules of one name"),
+        ({"tasks": {"x": {"positives": GOOD}}, "positives": GOOD}, "both tasks and rules"),
+        ({"tasks": {"x": {"weight": 0, "positives": GOOD}}}, "mining.tasks.x.weight is 0"),
+        ({"contexts": {"brakets": True}, "positives": GOOD}, "unknown key 'brakets'; did you mean 'brackets'"),
+    ],
+)
+def test_what_is_wrong_is_named(table: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        parse_rules(table)
+
+
+@pytest.mark.parametrize(
+    ("band", "count", "pool", "expected"),
+    [
+        (25, 5, 1000, (20, 25)),
+        ("0.6%", 2, 680_967, (4084, 4086)),
+        ((1000, 2000), 2, 5000, (1000, 2000)),
+        (("1%", "2%"), 2, 5000, (50, 100)),
+        (5, 5, 10, (0, 5)),
+    ],
+)
+def test_bands_are_ranks_or_shares(band: object, count: int, pool: int, expected: tuple[int, int]) -> None:
+    assert Rule("r", "neighbours", count, band=band).ranks(pool) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("band", [4, (20, 10), (10, 12), "120%", "abc", ("1%", "1%"), 2.5])
+def test_bands_that_hold_too_few_are_refused(band: object) -> None:
+    with pytest.raises(UserError, match="rule 'r': band"):
+        Rule("r", "neighbours", 5, band=band).ranks(1000)  # type: ignore[arg-type]
+
+
+def test_overrides_and_their_errors(tmp_path: Path) -> None:
+    changed = load_recipe("scincl", ["mining.negatives.hard.band=1%", "graph.dimension=64", "mining.text=title"])
+    rules = parse_rules(changed.table("mining"))
+    assert rules.negatives[0].band == "1%"
+    assert rules.text == "title"
+    assert changed.table("graph")["dimension"] == 64
+    for wrong in ("mining", "mining.text", "=3", "mining..x=1", "mining.text.deep=1"):
+        overrides = ["mining.text=title", wrong] if wrong.endswith("deep=1") else [wrong]
+        with pytest.raises(UserError, match="--set is"):
+            load_recipe("scincl", overrides)
+    with pytest.raises(UserError, match="--recipe is 'scinkl'.*Did you mean 'scincl'"):
+        load_recipe("scinkl")
+    with pytest.raises(UserError, match="does not exist"):
+        load_recipe("nowhere/my.toml")
+    (tmp_path / "bad.toml").write_text("[mining\n")
+    with pytest.raises(UserError, match="is not TOML"):
+        load_recipe(str(tmp_path / "bad.toml"))
+    (tmp_path / "odd.toml").write_text("[minning]\n")
+    with pytest.raises(UserError, match="Did you mean 'mining'"):
+        load_recipe(str(tmp_path / "odd.toml"))
