@@ -72,3 +72,10 @@ def test_a_bomb_takes_little_memory(tmp_path):
         assert len(stream.read(10)) == 10
     assert tracemalloc.get_traced_memory()[1] < 150 * 2**20
     tracemalloc.stop()
+
+
+def test_a_broken_block_inside_gzip_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "broken.jsonl.gz"
+    path.write_bytes(b"\x1f\x8b\x08\x00 cut off")
+    with pytest.raises(InputError, match="damaged or cut off"):
+        Source(path).whole()

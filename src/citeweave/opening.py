@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import orjson
-from isal import igzip
+from isal import igzip, igzip_lib
 
 from citeweave.errors import InputError
 from citeweave.tally import Tally
@@ -203,7 +203,7 @@ class _Guarded(io.RawIOBase):
         view = memoryview(buffer)  # type: ignore[arg-type]
         try:
             data = self._stream.read(min(len(view), 8 * _CHUNK))  # a whole document at once would lie in memory twice
-        except (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError) as error:
+        except (EOFError, OSError, zlib.error, igzip_lib.IsalError, lzma.LZMAError, ValueError) as error:
             raise InputError(
                 f"{self._path} is damaged or cut off ({str(error) or type(error).__name__}); "
                 "get the file again and repeat the import, which goes on where it stopped"

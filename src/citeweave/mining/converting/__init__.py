@@ -1,0 +1,1 @@
+"""Samples in other people's formats: SciNCL, SPECTER, SciRepEval, sentence-transformers; in and out."""
