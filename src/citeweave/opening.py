@@ -183,6 +183,12 @@ def _skip_line(stream: BinaryIO) -> None:
             return
 
 
+_DAMAGE: tuple[type[Exception], ...] = (
+    *(EOFError, OSError, ValueError, zlib.error, lzma.LZMAError),
+    igzip_lib.IsalError,  # derives from nothing but Exception
+)
+
+
 class _Guarded(io.RawIOBase):
     """The decompressed bytes of a file; every failure becomes an `InputError` with the path."""
 
@@ -203,7 +209,7 @@ class _Guarded(io.RawIOBase):
         view = memoryview(buffer)  # type: ignore[arg-type]
         try:
             data = self._stream.read(min(len(view), 8 * _CHUNK))  # a whole document at once would lie in memory twice
-        except (EOFError, OSError, zlib.error, igzip_lib.IsalError, lzma.LZMAError, ValueError) as error:
+        except _DAMAGE as error:
             raise InputError(
                 f"{self._path} is damaged or cut off ({str(error) or type(error).__name__}); "
                 "get the file again and repeat the import, which goes on where it stopped"

@@ -1,0 +1,1 @@
+"""How `nearest.py` finds exact ranks: checking the question, scanning the pool, settling the order."""

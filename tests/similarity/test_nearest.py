@@ -1,0 +1,340 @@
+"""Nearest neighbours: equal to sorting everything, whatever the blocks, the threads and the ties."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citeweave.errors import UserError
+from citeweave.progress import QUIET
+from citeweave.similarity.searching import scanning, torch_scan
+from citeweave.similarity.nearest import METRICS, Band, Neighbours, _answer, far_band, nearest, search, search_blocks
+from citeweave.similarity.searching.question import ask, plan_for
+
+
+def brute_force(pool, queries, bands, *, metric="cosine", pool_rows=None, itself=None) -> list[Neighbours]:
+    """Every score in float64, rounded to float32; all rows sorted by it, then by row."""
+    rows = np.arange(len(pool)) if pool_rows is None else pool_rows
+    pool, queries = np.asarray(pool)[rows].astype(np.float64), np.asarray(queries).astype(np.float64)
+    found = [
+        Neighbours(np.full((len(queries), b.high - b.low), -1), np.full((len(queries), b.high - b.low), np.nan))
+        for b in bands
+    ]
+    for i, query in enumerate(queries):
+        scores = -np.sqrt(((pool - query) ** 2).sum(axis=1)) if metric == "l2" else (pool * query).sum(axis=1)
+        if metric == "cosine":
+            norms = np.sqrt((query**2).sum()) * np.sqrt((pool**2).sum(axis=1))
+            scores = np.divide(scores, norms, out=np.zeros(len(pool)), where=norms > 0)
+        scores = scores.astype(np.float32)
+        order = np.lexsort((rows, -scores))
+        if itself is not None:
+            order = order[rows[order] != itself[i]]
+        for band, into in zip(bands, found, strict=True):
+            members = order[band.low : band.high]
+            into.rows[i, : len(members)], into.scores[i, : len(members)] = rows[members], scores[members]
+    return found
+
+
+def assert_same(found: list[Neighbours], expected: list[Neighbours]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one.rows.dtype == np.int32 and one.scores.dtype == np.float32
+        np.testing.assert_array_equal(one.rows, other.rows)
+        np.testing.assert_array_equal(one.scores, other.scores)
+
+
+def clusters(rows: int, dimension: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=(20, dimension))[rng.integers(0, 20, rows)] + rng.normal(size=(rows, dimension))).astype(
+        dtype
+    )
+
+
+def with_torch(pool, queries, bands, *, tile: int, **options) -> list[Neighbours]:
+    question = ask(pool, queries, bands, **options)
+    scan = torch_scan.TorchScan(question.pool, question.ranks.deepest, "cpu", tile=tile)
+    blocks = list(_answer(question, plan_for(question, workers=1, memory=64 << 20), scan, QUIET))
+    return [
+        Neighbours(np.concatenate([b[i].rows for _, b in blocks]), np.concatenate([b[i].scores for _, b in blocks]))
+        for i in range(len(bands))
+    ]
+
+
+BANDS = [Band(20, 25), Band(0, 3), Band(398, 400), Band(24, 300)]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("metric", METRICS)
+def test_bands_are_those_of_sorting_everything(metric, dtype):
+    pool, queries = clusters(9000, 33, dtype=dtype), clusters(70, 33, seed=1, dtype=dtype)
+    queries[7] = 0
+    pool[100:200] = 0
+    pool[3000:3200] = pool[5000:5200]
+    itself = np.arange(70) * 100 - 1
+    queries[:50] = pool[itself[:50]]
+    options = {"metric": metric, "itself": itself}
+    expected = brute_force(pool, queries, BANDS, **options)
+    assert_same(search(pool, queries, BANDS, **options), expected)
+    assert_same(with_torch(pool, queries, BANDS, tile=700, **options), expected)
+    assert_same([search(pool, queries, [band], **options)[0] for band in BANDS], expected)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_any_small_pool(data):
+    """Few small numbers make many ties, of duplicates, of zeros and of opposite vectors."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    rows, count, dimension = data.draw(st.integers(1, 60)), data.draw(st.integers(0, 9)), data.draw(st.integers(1, 9))
+    dtype, size = data.draw(st.sampled_from(["float16", "float32"])), data.draw(st.integers(0, 3))
+    pool = rng.integers(-size, size + 1, (rows, dimension)).astype(dtype)
+    queries = rng.integers(-size, size + 1, (count, dimension)).astype(dtype)
+    pool_rows = np.flatnonzero(rng.random(rows) < 0.7) if data.draw(st.booleans()) else None
+    if pool_rows is not None and not len(pool_rows):
+        pool_rows = np.array([rows - 1])
+    inside = rows if pool_rows is None else len(pool_rows)
+    bands = []
+    for _ in range(data.draw(st.integers(1, 3))):
+        low = data.draw(st.integers(0, inside - 1))
+        bands.append(Band(low, data.draw(st.integers(low + 1, inside))))
+    options = {
+        "metric": data.draw(st.sampled_from(METRICS)),
+        "pool_rows": pool_rows,
+        "itself": rng.integers(-1, rows, count) if data.draw(st.booleans()) else None,
+    }
+    expected = brute_force(pool, queries, bands, **options)
+    assert_same(search(pool, queries, bands, workers=2, **options), expected)
+    if count:
+        assert_same(with_torch(pool, queries, bands, tile=data.draw(st.integers(1, 70)), **options), expected)
+
+
+def test_a_large_pool_whose_first_cut_is_guessed():
+    rows = 8 * scanning.SAMPLE + 5
+    pool = clusters(rows, 6)
+    # the nearest of all stand together at the end, where a sample sees few of them
+    queries = pool[[5, 70_000, rows - 1]]
+    itself = np.array([5, 70_000, rows - 1])
+    bands = [Band(20, 25), Band(998, 1000)]
+    assert_same(search(pool, queries, bands, itself=itself), brute_force(pool, queries, bands, itself=itself))
+
+
+def test_a_guess_that_was_too_bold_is_made_good(monkeypatch):
+    monkeypatch.setattr(scanning, "SAMPLE", 500)
+    monkeypatch.setattr(scanning, "guessed_rank", lambda k, sample, size: 1)
+    pool, queries = clusters(6000, 5), clusters(40, 5, seed=1)
+    assert_same(search(pool, queries, BANDS), brute_force(pool, queries, BANDS))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_duplicates_stand_by_row_even_when_there_are_too_many_to_hold(metric):
+    pool = np.ones((6000, 3), np.float32)
+    pool[::7] = [1, 2, 3]
+    pool[5000:5050] = [3, 2, 1]
+    queries = np.array([[1, 1, 1], [1, 2, 3], [0, 0, 0], [3, 2, 1]], np.float32)
+    itself = np.array([3, 7, -1, 5001])
+    bands, options = [Band(0, 4), Band(40, 60)], {"metric": metric, "itself": itself}
+    expected = brute_force(pool, queries, bands, **options)
+    assert_same(search(pool, queries, bands, **options), expected)
+    assert_same(with_torch(pool, queries, bands, tile=1000, **options), expected)
+    if metric == "cosine":
+        assert expected[0].rows[0].tolist() == [1, 2, 4, 5]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("spread", [1e-7, 1e-6, 1e-5])
+def test_scores_that_differ_in_the_last_digit_only(metric, spread):
+    rng = np.random.default_rng(0)
+    pool = (np.ones((3000, 64)) + spread * rng.normal(size=(3000, 64))).astype(np.float32)
+    queries = np.concatenate([pool[:4], rng.normal(size=(4, 64)).astype(np.float32)])
+    bands, itself = [Band(0, 10), Band(490, 500)], np.array([0, 1, 2, 3, -1, -1, -1, -1])
+    expected = brute_force(pool, queries, bands, metric=metric, itself=itself)
+    assert_same(search(pool, queries, bands, metric=metric, itself=itself), expected)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("size", [1e-43, 1e-30, 1e-20, 1e18])
+def test_tiny_and_huge_vectors(metric, size):
+    rng = np.random.default_rng(0)
+    pool, queries = (rng.normal(size=(n, 5)) * size for n in (500, 6))
+    pool[:50] *= rng.uniform(1e-5, 1, (50, 1))
+    pool, queries = pool.astype(np.float32), queries.astype(np.float32)
+    expected = brute_force(pool, queries, [Band(3, 50)], metric=metric)
+    assert_same(search(pool, queries, [Band(3, 50)], metric=metric), expected)
+
+
+def test_blocks_threads_and_memory_do_not_matter():
+    pool, queries = clusters(9000, 17), clusters(300, 17, seed=1)
+    whole = search(pool, queries, BANDS, workers=1)
+    least = least_memory(pool, queries, BANDS, workers=1)
+    for options in ({"workers": 1, "memory": least}, {"workers": 3}, {"workers": 2, "memory": 3 * least}):
+        assert_same(search(pool, queries, BANDS, **options), whole)
+    parts = list(search_blocks(pool, queries, BANDS, workers=1, memory=least))
+    assert len(parts) > 5 and [part.start for part, _ in parts[1:]] == [part.stop for part, _ in parts[:-1]]
+    assert parts[0][0].start == 0 and parts[-1][0].stop == 300
+    assert_same([Neighbours(whole[2].rows[part], whole[2].scores[part]) for part, _ in parts], [p[2] for _, p in parts])
+
+
+def least_memory(pool, queries, bands, **options) -> int:
+    with pytest.raises(UserError, match="need at least") as error:
+        search(pool, queries, bands, memory=1000, **options)
+    return int(re.search(r"at least ([\d,]+)", str(error.value))[1].replace(",", ""))
+
+
+def test_the_least_memory_works_and_less_does_not():
+    pool, queries = clusters(9000, 17), clusters(300, 17, seed=1)
+    for bands in ([Band(0, 1)], [Band(0, 9000)], BANDS):
+        least = least_memory(pool, queries, bands, workers=1)
+        search_blocks(pool, queries, bands, workers=1, memory=least)
+        with pytest.raises(UserError, match="need at least"):
+            search_blocks(pool, queries, bands, workers=1, memory=least * 9 // 10)
+
+
+@pytest.mark.parametrize("bands", [[Band(0, 1)], [Band(0, 500)], [Band(20, 25), Band(1998, 2000)]])
+def test_working_memory_stays_below_the_limit(bands):
+    pool, queries = clusters(9000, 64), clusters(300, 64, seed=1)
+    limit = 2 * least_memory(pool, queries, bands, workers=2)
+    search(pool[:3000], queries, bands, workers=2)  # what compiled code takes once is not counted
+    tracemalloc.start()
+    for _ in search_blocks(pool, queries, bands, workers=2, memory=limit):
+        pass
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert limit / 8 < peak < limit
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_mapped_matrix_and_some_of_its_rows(tmp_path, dtype):
+    np.save(tmp_path / "matrix.npy", clusters(6000, 9, dtype=dtype))
+    pool = np.load(tmp_path / "matrix.npy", mmap_mode="r")
+    rows, itself = np.arange(1, 6000, 3), np.arange(100, 130)
+    options = {"pool_rows": rows, "itself": itself}
+    found = nearest(pool, pool[100:130], 50, **options)
+    assert_same([found], brute_force(pool, pool[100:130], [Band(0, 50)], **options))
+    assert np.isin(found.rows, rows).all() and not (found.rows == itself[:, None]).any()
+
+
+def test_itself_is_left_out_by_row_and_not_by_position_or_value():
+    pool = np.array([[1, 0], [0, 1], [1, 0], [1, 0]], np.float32)
+    found = nearest(pool, pool[[2, 2, 2]], 3, itself=np.array([2, 1, -1]), pool_rows=np.array([0, 2, 3]))
+    assert found.rows.tolist() == [[0, 3, -1], [0, 2, 3], [0, 2, 3]]
+    assert np.isnan(found.scores[0, 2]) and found.scores[:, :2].tolist() == [[1, 1]] * 3
+
+
+def test_a_slice_of_a_matrix_and_other_number_types():
+    wide = clusters(2000, 20)
+    pool, queries = wide[::2, 3:11], np.asfortranarray(clusters(9, 8, seed=1)).astype(np.float64)
+    assert_same(search(pool, queries, [Band(0, 30)]), brute_force(pool, queries.astype(np.float32), [Band(0, 30)]))
+
+
+def test_no_queries():
+    found = search(clusters(10, 3), np.empty((0, 3), np.float32), [Band(2, 5), Band(0, 1)])
+    assert [band.rows.shape for band in found] == [(0, 3), (0, 1)]
+
+
+def test_a_far_band_ends_near_its_rank():
+    """Ranks of a subsample, and the error that the docstring states for them."""
+    size, part, width = 20_000, 2000, 10
+    pool, queries = clusters(size, 12), clusters(60, 12, seed=1)
+    order = nearest(pool, queries, size).rows
+    errors = []
+    for seed in range(5):
+        found = far_band(pool, queries, Band(2000 - width, 2000), subsample=part, seed=seed)
+        assert found.rows.shape == (60, width) and (np.diff(found.scores, axis=1) <= 0).all()
+        ranks = np.argsort(order, axis=1)[np.arange(60), found.rows[:, -1]] + 1
+        errors.append(ranks / 2000 - 1)
+    stated = np.sqrt((1 - part / size) / 200)
+    assert abs(np.mean(errors)) < stated / 3
+    assert 0.8 * stated < np.std(errors) < 1.2 * stated
+
+
+def test_a_far_band_keeps_its_width_and_its_pool():
+    pool, queries = clusters(3000, 4), clusters(5, 4, seed=1)
+    rows = np.arange(0, 3000, 2)
+    whole = far_band(pool, queries, Band(20, 25), subsample=1500, pool_rows=rows)
+    assert_same([whole], search(pool, queries, [Band(20, 25)], pool_rows=rows))
+    near = far_band(pool, queries, Band(20, 25), subsample=50, pool_rows=rows, itself=np.zeros(5, int))
+    assert near.rows.shape == (5, 5) and (near.rows % 2 == 0).all() and (near.rows > 0).all()
+    again = far_band(pool, queries, Band(20, 25), subsample=50, pool_rows=rows, itself=np.zeros(5, int), workers=3)
+    assert_same([again], [near])
+    other = far_band(pool, queries, Band(20, 25), subsample=50, pool_rows=rows, seed=1)
+    assert not np.array_equal(other.rows, near.rows)
+    for wrong in (4, 1501):
+        with pytest.raises(UserError, match=f"subsample is {wrong:,}; it must be from 5, .* to 1,500"):
+            far_band(pool, queries, Band(20, 25), subsample=wrong, pool_rows=rows)
+
+
+POOL = clusters(30, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bands": [Band(20, 31)]}, r"band \(20, 31\] ends behind the pool of 30 vectors"),
+        ({"bands": [Band(2, 3)], "pool_rows": np.array([4, 5])}, r"band \(2, 3\] ends behind the pool of 2 vectors"),
+        ({"bands": []}, "no band is asked for"),
+        ({"metric": "cosin"}, "metric is 'cosin'.*Did you mean 'cosine'"),
+        ({"device": "gpu"}, "device is 'gpu'; it must be one of auto, cpu, cuda"),
+        ({"queries": POOL[:, :3]}, "the pool has vectors of 4 numbers and the queries of 3"),
+        ({"pool": POOL[:0]}, "the pool is empty"),
+        ({"pool_rows": np.array([], int)}, "the pool is empty"),
+        ({"pool": POOL[0]}, r"the pool of shape \(4,\) and type float32: it must be a matrix"),
+        ({"queries": POOL.astype(int)}, r"the queries of shape \(30, 4\) and type int64"),
+        ({"pool_rows": np.array([1, 30])}, "pool_rows reaches from 1 to 30; the matrix has the rows 0 to 29"),
+        ({"pool_rows": np.array([-1, 3])}, "pool_rows reaches from -1 to 3"),
+        ({"pool_rows": np.array([1, 5, 5])}, "pool_rows must ascend, but 5 follows 5"),
+        ({"pool_rows": np.array([True, False])}, "pool_rows of shape .* bool"),
+        ({"itself": np.arange(3)}, "itself has 3 rows for 30 queries"),
+        ({"itself": np.arange(1, 31)}, "itself reaches from 1 to 30; it must be -1 or one of the rows 0 to 29"),
+        ({"itself": np.full(30, -2)}, "itself reaches from -2 to -2"),
+        ({"workers": -1}, "workers is -1"),
+        ({"memory": 5}, "memory is 5 bytes; 30 queries in 30 vectors need at least"),
+        ({"pool": POOL * 1e30, "queries": POOL * 1e30, "metric": "dot"}, "scores that float32 cannot hold"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(change, message):
+    arguments = {"pool": POOL, "queries": POOL, "bands": [Band(0, 1)], **change}
+    with pytest.raises(UserError, match=message):
+        search_blocks(**arguments)
+
+
+@pytest.mark.parametrize(("low", "high"), [(5, 5), (6, 5), (-1, 5), (0, 0)])
+def test_a_band_must_hold_a_rank(low, high):
+    with pytest.raises(UserError, match=re.escape(f"band ({low}, {high}]: it must be 0 <= low < high")):
+        Band(low, high)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_are_named_by_row(value):
+    broken = POOL.copy()
+    broken[[17, 19], 2] = value
+    with pytest.raises(UserError, match="row 17 of the pool holds a number that is not finite \\(2 such rows\\)"):
+        nearest(broken, POOL, 1)
+    with pytest.raises(UserError, match="row 17 of the queries"):
+        nearest(POOL, broken, 1)
+    with pytest.raises(UserError, match="row 19 of the pool .*1 such"):
+        nearest(broken, POOL, 1, pool_rows=np.array([3, 19, 20]))
+    assert nearest(broken, POOL, 1, pool_rows=np.array([3, 4])).rows.shape == (30, 1)
+    with pytest.raises(UserError, match="row 0 of the queries"):
+        nearest(POOL, np.full((1, 4), 1e300), 1)
+
+
+def test_torch_is_not_needed_until_it_is_asked_for():
+    code = "import sys, citeweave.similarity.nearest; print('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "False"
+
+
+def test_the_device_is_chosen():
+    expected = brute_force(POOL, POOL, [Band(0, 3)])
+    assert_same(search(POOL, POOL, [Band(0, 3)], device="auto"), expected)
+    if torch_scan.has_cuda():
+        assert_same(search(POOL, POOL, [Band(0, 3)], device="cuda"), expected)
+    else:
+        with pytest.raises(UserError, match="torch"):
+            search(POOL, POOL, [Band(0, 3)], device="cuda")
