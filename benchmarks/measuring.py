@@ -1,10 +1,31 @@
-"""What the benchmarks share: the peak of memory over a process and its children."""
+"""What the benchmarks share: the cost of one step in a process of its own, the peak of memory, the printed table.
+
+def step(clock, size):
+    prepare(size)                # imports, warm-up, opening of files: not measured
+    with clock:
+        work(size)
+    return {"edges": 10}
+
+cost = run_step(step, 1000)      # cost.cpu, cost.wall, cost.peak, cost.start, cost.found["edges"]
+"""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib.util
+import math
 import os
+import resource
+import sys
 import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 
 class PeakMemory:
@@ -26,6 +47,145 @@ class PeakMemory:
             totals = [_memory(pid) for pid in _family(os.getpid())]
             self.peak = max(self.peak, sum(total for total, _ in totals))
             self.anonymous = max(self.anonymous, sum(anonymous for _, anonymous in totals))
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a step took."""
+
+    cpu: float
+    """User and system seconds of all threads, and of child processes that ended."""
+
+    wall: float
+    peak: int
+    """Bytes resident at most, imports and pages of mapped files included."""
+
+    start: int
+    """Bytes resident when the clock started: imports, compiled code, what was prepared."""
+
+    found: dict[str, Any]
+    """What the step returned."""
+
+
+class Clock:
+    """Measures one `with` block of a step."""
+
+    def __init__(self, *, children: bool = False) -> None:
+        self.cpu = self.wall = 0.0
+        self.peak = self.start = 0
+        self._family = PeakMemory() if children else None
+
+    def __enter__(self) -> Clock:
+        gc.collect()
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+        self.start = _status("VmRSS")
+        if self._family is not None:
+            self._family.__enter__()
+        self.wall, self.cpu = time.perf_counter(), _cpu_seconds()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wall, self.cpu = time.perf_counter() - self.wall, _cpu_seconds() - self.cpu
+        self.peak = _status("VmHWM")
+        if self._family is not None:
+            self._family.__exit__()
+            self.peak = max(self.peak, self._family.peak)
+
+
+Step = Callable[..., dict[str, Any]]
+
+
+def run_step(step: Step, *arguments: Any, children: bool = False) -> Cost:
+    """Run a step in a new process, so that its peak of memory is its own; `children` where it starts processes.
+
+    Says on stderr what it took, so that a long run which fails at its end has not been for nothing.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        cost = pool.submit(_measured, step, arguments, children).result()
+    name = " ".join([step.__name__, *(argument for argument in arguments if isinstance(argument, str))])
+    figures = f"{cost.cpu:,.2f} CPU s, {cost.wall:,.2f} s, {cost.peak / 2**20:,.0f} MiB"
+    print(f"{name}: {figures}", file=sys.stderr, flush=True)
+    return cost
+
+
+def _measured(step: Step, arguments: tuple[Any, ...], children: bool) -> Cost:
+    clock = Clock(children=children)
+    found = step(clock, *arguments)
+    return Cost(clock.cpu, clock.wall, clock.peak, clock.start, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table; a line without a cost stands for a peer that is skipped, or for a heading."""
+
+    label: str
+    cost: Cost | None = None
+    times: float = 1.0
+    """Seconds are multiplied by this: an extrapolation, which the label must name."""
+
+    beside: Row | None = None
+    """The line of ours that it is compared with."""
+
+    growth: float | None = None
+    """Exponent of CPU seconds by size."""
+
+    remark: str = ""
+
+    @property
+    def cpu(self) -> float:
+        return 0.0 if self.cost is None else self.cost.cpu * self.times
+
+
+def print_table(title: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
+    """`ratio` is CPU seconds of the line over those of ours."""
+    width = max(len(row.label) for row in rows) + 2
+    grown = any(row.growth is not None for row in rows)
+    print(f"\n{title}")
+    head = f"{'':{width}}{'CPU s':>12}{'wall s':>12}{'peak MiB':>10}{'at start':>10}{'ratio':>8}"
+    print(head + (f"{'growth':>8}" if grown else ""))
+    for row in rows:
+        print(_line(row, width, grown).rstrip())
+    for note in notes:
+        print(f"  {note}")
+
+
+def _line(row: Row, width: int, grown: bool) -> str:
+    if row.cost is None:
+        return f"{row.label:{width}}{row.remark}"
+    seconds = f"{row.cpu:12,.2f}{row.cost.wall * row.times:12,.2f}"
+    memory = f"{row.cost.peak / 2**20:10,.0f}{row.cost.start / 2**20:10,.0f}"
+    ratio = "" if row.beside is None or not row.beside.cpu else f"{row.cpu / row.beside.cpu:.2f}"
+    growth = f"{'' if row.growth is None else f'{row.growth:.2f}':>8}" if grown else ""
+    return f"{row.label:{width}}{seconds}{memory}{ratio:>8}{growth}  {row.remark}"
+
+
+def exponent(large: float, small: float, ratio: float) -> float:
+    """The x in large = small * ratio ** x.
+
+    >>> exponent(20.0, 2.0, 10.0)
+    1.0
+    """
+    return math.log(large / small) / math.log(ratio)
+
+
+def missing(module: str, pip: str) -> Row | None:
+    """A line that says how to install a peer, where it is not installed."""
+    if importlib.util.find_spec(module) is not None:
+        return None
+    return Row(f"  {module}", remark=f"skipped, not installed: pip install {pip}")
+
+
+def _cpu_seconds() -> float:
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def _status(name: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def _family(pid: int) -> list[int]:

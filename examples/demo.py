@@ -54,13 +54,29 @@ def main() -> None:
     run(f"citeweave import {FOLDER}/update --update {FOLDER}/training -o {FOLDER}/training-2")
 
     say(
+        "The citations become a graph, and the graph vectors: papers cited together come to lie together. Held-out citations are found again."
+    )
+    run(f"citeweave graph {FOLDER}/training -o {FOLDER}/graph --held-out 0.05")
+
+    say(
+        "Training needs pairs that belong together and pairs that do not. SciNCL's rules choose them by rank among those "
+        "vectors;\nthe ranks are chosen for this small literature. Then the samples are audited."
+    )
+    run(f"citeweave mine {FOLDER}/training --recipe scincl --bands auto --graph {FOLDER}/graph -o {FOLDER}/samples")
+    run(f"citeweave audit {FOLDER}/samples --graph {FOLDER}/graph --against benchmark={FOLDER}/benchmark")
+
+    say("Other systems are other recipes: here SPECTER's, and papers cited in the same sentence, as ASPIRE takes them.")
+    run(f"citeweave mine {FOLDER}/training --recipe specter --graph {FOLDER}/graph -o {FOLDER}/samples-specter")
+    run(f"citeweave mine {FOLDER}/training --recipe aspire --graph {FOLDER}/graph -o {FOLDER}/samples-aspire")
+
+    say(
         f"A plain sentence encoder, untrained on this literature, looks for the ten papers nearest to each of {JUDGED}. "
         "The share of them that really\nis about the same problem, method or finding is what training will have to raise:"
     )
     print_precision(literature)
     say(f"Done in {time.monotonic() - start:.0f} s. Look around, or take your own files:")
     print(
-        f"  .venv/bin/citeweave info {FOLDER}/training-2\n  .venv/bin/citeweave info {FOLDER}/corpus --merges --samples 0\n  .venv/bin/citeweave import YOUR_LIBRARY.bib -o my-corpus"
+        f"  .venv/bin/citeweave info {FOLDER}/training-2\n  .venv/bin/citeweave mine {FOLDER}/training --recipe sciaspect -o {FOLDER}/samples-sciaspect\n  .venv/bin/citeweave info {FOLDER}/corpus --merges --samples 0\n  .venv/bin/citeweave import YOUR_LIBRARY.bib -o my-corpus"
     )
 
 

@@ -16,7 +16,9 @@ MODULE_OF = {"scikit-learn": "sklearn"}
 
 
 def test_the_table_is_that_of_the_project() -> None:
-    declared = {name: packages for name, packages in PROJECT["optional-dependencies"].items() if name != "dev"}
+    declared = {
+        name: packages for name, packages in PROJECT["optional-dependencies"].items() if name not in ("dev", "bench")
+    }
     assert EXTRAS.keys() == declared.keys()
     for extra, packages in declared.items():
         names = [re.split(r"[<>=\[]", package)[0] for package in packages]

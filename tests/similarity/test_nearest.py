@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from citeweave.errors import UserError
 from citeweave.progress import QUIET
-from citeweave.similarity.searching import scanning, torch_scan
 from citeweave.similarity.nearest import METRICS, Band, Neighbours, _answer, far_band, nearest, search, search_blocks
+from citeweave.similarity.searching import scanning, torch_scan
 from citeweave.similarity.searching.question import ask, plan_for
 
 

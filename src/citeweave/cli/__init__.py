@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from citeweave.cli import audit, doctor, importing, info, synthesize
+from citeweave.cli import audit, convert, doctor, graph, importing, info, mine, synthesize
 from citeweave.errors import CiteweaveError
 
 app = typer.Typer(
@@ -21,7 +21,10 @@ app = typer.Typer(
 app.command("synthesize")(synthesize.synthesize)
 app.command("import")(importing.import_)
 app.command("info")(info.info)
+app.command("graph")(graph.graph)
+app.command("mine")(mine.mine)
 app.command("audit")(audit.audit)
+app.command("convert")(convert.convert)
 app.command("doctor")(doctor.doctor)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from citeweave.cli.options import Debug, Json, Overwrite, Quiet, print_json, reporter_of
+from citeweave.cli.audit_samples import audit_samples_folder, print_report
+from citeweave.cli.options import Debug, Json, Overwrite, Quiet, named_paths, print_json, reporter_of
 from citeweave.errors import UserError
+from citeweave.files import kind_of
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
@@ -16,57 +18,90 @@ if TYPE_CHECKING:
 
 
 def audit(
-    corpus: Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(help="Folder of a corpus or of samples.", show_default=False)],
     against: Annotated[
         list[str],
         typer.Option("--against", help="NAME=PATH of a benchmark's papers; may be repeated.", show_default=False),
-    ],
+    ] = [],  # noqa: B006
     same_ids: Annotated[
         bool, typer.Option("--same-ids", help="Ids without a prefix mean the same on both sides.")
     ] = False,
     near_duplicates: Annotated[
         bool, typer.Option("--near-duplicates/--exact", help="Also compare texts, or ids and titles only.")
     ] = True,
-    show: Annotated[int, typer.Option("--show", help="How many matches to list for each benchmark.")] = 0,
+    show: Annotated[int, typer.Option("--show", help="How many matches or collisions to list.")] = 0,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write a corpus without the papers found.", show_default=False)
+    ] = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option("--corpus", help="Samples: their corpus, where it was moved.", show_default=False),
+    ] = None,
+    graph: Annotated[
+        Path | None,
+        typer.Option("--graph", help="Samples: folder made by citeweave graph, for distances.", show_default=False),
+    ] = None,
+    pictures: Annotated[
+        Path | None, typer.Option("--pictures", help="Samples: folder for pictures.", show_default=False)
     ] = None,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Find the papers of benchmarks inside a corpus, by id, DOI, title and near-duplicate text; exclude them with -o."""
+    """Find what should not be trained on.
+
+    In a corpus: the papers of benchmarks, by id, DOI, title and near-duplicate text; exclude them with -o. In samples:
+    collisions, negatives that are related or copies, repeats, coverage, leaks.
+    """
+    if kind_of(folder) == "samples":
+        report = audit_samples_folder(
+            folder,
+            corpus=corpus,
+            graph=graph,
+            against=against,
+            near_duplicates=near_duplicates,
+            show=show,
+            pictures=pictures,
+            reporter=reporter_of(quiet or json),
+        )
+        print_report(report, as_json=json, quiet=quiet)
+        return
+    for option, value in (("--corpus", corpus), ("--graph", graph), ("--pictures", pictures)):
+        if value is not None:
+            raise UserError(f"{option} is for auditing samples, and {folder} holds none; leave it out")
+    if not against:
+        raise UserError("auditing a corpus needs --against NAME=PATH, such as --against csfcube=data/csfcube")
+    found = _audit_corpus(folder, against, same_ids=same_ids, near_duplicates=near_duplicates, show=show)
+    if output is not None:
+        found.result["excluded"] = _exclude(found.corpus, found.report, output, overwrite=overwrite)
+        reporter_of(quiet or json).say(f"{output}: the corpus without {found.result['excluded']:,} papers")
+    if json:
+        print_json(found.result)
+    elif not quiet:
+        print(_text(found.report, found.result))
+
+
+class _Found(NamedTuple):
+    corpus: Corpus
+    report: LeakageReport
+    result: dict[str, Any]
+
+
+def _audit_corpus(folder: Path, against: list[str], *, same_ids: bool, near_duplicates: bool, show: int) -> _Found:
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.leakage.audit import LeakageOptions, audit_leakage
     from citeweave.corpus.leakage.benchmark_papers import CorpusPapers, papers_of
 
-    opened = Corpus.open(corpus)
-    benchmarks = {name: papers_of(path) for name, path in _named_paths(against).items()}
+    opened = Corpus.open(folder)
+    named = named_paths(against, "--against", "csfcube=data/csfcube")
+    benchmarks = {name: papers_of(path) for name, path in named.items()}
     options = LeakageOptions(same_id_space=same_ids, near_duplicates=near_duplicates)
     report = audit_leakage(CorpusPapers(opened), benchmarks, options)
     result: dict[str, Any] = report.as_json()
     if show:
         result["matches"] = {name: _matches(opened, papers, report, name, show) for name, papers in benchmarks.items()}
-    if output is not None:
-        result["excluded"] = _exclude(opened, report, output, overwrite=overwrite)
-        reporter_of(quiet or json).say(f"{output}: the corpus without {result['excluded']:,} papers")
-    if json:
-        print_json(result)
-    elif not quiet:
-        print(_text(report, result))
-
-
-def _named_paths(pairs: list[str]) -> dict[str, Path]:
-    named = {}
-    for pair in pairs:
-        name, equals, path = pair.partition("=")
-        if not (name and equals and path):
-            raise UserError(f"--against is {pair!r}; it must be NAME=PATH, such as csfcube=data/csfcube")
-        if name in named:
-            raise UserError(f"--against names {name!r} twice; give every benchmark a name of its own")
-        named[name] = Path(path)
-    return named
+    return _Found(opened, report, result)
 
 
 def _matches(corpus: Corpus, papers: Any, report: LeakageReport, name: str, show: int) -> list[dict[str, Any]]:

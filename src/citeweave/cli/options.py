@@ -21,6 +21,14 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing folder made from other inputs.")]
 Memory = Annotated[str, typer.Option("--memory", help="Memory that each sorting step may hold, such as 256MB or 2GB.")]
+Recipe = Annotated[
+    str | None,
+    typer.Option("--recipe", help="Name of a shipped recipe, such as scincl, or a TOML file.", show_default=False),
+]
+Set = Annotated[
+    list[str], typer.Option("--set", help="TABLE.KEY=VALUE: another value than the recipe's; may be repeated.")
+]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
 Workers = Annotated[int, typer.Option("--workers", help="Processes to use; 0 = one a core.")]
 
 _UNITS = {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
@@ -36,6 +44,22 @@ def parse_size(text: str, option: str) -> int:
         raise UserError(f"{option} is {text!r}; it must be a number with KB, MB or GB, such as 256MB")
     unit = found.group(2)
     return int(float(found.group(1)) * _UNITS[unit if unit.endswith("B") or not unit else unit + "B"])
+
+
+def named_paths(pairs: list[str], option: str, example: str) -> dict[str, Path]:
+    """
+    >>> named_paths(["csfcube=data/csfcube"], "--against", "name=folder")
+    {'csfcube': PosixPath('data/csfcube')}
+    """
+    named: dict[str, Path] = {}
+    for pair in pairs:
+        name, equals, path = pair.partition("=")
+        if not (name and equals and path):
+            raise UserError(f"{option} is {pair!r}; it must be NAME=PATH, such as {example}")
+        if name in named:
+            raise UserError(f"{option} names {name!r} twice; give each a name of its own")
+        named[name] = Path(path)
+    return named
 
 
 def reporter_of(quiet: bool) -> Reporter:

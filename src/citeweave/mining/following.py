@@ -25,7 +25,7 @@ from citeweave.mining.drawing import (
     shuffle,
     without,
 )
-from citeweave.mining.rules import MISCELLANEOUS, MiningRules, Rule
+from citeweave.mining.rules import MISCELLANEOUS, VECTOR_SOURCES, MiningRules, Rule
 from citeweave.mining.samples import Picks, SampleBlock
 from citeweave.mining.sources import Block, excluded_papers, random_papers, related_papers, table_papers
 from citeweave.mining.vector_sources import (
@@ -40,6 +40,8 @@ from citeweave.mining.vector_sources import (
 
 GIVEN = "same sentence"
 """The name under which a positive cited in the same sentence as its anchor is kept."""
+
+NO_VECTOR = "no vector, such as a paper without citations"
 
 _SOURCES: dict[str, Callable[[Rule, Block], Lists]] = {
     "table": table_papers,
@@ -123,7 +125,8 @@ def _count_skipped(groups: list[_Group], used: NDArray[np.bool_], account: Short
 
 def _choose(rules: MiningRules, block: Block, ranked: Ranked) -> _Group:
     anchors = len(block.anchors)
-    usable, reasons = np.ones(anchors, bool), []
+    usable = np.ones(anchors, bool)
+    reasons = [(NO_VECTOR, ~_has_vectors(rules, block))]
     picks: dict[str, Lists] = {} if block.given is None else {GIVEN: block.given}
     candidates = [no_lists(anchors), *picks.values()]
     for side in (rules.positives, rules.negatives):
@@ -148,6 +151,15 @@ def _choose(rules: MiningRules, block: Block, ranked: Ranked) -> _Group:
             reasons.append((f"no {what}", counts == 0))
             usable &= counts > 0
     return _Group(block.aspect, picks, usable, reasons)
+
+
+def _has_vectors(rules: MiningRules, block: Block) -> NDArray[np.bool_]:
+    """Which anchors have the vectors that all positive rules rank by."""
+    here = np.ones(len(block.anchors), bool)
+    for rule in rules.positives:
+        if rule.source in VECTOR_SOURCES:
+            here &= block.material.tied(rule.vectors).row_of[block.anchors] >= 0
+    return here
 
 
 def _candidates(rule: Rule, block: Block, ranked: Ranked, chosen: Lists, positives: list[Lists]) -> Lists:

@@ -213,6 +213,11 @@ class MiningRules:
     def rules(self) -> tuple[Rule, ...]:
         return (*self.positives, *self.negatives)
 
+    def needs_vectors(self, name: str) -> bool:
+        """Whether some rule draws by the vectors of this name."""
+        inner = any(rules.needs_vectors(name) for _, _, rules in self.tasks)
+        return inner or any(rule.source in VECTOR_SOURCES and rule.vectors == name for rule in self.rules)
+
     @property
     def sources(self) -> set[str]:
         """Everything that some rule draws from or excludes."""

@@ -25,8 +25,8 @@ from numpy.typing import ArrayLike, NDArray
 from citeweave.corpus.cleaning import dict_of, number_of
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import EmptyResultError, InputError
-from citeweave.mining.json_members import read_members
-from citeweave.mining.paper_names import PaperNames
+from citeweave.mining.converting.json_members import read_members
+from citeweave.mining.converting.paper_names import PaperNames
 from citeweave.opening import Source
 from citeweave.tally import Count, Tally
 

@@ -31,7 +31,7 @@ from citeweave.mining.converting.inputs import Inputs, Role, find_inputs
 from citeweave.mining.converting.new_files import new_files
 from citeweave.mining.converting.options import ExportOptions
 from citeweave.mining.converting.outgoing import Outgoing, check_rows
-from citeweave.mining.paper_names import PaperNames
+from citeweave.mining.converting.paper_names import PaperNames
 from citeweave.mining.samples import KIND, VERSION, SampleBlock, Samples, new_samples
 from citeweave.opening import Source
 from citeweave.progress import QUIET, Reporter

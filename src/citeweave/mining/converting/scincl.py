@@ -25,7 +25,7 @@ from citeweave.errors import InputError
 from citeweave.mining.converting.incoming import NO_ID, blocks, known_rows, paired_samples
 from citeweave.mining.converting.options import ExportOptions
 from citeweave.mining.converting.outgoing import CELLS, Outgoing
-from citeweave.mining.paper_names import PaperNames
+from citeweave.mining.converting.paper_names import PaperNames
 from citeweave.mining.samples import SampleBlock
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally

@@ -23,7 +23,7 @@ from citeweave.corpus.text import paper_text
 from citeweave.mining.converting.incoming import blocks, known_rows, paired_samples
 from citeweave.mining.converting.options import ExportOptions
 from citeweave.mining.converting.outgoing import Outgoing, PaperRows
-from citeweave.mining.paper_names import PaperNames
+from citeweave.mining.converting.paper_names import PaperNames
 from citeweave.mining.samples import SampleBlock
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally

@@ -1,0 +1,136 @@
+"""citeweave graph"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from citeweave.cli.options import (
+    Debug,
+    Device,
+    Json,
+    Output,
+    Overwrite,
+    Quiet,
+    Recipe,
+    Seed,
+    Set,
+    Workers,
+    parse_size,
+    print_json,
+    reporter_of,
+    table,
+)
+from citeweave.errors import UserError
+
+if TYPE_CHECKING:
+    from citeweave.graph.citations import CitationGraph
+
+
+def graph(
+    corpus: Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)],
+    output: Output,
+    method: Annotated[
+        str | None,
+        typer.Option("--method", help="fastrp (default), prone, edges, or none: no vectors.", show_default=False),
+    ] = None,
+    dim: Annotated[int | None, typer.Option("--dim", help="Dimension of the node vectors.", show_default=False)] = None,
+    signal: Annotated[
+        str | None,
+        typer.Option(
+            "--signal",
+            help="What is embedded: citations, or signals with weights such as connected:1,cocited:0.5.",
+            show_default=False,
+        ),
+    ] = None,
+    direction: Annotated[
+        str | None, typer.Option("--direction", help="both (default), cited or citing.", show_default=False)
+    ] = None,
+    weighted: Annotated[bool, typer.Option("--weighted", help="Citations count by their strength.")] = False,
+    held_out: Annotated[
+        float, typer.Option("--held-out", help="Share of citations to hold out and find again, such as 0.01.")
+    ] = 0.0,
+    recipe: Recipe = None,
+    set_: Set = [],  # noqa: B006
+    seed: Seed = 0,
+    memory: Annotated[str, typer.Option("--memory", help="Working memory for node vectors, such as 1GB.")] = "1GB",
+    workers: Workers = 0,
+    device: Device = "auto",
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Build the citation graph of a corpus and vectors of its nodes; with --held-out also judge them."""
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.evaluation.held_out import held_out_judge
+    from citeweave.graph.citations import build_graph
+    from citeweave.graph.making import graph_options, make_graph
+    from citeweave.graph.node_vectors import METHODS
+    from citeweave.recipe import load_recipe
+
+    opened = Corpus.open(corpus)
+    if not 0 <= held_out < 1:
+        raise UserError(
+            f"--held-out is {held_out}; it must be a share of the citations from 0 to under 1, such as 0.01"
+        )
+    if method == "none":
+        built = build_graph(opened, output, overwrite=overwrite)
+    else:
+        given = {
+            "method": method,
+            "dimension": dim,
+            "signal": signal,
+            "direction": direction,
+            "weighted": weighted or None,
+        }
+        values = load_recipe(recipe, set_).table("graph") if recipe else load_recipe("scincl", set_).table("graph")
+        values |= {key: value for key, value in given.items() if value is not None}
+        values |= {"seed": seed, "memory": parse_size(memory, "--memory"), "workers": workers, "device": device}
+        options = graph_options(values)
+        judge = held_out_judge(held_out, seed=seed, score=METHODS[options.vectors.method].score) if held_out else None
+        judged = f"{held_out:g} held out" if held_out else ""
+        reporter = reporter_of(quiet or json)
+        built = make_graph(opened, output, options, judge=judge, judged=judged, overwrite=overwrite, reporter=reporter)
+    facts = _facts(output, built)
+    if json:
+        print_json({**facts, "output": str(output)})
+    elif not quiet:
+        print(_text(output, facts))
+
+
+def _facts(folder: Path, graph: CitationGraph) -> dict[str, Any]:
+    from citeweave.files import read_manifest
+    from citeweave.graph.citations import KIND, VERSION
+
+    facts = read_manifest(folder, KIND, VERSION).facts
+    vectors = folder / "vectors"
+    if vectors.is_dir():
+        from citeweave.similarity.vectors import Vectors
+
+        made = Vectors.open(vectors)
+        facts = {**facts, "vectors": {"model": made.provenance.model, "dimension": made.provenance.dimension}}
+    return facts
+
+
+def _text(folder: Path, facts: dict[str, Any]) -> str:
+    rows: list[tuple[str, object]] = [
+        ("papers", facts["nodes"]),
+        ("citations", facts["edges"]),
+        ("  given twice", facts["duplicates"]),
+        ("  of a paper to itself", facts["to_itself"]),
+        ("  to papers outside", facts["dangling"]),
+    ]
+    if "isolated" in facts:
+        rows += [("papers without citations", facts["isolated"]), ("vectors", facts["vectors"]["model"])]
+    lines = [f"{folder}: the citation graph", table(rows)]
+    links = facts.get("links")
+    if links:
+        lines.append(f"{links['edges']:,} citations were held out, and found again among random papers:")
+        for kind in ("uniform", "degree"):
+            s = links[kind]
+            numbers = f"MRR {s['mrr']:.3f}  Hits@1 {s['hits_1']:.3f}  @10 {s['hits_10']:.3f}  @50 {s['hits_50']:.3f}"
+            lines.append(f"  {kind:8} {numbers}  AUC {s['auc']:.3f}  mean rank {s['mean_rank']:.1f}")
+    return "\n".join(lines)

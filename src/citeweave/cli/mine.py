@@ -1,0 +1,214 @@
+"""citeweave mine"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from citeweave.cli.options import (
+    Debug,
+    Device,
+    Json,
+    Output,
+    Overwrite,
+    Quiet,
+    Seed,
+    Set,
+    Workers,
+    named_paths,
+    parse_size,
+    print_json,
+    reporter_of,
+    table,
+)
+from citeweave.errors import UserError, choose
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.graph.citations import CitationGraph
+    from citeweave.mining.mine import Inputs
+    from citeweave.mining.rules import MiningRules
+    from citeweave.mining.samples import Samples
+    from citeweave.progress import Reporter
+    from citeweave.recipe import Recipe
+
+
+def mine(
+    corpus: Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)],
+    recipe: Annotated[
+        str,
+        typer.Option("--recipe", help="Name of a shipped recipe, such as scincl, or a TOML file.", show_default=False),
+    ],
+    output: Output,
+    graph: Annotated[
+        Path | None,
+        typer.Option(
+            "--graph",
+            help="Folder made by citeweave graph; made beside the output where it is needed.",
+            show_default=False,
+        ),
+    ] = None,
+    vectors: Annotated[
+        list[str], typer.Option("--vectors", help="NAME=FOLDER of vectors that rules name; may be repeated.")
+    ] = [],  # noqa: B006
+    tables: Annotated[
+        list[str], typer.Option("--table", help="NAME=FILE of pairs with counts that rules name; may be repeated.")
+    ] = [],  # noqa: B006
+    anchors: Annotated[
+        Path | None, typer.Option("--anchors", help="File with the ids of the anchors, one a line.", show_default=False)
+    ] = None,
+    intents: Annotated[
+        str, typer.Option("--intents", help="corpus: those it has; sections: also read off section headings.")
+    ] = "corpus",
+    bands: Annotated[
+        str, typer.Option("--bands", help="recipe: ranks as written; auto: choose them for this corpus.")
+    ] = "recipe",
+    pictures: Annotated[
+        Path | None, typer.Option("--pictures", help="With --bands auto: folder for its curves.", show_default=False)
+    ] = None,
+    set_: Set = [],  # noqa: B006
+    seed: Seed = 0,
+    memory: Annotated[str, typer.Option("--memory", help="Memory for searches and related papers.")] = "512MB",
+    workers: Workers = 0,
+    device: Device = "cpu",
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Choose positives and negatives for every paper by the rules of a recipe."""
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.mining.mine import MiningOptions, mine_samples
+    from citeweave.mining.rule_reading import parse_rules
+    from citeweave.recipe import load_recipe
+
+    reporter = reporter_of(quiet or json)
+    choose(intents, ("corpus", "sections"), "--intents")
+    choose(bands, ("recipe", "auto"), "--bands")
+    opened, loaded = Corpus.open(corpus), load_recipe(recipe, set_)
+    rules = parse_rules(loaded.table("mining"))
+    options = MiningOptions(seed, workers, parse_size(memory, "--memory"), device)
+    inputs = _inputs(opened, loaded, rules, graph or output.with_name(f"{output.name}-graph"), reporter)
+    inputs = _with_intents(inputs, opened, intents)
+    inputs = _with_named(inputs, opened, vectors, tables, anchors)
+    chosen: dict[str, Any] = {}
+    if bands == "auto":
+        rules, chosen = _with_bands(opened, rules, inputs, options.seed, pictures, reporter)
+    elif pictures is not None:
+        raise UserError("--pictures draws how bands were chosen; give --bands auto too, or draw an audit's pictures")
+    samples = mine_samples(opened, rules, output, inputs, options, overwrite=overwrite, reporter=reporter)
+    if json:
+        print_json({**_summary(samples), "bands": chosen, "output": str(output)})
+    elif not quiet:
+        print(_text(output, samples, chosen))
+
+
+def _inputs(corpus: Corpus, recipe: Recipe, rules: MiningRules, folder: Path, reporter: Reporter) -> Inputs:
+    """The graph and its vectors, as far as the rules need them; what is not there is made."""
+    from citeweave.graph.citations import CitationGraph, build_graph
+    from citeweave.graph.making import graph_options, make_graph
+    from citeweave.graph.signals import SIGNALS
+    from citeweave.mining.mine import Inputs
+    from citeweave.similarity.vectors import Vectors
+
+    needs_vectors = rules.needs_vectors("graph")
+    if not needs_vectors and not rules.sources & set(SIGNALS):
+        return Inputs()
+    if not folder.exists():
+        reporter.say(f"{folder}: making the graph{' and its node vectors' if needs_vectors else ''}")
+        if needs_vectors:
+            make_graph(corpus, folder, graph_options(recipe.table("graph")), reporter=reporter)
+        else:
+            build_graph(corpus, folder)
+    opened = CitationGraph.open(folder)
+    if not needs_vectors:
+        return Inputs(graph=opened)
+    if not (folder / "vectors").is_dir():
+        raise UserError(f"{folder} has no node vectors, which the recipe needs; make it again with --method fastrp")
+    return Inputs(graph=opened, vectors={"graph": Vectors.open(folder / "vectors")})
+
+
+def _with_intents(inputs: Inputs, corpus: Corpus, intents: str) -> Inputs:
+    import dataclasses
+
+    if intents == "corpus" or inputs.graph is None:
+        return inputs
+    from citeweave.graph.section_intents import intents_from_sections
+
+    graph: CitationGraph = inputs.graph.with_intents(intents_from_sections(corpus, inputs.graph))
+    return dataclasses.replace(inputs, graph=graph)
+
+
+def _with_named(inputs: Inputs, corpus: Corpus, vectors: list[str], tables: list[str], anchors: Path | None) -> Inputs:
+    import dataclasses
+
+    from citeweave.mining.tables import read_table
+    from citeweave.similarity.vectors import Vectors
+
+    named = {name: Vectors.open(path) for name, path in named_paths(vectors, "--vectors", "text=vectors/").items()}
+    read = {
+        name: read_table(path, corpus) for name, path in named_paths(tables, "--table", "coviews=pairs.tsv").items()
+    }
+    rows = None if anchors is None else _anchor_rows(corpus, anchors)
+    return dataclasses.replace(inputs, vectors={**inputs.vectors, **named}, tables=read, anchors=rows)
+
+
+def _anchor_rows(corpus: Corpus, path: Path) -> NDArray[np.int64]:
+    import numpy as np
+
+    if not path.is_file():
+        raise UserError(f"--anchors {path} does not exist; give a file with one id a line")
+    ids = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    rows = corpus.rows(ids).astype(np.int64) if ids else np.zeros(0, np.int64)
+    if not (rows >= 0).any():
+        raise UserError(f"--anchors {path}: none of its {len(ids):,} ids is in {corpus.folder}; one id a line")
+    return np.unique(rows[rows >= 0])
+
+
+def _with_bands(
+    corpus: Corpus, rules: MiningRules, inputs: Inputs, seed: int, pictures: Path | None, reporter: Reporter
+) -> tuple[MiningRules, dict[str, Any]]:
+    from citeweave.mining.auditing.pictures import band_pictures
+    from citeweave.mining.banding.bands import apply_bands, bands_for
+
+    chosen = bands_for(corpus, rules, inputs, seed=seed, reporter=reporter)
+    if pictures is not None:
+        for path in band_pictures(chosen, pictures):
+            reporter.say(f"drawn: {path}")
+    return apply_bands(rules, chosen), chosen.as_json()
+
+
+def _summary(samples: Samples) -> dict[str, Any]:
+    facts = samples.manifest.facts
+    keep = ("anchors", "skipped", "rules_asked", "rules_got", "contexts", "mixture")
+    return {
+        "samples": len(samples),
+        "positives": len(samples.positives.rows),
+        "negatives": len(samples.negatives.rows),
+        **{name: facts[name] for name in keep if name in facts},
+    }
+
+
+def _text(folder: Path, samples: Samples, bands: dict[str, Any]) -> str:
+    summary = _summary(samples)
+    lines = [
+        f"{folder}: samples",
+        table([(name, summary[name]) for name in ("samples", "anchors", "positives", "negatives")]),
+    ]
+    asked, got = summary["rules_asked"], summary["rules_got"]
+    rules: list[tuple[str, object]] = [(f"  {name}", f"{got.get(name, 0):,} of {n:,}") for name, n in asked.items()]
+    lines.append(f"chosen by each rule, of what was asked:\n{table(rules)}")
+    if summary["skipped"]:
+        reasons: list[tuple[str, object]] = [(f"  {reason}", n) for reason, n in summary["skipped"].items()]
+        lines.append(f"papers that are no anchor:\n{table(reasons)}")
+    for name, contexts in summary.get("contexts", {}).items():
+        rejected: list[tuple[str, object]] = [(f"  {reason}", n) for reason, n in contexts["contexts rejected"].items()]
+        lines.append(f"{name}: {contexts['contexts kept']:,} citing sentences used, not used:\n{table(rejected)}")
+    if bands:
+        lines.append(f"bands chosen: {bands['why']}")
+    return "\n".join(lines)

@@ -1,0 +1,61 @@
+"""Tall dense matrices, row block by row block, in place: Gram matrix, change of basis, evening out, unit rows.
+
+    >>> matrix = np.array([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]], np.float32)
+    >>> rescale(matrix, 1.0)          # every direction the same weight; the strongest first
+    array([81.,  1.])
+    >>> np.abs(unit_rows(matrix)).tolist()
+    [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+
+A matrix of a million rows needs no copy of itself, and may be a memory map. BLAS uses the threads it is told to use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK = 4096
+"""Rows at a time."""
+
+NEGLIGIBLE = 1e-6
+"""A direction with less than this share of the strongest one's squared length drowns in rounding: it becomes 0."""
+
+Matrix = NDArray[np.float32]
+
+
+def gram(matrix: Matrix) -> NDArray[np.float64]:
+    """The inner products of all columns, (columns, columns); blocks in single precision, their sum in double."""
+    total = np.zeros((matrix.shape[1],) * 2)
+    for rows in _blocks(matrix):
+        total += rows.T @ rows
+    return total
+
+
+def rescale(matrix: Matrix, power: float) -> NDArray[np.float64]:
+    """Turn X = U S V' into U S^(1 - power) in place, and return the squares of S: 0 keeps lengths, 1 evens them out.
+
+    By the eigenvectors of the Gram matrix, so the columns come out by falling strength.
+    """
+    values, vectors = np.linalg.eigh(gram(matrix))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    kept = values > NEGLIGIBLE * values[0]
+    factors = np.where(kept, np.where(kept, values, 1.0) ** (-power / 2), 0.0)
+    basis = (vectors * factors).astype(np.float32)  # (columns, columns)
+    for rows in _blocks(matrix):
+        rows[:] = rows @ basis
+    return np.where(kept, values, 0.0)
+
+
+def unit_rows(matrix: Matrix) -> Matrix:
+    """Make every row of length 1 in place; rows of 0 stay."""
+    for rows in _blocks(matrix):
+        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))[:, None]
+        np.divide(rows, lengths, out=rows, where=lengths > 0, casting="same_kind")
+    return matrix
+
+
+def _blocks(matrix: Matrix) -> Iterator[Matrix]:
+    for start in range(0, len(matrix), BLOCK):
+        yield matrix[start : start + BLOCK]

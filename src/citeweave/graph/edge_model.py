@@ -1,0 +1,239 @@
+"""The edge model: node vectors trained edge by edge against random edges, as PyTorch-BigGraph does (Lerer et al. 2019).
+
+    edge 7 -> 3 in a chunk of 50 edges
+    score(7, 3) must be above score(7, n)   n: the targets of the 49 others, and 50 random nodes
+                    and above score(n, 3)   n: the sources of the 49 others, and 50 random nodes
+
+SciNCL's setting is `EdgeModel(loss="margin", max_norm=1.0)` with dimension 768 on citations in one direction. A loss is
+a sum over edges, steps are by row-wise Adagrad, one step a batch. Unlike BigGraph: steps are taken one after the
+other, so a seed fixes the result on one kind of machine; a negative that is the edge's own end is left out wherever it
+comes from; there are no partitions, so vectors and edges must fit into the memory of the device.
+
+The other methods of `node_vectors.py` are as good on citation graphs and far cheaper: this one is for comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.errors import UserError, choose
+from citeweave.extras import require
+from citeweave.graph.adjacency import Adjacency
+from citeweave.graph.dense_rows import unit_rows
+from citeweave.progress import Reporter
+from citeweave.randomness import stream
+
+if TYPE_CHECKING:
+    import torch
+
+    from citeweave.graph.node_vectors import NodeVectorOptions
+
+DEVICES = ("auto", "cpu", "cuda")
+COMPARATORS = ("dot", "cos")
+LOSSES = ("margin", "softmax", "logistic")
+
+_START = 1e-3
+"""Standard deviation of the numbers that training starts from; BigGraph's init_scale."""
+
+_NEVER = -1e9
+"""Score of what is no negative."""
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeModel:
+    """Options of the edge model; the names in brackets are BigGraph's."""
+
+    loss: str = "softmax"
+    """margin (ranking), softmax or logistic (loss_fn)."""
+
+    comparator: str = "dot"
+    """dot, or cos: the dot product of vectors of length 1 (comparator)."""
+
+    margin: float = 0.15
+    """By how much a true edge must score above a random one, for the margin loss (margin)."""
+
+    rate: float = 0.1
+    """Learning rate (lr)."""
+
+    epochs: int = 20
+    """How often every edge is seen (num_epochs)."""
+
+    batch: int = 1000
+    """Edges a step (batch_size)."""
+
+    chunk: int = 50
+    """Edges that are each other's negatives (num_batch_negs)."""
+
+    uniform: int = 50
+    """Random nodes that a chunk shares as negatives, for each end of its edges (num_uniform_negs)."""
+
+    max_norm: float = 0.0
+    """Longer vectors are cut to this length; 0 = none is (max_norm)."""
+
+    def __post_init__(self) -> None:
+        choose(self.loss, LOSSES, "--edges.loss")
+        choose(self.comparator, COMPARATORS, "--edges.comparator")
+        for name in ("rate", "epochs", "batch", "chunk"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"--edges.{name} is {getattr(self, name)}; it must be over 0")
+        for name in ("margin", "uniform", "max_norm"):
+            if not getattr(self, name) >= 0:
+                raise UserError(f"--edges.{name} is {getattr(self, name)}; it must be 0 or more")
+        if self.chunk == 1 and not self.uniform:
+            raise UserError("--edges.chunk is 1 and --edges.uniform is 0; an edge needs a negative, raise either")
+
+
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """All edges, one entry each."""
+
+    sources: torch.Tensor
+    targets: torch.Tensor
+    weights: torch.Tensor | None
+
+
+def embed(adjacency: Adjacency, out: NDArray[np.float32], options: NodeVectorOptions, reporter: Reporter) -> None:
+    """Train the vectors of all nodes in `out`, (nodes, dimension), on the edges of every part."""
+    torch = require("torch", extra="train")
+    device = _device(torch, options.device)
+    edges = _edges(torch, adjacency, device)
+    connected = np.unique(np.concatenate([edges.sources.cpu().numpy(), edges.targets.cpu().numpy()]))
+    rng = stream(options.seed, "edge model")
+    out[:] = 0
+    for rows in np.array_split(connected, max(1, len(connected) // 65_536)):
+        out[rows] = rng.standard_normal((len(rows), out.shape[1]), np.float32) * np.float32(_START)
+    with _threads(torch, options.workers), _memory_errors(torch):
+        vectors = torch.from_numpy(out) if device == "cpu" else torch.from_numpy(out).to(device)
+        trainer = _Trainer(torch, vectors, options.edges)
+        chances = torch.from_numpy(connected).to(device)
+        count, epochs = len(edges.sources), options.edges.epochs
+        with reporter.task("node vectors (edges)", total=epochs * count, unit="edges") as advance:
+            for epoch in range(epochs):
+                loss = 0.0
+                for batch in _batches(torch, rng, count, options.edges):
+                    loss += trainer.step(edges, batch.to(device), _draw(torch, rng, chances, batch, options.edges))
+                    advance(batch.numel())
+                reporter.say(f"epoch {epoch + 1} of {epochs}: mean loss {loss / count:.4g}")
+                if not np.isfinite(loss):
+                    raise UserError(f"training diverged; --edges.rate is {options.edges.rate}, give a smaller one")
+        if device != "cpu":
+            out[:] = vectors.cpu().numpy()
+    if options.edges.comparator == "cos":
+        unit_rows(out)
+
+
+class _Trainer:
+    """Vectors, and the state of row-wise Adagrad: one sum of squares a row."""
+
+    def __init__(self, torch: Any, vectors: torch.Tensor, options: EdgeModel) -> None:
+        self._torch, self._vectors, self._options = torch, vectors, options
+        self._squares = torch.zeros(len(vectors), device=vectors.device)
+
+    def step(self, edges: _Edges, batch: torch.Tensor, drawn: torch.Tensor) -> float:
+        """Learn from edges number `batch`, (chunks, edges), against `drawn`, (2, chunks, uniform); return the loss."""
+        torch = self._torch
+        sources, targets = edges.sources[batch], edges.targets[batch]  # (chunks, edges) each
+        weights = None if edges.weights is None else edges.weights[batch]
+        nodes = torch.cat([sources, drawn[0], targets, drawn[1]], dim=1)  # (chunks, 2 * (edges + uniform))
+        unique, places = torch.unique(nodes, return_inverse=True)
+        rows = self._vectors[unique].requires_grad_()  # (unique, dimension)
+        # its gradient is summed in a fixed order, which that of plain indexing is not
+        found = torch.nn.functional.embedding(places, rows)
+        if self._options.comparator == "cos":
+            found = torch.nn.functional.normalize(found, dim=-1)
+        edge_count, half = batch.shape[1], nodes.shape[1] // 2
+        total = torch.zeros((), device=rows.device)
+        for near, far in ((0, half), (half, 0)):
+            anchors = found[:, near : near + edge_count]  # (chunks, edges, dimension)
+            candidates = found[:, far : far + half]  # (chunks, edges + uniform, dimension)
+            own = nodes[:, far : far + edge_count, None] == nodes[:, None, far : far + half]
+            scores = torch.bmm(anchors, candidates.transpose(1, 2))  # (chunks, edges, edges + uniform)
+            true = torch.diagonal(scores, dim1=1, dim2=2)  # (chunks, edges)
+            losses = self._losses(true, scores.masked_fill(own, _NEVER))
+            total = total + (losses if weights is None else losses * weights).sum()
+        (gradient,) = torch.autograd.grad(total, rows)
+        self._descend(unique, rows.detach(), gradient)
+        return float(total)
+
+    def _losses(self, true: torch.Tensor, false: torch.Tensor) -> torch.Tensor:
+        """One loss an edge, (chunks, edges), of its score and those of its negatives, (chunks, edges, negatives)."""
+        torch, functional = self._torch, self._torch.nn.functional
+        if self._options.loss == "margin":
+            return functional.relu(false - true[..., None] + self._options.margin).sum(-1)
+        if self._options.loss == "softmax":
+            return torch.logaddexp(true, torch.logsumexp(false, -1)) - true
+        return functional.softplus(-true) + functional.softplus(false).mean(-1)
+
+    def _descend(self, nodes: torch.Tensor, rows: torch.Tensor, gradient: torch.Tensor) -> None:
+        self._squares[nodes] += gradient.square().mean(1)
+        rows = rows - self._options.rate * gradient / (self._squares[nodes].sqrt() + 1e-10)[:, None]
+        if self._options.max_norm:
+            rows = rows * (self._options.max_norm / rows.norm(dim=1, keepdim=True).clamp_min(1e-30)).clamp_max(1)
+        self._vectors[nodes] = rows
+
+
+def _edges(torch: Any, adjacency: Adjacency, device: str) -> _Edges:
+    """Edges of weight 0 are none; the mean weight counts 1."""
+    sources = [np.repeat(np.arange(part.nodes), np.diff(part.offsets)) for part in adjacency.parts]
+    weights = [np.ones(part.edges, np.float32) if part.weights is None else part.weights for part in adjacency.parts]
+    columns = [np.concatenate(sources), np.concatenate([part.targets for part in adjacency.parts]).astype(np.int64)]
+    all_weights = np.concatenate(weights)
+    kept = all_weights > 0
+    first, second = (torch.from_numpy(column[kept]).to(device) for column in columns)
+    relative = all_weights[kept] / all_weights[kept].mean()
+    is_even = bool((relative == relative[0]).all())
+    return _Edges(first, second, None if is_even else torch.from_numpy(relative).to(device))
+
+
+def _batches(torch: Any, rng: np.random.Generator, count: int, options: EdgeModel) -> Iterator[torch.Tensor]:
+    """Every edge once, in random order: (chunks, edges) at a time; what fills no chunk comes last."""
+    order = torch.from_numpy(rng.permutation(count))
+    size = min(options.chunk, options.batch)
+    step = options.batch // size * size
+    whole = count // size * size
+    for start in range(0, whole, step):
+        yield order[start : min(start + step, whole)].view(-1, size)
+    if whole < count:
+        yield order[whole:].view(1, -1)
+
+
+def _draw(
+    torch: Any, rng: np.random.Generator, chances: torch.Tensor, batch: torch.Tensor, options: EdgeModel
+) -> torch.Tensor:
+    """Random nodes, (2, chunks, uniform): for the sources and for the targets."""
+    drawn = rng.integers(len(chances), size=(2, len(batch), options.uniform))
+    return chances[torch.from_numpy(drawn).to(chances.device)]
+
+
+def _device(torch: Any, wanted: str) -> str:
+    found = torch.cuda.is_available()
+    if wanted == "cuda" and not found:
+        raise UserError("--device is cuda, but torch finds no graphics card; use cpu or auto")
+    return "cuda" if found and wanted != "cpu" else "cpu"
+
+
+@contextmanager
+def _threads(torch: Any, workers: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(workers or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _memory_errors(torch: Any) -> Iterator[None]:
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        raise UserError(
+            "the graphics card's memory is too small for this graph's vectors; use --device cpu, a smaller --dim, or "
+            "another --method"
+        ) from error

@@ -1,0 +1,170 @@
+"""Making a graph folder: the citations as sparse rows, and the vectors of their nodes beside them.
+
+    graph/cited, citing, edges     the citation graph: `citations.py`
+    graph/vectors/                 one vector a paper, as any other vectors of papers: `similarity/vectors.py`
+
+What is embedded is the citations, in one direction or without, or a weighted union of signals: `unions.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.columns import BLOCK
+from citeweave.corpus.corpus import Corpus
+from citeweave.errors import UserError, choose
+from citeweave.files import matches, new_artefact
+from citeweave.graph.adjacency import Adjacency
+from citeweave.graph.citations import DIRECTIONS, KIND, MEMORY, VERSION, CitationGraph, write_graph
+from citeweave.graph.node_vectors import NodeVectorOptions, embed_nodes
+from citeweave.graph.signals import Relations
+from citeweave.graph.unions import parse_union, symmetric, unite
+from citeweave.progress import QUIET, Reporter
+from citeweave.similarity.vectors import new_vectors
+
+CITATIONS = "citations"
+Judge = Callable[[CitationGraph, Callable[[CitationGraph], NDArray[np.float32]]], dict[str, Any]]
+"""Judges node vectors: gets the graph and the way to embed one; what it finds goes into the manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOptions:
+    """What is embedded, and how; the `[graph]` table of a recipe."""
+
+    signal: str = CITATIONS
+    """`citations`, or signals with weights such as `connected:1,cocited:0.5,coupled:0.5`."""
+
+    direction: str = "both"
+    """Citations without directions, or along (cited) or against (citing) them."""
+
+    weighted: bool = False
+    """Citations count by their strength, such as the number of mentions."""
+
+    normalise: bool = True
+    """Counts of co-citation and coupling become cosines in a union."""
+
+    strongest: int = 100
+    """So many relatives a paper and signal stay in a union; 0 = all."""
+
+    vectors: NodeVectorOptions = field(default_factory=NodeVectorOptions)
+    """Method, dimension and the like: see `node_vectors.py`."""
+
+    def __post_init__(self) -> None:
+        choose(self.direction, DIRECTIONS, "--direction")
+        if self.signal != CITATIONS:
+            parse_union(self.signal, strongest=self.strongest)
+
+    @property
+    def label(self) -> str:
+        """For the vectors' provenance: what they were made of and how."""
+        return f"{self.vectors.method}-{self.vectors.dimension} of {self.signal}"
+
+
+def graph_options(table: Mapping[str, Any], **more: Any) -> GraphOptions:
+    """Read a `[graph]` table: keys of `GraphOptions`, and those of `NodeVectorOptions` among them."""
+    own = {entry.name for entry in dataclasses.fields(GraphOptions)} - {"vectors"}
+    inner = {entry.name for entry in dataclasses.fields(NodeVectorOptions)}
+    values = {**table, **more}
+    for key, value in values.items():
+        choose(key, own | inner, "graph: key")
+        if isinstance(value, Mapping):
+            values[key] = value = _method_options(key, value)
+        default = getattr(GraphOptions() if key in own else NodeVectorOptions(), key)
+        if isinstance(default, bool | int | float | str) and not _same_kind(value, default):
+            raise UserError(f"graph.{key} is {value!r}; it must be a {type(default).__name__}")
+    vectors = NodeVectorOptions(**{key: value for key, value in values.items() if key in inner})
+    return GraphOptions(**{key: value for key, value in values.items() if key in own}, vectors=vectors)
+
+
+def _method_options(method: str, table: Mapping[str, Any]) -> Any:
+    """A table such as `[graph.fastrp]`."""
+    default = getattr(NodeVectorOptions(), method)
+    names = [entry.name for entry in dataclasses.fields(default)] if dataclasses.is_dataclass(default) else []
+    for key, value in table.items():
+        choose(key, names, f"graph.{method}: key")
+        if isinstance(value, list):
+            table = {**table, key: tuple(value)}
+        elif not _same_kind(value, getattr(default, key)):
+            raise UserError(f"graph.{method}.{key} is {value!r}; it must be a {type(getattr(default, key)).__name__}")
+    return dataclasses.replace(default, **table)
+
+
+def _same_kind(value: Any, default: Any) -> bool:
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(value, bool) and isinstance(default, bool)
+    return isinstance(value, int | float) if isinstance(default, float) else isinstance(value, type(default))
+
+
+def make_graph(
+    corpus: Corpus,
+    folder: str | Path,
+    options: GraphOptions | None = None,
+    *,
+    judge: Judge | None = None,
+    judged: str = "",
+    overwrite: bool = False,
+    reporter: Reporter = QUIET,
+) -> CitationGraph:
+    """The graph of a corpus and the vectors of its nodes in one folder; one that is there already is opened.
+
+    `judge` may look at how well the method does on this graph; `judged` names what it did, for the recipe.
+    """
+    options, folder = options or GraphOptions(), Path(folder)
+    recipe = {"corpus": corpus.hash, **_plain(options), "judged": judged}
+    if not matches(folder, KIND, VERSION, recipe):
+        with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+            graph = write_graph(corpus, writer)
+            if not graph.edges:
+                raise UserError(f"{corpus.folder} has no citations between its papers; node vectors need some")
+
+            def embed(of: CitationGraph) -> NDArray[np.float32]:
+                return embed_nodes(adjacency_of(of, corpus, options, reporter), options.vectors, reporter=reporter)
+
+            if judge is not None:
+                writer.facts["links"] = judge(graph, embed)
+            matrix = embed(graph)
+            writer.facts["isolated"] = int((~matrix.any(axis=1)).sum())
+            _write_vectors(corpus, matrix, writer.folder / "vectors", options)
+            writer.finish()
+    return CitationGraph.open(folder)
+
+
+def adjacency_of(graph: CitationGraph, corpus: Corpus, options: GraphOptions, reporter: Reporter = QUIET) -> Adjacency:
+    """The matrix that the options ask to embed."""
+    if options.signal == CITATIONS:
+        return graph.adjacency(options.direction, weighted=options.weighted)
+    parts = parse_union(options.signal, strongest=options.strongest)
+    union = unite(
+        Relations(graph, corpus),
+        parts,
+        normalise=options.normalise,
+        memory=MEMORY,
+        workers=options.vectors.workers,
+        reporter=reporter,
+    )
+    return symmetric(union)
+
+
+def _write_vectors(corpus: Corpus, matrix: NDArray[np.float32], folder: Path, options: GraphOptions) -> None:
+    with new_vectors(
+        folder, model=options.label, source=f"citations of corpus {corpus.hash[:12]}", dtype="float32"
+    ) as out:
+        for start in range(0, len(corpus), BLOCK):
+            rows = np.arange(start, min(start + BLOCK, len(corpus)))
+            out.append(corpus.ids.take(rows), matrix[rows])
+        out.finish()
+
+
+def _plain(options: GraphOptions) -> dict[str, Any]:
+    """Everything that changes the result."""
+    table = dataclasses.asdict(options)
+    for name in ("workers", "memory", "device"):
+        table["vectors"].pop(name, None)
+    return table

@@ -1,0 +1,114 @@
+"""Vectors of the nodes of a graph: near if their neighbourhoods are.
+
+    vectors = embed_nodes(graph.adjacency(), NodeVectorOptions(method="fastrp", dimension=512))
+    vectors.shape                    (nodes, 512), float32
+    METHODS["fastrp"].score          "cosine": how two of them are to be compared
+
+Three methods, by what they cost: `fastrp` (random projection: seconds), `prone` (factorisation and smoothing: three
+times that), `edges` (trained edge by edge as PyTorch-BigGraph does: a hundred times that, and torch). A node without
+neighbours has the vector 0. The same seed gives the same vectors, whatever the memory and the number of workers.
+
+Does not judge them; see `evaluation/links.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.errors import UserError, choose
+from citeweave.graph import edge_model, fastrp, prone
+from citeweave.graph.adjacency import Adjacency
+from citeweave.graph.edge_model import EdgeModel
+from citeweave.graph.fastrp import FastRP
+from citeweave.graph.prone import ProNE
+from citeweave.progress import QUIET, Reporter
+
+__all__ = ["METHODS", "EdgeModel", "FastRP", "Method", "NodeVectorOptions", "ProNE", "embed_nodes"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVectorOptions:
+    """How nodes are embedded."""
+
+    method: str = "fastrp"
+    """One of METHODS."""
+
+    dimension: int = 512
+    """Numbers a vector. `fastrp` gains up to 512, `prone` up to 128."""
+
+    seed: int = 0
+
+    memory: int = 1 << 30
+    """Bytes of working memory beside the graph and the result; less memory means narrower panels and more passes."""
+
+    workers: int = 0
+    """Threads; 0 = one a core."""
+
+    device: str = "auto"
+    """Where the edge model is trained: cpu, cuda, or auto, which takes a graphics card if there is one."""
+
+    fastrp: FastRP = field(default_factory=FastRP)
+    prone: ProNE = field(default_factory=ProNE)
+    edges: EdgeModel = field(default_factory=EdgeModel)
+
+    def __post_init__(self) -> None:
+        choose(self.method, METHODS, "--method")
+        choose(self.device, edge_model.DEVICES, "--device")
+        if not 1 <= self.dimension <= 65_536:
+            raise UserError(f"--dim is {self.dimension}; a vector has 1 to 65,536 numbers")
+        for name in ("memory", "workers"):
+            if getattr(self, name) < 0:
+                raise UserError(f"--{name} is {getattr(self, name)}; it cannot be negative")
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A way to embed nodes."""
+
+    embed: Callable[[Adjacency, NDArray[np.float32], NodeVectorOptions, Reporter], None]
+    score: str
+    """How its vectors are compared: "cosine" (rows have length 1, so a dot product is the same) or "dot"."""
+
+
+METHODS = {
+    "fastrp": Method(fastrp.embed, "cosine"),
+    "prone": Method(prone.embed, "cosine"),
+    "edges": Method(edge_model.embed, "dot"),
+}
+
+
+def embed_nodes(
+    adjacency: Adjacency,
+    options: NodeVectorOptions | None = None,
+    *,
+    out: NDArray[np.float32] | None = None,
+    reporter: Reporter = QUIET,
+) -> NDArray[np.float32]:
+    """One vector a node, (nodes, dimension), float32, finite; 0 for nodes without neighbours in any part.
+
+    Vectors of `fastrp` and `prone` have length 1 and are compared by cosine or, which is the same, by dot product.
+    Those of `edges` have the lengths that training gave them and are compared by dot product, unless its comparator is
+    "cos". `out` may be a writable memory map of that shape; it is overwritten.
+
+    >>> from citeweave.graph.adjacency import Csr
+    >>> there = Csr(np.array([0, 2, 3, 3, 4, 4, 4]), np.array([1, 2, 2, 4], np.int32))     # 0 1 2 | 3 4 | 5
+    >>> both = Adjacency((there, there.transposed()))
+    >>> vectors = embed_nodes(both, NodeVectorOptions(dimension=32))
+    >>> nearness = vectors @ vectors.T
+    >>> bool(nearness[0, 1] > 0.9), bool(nearness[0, 3] < 0.5), vectors[5].any().item()
+    (True, True, False)
+    """
+    options = options or NodeVectorOptions()
+    shape = (adjacency.nodes, options.dimension)
+    if not adjacency.edges or not adjacency.degrees().any():
+        raise UserError(f"the graph has {adjacency.nodes:,} nodes and no edges; node vectors need some")
+    if out is None:
+        out = np.empty(shape, np.float32)
+    if out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous or not out.flags.writeable:
+        raise ValueError(f"out must be a writable float32 array of shape {shape}, row after row")
+    METHODS[options.method].embed(adjacency, np.asarray(out), options, reporter)
+    return out

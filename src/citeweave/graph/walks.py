@@ -1,0 +1,119 @@
+"""Sums of powers of a walk over a graph, applied to dense columns: what FastRP and ProNE's propagation are made of.
+
+One step goes from a node to a neighbour in proportion to the weights of its edges, or, with a loop, stays:
+P = (D + loop I)^-1 (A + loop I). A walk cannot leave a node without neighbours, and nothing is known of it: 0.
+
+    out += w[0] P X + w[1] P^2 X + w[2] P^3 X ...
+
+A step acts on every column by itself, so the columns are worked off in panels whose width is set by the memory.
+Does not know where X comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.errors import UserError
+from citeweave.graph.adjacency import Adjacency
+from citeweave.graph.row_kernels import add_gained, end_step, find_gains
+from citeweave.progress import Advance
+
+NARROWEST = 16
+"""Columns of the narrowest panel; panels are multiples of it. Lengths of rows are taken from the first so many."""
+
+
+class Panel(NamedTuple):
+    """Some columns, and two buffers of shape (nodes, width of the panel) to walk between."""
+
+    columns: slice
+    now: NDArray[Any]
+    after: NDArray[Any]
+    start: NDArray[Any]
+    """What the walk starts from: `now`, or another view of its memory."""
+
+
+class Panels:
+    """All columns, panel by panel; the buffers are used again for the next one."""
+
+    def __init__(self, nodes: int, dimension: int, memory: int, dtype: Any = np.float32) -> None:
+        size = np.dtype(dtype).itemsize
+        width = memory // (2 * nodes * size) // NARROWEST * NARROWEST
+        if not width:
+            raise UserError(
+                f"--memory is {memory:,} bytes; node vectors of {nodes:,} nodes need at least "
+                f"{2 * nodes * size * NARROWEST:,} beside the graph and the result"
+            )
+        # panels of equal width, so that the last one is not a narrow and slow one
+        number = -(-dimension // width)
+        self.width = min(dimension, -(-dimension // (number * NARROWEST)) * NARROWEST)
+        self.nodes, self.dimension = nodes, dimension
+        self._buffers = np.empty((2, nodes * self.width), dtype)
+
+    def __len__(self) -> int:
+        return -(-self.dimension // self.width)
+
+    def __iter__(self) -> Iterator[Panel]:
+        for start in range(0, self.dimension, self.width):
+            width = min(self.width, self.dimension - start)
+            now, after = (buffer[: self.nodes * width].reshape(self.nodes, width) for buffer in self._buffers)
+            yield Panel(slice(start, start + width), now, after, now)
+
+
+class PowerSum:
+    """A weighted sum of the powers of one walk; `weights[k]` is that of k + 1 steps."""
+
+    def __init__(
+        self,
+        adjacency: Adjacency,
+        degrees: NDArray[np.float64],
+        weights: Sequence[float],
+        *,
+        loop: float = 0.0,
+        normalised: bool = False,
+        workers: int = 0,
+    ) -> None:
+        self._adjacency, self._weights, self._loop, self._workers = adjacency, weights, loop, workers
+        scale = np.zeros(len(degrees))  # (nodes,)
+        np.divide(1, degrees + loop, out=scale, where=degrees > 0)
+        self._scale = scale.astype(np.float32)
+        self._gains: dict[int, NDArray[np.float32]] = {}
+        if not normalised:
+            self._gains = {k: np.full(len(degrees), weight, np.float32) for k, weight in enumerate(weights) if weight}
+
+    def add(self, panel: Panel, out: NDArray[np.float32], advance: Advance) -> None:
+        """out[:, columns] += the sum for the panel's columns; both of the panel's buffers are overwritten.
+
+        If normalised, every power's rows are made of length 1 first, where the length is estimated from the columns
+        of the first panel that is added: 16 of them are enough, and whole rows need not be in memory.
+        """
+        now, after, spare = panel.start, panel.after, panel.now
+        for k, weight in enumerate(self._weights):
+            is_new = bool(weight) and k not in self._gains
+            if is_new:
+                self._gains[k] = np.empty(len(out), np.float32)
+            use = partial(self._end, k, is_new, now, after, panel.columns.start, out)
+            self._adjacency.sweep(now, use, self._workers, advance)
+            now, after, spare = after, spare, after
+
+    def _end(
+        self,
+        k: int,
+        is_new: bool,
+        now: NDArray[Any],
+        after: NDArray[Any],
+        column: int,
+        out: NDArray[np.float32],
+        first: int,
+        sums: NDArray[np.float32],
+    ) -> None:
+        """End one step for the rows of one chunk."""
+        end_step(sums, now, self._loop, self._scale, first, after)
+        if k in self._gains:
+            if is_new:
+                find_gains(sums, self._weights[k], min(NARROWEST, sums.shape[1]), first, self._gains[k])
+            add_gained(sums, self._gains[k], first, column, out)

@@ -1,0 +1,1 @@
+"""What is wrong with samples: collisions, false negatives, repeats, coverage, leaks."""

@@ -1,0 +1,213 @@
+"""Bands: curves against counting by hand, and bands that keep positives and negatives apart in pools of any size."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citeweave import Corpus, Vectors
+from citeweave.errors import UserError
+from citeweave.graph.citations import CitationGraph, graph_from_edges
+from citeweave.mining.auditing.audit import audit_samples
+from citeweave.mining.auditing.pair_relations import bit_of, relate_pairs
+from citeweave.mining.auditing.pictures import band_pictures
+from citeweave.mining.banding.bands import BandOptions, apply_bands, bands_for, choose_bands
+from citeweave.mining.banding.curves import STEP, collision_curve, rank_grid, related_curve
+from citeweave.mining.banding.reverse_ranks import ranks_of
+from citeweave.mining.material import PoolVectors
+from citeweave.mining.mine import Inputs, mine_samples
+from citeweave.mining.rule_reading import parse_rules
+from citeweave.similarity.nearest import Band, nearest
+
+SCINCL = {
+    "positives": {"source": "neighbours", "count": 5, "band": 25},
+    "negatives": {
+        "hard": {"source": "neighbours", "count": 2, "band": 200},
+        "easy": {"source": "random", "count": 3, "exclude": ["neighbours"]},
+    },
+}
+
+
+def clusters(papers: int, seed: int = 0, size: int = 12) -> tuple[PoolVectors, CitationGraph]:
+    """Papers in clusters that cite within them, as vectors and as a graph; every tenth paper is not in the pool."""
+    random = np.random.default_rng(seed)
+    home = np.arange(papers) // size
+    matrix = random.normal(size=(home.max() + 1, 24))[home] + 0.6 * random.normal(size=(papers, 24))
+    citing = np.repeat(np.arange(papers), 3)
+    cited = np.minimum(home[citing] * size + random.integers(0, size, len(citing)), papers - 1)
+    rows = np.arange(papers)
+    pool = PoolVectors(matrix.astype(np.float32), rows, rows, rows[rows % 10 != 3])
+    return pool, graph_from_edges(citing, cited, papers)
+
+
+def all_ranks(vectors: PoolVectors, metric: str) -> np.ndarray:
+    """[a, b] = the rank of row b among the neighbours of row a, 0 where it has none."""
+    pool, size = vectors.pool, len(vectors.matrix)
+    found = nearest(
+        vectors.matrix, vectors.matrix[pool], len(pool) - 1, metric=metric, pool_rows=pool, itself=pool
+    ).rows
+    ranks = np.zeros((size, size), np.int64)
+    ranks[pool[:, None], found] = np.arange(1, len(pool))
+    return ranks
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot", "l2"])
+@pytest.mark.parametrize("ties", [False, True])
+def test_reverse_ranks_are_those_of_a_full_search(metric: str, ties: bool) -> None:
+    vectors, _ = clusters(400)
+    matrix = np.round(vectors.matrix[:, :4]) if ties else vectors.matrix
+    matrix[~matrix.any(axis=1)] = 1
+    vectors = PoolVectors(matrix, vectors.row_of, vectors.paper_of, vectors.pool)
+    expected = all_ranks(vectors, metric)
+    random = np.random.default_rng(1)
+    rows, targets = random.choice(vectors.pool, (2, 1500))
+    rows, targets = rows[rows != targets], targets[rows != targets]
+    found = ranks_of(matrix, rows, targets, metric=metric, pool_rows=vectors.pool, workers=2)
+    assert np.array_equal(found, expected[rows, targets])
+
+
+@pytest.mark.parametrize("part", [1.0, 0.6])
+def test_the_collision_curve_of_all_anchors_is_counted_by_hand(part: float) -> None:
+    vectors, _ = clusters(300)
+    anchors = np.random.default_rng(2).permutation(300)[: int(300 * part)]
+    usable = set(anchors.tolist()) & set(vectors.pool.tolist())
+    ranks, band = all_ranks(vectors, "cosine"), Band(3, 8)
+    grid = [12, 20, 60, 200]
+    curve = collision_curve(vectors, anchors, positives=band, ranks=grid, sample=10_000)
+    for rank, share in zip(grid, curve.shares, strict=True):
+        low, high = int(rank / STEP), min(int(np.ceil(rank * STEP)), len(vectors.pool) - 1)
+        collisions = sum(
+            low < ranks[a, b] <= high and band.low < ranks[b, a] <= band.high for a in usable for b in usable if a != b
+        )
+        assert share == pytest.approx(collisions / len(usable) / (high - low))
+    assert curve.shares[0] > curve.shares[-1] and curve.pairs <= 5 * len(usable)
+    half = collision_curve(vectors, anchors, positives=band, ranks=grid, sample=10_000, count=2)
+    assert np.allclose(half.shares, 0.4 * curve.shares)
+
+
+def test_the_related_curve_asks_the_graph_about_each_rank() -> None:
+    vectors, graph = clusters(300)
+    rows = vectors.pool[::7]
+    curve = related_curve(vectors, graph, rows, near=6, ranks=np.array([3, 20, 40]))
+    assert curve.ranks.tolist() == [1, 2, 3, 4, 5, 6, 20, 40]
+    ranks = all_ranks(vectors, "cosine")
+    for at, (low, high) in enumerate([*((k - 1, k) for k in range(1, 7)), (10, 20), (30, 40)]):
+        pairs = [(a, int(b)) for a in rows for b in np.flatnonzero((ranks[a] > low) & (ranks[a] <= high))]
+        bits = relate_pairs(graph, *np.array(pairs).T)
+        assert curve.shares["co-cited"][at] == pytest.approx(((bits & bit_of("cocited")) > 0).mean())
+        assert curve.shares["connected or co-cited"][at] == pytest.approx(((bits & 7) > 0).mean())
+    assert 0 < curve.background["connected"] < curve.shares["connected"][0]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(56, 700), st.integers(1, 6), st.integers(1, 4), st.booleans(), st.sampled_from([0.0005, 0.9]))
+def test_bands_never_overlap(papers: int, positives: int, negatives: int, known: bool, limit: float) -> None:
+    vectors, graph = clusters(papers, seed=papers)
+    options = BandOptions(sample=60, seed=papers, collisions=limit)
+    given = {"graph": graph} if known else {}
+    bands = choose_bands(vectors, positives=positives, negatives=negatives, options=options, **given)
+    again = choose_bands(vectors, positives=positives, negatives=negatives, options=options, **given)
+    assert bands.as_json() == again.as_json()
+    assert positives <= bands.positive_rank <= max(positives, min(25, len(vectors.pool) // 40))
+    assert bands.positive_rank <= bands.negative_rank - negatives < bands.negative_rank <= len(vectors.pool) / 2
+    assert bands.pool == len(vectors.pool) and 0 <= bands.collisions <= 1
+    json.dumps(bands.as_json())
+
+
+def test_the_negative_rank_is_the_least_that_fits() -> None:
+    vectors, graph = clusters(2000)
+    bands = choose_bands(vectors, graph=graph)
+    assert bands.related is not None and bands.collisions <= 0.0005
+    compared, random = bands.related.shares["connected or co-cited"], bands.related.background["connected or co-cited"]
+    limit = random + 0.05 * (compared[:5].mean() - random)
+    ranks = bands.curve.ranks
+    fits = (bands.curve.shares <= 0.0005) & (compared[np.searchsorted(bands.related.ranks, ranks)] <= limit)
+    assert fits[ranks >= bands.negative_rank].all() and not fits[ranks < bands.negative_rank][-1]
+    assert compared[bands.positive_rank - 5 : bands.positive_rank].mean() >= compared[:5].mean() / 2
+    strict = choose_bands(vectors, graph=graph, options=BandOptions(collisions=0.0, most=0.02))
+    assert strict.negative_rank <= 0.02 * strict.pool and "fewest" in str(strict)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_mined_samples_have_as_few_collisions_as_was_said(
+    known: bool, corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path
+) -> None:
+    inputs = Inputs(graph=graph if known else None, vectors={"graph": vectors})
+    rules = parse_rules(SCINCL)
+    bands = bands_for(corpus, rules, inputs, seed=1)
+    audits = []
+    for chosen in (rules, apply_bands(rules, bands)):
+        samples = mine_samples(corpus, chosen, tmp_path / str(len(audits)), inputs)
+        audits.append(audit_samples(samples, corpus, graph=graph, near_duplicates=False))
+    hard = next(rule.picks for rule in audits[1].rules if rule.name == "hard")
+    measured = audits[1].collisions.touched_by_rule.get("hard", 0) / hard
+    assert measured == pytest.approx(bands.collisions, abs=0.005)
+    narrow = apply_bands(rules, dataclasses.replace(bands, negative_rank=bands.positive_rank + 2))
+    crowded = audit_samples(mine_samples(corpus, narrow, tmp_path / "n", inputs), corpus, near_duplicates=False)
+    assert crowded.collisions.share_of_pairs > 10 * audits[1].collisions.share_of_pairs
+    assert "--bands auto" in str(crowded)
+
+
+def test_bands_go_to_the_rules_that_take_them(corpus: Corpus, vectors: Vectors) -> None:
+    table = {
+        "positives": {"a": {**SCINCL["positives"], "count": 2}, "b": {**SCINCL["positives"], "count": 3}},
+        "negatives": {
+            "near": {"source": "neighbours", "count": 2, "band": 100},
+            "far": {"source": "neighbours", "count": 4, "band": 150},
+            "text": {"source": "neighbours", "count": 1, "band": 40, "vectors": "text"},
+            "easy": {"source": "random", "count": 3},
+        },
+    }
+    rules = parse_rules(table)
+    with pytest.raises(UserError, match=r"graph \(cosine\), text \(cosine\); write the bands"):
+        bands_for(corpus, rules, Inputs(vectors={"graph": vectors}))
+    bands = choose_bands(clusters(400)[0], positives=5, negatives=6)
+    applied = apply_bands(rules, bands)
+    first, last = bands.positive_rank, bands.negative_rank
+    assert [rule.band for rule in applied.positives] == [first, first - 2]
+    assert [rule.band for rule in applied.negatives] == [last, last + 4, 40, None]
+    covered = [
+        rank for rule in applied.rules if rule.band and rule.vectors == "graph" for rank in range(*rule.ranks(360))
+    ]
+    assert len(covered) == len(set(covered)) == 11
+    mixture = apply_bands(parse_rules({"tasks": {"x": table, "y": {**SCINCL, "weight": 2}}}), bands)
+    assert [rules.positives[0].band for _, _, rules in mixture.tasks] == [first, first]
+
+
+def test_pools_that_are_too_small_are_refused(corpus: Corpus) -> None:
+    with pytest.raises(
+        UserError, match="the pool has 36 papers with text and a vector; bands need 50 or more: give more"
+    ):
+        choose_bands(clusters(40)[0])
+    with pytest.raises(
+        UserError, match="20 positives and 10 hard negatives do not fit apart into the nearest 27 of 54"
+    ):
+        choose_bands(clusters(60)[0], positives=20, negatives=10)
+    with pytest.raises(UserError, match="0 positives"):
+        choose_bands(clusters(100)[0], positives=0)
+    with pytest.raises(UserError, match="none of the anchors has text"):
+        choose_bands(clusters(100)[0], anchors=np.array([3]))
+    with pytest.raises(UserError, match="they are of none"):
+        bands_for(corpus, parse_rules({"positives": {"source": "cited", "count": 1}}), Inputs())
+    with pytest.raises(UserError, match="most is 2"):
+        BandOptions(most=2)
+
+
+def test_the_grid_reaches_both_ends() -> None:
+    for first, last in ((1, 1), (1, 2), (7, 12), (1, 50_000)):
+        grid = rank_grid(first, last)
+        assert grid[0] == first and grid[-1] == last and (np.diff(grid) > 0).all() and len(grid) < 50
+
+
+def test_pictures_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    vectors, graph = clusters(300)
+    drawn = band_pictures(choose_bands(vectors, graph=graph), tmp_path)
+    assert [path.name for path in drawn] == ["collisions.png", "related.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
