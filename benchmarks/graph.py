@@ -29,7 +29,7 @@ from graph_peers import (
     embed_with_biggraph,
 )
 from made_edges import Ints, Made, make_literature
-from measuring import Clock, Cost, Row, Step, exponent, missing, print_table, run_step
+from measuring import Clock, Cost, Row, Step, exponent, missing, print_table, run_step, versions
 
 if TYPE_CHECKING:
     from citeweave.graph.citations import CitationGraph
@@ -242,6 +242,8 @@ def notes(costs: dict[str, Cost]) -> list[str]:
         "CPU s: user and system, all threads and children. ratio: CPU s over those of citeweave's line above.",
         "peak: resident memory with imports and pages of mapped files; at start: what was there before the step.",
         "Compiled code is loaded by a tiny run before the clock; reading edges.npy is not measured.",
+        "An epoch of torchbiggraph is without its start, which is measured on 100 papers and taken off.",
+        versions("numpy", "scipy", "scikit-network", "torchbiggraph", "torch"),
     ]
     for signal in ("cocited", "coupled"):
         same = []

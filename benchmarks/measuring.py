@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib.metadata
 import importlib.util
 import math
 import os
@@ -174,6 +175,19 @@ def missing(module: str, pip: str) -> Row | None:
     if importlib.util.find_spec(module) is not None:
         return None
     return Row(f"  {module}", remark=f"skipped, not installed: pip install {pip}")
+
+
+def versions(*packages: str) -> str:
+    """Which releases were measured, of those that are installed.
+
+    >>> versions("no-such-package")
+    ''
+    """
+    found = []
+    for package in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{package} {importlib.metadata.version(package)}")
+    return ", ".join(found)
 
 
 def _cpu_seconds() -> float:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from measuring import Clock, Cost, Row, missing, print_table, run_step
+from measuring import Clock, Cost, Row, missing, print_table, run_step, versions
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -217,6 +217,7 @@ def run(made: Made, warm_up: Made) -> None:
         f"anchors without a vector or a citation, skipped: scincl {scincl.found['skipped']:,}, specter "
         f"{specter.found['skipped']:,}",
         *([same] if same else []),
+        versions("numpy", "faiss-cpu"),
     ]
     title = f"pool of {made.pool:,} papers, {made.dimension} dimensions, {len(made.anchors):,} anchors; {os.cpu_count()} cores"
     print_table(title, rows, notes)

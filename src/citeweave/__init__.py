@@ -5,6 +5,7 @@
     corpus = citeweave.import_papers(["library.bib"], "corpus/").corpus
     corpus = citeweave.Corpus.open("corpus/")
     corpus.titles[0], corpus.row("doi:10.1/x")
+    graph = citeweave.make_graph(corpus, "graph/")
 
 This is the front door: the nouns and verbs, each loaded when first used.
 """
@@ -30,6 +31,27 @@ if TYPE_CHECKING:
     from citeweave.corpus.text import TextRecipe as TextRecipe
     from citeweave.corpus.text import paper_text as paper_text
     from citeweave.corpus.text import sentences as sentences
+    from citeweave.graph.citations import CitationGraph as CitationGraph
+    from citeweave.graph.citations import build_graph as build_graph
+    from citeweave.graph.citations import graph_from_edges as graph_from_edges
+    from citeweave.graph.making import GraphOptions as GraphOptions
+    from citeweave.graph.making import make_graph as make_graph
+    from citeweave.graph.node_vectors import NodeVectorOptions as NodeVectorOptions
+    from citeweave.graph.node_vectors import embed_nodes as embed_nodes
+    from citeweave.graph.signals import Signal as Signal
+    from citeweave.graph.signals import related as related
+    from citeweave.graph.signals import stream_related as stream_related
+    from citeweave.mining.auditing.audit import audit_samples as audit_samples
+    from citeweave.mining.banding.bands import choose_bands as choose_bands
+    from citeweave.mining.converting.convert import export_samples as export_samples
+    from citeweave.mining.converting.convert import import_samples as import_samples
+    from citeweave.mining.mine import Inputs as Inputs
+    from citeweave.mining.mine import MiningOptions as MiningOptions
+    from citeweave.mining.mine import mine_samples as mine_samples
+    from citeweave.mining.rule_reading import parse_rules as parse_rules
+    from citeweave.mining.samples import Samples as Samples
+    from citeweave.recipe import load_recipe as load_recipe
+    from citeweave.similarity.nearest import nearest as nearest
     from citeweave.similarity.published import import_vectors as import_vectors
     from citeweave.similarity.vectors import Vectors as Vectors
 
@@ -47,6 +69,27 @@ _HOME = {
     "TextRecipe": "corpus.text",
     "paper_text": "corpus.text",
     "sentences": "corpus.text",
+    "CitationGraph": "graph.citations",
+    "build_graph": "graph.citations",
+    "graph_from_edges": "graph.citations",
+    "GraphOptions": "graph.making",
+    "make_graph": "graph.making",
+    "NodeVectorOptions": "graph.node_vectors",
+    "embed_nodes": "graph.node_vectors",
+    "Signal": "graph.signals",
+    "related": "graph.signals",
+    "stream_related": "graph.signals",
+    "audit_samples": "mining.auditing.audit",
+    "choose_bands": "mining.banding.bands",
+    "export_samples": "mining.converting.convert",
+    "import_samples": "mining.converting.convert",
+    "Inputs": "mining.mine",
+    "MiningOptions": "mining.mine",
+    "mine_samples": "mining.mine",
+    "parse_rules": "mining.rule_reading",
+    "Samples": "mining.samples",
+    "load_recipe": "recipe",
+    "nearest": "similarity.nearest",
     "import_vectors": "similarity.published",
     "Vectors": "similarity.vectors",
 }

@@ -177,7 +177,7 @@ def kind_of(folder: Path) -> str:
 def matches(folder: Path, kind: str, version: int, recipe: dict[str, Any]) -> bool:
     """Whether the folder already holds the artefact that this recipe would make."""
     try:
-        return read_manifest(folder, kind, version).recipe == recipe
+        return hash_json(read_manifest(folder, kind, version).recipe) == hash_json(recipe)
     except ArtefactError:
         return False
 

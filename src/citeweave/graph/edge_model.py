@@ -115,12 +115,13 @@ def embed(adjacency: Adjacency, out: NDArray[np.float32], options: NodeVectorOpt
         count, epochs = len(edges.sources), options.edges.epochs
         with reporter.task("node vectors (edges)", total=epochs * count, unit="edges") as advance:
             for epoch in range(epochs):
-                loss = 0.0
+                loss = torch.zeros((), dtype=torch.float64, device=device)
                 for batch in _batches(torch, rng, count, options.edges):
                     loss += trainer.step(edges, batch.to(device), _draw(torch, rng, chances, batch, options.edges))
                     advance(batch.numel())
-                reporter.say(f"epoch {epoch + 1} of {epochs}: mean loss {loss / count:.4g}")
-                if not np.isfinite(loss):
+                mean = float(loss) / count
+                reporter.say(f"epoch {epoch + 1} of {epochs}: mean loss {mean:.4g}")
+                if not np.isfinite(mean):
                     raise UserError(f"training diverged; --edges.rate is {options.edges.rate}, give a smaller one")
         if device != "cpu":
             out[:] = vectors.cpu().numpy()
@@ -135,7 +136,7 @@ class _Trainer:
         self._torch, self._vectors, self._options = torch, vectors, options
         self._squares = torch.zeros(len(vectors), device=vectors.device)
 
-    def step(self, edges: _Edges, batch: torch.Tensor, drawn: torch.Tensor) -> float:
+    def step(self, edges: _Edges, batch: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
         """Learn from edges number `batch`, (chunks, edges), against `drawn`, (2, chunks, uniform); return the loss."""
         torch = self._torch
         sources, targets = edges.sources[batch], edges.targets[batch]  # (chunks, edges) each
@@ -159,7 +160,7 @@ class _Trainer:
             total = total + (losses if weights is None else losses * weights).sum()
         (gradient,) = torch.autograd.grad(total, rows)
         self._descend(unique, rows.detach(), gradient)
-        return float(total)
+        return total.detach()
 
     def _losses(self, true: torch.Tensor, false: torch.Tensor) -> torch.Tensor:
         """One loss an edge, (chunks, edges), of its score and those of its negatives, (chunks, edges, negatives)."""

@@ -306,7 +306,7 @@ def _recipe(corpus: Corpus, rules: MiningRules, inputs: Inputs, options: MiningO
     anchors = None if inputs.anchors is None else hash_json(np.sort(inputs.anchors).tolist())
     return {
         "corpus": corpus.hash,
-        "rules": _plain(dataclasses.asdict(rules)),
+        "rules": dataclasses.asdict(rules),
         "vectors": {name: vectors.manifest.hash for name, vectors in sorted(inputs.vectors.items())},
         "tables": {name: _table_hash(table) for name, table in sorted(inputs.tables.items())},
         "anchors": anchors,
@@ -319,9 +319,3 @@ def _table_hash(table: Table) -> str:
     for column in (table.offsets, table.targets, table.counts):
         digest.update(np.ascontiguousarray(column).data)
     return digest.hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
-    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value

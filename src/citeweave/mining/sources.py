@@ -98,11 +98,10 @@ def graded(lists: Lists, grade: str, margin: float) -> NDArray[np.bool_]:
     ([True, True, False], [False, False, True])
     """
     counts, owners = lists.counts(), lists.owners()
-    largest, least = np.full(len(counts), -np.inf), np.full(len(counts), np.inf)
+    largest, least = np.where(counts > 0, -np.inf, 0.0), np.where(counts > 0, np.inf, 0.0)  # (anchors,)
     np.maximum.at(largest, owners, lists.scores)
     np.minimum.at(least, owners, lists.scores)
-    with np.errstate(invalid="ignore"):
-        distance = margin * (largest - least)  # (anchors,)
+    distance = margin * (largest - least)
     equal = (largest == least)[owners]
     if grade == "lower":
         return np.asarray(~equal & (lists.scores < (largest - distance)[owners]))

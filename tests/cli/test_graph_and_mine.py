@@ -1,0 +1,170 @@
+"""graph, mine and audit as they are typed, on a made-up literature; mistakes are one line with exit code 2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from citeweave import Corpus, Samples, synthesize
+from citeweave.cli import main
+from citeweave.corpus.synthetic.literature import Synthetic
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("cli")
+    synthesize(place / "corpus", Synthetic(papers=700))
+    return place
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = 0
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def graph(folder: Path) -> Path:
+    with pytest.raises(SystemExit) as end:
+        main(
+            [
+                "graph",
+                str(folder / "corpus"),
+                "-o",
+                str(folder / "graph"),
+                "--dim",
+                "64",
+                "--held-out",
+                "0.05",
+                "--quiet",
+            ]
+        )
+    assert not end.value.code
+    return folder / "graph"
+
+
+def test_graph_reports_counts_and_links(folder: Path, graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "graph", folder / "corpus", "-o", graph, "--dim", 64, "--held-out", 0.05, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["nodes"] == 700
+    assert found["vectors"] == {"model": "fastrp-64 of citations", "dimension": 64}
+    assert found["links"]["uniform"]["mrr"] > 0.02
+    assert found["links"]["uniform"]["auc"] > 0.6
+    code, out, _ = run(capsys, "graph", folder / "corpus", "-o", graph, "--dim", 64, "--held-out", 0.05)
+    assert "MRR" in out and "papers without citations" in out
+
+
+def test_graph_of_a_union_and_without_vectors(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--signal", "connected:1,cocited:0.5,coupled:0.2", "--dim", 16, "--method", "prone", "--json"]
+    code, out, _ = run(capsys, "graph", folder / "corpus", "-o", folder / "union", *words)
+    assert code == 0
+    assert json.loads(out)["vectors"]["model"].startswith("prone-16 of connected:1")
+    code, _, _ = run(capsys, "graph", folder / "corpus", "-o", folder / "bare", "--method", "none", "--quiet")
+    assert code == 0
+    assert not (folder / "bare" / "vectors").exists()
+    code, _, err = run(
+        capsys, "mine", folder / "corpus", "--recipe", "scincl", "--graph", folder / "bare", "-o", folder / "x"
+    )
+    assert code == 2
+    assert "has no node vectors" in err
+
+
+def test_mine_and_audit(folder: Path, graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--recipe", "scincl", "--graph", graph, "-o", folder / "samples", "--bands", "auto"]
+    code, out, _ = run(capsys, "mine", folder / "corpus", *words, "--pictures", folder / "curves", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["samples"] == len(Samples.open(folder / "samples"))
+    assert found["bands"]["why"]
+    assert list((folder / "curves").glob("*.png"))
+    code, out, _ = run(capsys, "audit", folder / "samples", "--graph", graph, "--json", "--pictures", folder / "drawn")
+    audit = json.loads(out)
+    assert code == 0
+    assert audit["collisions"]["share_of_pairs"] < 0.01
+    assert (folder / "drawn" / "relations.png").is_file()
+    code, out, _ = run(capsys, "audit", folder / "samples")
+    assert "collisions:" in out
+    code, out, _ = run(capsys, "audit", folder / "samples", "--against", f"itself={folder / 'corpus'}", "--json")
+    assert json.loads(out)["leakage"]["itself"]["papers"] > 0
+
+
+def test_the_graph_is_made_where_it_is_needed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "mine", folder / "corpus", "--recipe", "specter", "-o", folder / "specter")
+    assert code == 0
+    assert "making the graph" in err
+    assert (folder / "specter-graph" / "manifest.json").is_file()
+
+
+def test_anchors_tables_and_sections(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = Corpus.open(folder / "corpus")
+    ids = corpus.ids.take(np.arange(600, 640))
+    (folder / "anchors.txt").write_text("\n".join([*ids, "nobody"]) + "\n")
+    pairs = [f"{ids[i]}\t{ids[j]}\t{1 + (i + j) % 5}\n" for i in range(20) for j in range(20) if i != j]
+    (folder / "pairs.tsv").write_text("".join(pairs))
+    words = ["--anchors", folder / "anchors.txt", "--table", f"coviews={folder / 'pairs.tsv'}", "--json"]
+    code, out, err = run(capsys, "mine", folder / "corpus", "--recipe", "table3", "-o", folder / "table3", *words)
+    assert code == 0, err
+    assert 0 < json.loads(out)["anchors"] <= 20
+    words = ["--intents", "sections", "--set", "mining.every_aspect=false", "--json"]
+    code, out, err = run(capsys, "mine", folder / "corpus", "--recipe", "sciaspect", "-o", folder / "aspects", *words)
+    assert code == 0, err
+    assert json.loads(out)["samples"] > 100
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["graph", "@corpus", "-o", "@g1", "--method", "fastrpp"], "--method is 'fastrpp'"),
+        (["graph", "@corpus", "-o", "@g1", "--held-out", "1.5"], "--held-out is 1.5"),
+        (["graph", "@corpus", "-o", "@g1", "--dim", "0"], "--dim is 0"),
+        (["graph", "@corpus", "-o", "@g1", "--signal", "cocite"], "signal is 'cocite'"),
+        (["graph", "@corpus", "-o", "@g1", "--memory", "much"], "--memory is 'much'"),
+        (["graph", "@nothing", "-o", "@g1"], "does not exist"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "scinlc"], "--recipe is 'scinlc'"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--graph", "@corpus"], "holds corpus, not graph"),
+        (
+            ["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--set", "mining.positives.cuont=3"],
+            "did you mean 'count'",
+        ),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--anchors", "@none.txt"], "does not exist"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "table3"], "table 'coviews', which is not given"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--vectors", "text"], "--vectors is 'text'"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "scincl", "--graph", "@graph"], "band ends at rank 4,000"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--bands", "best"], "--bands is 'best'"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--pictures", "@p"], "--bands auto"),
+        (["audit", "@corpus"], "needs --against"),
+        (["audit", "@corpus", "--pictures", "@p", "--against", "a=@corpus"], "--pictures is for auditing samples"),
+    ],
+)
+def test_mistakes_are_one_line(
+    words: list[str], message: str, folder: Path, graph: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [word.replace("@", f"{folder}/") for word in words]
+    code, out, err = run(capsys, *arguments)
+    assert code == 2, err
+    line = err.strip().splitlines()[-1]
+    assert line.startswith("error: ") and message in line
+    assert out == ""
+    assert not (folder / "s1").exists()
+    assert not (folder / "g1").exists()
+
+
+def test_a_literature_without_citations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "papers.jsonl").write_text(
+        "".join(f'{{"id": "{i}", "title": "paper {i}", "abstract": "a"}}\n' for i in range(9))
+    )
+    assert run(capsys, "import", tmp_path / "papers.jsonl", "-o", tmp_path / "corpus", "--quiet")[0] == 0
+    code, _, err = run(capsys, "graph", tmp_path / "corpus", "-o", tmp_path / "graph")
+    assert code == 2
+    assert "has no citations between its papers" in err
+    code, _, err = run(capsys, "mine", tmp_path / "corpus", "--recipe", "specter", "-o", tmp_path / "samples")
+    assert code == 2
+    assert "no sample could be made" in err and "9 anchors: no positive" in err
