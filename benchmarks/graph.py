@@ -263,7 +263,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=100_000)
     parser.add_argument("--dimension", type=int, default=128)
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
-    parser.add_argument("--peer-queries", type=int, default=2000, help="queries of the Python counter")
+    parser.add_argument("--peer-queries", type=int, default=20_000, help="queries of the Python counter")
     parser.add_argument("--slow-papers", type=int, default=100_000, help="papers for SVD and torchbiggraph")
     parser.add_argument("--growth", action="store_true", help="also at a tenth of the size, for the exponent")
     parser.add_argument("--folder", type=Path, default=None, help="where to work; default a temporary folder")

@@ -139,16 +139,16 @@ def agreement(made: Made, bands: dict[int, tuple[list[int], list[int]]]) -> floa
 
 
 def sample_plainly(clock: Clock, made: Made) -> dict[str, Any]:
-    """The rules of the recipe specter for a few anchors, with lists, sets and `random`; nothing is written."""
+    """The rules of the recipe specter with lists, sets and `random`; nothing is written."""
     from citeweave.graph.citations import CitationGraph
 
     graph = CitationGraph.open(made.folder / "graph")
     flat, ends = graph.cited.targets.tolist(), graph.cited.offsets.tolist()
     references = [flat[start:end] for start, end in pairwise(ends)]
-    few, draw = made.few.tolist(), random.Random(0)
+    anchors, draw = made.anchors.tolist(), random.Random(0)
     with clock:
-        samples = [sample for anchor in few if (sample := _sample(anchor, references, draw))]
-    return {"queries": len(few), "triplets": sum(min(len(up), len(down)) for up, down in samples)}
+        samples = [sample for anchor in anchors if (sample := _sample(anchor, references, draw))]
+    return {"queries": len(anchors), "triplets": sum(min(len(up), len(down)) for up, down in samples)}
 
 
 def _sample(anchor: int, references: list[list[int]], draw: random.Random) -> tuple[list[int], list[int]] | None:
@@ -178,8 +178,8 @@ def rows_of(made: Made, recipe: str, cost: Cost, peers: list[tuple[str, Cost]], 
         rows.append(Row(f"  * the same x {times:,.1f} ({SCINCL_ANCHORS:,} anchors)", cost, times))
     for label, other in peers:
         times = anchors / other.found["queries"]
-        label = f"  * {label}, {other.found['queries']:,} anchors x {times:,.1f}"
-        rows.append(Row(label, other, times, ours))
+        part = "" if times == 1 else f", {other.found['queries']:,} anchors x {times:,.1f}"
+        rows.append(Row(f"  {'* ' if part else ''}{label}{part}", other, times, ours))
     return [*rows, *([skipped] if skipped is not None else [])]
 
 
@@ -188,7 +188,7 @@ def main() -> None:
     parser.add_argument("--pool", type=int, default=680_967, help="papers, all with text; more than 4,000")
     parser.add_argument("--queries", type=int, default=SCINCL_ANCHORS, help="anchors")
     parser.add_argument("--dimension", type=int, default=128)
-    parser.add_argument("--peer-queries", type=int, default=1000, help="anchors of the peers")
+    parser.add_argument("--peer-queries", type=int, default=1000, help="anchors of faiss")
     parser.add_argument("--folder", type=Path, default=None, help="where to keep the corpus and its graph")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as temporary:

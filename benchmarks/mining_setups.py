@@ -86,7 +86,8 @@ def shares(audit: dict[str, Any], negatives: int) -> str:
         return f"{100 * found / max(negatives, 1):.2f} %"
 
     copies = sum(rule["copies"]["either"] for rule in rules)
-    pairs = 100 * audit["collisions"]["share_of_pairs"]
+    # in another aspect a paper may well be a negative: SciAspect means it so
+    pairs = 100 * audit["collisions"]["pairs_same_aspect"] / audit["collisions"]["all_pairs"]
     return f"{pairs:.3f} % | {share('connected')} | {share('cocited')} | {100 * copies / max(negatives, 1):.3f} %"
 
 

@@ -11,7 +11,7 @@ RUNS = [
     ["synthesize.py", "--papers", "100000"],
     ["synthetic_hardness.py", "--seeds", "0"],
     ["leakage.py"],
-    ["graph.py", "--papers", "100000", "--queries", "10000", "--slow-papers", "20000"],
+    ["graph.py", "--papers", "100000", "--queries", "10000", "--peer-queries", "2000", "--slow-papers", "20000"],
     ["mining.py", "--pool", "20000", "--queries", "2000", "--peer-queries", "500"],
 ]
 

@@ -141,3 +141,27 @@ def test_json_is_written_whole(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_json(tmp_path / "a.json", {"a": object()})
     assert json.loads((tmp_path / "a.json").read_text()) == {"a": "é"}
+
+
+def test_an_artefact_inside_another_counts_by_its_hash(tmp_path: Path) -> None:
+    def make(name: str, value: str) -> Path:
+        with new_artefact(tmp_path / name, "outer", 1, {}) as writer:
+            (writer.folder / "own.txt").write_text("own")
+            with new_artefact(writer.folder / "inner", "part", 1, {}) as inner:
+                (inner.folder / "value.txt").write_text(value)
+                inner.finish()
+            writer.finish()
+        return tmp_path / name
+
+    first, second, third = make("a", "1"), make("b", "1"), make("c", "2")
+    made = json.loads((second / "inner" / "manifest.json").read_text())
+    made["made"]["at"] = "another time"
+    (second / "inner" / "manifest.json").write_text(json.dumps(made))
+    manifests = [read_manifest(folder, "outer", 1) for folder in (first, second, third)]
+    assert manifests[0].hash == manifests[1].hash != manifests[2].hash
+    check_files(second, manifests[1], content=True)
+    (first / "inner" / "value.txt").write_text("9")
+    with pytest.raises(ArtefactError, match="value.txt has changed"):
+        check_files(first, manifests[0], content=True)
+    with pytest.raises(ArtefactError, match="is another part"):
+        check_files(third, manifests[0])

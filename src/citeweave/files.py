@@ -92,10 +92,13 @@ class ArtefactWriter:
 
     def finish(self) -> Manifest:
         """Hash the files, write the manifest, give the folder its name."""
+        inner = [path.parent for path in self.folder.rglob(MANIFEST)]
         names = sorted(
             path.relative_to(self.folder).as_posix()
             for path in self.folder.rglob("*")
-            if path.is_file() and not path.relative_to(self.folder).parts[0].startswith(".")
+            if path.is_file()
+            and not path.relative_to(self.folder).parts[0].startswith(".")
+            and (path.name == MANIFEST or not any(folder in path.parents for folder in inner))
         )
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             described = list(pool.map(lambda name: _describe(self.folder / name), names))
@@ -186,6 +189,12 @@ def check_files(folder: Path, manifest: Manifest, *, content: bool = False) -> N
     """Check that every file is there with its size, and with `content=True` its hash."""
     for name, described in manifest.files.items():
         path = folder / name
+        if "artefact" in described:
+            inner = read_manifest(path.parent, described["kind"], described["version"])
+            if inner.hash != described["artefact"]:
+                raise ArtefactError(f"{path.parent} is another {inner.kind} than {folder} was made with; make it again")
+            check_files(path.parent, inner, content=content)
+            continue
         if not path.is_file() or path.stat().st_size != described["bytes"]:
             raise ArtefactError(f"{path} is missing or has another size than its manifest says; make {folder} again")
         if content and hash_file(path) != described["sha256"]:
@@ -225,7 +234,11 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    """Size and hash of a file, after it has reached the disk."""
+    """Size and hash of a file, after it has reached the disk; of an artefact inside this one kind, version and hash."""
+    if path.name == MANIFEST:
+        # its own manifest names the time it was made, which must not count
+        inner = json.loads(path.read_bytes())
+        return {"artefact": inner["hash"], "kind": inner["kind"], "version": inner["version"]}
     with path.open("rb") as file:
         os.fsync(file.fileno())
         return {"bytes": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

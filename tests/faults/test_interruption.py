@@ -74,3 +74,38 @@ def test_killed_runs_are_completed_by_the_next(tmp_path: Path, name: str) -> Non
     assert whole.hash == resumed.hash
     assert whole.manifest.facts == resumed.manifest.facts
     assert not partial_folder(tmp_path / "broken").exists()
+
+
+STAGES = {
+    "graph": lambda folder: ("graph", folder / "corpus", "--dim", 32, "--held-out", 0.05),
+    "mine": lambda folder: (
+        "mine",
+        folder / "corpus",
+        "--recipe",
+        "specter",
+        "--graph",
+        folder / "g",
+        "--memory",
+        "2MB",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_killed_stages_are_completed_by_the_next(tmp_path: Path, name: str) -> None:
+    """Blocks of samples that were done are kept; a graph is begun anew."""
+    assert run("synthesize", "-o", tmp_path / "corpus", "--papers", 4000) == 0
+    assert run("graph", tmp_path / "corpus", "-o", tmp_path / "g", "--method", "none") == 0
+    command = STAGES[name](tmp_path)
+    start = time.monotonic()
+    assert run(*command, "-o", tmp_path / "whole") == 0
+    seconds = time.monotonic() - start
+    draw, killed = random.Random(name), 0
+    for _ in range(KILLS):
+        after = draw.uniform(0.5, 0.97) * seconds
+        killed += run(*command, "-o", tmp_path / "broken", kill_after=after) == -signal.SIGKILL
+    assert run(*command, "-o", tmp_path / "broken") == 0
+    assert killed > 0, "no run was killed: the test proved nothing"
+    whole, resumed = (json.loads((tmp_path / kind / "manifest.json").read_text()) for kind in ("whole", "broken"))
+    assert (whole["hash"], whole["facts"]) == (resumed["hash"], resumed["facts"])
+    assert not partial_folder(tmp_path / "broken").exists()
