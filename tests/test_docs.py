@@ -34,7 +34,11 @@ _BLOCK = re.compile(r"^```(\w*)[ ]?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTA
 _CODE = re.compile(r"`([^`\n]+)`")
 _COMMAND = re.compile(r"(?:^|\s)citeweave ((?:-{0,2}[a-z]).*)")
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#[^)]*)?\)")
-_PROGRESS = re.compile(r"^(?:checking inputs|reading|reading vectors|writing papers): .*\n", re.MULTILINE)
+_PROGRESS = re.compile(
+    r"^(?:checking inputs|reading|reading vectors|writing|writing papers|uniting signals|node vectors \(\w+\)"
+    r"|mining(?: \w+)?|searching|ranking|relating|comparing texts): .*\n",
+    re.MULTILINE,
+)
 
 
 class Block(NamedTuple):

@@ -153,7 +153,7 @@ def test_negatives_are_judged_rule_by_rule(corpus: Corpus, graph: CitationGraph,
     ]
     assert found["hard"].relations["cited"] == sum(cited) > 0
     assert found["hard"].asked == samples.manifest.facts["rules_asked"]["hard"] and found["hard"].source == "second_hop"
-    assert any(line.endswith('add exclude = ["cited"] to it') and "'hard'" in line for line in audit.worst())
+    assert any(line.endswith('add exclude = ["cited"] to it') and "'hard'" in line for line in audit.warnings)
     assert audit.coverage.skipped == samples.manifest.facts["skipped"]
     assert audit.coverage.anchors == len(samples) and audit.coverage.without_abstract == 0
 
@@ -195,7 +195,7 @@ def test_papers_of_a_benchmark_are_counted_with_the_samples_they_touch(corpus: C
     benchmark = PaperColumns(*([getattr(table, name)[row] for row in (11, 13, 99)] for name in ("ids", "titles")))
     audit = audit_samples(samples, corpus, benchmarks={"toy": benchmark}, near_duplicates=False)
     assert (audit.leaked["toy"].papers, audit.leaked["toy"].samples) == (2, 3)
-    assert "2 papers of benchmark 'toy' are in 3 samples" in audit.worst()[0]
+    assert "2 papers of benchmark 'toy' are in 3 samples" in audit.warnings[0]
     assert audit_samples(samples, corpus, benchmarks={}).leaked == {}
 
 
@@ -241,7 +241,7 @@ def test_aspects_may_disagree_on_purpose(corpus: Corpus, tmp_path: Path) -> None
     groups = [(1, [2], [3, 4], 0), (1, [3], [2, 4], 1)]
     audit = audit_samples(written(tmp_path / "s", corpus, groups), corpus, near_duplicates=False)
     assert (audit.collisions.pairs, audit.collisions.same_aspect, audit.collisions.same_anchor) == (2, 0, 2)
-    assert not any("elsewhere" in line for line in audit.worst())
+    assert not any("elsewhere" in line for line in audit.warnings)
     twice = [(1, [2], [3], 0), (1, [2], [3], 1), (1, [2], [3], 1)]
     repeats = audit_samples(written(tmp_path / "s", corpus, twice), corpus, near_duplicates=False).repeats
     assert (repeats.triplets, repeats.repeated_triplets) == (3, 1)
@@ -250,7 +250,7 @@ def test_aspects_may_disagree_on_purpose(corpus: Corpus, tmp_path: Path) -> None
 def test_warnings_name_the_next_step(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
     groups = [(1, [2, 1], [3, 2], 0), (2, [4], [1, 5], 0)]
     facts = {"rules_asked": {"hard": 9}, "rules_got": {"hard": 2}, "skipped": {"no positive": 7}}
-    worst = audit_samples(written(tmp_path / "s", corpus, groups, **facts), corpus).worst()
+    worst = audit_samples(written(tmp_path / "s", corpus, groups, **facts), corpus).warnings
     expected = [
         "1 papers are positive and negative in one sample",
         "1 picks are their own anchor",
@@ -260,7 +260,7 @@ def test_warnings_name_the_next_step(corpus: Corpus, graph: CitationGraph, tmp_p
     ]
     assert [line[: len(start)] for line, start in zip(worst, expected, strict=True)] == expected
     calm = audit_samples(written(tmp_path / "s", corpus, [(1, [2], [3], 0)]), corpus)
-    assert calm.worst() == [] and str(calm).endswith("nothing to warn of")
+    assert calm.warnings == () and str(calm).endswith("nothing to warn of")
 
 
 def test_samples_without_negatives_can_be_audited(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class EdgeModel:
     uniform: int = 50
     """Random nodes that a chunk shares as negatives, for each end of its edges (num_uniform_negs)."""
 
-    max_norm: float = 0.0
+    max_norm: float = 2.5
     """Longer vectors are cut to this length; 0 = none is (max_norm)."""
 
     def __post_init__(self) -> None:

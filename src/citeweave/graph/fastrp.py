@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class FastRP:
     """Options of FastRP."""
 
-    weights: tuple[float, ...] = (0.0, 0.0, 1.0, 1.0, 1.0, 1.0)
+    weights: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 1.0, 1.0)
     """Weight of 1, 2, 3 ... steps."""
 
     exponent: float = 0.0

@@ -44,14 +44,14 @@ class ProNE:
     iterations: int = 2
     """Rounds of the randomised factorisation."""
 
-    order: int = 6
+    order: int = 5
     """Steps over which vectors are smoothed."""
 
-    mu: float = 0.0
+    mu: float = -0.3
     """Where the band of the spectrum that is left out has its middle: 0 = what neighbours share, 2 = what sets them
     apart."""
 
-    theta: float = 2.0
+    theta: float = 8.0
     """How narrow the band is."""
 
     def __post_init__(self) -> None:

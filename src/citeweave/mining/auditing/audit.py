@@ -4,13 +4,13 @@
     print(audit)
 
 Works on samples of any origin, mined here or converted. Samples are read block by block; what the audit finds does
-not depend on memory or workers. Mends nothing: `SampleAudit.worst()` says how to mine better.
+not depend on memory or workers. Mends nothing: `SampleAudit.warnings` say how to mine better.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from citeweave.mining.auditing.pair_relations import LONGEST
 from citeweave.mining.auditing.pick_blocks import walk
 from citeweave.mining.auditing.repeats import find_repeats
 from citeweave.mining.auditing.report import Coverage, Leaked, RuleAudit, SampleAudit
+from citeweave.mining.auditing.warnings import warnings_of
 from citeweave.mining.material import Material
 from citeweave.mining.samples import Samples
 from citeweave.progress import QUIET, Reporter
@@ -91,7 +92,7 @@ def audit_samples(
     if near_duplicates and len(samples.negatives.rows):
         copies, named = find_copies(samples, corpus, workers=options.workers, reporter=reporter, **shared)
     leakage = _leakage(corpus, occurring, benchmarks, near_duplicates=near_duplicates)
-    return SampleAudit(
+    found = SampleAudit(
         folder=str(samples.folder),
         coverage=_coverage(samples, material, occurring),
         rules=tuple(_rules(samples, made, related, copies)),
@@ -102,6 +103,7 @@ def audit_samples(
         leaked=_leaked(samples, occurring, leakage),
         leakage=leakage,
     )
+    return replace(found, warnings=tuple(warnings_of(found)))
 
 
 def _check(samples: Samples, corpus: Corpus, graph: CitationGraph | None) -> None:

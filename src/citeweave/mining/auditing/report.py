@@ -2,7 +2,7 @@
 
     audit = audit_samples(samples, corpus, graph=graph)
     print(audit)                     the table
-    audit.worst()                    ["0.4 % of the negatives of rule 'hard' are cited by their anchor: add exclude = ..."]
+    audit.warnings                   ("0.4 % of the negatives of rule 'hard' are cited by their anchor: add exclude = ...",)
 
 Does not look at samples: see `audit.py`.
 """
@@ -19,7 +19,6 @@ from citeweave.mining.auditing.collisions import Collisions
 from citeweave.mining.auditing.distances import SCORES, Distances
 from citeweave.mining.auditing.false_negatives import Copies, Copy
 from citeweave.mining.auditing.repeats import Repeats
-from citeweave.mining.auditing.warnings import percent, warnings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ class Leaked:
 
 @dataclass(frozen=True, slots=True)
 class SampleAudit:
-    """Everything that was found. `str()` gives a table, `worst()` what to do."""
+    """Everything that was found. `str()` gives a table, `warnings` what to do."""
 
     folder: str
     coverage: Coverage
@@ -124,9 +123,8 @@ class SampleAudit:
     leakage: LeakageReport | None = None
     """The evidence; rows count the papers that occur in the samples, ascending."""
 
-    def worst(self) -> list[str]:
-        """What is wrong and what to do about it, the gravest first; empty where all is well."""
-        return warnings_of(self)
+    warnings: tuple[str, ...] = ()
+    """What is wrong and what to do about it, the gravest first; empty where all is well."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -138,7 +136,7 @@ class SampleAudit:
             "repeats": self.repeats.as_json(),
             "distances": {name: distances.as_json() for name, distances in self.distances.items()},
             "leakage": {name: dataclasses.asdict(leak) for name, leak in self.leaked.items()},
-            "warnings": self.worst(),
+            "warnings": list(self.warnings),
         }
 
     def __str__(self) -> str:
@@ -147,8 +145,7 @@ class SampleAudit:
         parts += [_repeats_text(self)]
         if self.leaked:
             parts.append(_leakage_text(self))
-        warnings = self.worst()
-        parts.append("\n".join(f"! {line}" for line in warnings) if warnings else "nothing to warn of")
+        parts.append("\n".join(f"! {line}" for line in self.warnings) or "nothing to warn of")
         return "\n\n".join(parts)
 
 
@@ -228,3 +225,15 @@ def _leakage_text(audit: SampleAudit) -> str:
         part = percent(leak.samples / max(1, audit.coverage.samples))
         lines.append([name, f"{leak.papers:,}", f"{leak.samples:,}", part])
     return _table(lines)
+
+
+def percent(share: float) -> str:
+    """A share for the eye: exact where it is small.
+
+    >>> percent(0.5), percent(0.0421), percent(0.00042), percent(0.0000012), percent(0.0)
+    ('50 %', '4.2 %', '0.042 %', '0.0001 %', '0 %')
+    """
+    number = 100 * share
+    if number >= 10 or number == 0:
+        return f"{number:.0f} %"
+    return f"{number:.2g} %" if number >= 0.001 else f"{number:.4f} %"

@@ -8,12 +8,9 @@ Shares under the limits below are chance. A rule that draws from a signal on pur
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from citeweave.graph.signals import SIGNALS
-
-if TYPE_CHECKING:
-    from citeweave.mining.auditing.report import RuleAudit, SampleAudit
+from citeweave.mining.auditing.report import RuleAudit, SampleAudit, percent
 
 COLLIDING = 0.001
 """Share of negatives whose pair is a positive elsewhere."""
@@ -139,15 +136,3 @@ def _repeats(audit: SampleAudit) -> Iterator[str]:
     if negatives is not None and negatives.papers >= 100 and negatives.top_share > HUBS:
         share = percent(negatives.top_share)
         yield f"the 1 % most frequent negatives make up {share} of all: add random negatives, or vectors with fewer hubs"
-
-
-def percent(share: float) -> str:
-    """A share for the eye: exact where it is small.
-
-    >>> percent(0.5), percent(0.0421), percent(0.00042), percent(0.0000012), percent(0.0)
-    ('50 %', '4.2 %', '0.042 %', '0.0001 %', '0 %')
-    """
-    number = 100 * share
-    if number >= 10 or number == 0:
-        return f"{number:.0f} %"
-    return f"{number:.2g} %" if number >= 0.001 else f"{number:.4f} %"

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import UserError
 from citeweave.graph.citations import CitationGraph
-from citeweave.mining.auditing.warnings import percent
+from citeweave.mining.auditing.report import percent
 from citeweave.mining.banding.curves import (
     CollisionCurve,
     RelatedCurve,
