@@ -26,7 +26,8 @@ from citeweave.mining.auditing.pictures import pictures
 from citeweave.mining.auditing.repeats import triplet_keys
 from citeweave.mining.mine import Inputs, mine_samples
 from citeweave.mining.rule_reading import parse_rules
-from citeweave.mining.samples import Names, Picks, SampleBlock, Samples, block_of, new_samples
+from citeweave.mining.sample_blocks import Picks, SampleBlock, block_of
+from citeweave.mining.samples import Names, Samples, new_samples
 
 NAMES = Names(rules=("near", "hard", "easy"), aspects=("background", "method"))
 

@@ -26,7 +26,8 @@ from citeweave.mining.converting import incoming, outgoing, sentence_transformer
 from citeweave.mining.converting.convert import FORMATS, IN, OUT, export_samples, import_samples
 from citeweave.mining.converting.incoming import NAMES, OUTSIDE, TWICE, known_rows, paired_samples
 from citeweave.mining.converting.options import ExportOptions
-from citeweave.mining.samples import Names, Picks, SampleBlock, Samples, new_samples
+from citeweave.mining.sample_blocks import Picks, SampleBlock
+from citeweave.mining.samples import Names, Samples, new_samples
 from citeweave.tally import Count, Tally
 
 SHA = "894be9b4ea46a5c422e81ef3c241072d4c73fdc0"

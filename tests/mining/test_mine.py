@@ -18,7 +18,8 @@ from citeweave.mining.material import Material, field_masks
 from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
 from citeweave.mining.rule_reading import parse_rules
 from citeweave.mining.rules import ContextFilter
-from citeweave.mining.samples import Picks, Samples
+from citeweave.mining.sample_blocks import Picks
+from citeweave.mining.samples import Samples
 from citeweave.mining.tables import table_of
 from citeweave.recipe import load_recipe, shipped_recipes
 

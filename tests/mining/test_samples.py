@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from citeweave.errors import ArtefactError, EmptyResultError, UserError
-from citeweave.mining.samples import Names, Samples, block_of, new_samples, take_samples
+from citeweave.mining.sample_blocks import block_of, take_samples
+from citeweave.mining.samples import Names, Samples, new_samples
 
 NAMES = Names(rules=("near", "far"), aspects=("", "method"))
 

@@ -109,7 +109,7 @@ def _abstracts_fit(corpus: Corpus, rows: NDArray[np.integer], options: ContextFi
 def abstract_fits(abstract: str, options: ContextFilter) -> bool:
     """ASPIRE's filter of abstracts: 3 to 20 sentences, none over 80 words, not all of three words or fewer.
 
-    >>> abstract_fits("We study graphs. We use trees. It works well.", ContextFilter())
+    >>> abstract_fits("We study large graphs. We walk on them. It works well.", ContextFilter())
     True
     >>> abstract_fits("One sentence only.", ContextFilter())
     False

@@ -26,7 +26,7 @@ from citeweave.mining.drawing import (
     without,
 )
 from citeweave.mining.rules import MISCELLANEOUS, VECTOR_SOURCES, MiningRules, Rule
-from citeweave.mining.samples import Picks, SampleBlock
+from citeweave.mining.sample_blocks import Picks, SampleBlock
 from citeweave.mining.sources import Block, excluded_papers, random_papers, related_papers, table_papers
 from citeweave.mining.vector_sources import (
     Ranked,

@@ -29,18 +29,11 @@ from citeweave.mining.contexts import CocitedPairs, cocited_pairs
 from citeweave.mining.drawing import Lists, salt_of
 from citeweave.mining.following import Shortfall, follow, rule_names
 from citeweave.mining.material import Material
+from citeweave.mining.mixing import key_limit, mixture_counts, sample_keys, shift_rules
 from citeweave.mining.parts import read_part, write_part
 from citeweave.mining.rules import MiningRules
-from citeweave.mining.samples import (
-    KIND,
-    VERSION,
-    Names,
-    SampleBlock,
-    Samples,
-    SamplesWriter,
-    new_samples,
-    take_samples,
-)
+from citeweave.mining.sample_blocks import SampleBlock, take_samples
+from citeweave.mining.samples import KIND, VERSION, Names, Samples, SamplesWriter, new_samples
 from citeweave.mining.sources import Block
 from citeweave.mining.tables import Table
 from citeweave.progress import QUIET, Reporter
@@ -167,12 +160,12 @@ def _mine_all(runs: list[_Run], weights: list[float], writer: SamplesWriter, rep
     shares = mixture_counts([run.samples for run in runs], weights)
     base = 0
     for run, share in zip(runs, shares, strict=True):
-        limit = _limit(run, share)
+        limit = key_limit(run.parts, run.material.seed, share)
         for part in run.parts:
             block = read_part(part)[0]
             if limit is not None:
-                block = take_samples(block, _sample_keys(block, run.material.seed) <= limit)
-            writer.append(_shift_rules(block, base))
+                block = take_samples(block, sample_keys(block, run.material.seed) <= limit)
+            writer.append(shift_rules(block, base))
         base += len(rule_names(run.rules))
     writer.facts |= _account(runs, shares)
 
@@ -237,45 +230,6 @@ def _with_contexts(block: SampleBlock, units: NDArray[np.int64], pairs: CocitedP
         context_offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
         contexts=pairs.contexts[np.repeat(pairs.offsets[used], counts) + places],
     )
-
-
-def mixture_counts(available: list[int], weights: list[float]) -> list[int]:
-    """How many samples of every source make the asked mixture, as many as the scarcest allows.
-
-    >>> mixture_counts([100, 40], [0.5, 0.5]), mixture_counts([100, 40], [0.8, 0.2]), mixture_counts([7], [1.0])
-    ([40, 40], [100, 25], [7])
-    """
-    if len(available) == 1:
-        return list(available)
-    scale = min(count / weight for count, weight in zip(available, weights, strict=True))
-    return [min(count, round(weight * scale)) for count, weight in zip(available, weights, strict=True)]
-
-
-def _limit(run: _Run, share: int) -> np.uint64 | None:
-    """The largest key of the samples that stay in a mixture, None where all do."""
-    if share >= run.samples:
-        return None
-    keys = np.concatenate([_sample_keys(read_part(part)[0], run.material.seed) for part in run.parts])
-    return np.uint64(np.sort(keys)[share - 1] if share else 0)
-
-
-def _sample_keys(block: SampleBlock, seed: int) -> NDArray[np.uint64]:
-    salt = np.full(len(block), salt_of(seed, "mining", "mixture"), np.uint64)
-    first = block.positives.rows[np.minimum(block.positives.offsets[:-1], max(len(block.positives.rows) - 1, 0))]
-    return mix(
-        mix(salt, block.anchors.astype(np.uint64)), mix(block.aspects.astype(np.uint64), first.astype(np.uint64))
-    )
-
-
-def _shift_rules(block: SampleBlock, base: int) -> SampleBlock:
-    """Rule numbers of one task among those of all."""
-    if not base:
-        return block
-    up, down = (
-        dataclasses.replace(picks, rules=(picks.rules + base).astype(np.uint8))
-        for picks in (block.positives, block.negatives)
-    )
-    return dataclasses.replace(block, positives=up, negatives=down)
 
 
 def _account(runs: list[_Run], shares: list[int]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from citeweave.mining.following import Shortfall
-from citeweave.mining.samples import Picks, SampleBlock
+from citeweave.mining.sample_blocks import Picks, SampleBlock
 
 _PICKS = ("offsets", "rows", "rules", "scores")
 _PLAIN = ("anchors", "aspects", "tasks", "context_offsets", "contexts")

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from citeweave.hashing import mix
 from citeweave.mining.drawing import salt_of
-from citeweave.mining.samples import Picks, Samples
+from citeweave.mining.sample_blocks import Picks
+from citeweave.mining.samples import Samples
 
 PICKS = 1 << 20
 """Picks of a block, unless one sample has more."""

@@ -32,7 +32,8 @@ from citeweave.mining.converting.new_files import new_files
 from citeweave.mining.converting.options import ExportOptions
 from citeweave.mining.converting.outgoing import Outgoing, check_rows
 from citeweave.mining.converting.paper_names import PaperNames
-from citeweave.mining.samples import KIND, VERSION, SampleBlock, Samples, new_samples
+from citeweave.mining.sample_blocks import SampleBlock
+from citeweave.mining.samples import KIND, VERSION, Samples, new_samples
 from citeweave.opening import Source
 from citeweave.progress import QUIET, Reporter
 from citeweave.tally import Count, Tally

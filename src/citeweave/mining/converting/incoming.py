@@ -18,7 +18,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.mining.samples import Names, SampleBlock, block_of
+from citeweave.mining.sample_blocks import SampleBlock, block_of
+from citeweave.mining.samples import Names
 from citeweave.tally import Tally
 
 NAMES = Names(rules=("given positive", "given negative"))

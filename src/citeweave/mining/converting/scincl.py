@@ -26,7 +26,7 @@ from citeweave.mining.converting.incoming import NO_ID, blocks, known_rows, pair
 from citeweave.mining.converting.options import ExportOptions
 from citeweave.mining.converting.outgoing import CELLS, Outgoing
 from citeweave.mining.converting.paper_names import PaperNames
-from citeweave.mining.samples import SampleBlock
+from citeweave.mining.sample_blocks import SampleBlock
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally
 

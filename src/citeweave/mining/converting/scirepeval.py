@@ -24,7 +24,7 @@ from citeweave.mining.converting.incoming import blocks, known_rows, paired_samp
 from citeweave.mining.converting.options import ExportOptions
 from citeweave.mining.converting.outgoing import Outgoing, PaperRows
 from citeweave.mining.converting.paper_names import PaperNames
-from citeweave.mining.samples import SampleBlock
+from citeweave.mining.sample_blocks import SampleBlock
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally
 

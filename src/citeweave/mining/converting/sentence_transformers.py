@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from citeweave.errors import InputError
 from citeweave.mining.converting.incoming import BLOCK, NO_ID, blocks, grouped_samples, known_rows, paired_samples
 from citeweave.mining.converting.paper_names import PaperNames
-from citeweave.mining.samples import SampleBlock
+from citeweave.mining.sample_blocks import SampleBlock
 from citeweave.opening import Head, Source, read_json_lines
 from citeweave.tally import Tally
 

@@ -23,7 +23,7 @@ from citeweave.corpus.readers import specter as reader
 from citeweave.mining.converting.incoming import NEGATIVE, OUTSIDE, POSITIVE, blocks
 from citeweave.mining.converting.json_members import read_members
 from citeweave.mining.converting.paper_names import PaperNames
-from citeweave.mining.samples import Picks, SampleBlock
+from citeweave.mining.sample_blocks import Picks, SampleBlock
 from citeweave.mining.tables import ITSELF, NO_COUNT, OTHER_OUTSIDE, count_in
 from citeweave.opening import Head, Source
 from citeweave.tally import Tally
