@@ -16,8 +16,8 @@ from typing import Any
 
 from citeweave import Corpus, Vectors, synthesize
 from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.graph.context_intents import intents_from_contexts
 from citeweave.graph.making import graph_options, make_graph
-from citeweave.graph.section_intents import intents_from_sections
 from citeweave.mining.auditing.audit import audit_samples
 from citeweave.mining.banding.bands import apply_bands, bands_for
 from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
@@ -58,7 +58,7 @@ def line_of(setup: str, corpus: Corpus, folder: Path) -> str:
     graph = make_graph(corpus, folder / f"graph-{kind}", graph_options(recipe.table("graph")))
     vectors = {"graph": Vectors.open(folder / f"graph-{kind}" / "vectors")}
     if not corpus.intents.any():
-        graph = graph.with_intents(intents_from_sections(corpus, graph))
+        graph = graph.with_intents(intents_from_contexts(corpus, graph, headings=True))
     inputs = Inputs(graph=graph, vectors=vectors if setup in BANDED else {})
     label = f"`{setup}`"
     if setup in BANDED:

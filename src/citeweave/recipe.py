@@ -5,7 +5,7 @@
     [mining]   the rules: see `mining/rules.py`
 
 A shipped recipe is named (`scincl`), another is a path (`my.toml`). Single values are overridden by
-`mining.positives.band=200`; a key that no part of citeweave knows is refused when the table is used.
+`mining.positives.band=200` and removed by `mining.negatives.hard=`; a key that no part of citeweave knows is refused when the table is used.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ def _override(tables: dict[str, Any], entry: str) -> None:
         at = at.setdefault(key, {})
         if not isinstance(at, dict):
             raise UserError(f"--set is {entry!r}, but {key} is a value and has no keys of its own")
-    at[keys[-1]] = _value(text.strip())
+    if text.strip():
+        at[keys[-1]] = _value(text.strip())
+    else:
+        at.pop(keys[-1], None)
 
 
 def _value(text: str) -> Any:

@@ -59,7 +59,7 @@ def test_graph_reports_counts_and_links(folder: Path, graph: Path, capsys: pytes
     assert found["links"]["uniform"]["mrr"] > 0.02
     assert found["links"]["uniform"]["auc"] > 0.6
     code, out, _ = run(capsys, "graph", folder / "corpus", "-o", graph, "--dim", 64, "--held-out", 0.05)
-    assert "MRR" in out and "papers without citations" in out
+    assert "MRR" in out and "papers without a vector" in out
 
 
 def test_graph_of_a_union_and_without_vectors(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,6 +140,7 @@ def test_anchors_tables_and_sections(folder: Path, capsys: pytest.CaptureFixture
         (["mine", "@corpus", "-o", "@s1", "--recipe", "scincl", "--graph", "@graph"], "band ends at rank 4,000"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--bands", "best"], "--bands is 'best'"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--pictures", "@p"], "--bands auto"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "cocite", "--graph", "@graph"], "the recipe asks for 'cocited'"),
         (["audit", "@corpus"], "needs --against"),
         (["audit", "@corpus", "--pictures", "@p", "--against", "a=@corpus"], "--pictures is for auditing samples"),
     ],

@@ -14,6 +14,7 @@ from citeweave import Corpus, import_papers, synthesize
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.errors import UserError
 from citeweave.graph.citations import CitationGraph, graph_from_edges
+from citeweave.graph.context_intents import intents_from_contexts
 from citeweave.graph.signals import SIGNALS, Related, Relations, Signal, left_out, related, stream_related
 from citeweave.graph.unions import Part, parse_union, symmetric, unite
 
@@ -139,6 +140,19 @@ def test_nearness_of_mentions(cited_nearby: Corpus) -> None:
     found = related(Relations(graph, cited_nearby), Signal("cocited_nearby"), np.array([row["a"], row["d"]]))
     assert as_dict(found, 0) == {row["b"]: 1.0, row["c"]: 0.25, row["d"]: 0.125 + 0.125}
     assert as_dict(found, 1) == {row["a"]: 0.25, row["b"]: 0.125, row["c"]: 0.125}
+    strong = related(Relations(graph, cited_nearby), Signal("cocited_nearby", least=0.3), np.array([row["a"]]))
+    assert as_dict(strong, 0) == {row["b"]: 1.0}
+
+
+def test_intents_of_contexts_and_of_their_headings(cited_nearby: Corpus) -> None:
+    graph = graph_from_edges(cited_nearby.citing, cited_nearby.cited, len(cited_nearby))
+    assert not intents_from_contexts(cited_nearby, graph).any()
+    told = intents_from_contexts(cited_nearby, graph, headings=True)
+    ids = [cited_nearby.ids[int(row)] for row in graph.cited.targets]
+    citing = [cited_nearby.ids[int(row)] for row in graph.sources()]
+    assert dict(zip(zip(citing, ids, strict=True), told.tolist(), strict=True)) == {
+        ("p", "a"): 2, ("p", "b"): 2, ("p", "c"): 2, ("p", "d"): 4, ("q", "a"): 0, ("q", "d"): 0
+    }  # fmt: skip
 
 
 def test_union_adds_weighted_cosines() -> None:

@@ -391,6 +391,55 @@ def test_an_interrupted_run_goes_on(
     assert sum(followed) + sum(followed_again) == len(with_text(corpus))
 
 
+def test_a_run_is_resumed_with_another_memory(
+    corpus: Corpus, inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = load_recipe("specter").table("mining")
+    whole = mined(corpus, table, tmp_path / "whole", inputs)
+    real, done = mine._follow_span, []
+
+    def interrupted(run: Any, units: Any, pairs: Any) -> Any:
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(len(units))
+        return real(run, units, pairs)
+
+    monkeypatch.setattr(mine, "_follow_span", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mined(corpus, table, tmp_path / "s", inputs, memory=1 << 18)
+    monkeypatch.setattr(mine, "_follow_span", real)
+    assert mined(corpus, table, tmp_path / "s", inputs, memory=1 << 20).hash == whole.hash
+
+
+def test_other_intents_are_another_run(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+    table = {**load_recipe("sciaspect").table("mining"), "every_aspect": False}
+    mined(corpus, table, tmp_path / "s", Inputs(graph=graph))
+    turned = graph.with_intents(np.where(graph.intents == 1, 2, graph.intents).astype(np.uint8))
+    with pytest.raises(UserError, match="made from other inputs"):
+        mined(corpus, table, tmp_path / "s", Inputs(graph=turned))
+
+
+def test_tasks_of_a_mixture_keep_their_aspects(corpus: Corpus, inputs: Inputs, tmp_path: Path) -> None:
+    plain = {"positives": {"source": "cited", "count": 1}, "negatives": {"source": "random", "count": 1}}
+    aspects = {
+        "aspects": ["method", "result"],
+        "positives": {"source": "connected", "count": 1, "intent": "same"},
+        "negatives": {"source": "random", "count": 1},
+    }
+    samples = mined(corpus, {"tasks": {"plain": plain, "aspects": aspects}}, tmp_path / "s", inputs)
+    assert samples.names.aspects == ("", "method", "result")
+    assert set(samples.aspects[samples.tasks == 0].tolist()) == {0}
+    assert set(samples.aspects[samples.tasks == 1].tolist()) == {1, 2}
+
+
+@pytest.mark.parametrize("band", [24, [10, 40], 25])
+def test_negatives_must_lie_beyond_positives(band: Any, corpus: Corpus, inputs: Inputs, tmp_path: Path) -> None:
+    table = load_recipe("scincl").table("mining")
+    table["negatives"]["hard"]["band"] = band
+    with pytest.raises(UserError, match="negatives must lie beyond positives"):
+        mined(corpus, table, tmp_path / "s", inputs)
+
+
 def test_bands_beyond_the_pool(corpus: Corpus, inputs: Inputs, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="band ends at rank 4,000, but the pool has .* --bands auto"):
         mined(corpus, load_recipe("scincl").table("mining"), tmp_path / "s", inputs)

@@ -46,6 +46,11 @@ def test_every_shipped_recipe_is_read(name: str) -> None:
         ({"anchors": -1, "positives": GOOD}, "mining.anchors is -1"),
         ({"positives": {"a": GOOD}, "negatives": {"a": GOOD}}, "two rules of one name"),
         ({"tasks": {"x": {"positives": GOOD}}, "positives": GOOD}, "both tasks and rules"),
+        ({"tasks": {"x": {"positives": GOOD}}, "text": "title"}, "mining has text beside tasks"),
+        ({"tasks": {"x": {"positives": GOOD}}, "contexts": {"brackets": False}}, "mining has contexts beside tasks"),
+        ({"positives": {**GOOD, "field": "same"}}, "field is for source random or sorted_random, not for cited"),
+        ({"positives": {**GOOD, "above": 0.5}}, "above is for source similar, not for cited"),
+        ({"positives": {**GOOD, "exclude": ["neighbours"]}}, "no rule has source neighbours"),
         ({"tasks": {"x": {"weight": 0, "positives": GOOD}}}, "mining.tasks.x.weight is 0"),
         ({"contexts": {"brakets": True}, "positives": GOOD}, "unknown key 'brakets'; did you mean 'brackets'"),
     ],
@@ -81,6 +86,8 @@ def test_overrides_and_their_errors(tmp_path: Path) -> None:
     assert rules.negatives[0].band == "1%"
     assert rules.text == "title"
     assert changed.table("graph")["dimension"] == 64
+    removed = load_recipe("scincl", ["mining.negatives.hard="]).table("mining")
+    assert list(removed["negatives"]) == ["easy"]
     for wrong in ("mining", "mining.text", "=3", "mining..x=1", "mining.text.deep=1"):
         overrides = ["mining.text=title", wrong] if wrong.endswith("deep=1") else [wrong]
         with pytest.raises(UserError, match="--set is"):

@@ -39,7 +39,7 @@ def audit(
     ] = None,
     graph: Annotated[
         Path | None,
-        typer.Option("--graph", help="Samples: folder made by citeweave graph, for distances.", show_default=False),
+        typer.Option("--graph", help="Samples: folder of a graph, for distances.", show_default=False),
     ] = None,
     pictures: Annotated[
         Path | None, typer.Option("--pictures", help="Samples: folder for pictures.", show_default=False)

@@ -124,7 +124,7 @@ def _text(folder: Path, facts: dict[str, Any]) -> str:
         ("  to papers outside", facts["dangling"]),
     ]
     if "isolated" in facts:
-        rows += [("papers without citations", facts["isolated"]), ("vectors", facts["vectors"]["model"])]
+        rows += [("papers without a vector", facts["isolated"]), ("vectors", facts["vectors"]["model"])]
     lines = [f"{folder}: the citation graph", table(rows)]
     links = facts.get("links")
     if links:

@@ -49,7 +49,7 @@ def mine(
         Path | None,
         typer.Option(
             "--graph",
-            help="Folder made by citeweave graph; made beside the output where it is needed.",
+            help="Folder of a graph; one is made beside the output where it is needed.",
             show_default=False,
         ),
     ] = None,
@@ -59,6 +59,9 @@ def mine(
     tables: Annotated[
         list[str], typer.Option("--table", help="NAME=FILE of pairs with counts that rules name; may be repeated.")
     ] = [],  # noqa: B006
+    symmetric: Annotated[
+        bool, typer.Option("--symmetric", help="A pair of a table counts for both of its papers.")
+    ] = False,
     anchors: Annotated[
         Path | None, typer.Option("--anchors", help="File with the ids of the anchors, one a line.", show_default=False)
     ] = None,
@@ -93,9 +96,10 @@ def mine(
     opened, loaded = Corpus.open(corpus), load_recipe(recipe, set_)
     rules = parse_rules(loaded.table("mining"))
     options = MiningOptions(seed, workers, parse_size(memory, "--memory"), device)
-    inputs = _inputs(opened, loaded, rules, graph or output.with_name(f"{output.name}-graph"), reporter)
+    making = {"seed": seed, "workers": workers, "device": device}
+    inputs = _inputs(opened, loaded, rules, graph or output.with_name(f"{output.name}-graph"), making, reporter)
     inputs = _with_intents(inputs, opened, intents)
-    inputs = _with_named(inputs, opened, vectors, tables, anchors)
+    inputs = _with_named(inputs, opened, vectors, tables, anchors, symmetric=symmetric, reporter=reporter)
     chosen: dict[str, Any] = {}
     if bands == "auto":
         rules, chosen = _with_bands(opened, rules, inputs, options.seed, pictures, reporter)
@@ -108,10 +112,12 @@ def mine(
         print(_text(output, samples, chosen))
 
 
-def _inputs(corpus: Corpus, recipe: Recipe, rules: MiningRules, folder: Path, reporter: Reporter) -> Inputs:
+def _inputs(
+    corpus: Corpus, recipe: Recipe, rules: MiningRules, folder: Path, making: dict[str, Any], reporter: Reporter
+) -> Inputs:
     """The graph and its vectors, as far as the rules need them; what is not there is made."""
     from citeweave.graph.citations import CitationGraph, build_graph
-    from citeweave.graph.making import graph_options, make_graph
+    from citeweave.graph.making import check_made_for, graph_options, make_graph
     from citeweave.graph.signals import SIGNALS
     from citeweave.mining.mine import Inputs
     from citeweave.similarity.vectors import Vectors
@@ -122,7 +128,7 @@ def _inputs(corpus: Corpus, recipe: Recipe, rules: MiningRules, folder: Path, re
     if not folder.exists():
         reporter.say(f"{folder}: making the graph{' and its node vectors' if needs_vectors else ''}")
         if needs_vectors:
-            make_graph(corpus, folder, graph_options(recipe.table("graph")), reporter=reporter)
+            make_graph(corpus, folder, graph_options(recipe.table("graph"), **making), reporter=reporter)
         else:
             build_graph(corpus, folder)
     opened = CitationGraph.open(folder)
@@ -130,21 +136,32 @@ def _inputs(corpus: Corpus, recipe: Recipe, rules: MiningRules, folder: Path, re
         return Inputs(graph=opened)
     if not (folder / "vectors").is_dir():
         raise UserError(f"{folder} has no node vectors, which the recipe needs; make it again with --method fastrp")
+    check_made_for(folder, graph_options(recipe.table("graph")))
     return Inputs(graph=opened, vectors={"graph": Vectors.open(folder / "vectors")})
 
 
 def _with_intents(inputs: Inputs, corpus: Corpus, intents: str) -> Inputs:
     import dataclasses
 
-    if intents == "corpus" or inputs.graph is None:
-        return inputs
-    from citeweave.graph.section_intents import intents_from_sections
+    from citeweave.graph.context_intents import intents_from_contexts
 
-    graph: CitationGraph = inputs.graph.with_intents(intents_from_sections(corpus, inputs.graph))
+    if inputs.graph is None:
+        return inputs
+    told = intents_from_contexts(corpus, inputs.graph, headings=intents == "sections")
+    graph: CitationGraph = inputs.graph.with_intents(told)
     return dataclasses.replace(inputs, graph=graph)
 
 
-def _with_named(inputs: Inputs, corpus: Corpus, vectors: list[str], tables: list[str], anchors: Path | None) -> Inputs:
+def _with_named(
+    inputs: Inputs,
+    corpus: Corpus,
+    vectors: list[str],
+    tables: list[str],
+    anchors: Path | None,
+    *,
+    symmetric: bool,
+    reporter: Reporter,
+) -> Inputs:
     import dataclasses
 
     from citeweave.mining.tables import read_table
@@ -152,13 +169,18 @@ def _with_named(inputs: Inputs, corpus: Corpus, vectors: list[str], tables: list
 
     named = {name: Vectors.open(path) for name, path in named_paths(vectors, "--vectors", "text=vectors/").items()}
     read = {
-        name: read_table(path, corpus) for name, path in named_paths(tables, "--table", "coviews=pairs.tsv").items()
+        name: read_table(path, corpus, symmetric=symmetric)
+        for name, path in named_paths(tables, "--table", "coviews=pairs.tsv").items()
     }
-    rows = None if anchors is None else _anchor_rows(corpus, anchors)
+    for name, table_read in read.items():
+        count = table_read.tally.counts["pairs"]
+        reasons = "".join(f"; {number:,} not: {reason}" for reason, number in count.rejected.items())
+        reporter.say(f"table {name}: {count.kept:,} of {count.read:,} pairs{reasons}")
+    rows = None if anchors is None else _anchor_rows(corpus, anchors, reporter)
     return dataclasses.replace(inputs, vectors={**inputs.vectors, **named}, tables=read, anchors=rows)
 
 
-def _anchor_rows(corpus: Corpus, path: Path) -> NDArray[np.int64]:
+def _anchor_rows(corpus: Corpus, path: Path, reporter: Reporter) -> NDArray[np.int64]:
     import numpy as np
 
     if not path.is_file():
@@ -167,6 +189,8 @@ def _anchor_rows(corpus: Corpus, path: Path) -> NDArray[np.int64]:
     rows = corpus.rows(ids).astype(np.int64) if ids else np.zeros(0, np.int64)
     if not (rows >= 0).any():
         raise UserError(f"--anchors {path}: none of its {len(ids):,} ids is in {corpus.folder}; one id a line")
+    if (rows < 0).any():
+        reporter.say(f"{path}: {int((rows < 0).sum()):,} of {len(ids):,} ids are not in the corpus")
     return np.unique(rows[rows >= 0])
 
 
@@ -185,13 +209,20 @@ def _with_bands(
 
 def _summary(samples: Samples) -> dict[str, Any]:
     facts = samples.manifest.facts
-    keep = ("anchors", "skipped", "rules_asked", "rules_got", "contexts", "mixture")
+    keep = ("skipped", "rules_asked", "rules_got", "contexts", "mixture")
     return {
         "samples": len(samples),
+        "anchors": _different(samples.anchors),
         "positives": len(samples.positives.rows),
         "negatives": len(samples.negatives.rows),
         **{name: facts[name] for name in keep if name in facts},
     }
+
+
+def _different(rows: NDArray[np.int32]) -> int:
+    import numpy as np
+
+    return len(np.unique(rows))
 
 
 def _text(folder: Path, samples: Samples, bands: dict[str, Any]) -> str:
@@ -206,6 +237,8 @@ def _text(folder: Path, samples: Samples, bands: dict[str, Any]) -> str:
     if summary["skipped"]:
         reasons: list[tuple[str, object]] = [(f"  {reason}", n) for reason, n in summary["skipped"].items()]
         lines.append(f"papers that are no anchor:\n{table(reasons)}")
+    for name, mixed in summary.get("mixture", {}).items():
+        lines.append(f"task {name}: {mixed['kept']:,} of {mixed['mined']:,} samples are in the mixture")
     for name, contexts in summary.get("contexts", {}).items():
         rejected: list[tuple[str, object]] = [(f"  {reason}", n) for reason, n in contexts["contexts rejected"].items()]
         lines.append(f"{name}: {contexts['contexts kept']:,} citing sentences used, not used:\n{table(rejected)}")

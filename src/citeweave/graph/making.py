@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from citeweave.columns import BLOCK
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import UserError, choose
-from citeweave.files import matches, new_artefact
+from citeweave.files import matches, new_artefact, read_manifest
 from citeweave.graph.adjacency import Adjacency
 from citeweave.graph.citations import DIRECTIONS, KIND, MEMORY, VERSION, CitationGraph, write_graph
 from citeweave.graph.node_vectors import NodeVectorOptions, embed_nodes
@@ -64,7 +64,9 @@ class GraphOptions:
     @property
     def label(self) -> str:
         """For the vectors' provenance: what they were made of and how."""
-        return f"{self.vectors.method}-{self.vectors.dimension} of {self.signal}"
+        way = "" if self.signal != CITATIONS or self.direction == "both" else f", {self.direction}"
+        weights = ", weighted" if self.signal == CITATIONS and self.weighted else ""
+        return f"{self.vectors.method}-{self.vectors.dimension} of {self.signal}{way}{weights}"
 
 
 def graph_options(table: Mapping[str, Any], **more: Any) -> GraphOptions:
@@ -134,6 +136,18 @@ def make_graph(
             _write_vectors(corpus, matrix, writer.folder / "vectors", options)
             writer.finish()
     return CitationGraph.open(folder)
+
+
+def check_made_for(folder: Path, wanted: GraphOptions) -> None:
+    """Refuse node vectors of another signal than is asked for; method and dimension are free."""
+    recipe = read_manifest(folder, KIND, VERSION).recipe
+    for name in ("signal", "direction", "weighted", "normalise"):
+        made, asked = recipe.get(name), getattr(wanted, name)
+        if made is not None and made != asked:
+            raise UserError(
+                f"{folder} has node vectors with {name} {made!r}, and the recipe asks for {asked!r}; make a graph for "
+                f"this recipe with `citeweave graph --recipe`, or take it all the same with --set graph.{name}={made}"
+            )
 
 
 def adjacency_of(graph: CitationGraph, corpus: Corpus, options: GraphOptions, reporter: Reporter = QUIET) -> Adjacency:

@@ -69,8 +69,8 @@ class Signal:
     """Papers in the middle with longer lists do not count: the reference lists of co-citing papers, the citing
     papers of a shared reference. One survey of 100,000 references would otherwise make five billion pairs."""
 
-    least: float = 1.0
-    """Weakest strength kept, for signals over two hops."""
+    least: float = 0.0
+    """Weakest strength kept, for signals over two hops; 0 = all."""
 
     strongest: int = 0
     """Keep only so many of the strongest of every paper, of equal ones the lowest rows; 0 = all."""
@@ -247,8 +247,7 @@ def _count(
     if signal.name == "cocited_nearby":
         m = relations.mentions
         mentioned = Mentioned(m.offsets, m.cited, m.contexts, m.sections)
-        near = Keep(signal.longest, np.float32(0.0), signal.strongest)
-        end = near_hops(out, into, mentioned, np.array(signal.worth, np.float32), near, rows, counter, found)
+        end = near_hops(out, into, mentioned, np.array(signal.worth, np.float32), keep, rows, counter, found)
     elif signal.name == "connected_of_connected":
         end = two_hops_undirected(out, into, keep, rows, counter, found)
     else:

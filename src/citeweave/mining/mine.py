@@ -29,13 +29,14 @@ from citeweave.mining.contexts import CocitedPairs, cocited_pairs
 from citeweave.mining.drawing import Lists, salt_of
 from citeweave.mining.following import Shortfall, follow, rule_names
 from citeweave.mining.material import Material
-from citeweave.mining.mixing import key_limit, mixture_counts, sample_keys, shift_rules
+from citeweave.mining.mixing import key_limit, mixture_counts, renumber, sample_keys
 from citeweave.mining.parts import read_part, write_part
 from citeweave.mining.rules import MiningRules
 from citeweave.mining.sample_blocks import SampleBlock, take_samples
 from citeweave.mining.samples import KIND, VERSION, Names, Samples, SamplesWriter, new_samples
 from citeweave.mining.sources import Block
 from citeweave.mining.tables import Table
+from citeweave.mining.vector_sources import check_bands
 from citeweave.progress import QUIET, Reporter
 from citeweave.similarity.vectors import Vectors
 
@@ -91,7 +92,7 @@ def mine_samples(
     tasks = rules.tasks or (("", 1.0, rules),)
     names = Names(
         rules=tuple(f"{name}.{rule}" if name else rule for name, _, inner in tasks for rule in rule_names(inner)),
-        aspects=rules.aspects or ("",),
+        aspects=tuple(dict.fromkeys(aspect for _, _, inner in tasks for aspect in inner.aspects or ("",))),
         tasks=tuple(name for name, _, _ in tasks),
     )
     facts = {"corpus_folder": str(corpus.folder), "seed": options.seed}
@@ -165,13 +166,15 @@ def _mine_all(runs: list[_Run], weights: list[float], writer: SamplesWriter, rep
             block = read_part(part)[0]
             if limit is not None:
                 block = take_samples(block, sample_keys(block, run.material.seed) <= limit)
-            writer.append(shift_rules(block, base))
+            places = [writer.names.aspects.index(aspect) for aspect in run.rules.aspects or ("",)]
+            writer.append(renumber(block, base, places))
         base += len(rule_names(run.rules))
     writer.facts |= _account(runs, shares)
 
 
 def _mine_parts(run: _Run, artefact: ArtefactWriter, reporter: Reporter) -> None:
     """Follow the rules block by block; blocks found from an earlier run are read."""
+    check_bands(run.rules.positives, run.rules.negatives, run.material)
     units, pairs = run.units()
     folder = artefact.work(f"blocks-{run.number}")
     label = f"mining {run.name}".strip()
@@ -179,7 +182,9 @@ def _mine_parts(run: _Run, artefact: ArtefactWriter, reporter: Reporter) -> None
         for number, (first, last) in enumerate(
             _spans(run, units if pairs is None else pairs.anchors[units].astype(np.int64))
         ):
-            path = folder / f"{number:06d}.npz"
+            # named by what it holds: another memory makes other blocks
+            name = hashlib.sha256(units[first:last].tobytes()).hexdigest()[:32]
+            path = folder / f"{number:06d}-{name}.npz"
             if path.exists():
                 block, account = read_part(path)
             else:
@@ -261,15 +266,18 @@ def _recipe(corpus: Corpus, rules: MiningRules, inputs: Inputs, options: MiningO
     return {
         "corpus": corpus.hash,
         "rules": dataclasses.asdict(rules),
+        "graph": None if inputs.graph is None else _hash_of(inputs.graph.cited.targets, inputs.graph.intents),
         "vectors": {name: vectors.manifest.hash for name, vectors in sorted(inputs.vectors.items())},
-        "tables": {name: _table_hash(table) for name, table in sorted(inputs.tables.items())},
+        "tables": {
+            name: _hash_of(table.offsets, table.targets, table.counts) for name, table in sorted(inputs.tables.items())
+        },
         "anchors": anchors,
         "seed": options.seed,
     }
 
 
-def _table_hash(table: Table) -> str:
+def _hash_of(*columns: NDArray[Any]) -> str:
     digest = hashlib.sha256()
-    for column in (table.offsets, table.targets, table.counts):
+    for column in columns:
         digest.update(np.ascontiguousarray(column).data)
     return digest.hexdigest()

@@ -43,12 +43,11 @@ def sample_keys(block: SampleBlock, seed: int) -> NDArray[np.uint64]:
     )
 
 
-def shift_rules(block: SampleBlock, base: int) -> SampleBlock:
-    """Rule numbers of one task among those of all."""
-    if not base:
-        return block
+def renumber(block: SampleBlock, base: int, places: Sequence[int]) -> SampleBlock:
+    """Rule numbers and aspects of one task among those of all: rules begin at `base`, aspect i is at places[i]."""
     up, down = (
         dataclasses.replace(picks, rules=(picks.rules + base).astype(np.uint8))
         for picks in (block.positives, block.negatives)
     )
-    return dataclasses.replace(block, positives=up, negatives=down)
+    aspects = np.array(places, np.uint8)[block.aspects]
+    return dataclasses.replace(block, positives=up, negatives=down, aspects=aspects)

@@ -30,6 +30,9 @@ def parse_rules(table: Mapping[str, Any]) -> MiningRules:
     tasks = table.pop("tasks", {})
     if tasks and (values["positives"] or values["negatives"]):
         raise UserError("mining has both tasks and rules of its own; give every rule to a task")
+    if tasks and (table or "contexts" in values):
+        keys = ", ".join([*table, *(["contexts"] if "contexts" in values else [])])
+        raise UserError(f"mining has {keys} beside tasks; give them to every task, as mining.tasks.NAME.KEY")
     values["tasks"] = tuple(_task(name, dict(task)) for name, task in tasks.items())
     return MiningRules(**values, **_tuples(_known(table, MiningRules, "mining")))
 

@@ -20,12 +20,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
 from citeweave.corpus.paper import Intent, parse_intents
 from citeweave.errors import UserError, choose
-from citeweave.graph.signals import SIGNALS
+from citeweave.graph.signals import SIGNALS, TWO_HOPS
 
 VECTOR_SOURCES = ("neighbours", "similar", "cells", "sorted_random")
 OTHER_SOURCES = ("random", "table")
@@ -37,6 +38,27 @@ FIELDS = ("", "same", "overlapping", "disjoint")
 GRADES = ("", "upper", "lower")
 METRICS = ("cosine", "dot", "l2")
 MISCELLANEOUS = "miscellaneous"
+
+_FITS: dict[str, tuple[str, ...]] = {
+    "band": ("neighbours",),
+    "subsample": ("neighbours",),
+    "below_positive": ("neighbours",),
+    "vectors": VECTOR_SOURCES,
+    "metric": ("neighbours", "sorted_random"),
+    "above": ("similar",),
+    "below": ("similar",),
+    "cells": ("cells",),
+    "cell": ("cells",),
+    "candidates": ("sorted_random",),
+    "order": (*SIGNALS, "table", "sorted_random"),
+    "intent": SIGNALS,
+    "least": TWO_HOPS,
+    "table": ("table",),
+    "grade": ("table",),
+    "margin": ("table",),
+    "field": ("random", "sorted_random"),
+}
+"""For which sources a key means something; those not listed mean something for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +109,8 @@ class Rule:
     """Only citations of this intent: background, method, result, ..., unknown; `same` = the aspect of the sample,
     `other` = another aspect and not this one."""
 
-    least: float = 1.0
-    """Signals over two hops: the weakest strength that counts."""
+    least: float = 0.0
+    """Signals over two hops: the weakest strength that counts; 0 = any."""
 
     longest: int = 1000
     """Signals over two hops: longer reference lists do not count."""
@@ -136,6 +158,11 @@ class Rule:
             raise UserError(f"{where}: source similar needs either above or below, such as below = 0.5")
         if self.source == "table" and not self.table:
             raise UserError(f"{where}: source table needs the name of a table; give it with --table NAME=FILE")
+        for key, sources in _FITS.items():
+            if self.source not in sources and getattr(self, key) != _DEFAULTS[key]:
+                raise UserError(
+                    f"{where}: {key} is for source {' or '.join(sources)}, not for {self.source}; leave it out"
+                )
         known = (*SIGNALS, "positives", "neighbours")
         for name in self.exclude:
             choose(name, known, f"{where}: exclude")
@@ -161,6 +188,9 @@ class Rule:
                 f"{where} is ranks {low} to {high} for {self.count} papers; it must hold at least that many"
             )
         return low, high
+
+
+_DEFAULTS = {entry.name: entry.default for entry in dataclasses.fields(Rule)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +235,12 @@ class MiningRules:
         names = [rule.name for rule in self.rules]
         if len(set(names)) < len(names) or len(names) > 255:
             raise UserError(f"mining has two rules of one name, or more than 255 ({', '.join(names)}); name each anew")
+        ranked = any(rule.source == "neighbours" for rule in self.rules)
         for rule in self.rules:
+            if "neighbours" in rule.exclude and not ranked:
+                raise UserError(
+                    f"rule {rule.name!r} excludes neighbours, and no rule has source neighbours; leave it out"
+                )
             if rule.intent in ("same", "other") and not self.aspects:
                 raise UserError(f"rule {rule.name!r}: intent {rule.intent!r} needs mining.aspects")
 

@@ -24,6 +24,7 @@ Says nothing of how picks are chosen: `mine.py` does that.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -219,4 +220,8 @@ def new_samples(
     """Write samples into a new folder; the caller ends with `writer.finish()`. `corpus` is the corpus's hash."""
     recipe = {"corpus": corpus, "rules": list(names.rules)} if recipe is None else recipe
     with new_artefact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as artefact:
-        yield SamplesWriter(Path(folder), artefact, names, {"corpus": corpus, **(facts or {})})
+        try:
+            yield SamplesWriter(Path(folder), artefact, names, {"corpus": corpus, **(facts or {})})
+        except EmptyResultError:
+            shutil.rmtree(artefact.folder, ignore_errors=True)  # nothing in it would help another run
+            raise

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.graph.signals import TWO_HOPS, Signal, related
+from citeweave.graph.signals import Signal, related
 from citeweave.hashing import mix
 from citeweave.mining.drawing import Lists, draw_from_pool, join_lists, keep_entries, no_lists, without
 from citeweave.mining.material import Material
@@ -70,8 +70,7 @@ def _of_other_aspects(rule: Rule, block: Block) -> Lists:
 
 
 def _signal(rule: Rule, intent: int | None) -> Signal:
-    least = rule.least if rule.source in TWO_HOPS else 1.0
-    return Signal(rule.source, intent=intent, longest=rule.longest, least=least)
+    return Signal(rule.source, intent=intent, longest=rule.longest, least=rule.least)
 
 
 def table_papers(rule: Rule, block: Block) -> Lists:

@@ -40,6 +40,18 @@ class Ranked:
     """By the name of the vectors: the score of the farthest neighbour used, NaN where there is none, and the metric."""
 
 
+def check_bands(positives: Sequence[Rule], negatives: Sequence[Rule], material: Material) -> None:
+    """Refuse negatives that are nearer than positives of the same vectors, or the same papers."""
+    for up in (rule for rule in positives if rule.source == "neighbours"):
+        for down in (rule for rule in negatives if rule.source == "neighbours" and rule.vectors == up.vectors):
+            high, low = (check_ranks(rule, material.tied(rule.vectors))[end] for rule, end in ((up, 1), (down, 0)))
+            if low < high:
+                raise UserError(
+                    f"the band of rule {down.name!r} begins at rank {low + 1:,}, that of rule {up.name!r} ends at rank "
+                    f"{high:,}; negatives must lie beyond positives: give larger ranks, or --bands auto"
+                )
+
+
 def rank_neighbours(rules: Sequence[Rule], block: Block) -> Ranked:
     """Search once for all rules that share vectors and metric."""
     bands: dict[str, Lists] = {}
@@ -66,7 +78,7 @@ def check_ranks(rule: Rule, vectors: PoolVectors) -> tuple[int, int]:
     if high >= pool:
         raise UserError(
             f"rule {rule.name!r}: band ends at rank {high:,}, but the pool has {pool:,} papers with text and a vector; "
-            f"give a share such as band = '0.6%', or let the bands be chosen with --bands auto"
+            "give a smaller rank, or a share such as '10%', or let the bands be chosen with --bands auto"
         )
     return low, high
 

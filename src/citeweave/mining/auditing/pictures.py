@@ -87,7 +87,7 @@ def band_pictures(bands: Bands, folder: str | Path) -> list[Path]:
         plots.curve(
             drawn[1],
             related.ranks[shown],
-            {**series, "random papers": np.full(int(shown.sum()), random)},
+            {**series, "random papers, either": np.full(int(shown.sum()), random)},
             title="Neighbours that citations relate to the anchor, by their rank",
             x_label=f"rank among {bands.pool:,} papers",
             y_label="% of the neighbours",

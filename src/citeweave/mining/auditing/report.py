@@ -192,7 +192,11 @@ def _collisions_text(audit: SampleAudit) -> str:
         f"and as negative, {percent(found.share_of_negatives)} of the negatives"
     )
     second = f"of these {found.same_anchor:,} with the same anchor, {found.same_aspect:,} in the same aspect"
-    return f"{first}\n{second}" if found.pairs else first
+    examples = [
+        f"  {' and '.join(one.papers)}: positive by {', '.join(one.positive_by)}, negative by {', '.join(one.negative_by)}"
+        for one in found.examples
+    ]
+    return "\n".join([first, second, *examples]) if found.pairs else first
 
 
 def _distances_text(distances: Distances) -> str:

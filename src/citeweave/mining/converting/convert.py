@@ -147,6 +147,7 @@ def import_samples(
         reporter.say(f"{folder} already holds these samples; nothing to do")
         return Samples.open(folder)
     facts: dict[str, Any] = {
+        "corpus_folder": str(corpus.folder),
         "source": [written_name(path) for path in inputs.files],
         "format": inputs.format,
         "guessed": inputs.guessed,

@@ -1,4 +1,6 @@
-"""Citation intents read off the headings under which papers are cited: a stand-in where no classifier has looked.
+"""Citation intents that the citing sentences tell: those given with them, and those read off their headings.
+
+Headings are a stand-in where no classifier has looked:
 
     "1 Introduction", "2. Related Work"      background
     "3 Methods", "4.1 Datasets"              method
@@ -39,11 +41,15 @@ def heading_intents(heading: str) -> Intent:
     return intents
 
 
-def intents_from_sections(corpus: Corpus, graph: CitationGraph) -> NDArray[np.uint8]:
-    """Intents of every edge: those it has and those that the headings of its contexts tell; shape (edges,)."""
+def intents_from_contexts(corpus: Corpus, graph: CitationGraph, *, headings: bool = False) -> NDArray[np.uint8]:
+    """Intents of every edge: those it has, those of its contexts, and with `headings` what these tell; (edges,)."""
     table = corpus.contexts
-    known: dict[str, int] = {}
-    told = np.array([known.setdefault(text, int(heading_intents(text))) for text in table.sections], np.uint8)
+    told = np.array(table.intents)  # (contexts,)
+    if headings:
+        known: dict[str, int] = {}
+        told |= np.array([known.setdefault(text, int(heading_intents(text))) for text in table.sections], np.uint8)
+    if not told.any():
+        return np.array(graph.intents)
     counts = np.diff(table.cited_offsets)
     citing, cited = np.repeat(table.citing, counts).astype(np.int64), table.cited.astype(np.int64)  # (mentions,)
     bits = np.repeat(told, counts)
