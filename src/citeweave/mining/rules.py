@@ -50,7 +50,7 @@ _FITS: dict[str, tuple[str, ...]] = {
     "cells": ("cells",),
     "cell": ("cells",),
     "candidates": ("sorted_random",),
-    "order": (*SIGNALS, "table", "sorted_random"),
+    "order": (*SIGNALS, "table", "neighbours", "sorted_random"),
     "intent": SIGNALS,
     "least": TWO_HOPS,
     "table": ("table",),
@@ -102,8 +102,8 @@ class Rule:
     """sorted_random: how many random papers are ordered by similarity."""
 
     order: str = "random"
-    """Which of a signal's or table's candidates: drawn at random, the strongest, or the weakest; for sorted_random
-    strongest = nearest."""
+    """Which candidates of a signal, a table, a band or a random draw: drawn at random, the strongest (nearest), or the
+    weakest (farthest)."""
 
     intent: str = ""
     """Only citations of this intent: background, method, result, ..., unknown; `same` = the aspect of the sample,
@@ -160,9 +160,9 @@ class Rule:
             raise UserError(f"{where}: source table needs the name of a table; give it with --table NAME=FILE")
         for key, sources in _FITS.items():
             if self.source not in sources and getattr(self, key) != _DEFAULTS[key]:
-                raise UserError(
-                    f"{where}: {key} is for source {' or '.join(sources)}, not for {self.source}; leave it out"
-                )
+                signals = ["a signal"] if set(sources) & set(SIGNALS) else []
+                named = " or ".join([*signals, *(source for source in sources if source not in SIGNALS)])
+                raise UserError(f"{where}: {key} is for source {named}, not for {self.source}; leave it out")
         known = (*SIGNALS, "positives", "neighbours")
         for name in self.exclude:
             choose(name, known, f"{where}: exclude")
