@@ -138,8 +138,8 @@ def judge_links(
 def _draw(rng: np.random.Generator, count: int, nodes: int, chances: NDArray[np.float64] | None) -> NDArray[np.int64]:
     if chances is None:
         return rng.integers(nodes, size=count)
-    drawn = np.searchsorted(chances, rng.random(count) * chances[-1], side="right")
-    return np.minimum(drawn, nodes - 1).astype(np.int64)  # rounding may lead past the end
+    drawn: NDArray[np.int64] = np.searchsorted(chances, rng.random(count) * chances[-1], side="right")
+    return np.minimum(drawn, nodes - 1)  # rounding may lead past the end
 
 
 def _rank(

@@ -1,9 +1,9 @@
-"""Tall dense matrices, row block by row block, in place: Gram matrix, change of basis, evening out, unit rows.
+"""Tall dense matrices, row block by row block, in place: Gram matrix, change of basis, evening out.
 
     >>> matrix = np.array([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]], np.float32)
     >>> rescale(matrix, 1.0)          # every direction the same weight; the strongest first
-    array([81.,  1.])
-    >>> np.abs(unit_rows(matrix)).tolist()
+    array([9., 1.])
+    >>> np.abs(matrix).tolist()
     [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
 
 A matrix of a million rows needs no copy of itself, and may be a memory map. BLAS uses the threads it is told to use.
@@ -46,14 +46,6 @@ def rescale(matrix: Matrix, power: float) -> NDArray[np.float64]:
     for rows in _blocks(matrix):
         rows[:] = rows @ basis
     return np.where(kept, values, 0.0)
-
-
-def unit_rows(matrix: Matrix) -> Matrix:
-    """Make every row of length 1 in place; rows of 0 stay."""
-    for rows in _blocks(matrix):
-        lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))[:, None]
-        np.divide(rows, lengths, out=rows, where=lengths > 0, casting="same_kind")
-    return matrix
 
 
 def _blocks(matrix: Matrix) -> Iterator[Matrix]:

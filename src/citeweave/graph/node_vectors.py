@@ -4,8 +4,9 @@
     vectors.shape                    (nodes, 512), float32
     METHODS["fastrp"].score          "cosine": how two of them are to be compared
 
-Three methods, by what they cost: `fastrp` (random projection: seconds), `prone` (factorisation and smoothing: three
-times that), `edges` (trained edge by edge as PyTorch-BigGraph does: a hundred times that, and torch). A node without
+Three methods, by what they cost and find: `fastrp` (random projection: seconds for a million nodes), `prone`
+(factorisation and smoothing: three times that, and better at equal dimension), `edges` (trained edge by edge as
+PyTorch-BigGraph does: hundreds of times that, needs torch, and with its defaults a little better still). A node without
 neighbours has the vector 0. The same seed gives the same vectors, whatever the memory and the number of workers.
 
 Does not judge them; see `evaluation/links.py`.
@@ -13,8 +14,9 @@ Does not judge them; see `evaluation/links.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +39,8 @@ class NodeVectorOptions:
     method: str = "fastrp"
     """One of METHODS."""
 
-    dimension: int = 512
-    """Numbers a vector. `fastrp` gains up to 512, `prone` up to 128."""
+    dimension: int = 256
+    """Numbers a vector. `fastrp` gains a little up to 512; `prone` with 128 is as good as that."""
 
     seed: int = 0
 
@@ -52,10 +54,15 @@ class NodeVectorOptions:
     """Where the edge model is trained: cpu, cuda, or auto, which takes a graphics card if there is one."""
 
     fastrp: FastRP = field(default_factory=FastRP)
+    """Options of the methods; a table of a recipe will do."""
+
     prone: ProNE = field(default_factory=ProNE)
     edges: EdgeModel = field(default_factory=EdgeModel)
 
     def __post_init__(self) -> None:
+        for name, kind in (("fastrp", FastRP), ("prone", ProNE), ("edges", EdgeModel)):
+            if isinstance(table := getattr(self, name), Mapping):
+                object.__setattr__(self, name, _from_table(table, kind, name))
         choose(self.method, METHODS, "--method")
         choose(self.device, edge_model.DEVICES, "--device")
         if not 1 <= self.dimension <= 65_536:
@@ -79,6 +86,21 @@ METHODS = {
     "prone": Method(prone.embed, "cosine"),
     "edges": Method(edge_model.embed, "dot"),
 }
+
+
+def _from_table(table: Mapping[str, Any], kind: type[Any], name: str) -> Any:
+    """Options from a table of a recipe, such as {"weights": [0, 1, 1]}."""
+    defaults = {entry.name: entry.default for entry in fields(kind)}
+    values = {}
+    for key, value in table.items():
+        like = defaults[choose(key, defaults, f"{name}: key")]
+        values[key] = tuple(value) if isinstance(like, tuple) and isinstance(value, list | tuple) else value
+        numbers, examples = (x if isinstance(x, tuple) else (x,) for x in (values[key], like))
+        wanted: Any = (int, float) if isinstance(examples[0], float) else type(examples[0])
+        is_right = all(isinstance(number, wanted) and not isinstance(number, bool) for number in numbers)
+        if not is_right or isinstance(values[key], tuple) != isinstance(like, tuple):
+            raise UserError(f"{name}.{key} is {value!r}; it must be like its default, {like!r}")
+    return kind(**values)
 
 
 def embed_nodes(

@@ -13,16 +13,16 @@ Few iterations are meant: more of them make M's directions more exact and the ve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
 from citeweave.errors import UserError
-from citeweave.graph.adjacency import Adjacency, Csr
-from citeweave.graph.dense_rows import rescale, unit_rows
-from citeweave.graph.row_kernels import add_columns, fill_log_weights, fill_signs
+from citeweave.graph.adjacency import Adjacency, Csr, Use
+from citeweave.graph.dense_rows import rescale
+from citeweave.graph.row_kernels import add_columns, fill_log_weights, fill_signs, unit_rows
 from citeweave.graph.walks import Panels, PowerSum
 from citeweave.progress import Advance, Reporter
 from citeweave.randomness import stream
@@ -42,17 +42,17 @@ class ProNE:
     """Negatives a positive in the objective that the factorisation stands for."""
 
     iterations: int = 2
-    """Rounds of the randomised factorisation."""
+    """Rounds of the randomised factorisation; 1 is a little better against random papers, 3 against much-cited ones."""
 
     order: int = 5
     """Steps over which vectors are smoothed."""
 
     mu: float = -0.3
-    """Where the band of the spectrum that is left out has its middle: 0 = what neighbours share, 2 = what sets them
-    apart."""
+    """Where the spectrum of L is kept most: 0 is what neighbours share, 2 what sets them apart."""
 
     theta: float = 8.0
-    """How narrow the band is."""
+    """How narrow a part of the spectrum is kept; the authors' mu 0.2 and theta 0.5 keep nearly all and find fewer
+    held-out citations."""
 
     def __post_init__(self) -> None:
         checks = {
@@ -71,7 +71,7 @@ def embed(adjacency: Adjacency, out: NDArray[np.float32], options: NodeVectorOpt
     """Write the vectors of all nodes into `out`, (nodes, dimension)."""
     chosen, degrees, nodes = options.prone, adjacency.degrees(), len(out)
     taken = 8 * adjacency.edges if adjacency.is_symmetric else 12 * adjacency.edges + 8 * nodes
-    panels = Panels(nodes, out.shape[1], max(0, options.memory - taken))
+    panels = Panels(nodes, out.shape[1], options.memory, taken=taken)
     steps = 1 + 2 * chosen.iterations + chosen.order + 1
     with reporter.task("node vectors (prone)", total=len(panels) * steps * nodes, unit="rows") as advance:
         _factorise(adjacency, degrees, panels, out, options, advance)
@@ -92,10 +92,10 @@ def filter_weights(order: int, mu: float, theta: float) -> list[float]:
 
     >>> weights = filter_weights(8, mu=0.0, theta=0.5)
     >>> exact = 1 - np.exp(0.5) * np.exp(-0.5 * 0.7**2 / 2)
-    >>> abs(sum(weight * 0.3**k for k, weight in enumerate(weights)) - exact) < 1e-6
+    >>> bool(abs(np.polyval(weights[::-1], 0.3) - exact) < 1e-6)
     True
     """
-    series = chebyshev.chebinterpolate(lambda p: 1 - np.exp(theta * (1 - (1 - p - mu) ** 2 / 2)), order)
+    series: Any = chebyshev.chebinterpolate(lambda p: 1 - np.exp(theta * (1 - (1 - p - mu) ** 2 / 2)), order)
     return [float(weight) for weight in chebyshev.cheb2poly(series)]
 
 
@@ -110,7 +110,7 @@ def _factorise(
     """Randomised subspace iteration (Halko, Martinsson and Tropp 2011): out = E, rows of length 1."""
     there, back = _proximity(adjacency, degrees, options.prone.shift)
     workers = options.workers
-    key = stream(options.seed, "prone").integers(1 << 63)
+    key = int(stream(options.seed, "prone").integers(1 << 63))
     ones = np.ones(len(out), np.float32)
     for panel in panels:
         fill_signs(key, panel.columns.start, ones, panel.now)
@@ -126,7 +126,7 @@ def _factorise(
     unit_rows(out)
 
 
-def _into(out: NDArray[np.float32], columns: slice):  # type: ignore[no-untyped-def]
+def _into(out: NDArray[np.float32], columns: slice) -> Use:
     def use(first: int, sums: NDArray[np.float32]) -> None:
         out[first : first + len(sums), columns] = sums
 

@@ -13,89 +13,15 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic, overload
-from numba.np.arrayobj import make_array
 from numpy.typing import NDArray
 
-AHEAD = 8
+from citeweave.graph.memory_access import bits_of, fetch_row, store, widen
+
+AHEAD = 4
 """Entries between the one that is summed and the one whose vector is fetched from memory meanwhile."""
 
-LINE = 64
-"""Bytes of a line of the processor's cache."""
-
-_WORD, _HIGH, _ONE, _ROUND = np.uint32(16), np.uint64(32), np.uint32(1), np.uint32(0x7FFF)
+_HIGH = np.uint64(32)
 _ODD, _ODD_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _bits(typing: Any, value: Any) -> Any:
-    """The 32 bits of a float32."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return types.uint32(types.float32), build
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _from_bits(typing: Any, bits: Any) -> Any:
-    """The float32 of 32 bits."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.uint32), build
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _fetch(typing: Any, block: Any, row: Any, byte: Any) -> Any:
-    """Tell the processor that block[row], from that byte on, is needed soon; changes no result."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = make_array(signature.args[0])(context, builder, arguments[0])
-        stride = cgutils.unpack_tuple(builder, array.strides)[0]
-        at = builder.add(builder.mul(stride, arguments[1]), arguments[2])
-        bytes_ = ir.IntType(8).as_pointer()
-        address = builder.gep(builder.bitcast(array.data, bytes_), [at])
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [bytes_, number, number, number])
-        function = builder.module.declare_intrinsic("llvm.prefetch", (bytes_,), kind)
-        builder.call(function, [address, number(0), number(3), number(1)])  # to read, to keep, data
-        return context.get_dummy_value()
-
-    return types.void(block, types.int64, types.int64), build
-
-
-def _widen(value: Any) -> Any: ...
-
-
-@overload(_widen, inline="always", strict=False)
-def _widen_compiled(value: Any) -> Any:
-    if value == types.uint16:
-        return lambda value: _from_bits(np.uint32(value) << _WORD)
-    return lambda value: np.float32(value)  # also of int8: signs take no more room than that
-
-
-def _store(block: Any, row: Any, column: Any, value: Any) -> None: ...
-
-
-@overload(_store, inline="always", strict=False)
-def _store_compiled(block: Any, row: Any, column: Any, value: Any) -> Any:
-    if block.dtype != types.uint16:
-
-        def store(block: Any, row: Any, column: Any, value: Any) -> None:
-            block[row, column] = value
-
-        return store
-
-    def store_half(block: Any, row: Any, column: Any, value: Any) -> None:
-        bits = _bits(value)
-        # to the nearest, a tie to the even one
-        block[row, column] = np.uint16((bits + _ROUND + ((bits >> _WORD) & _ONE)) >> _WORD)
-
-    return store_half
 
 
 @numba.njit(cache=True, nogil=True)
@@ -109,33 +35,33 @@ def add_rows(
 ) -> None:
     """Add to sums[i] the vectors of the neighbours of node first + i, times their weights."""
     width = block.shape[1]
-    wide = width * block.itemsize
     stop = offsets[first + len(sums)]
     for i in range(len(sums)):
-        total = sums[i]
         at, end = offsets[first + i], offsets[first + i + 1]
         while at + 4 <= end:
             if at + AHEAD + 4 <= stop:
                 for k in range(AHEAD, AHEAD + 4):
-                    for byte in range(0, wide, LINE):
-                        _fetch(block, np.int64(targets[at + k]), byte)
-            a, b, c, d = block[targets[at]], block[targets[at + 1]], block[targets[at + 2]], block[targets[at + 3]]
+                    fetch_row(block, targets[at + k])
+            # unsigned, so that the compiler need not think of negative ones
+            a, b = np.uintp(targets[at]), np.uintp(targets[at + 1])
+            c, d = np.uintp(targets[at + 2]), np.uintp(targets[at + 3])
             if weights is None:
                 for j in range(width):
-                    total[j] += (_widen(a[j]) + _widen(b[j])) + (_widen(c[j]) + _widen(d[j]))
+                    sums[i, j] += (widen(block[a, j]) + widen(block[b, j])) + (widen(block[c, j]) + widen(block[d, j]))
             else:
                 p, q, r, s = weights[at], weights[at + 1], weights[at + 2], weights[at + 3]
                 for j in range(width):
-                    total[j] += (p * _widen(a[j]) + q * _widen(b[j])) + (r * _widen(c[j]) + s * _widen(d[j]))
+                    sums[i, j] += (p * widen(block[a, j]) + q * widen(block[b, j])) + (
+                        r * widen(block[c, j]) + s * widen(block[d, j])
+                    )
             at += 4
         while at < end:
             if at + AHEAD < stop:
-                for byte in range(0, wide, LINE):
-                    _fetch(block, np.int64(targets[at + AHEAD]), byte)
-            a = block[targets[at]]
+                fetch_row(block, targets[at + AHEAD])
+            a = np.uintp(targets[at])
             weight = np.float32(1) if weights is None else weights[at]
             for j in range(width):
-                total[j] += weight * _widen(a[j])
+                sums[i, j] += weight * widen(block[a, j])
             at += 1
 
 
@@ -165,10 +91,10 @@ def end_step(
         for j in range(sums.shape[1]):
             value = sums[i, j]
             if loop != 0:
-                value += np.float32(loop) * _widen(now[first + i, j])
+                value += np.float32(loop) * widen(now[first + i, j])
             value *= factor
             sums[i, j] = value
-            _store(after, first + i, j, value)
+            store(after, first + i, j, value)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -203,7 +129,7 @@ def fill_signs(key: int, column: int, scale: NDArray[np.float32], out: NDArray[A
             begin = max(column, word * 64)
             bits >>= np.uint64(begin - word * 64)
             for j in range(begin - column, min(width, word * 64 + 64 - column)):
-                _store(out, i, j, plus if bits & np.uint64(1) else minus)
+                store(out, i, j, plus if bits & np.uint64(1) else minus)
                 bits >>= np.uint64(1)
 
 
@@ -243,7 +169,7 @@ def hash_entries(
     for i in range(len(offsets) - 1):
         for at in range(offsets[i], offsets[i + 1]):
             row, column = np.uint64(i), np.uint64(targets[at])
-            weight = np.uint64(0) if weights is None else np.uint64(_bits(weights[at])) * _ODD_2
+            weight = np.uint64(0) if weights is None else np.uint64(bits_of(weights[at])) * _ODD_2
             there += _spread(((row << _HIGH) | column) + weight)
             back += _spread(((column << _HIGH) | row) + weight)
     return there, back
@@ -296,3 +222,15 @@ def fill_log_weights(
         for at in range(offsets[i], offsets[i + 1]):
             weight = 1.0 if weights is None else weights[at]
             out[at] = np.log(weight) + rows[i] + columns[targets[at]] if weight > 0 else 0.0
+
+
+@numba.njit(cache=True, nogil=True)
+def unit_rows(matrix: NDArray[np.float32]) -> None:
+    """Make every row of length 1; rows of 0 stay."""
+    for i in range(len(matrix)):
+        square = 0.0
+        for j in range(matrix.shape[1]):
+            square += np.float64(matrix[i, j]) * matrix[i, j]
+        factor = 1 / np.sqrt(square) if square > 0 else 0.0
+        for j in range(matrix.shape[1]):
+            matrix[i, j] *= factor

@@ -32,25 +32,26 @@ class Panel(NamedTuple):
 
     columns: slice
     now: NDArray[Any]
+    """What the walk starts from."""
+
     after: NDArray[Any]
-    start: NDArray[Any]
-    """What the walk starts from: `now`, or another view of its memory."""
 
 
 class Panels:
     """All columns, panel by panel; the buffers are used again for the next one."""
 
-    def __init__(self, nodes: int, dimension: int, memory: int, dtype: Any = np.float32) -> None:
-        size = np.dtype(dtype).itemsize
-        width = memory // (2 * nodes * size) // NARROWEST * NARROWEST
+    def __init__(self, nodes: int, dimension: int, memory: int, dtype: Any = np.float32, *, taken: int = 0) -> None:
+        """As wide as `memory` bytes allow, of which `taken` are not for the buffers."""
+        column = 2 * nodes * np.dtype(dtype).itemsize
+        width = max(0, memory - taken) // column // NARROWEST * NARROWEST
         if not width:
             raise UserError(
                 f"--memory is {memory:,} bytes; node vectors of {nodes:,} nodes need at least "
-                f"{2 * nodes * size * NARROWEST:,} beside the graph and the result"
+                f"{taken + column * NARROWEST:,} beside the graph and the result"
             )
         # panels of equal width, so that the last one is not a narrow and slow one
         number = -(-dimension // width)
-        self.width = min(dimension, -(-dimension // (number * NARROWEST)) * NARROWEST)
+        self.width: int = min(dimension, -(-dimension // (number * NARROWEST)) * NARROWEST)
         self.nodes, self.dimension = nodes, dimension
         self._buffers = np.empty((2, nodes * self.width), dtype)
 
@@ -61,7 +62,7 @@ class Panels:
         for start in range(0, self.dimension, self.width):
             width = min(self.width, self.dimension - start)
             now, after = (buffer[: self.nodes * width].reshape(self.nodes, width) for buffer in self._buffers)
-            yield Panel(slice(start, start + width), now, after, now)
+            yield Panel(slice(start, start + width), now, after)
 
 
 class PowerSum:
@@ -91,14 +92,14 @@ class PowerSum:
         If normalised, every power's rows are made of length 1 first, where the length is estimated from the columns
         of the first panel that is added: 16 of them are enough, and whole rows need not be in memory.
         """
-        now, after, spare = panel.start, panel.after, panel.now
+        now, after = panel.now, panel.after
         for k, weight in enumerate(self._weights):
             is_new = bool(weight) and k not in self._gains
             if is_new:
                 self._gains[k] = np.empty(len(out), np.float32)
             use = partial(self._end, k, is_new, now, after, panel.columns.start, out)
             self._adjacency.sweep(now, use, self._workers, advance)
-            now, after, spare = after, spare, after
+            now, after = after, now
 
     def _end(
         self,
