@@ -241,17 +241,17 @@ def test_evening_out():
         (lambda: NodeVectorOptions(dimension=0), "--dim is 0"),
         (lambda: NodeVectorOptions(memory=-1), "--memory is -1"),
         (lambda: NodeVectorOptions(device="gpu"), "--device is 'gpu'"),
-        (lambda: FastRP(weights=(0.0, 0.0)), "--fastrp.weights is .* not all 0"),
-        (lambda: FastRP(weights=()), "--fastrp.weights"),
-        (lambda: FastRP(weights=(np.nan,)), "--fastrp.weights"),
-        (lambda: FastRP(exponent=3), "--fastrp.exponent is 3; it must be a number from -2 to 2"),
-        (lambda: FastRP(evening=2), "--fastrp.evening"),
-        (lambda: ProNE(order=0), "--prone.order is 0; it must be a whole number from 1 to 30"),
-        (lambda: ProNE(theta=float("nan")), "--prone.theta is nan"),
-        (lambda: ProNE(shift=0), "--prone.shift"),
-        (lambda: EdgeModel(loss="hinge"), "--edges.loss is 'hinge'; it must be one of logistic, margin, softmax"),
-        (lambda: EdgeModel(rate=0), "--edges.rate is 0; it must be over 0"),
-        (lambda: EdgeModel(max_norm=-1), "--edges.max_norm is -1; it must be 0 or more"),
+        (lambda: FastRP(weights=(0.0, 0.0)), "graph.fastrp.weights is .* not all 0"),
+        (lambda: FastRP(weights=()), "graph.fastrp.weights"),
+        (lambda: FastRP(weights=(np.nan,)), "graph.fastrp.weights"),
+        (lambda: FastRP(exponent=3), "graph.fastrp.exponent is 3; it must be a number from -2 to 2"),
+        (lambda: FastRP(evening=2), "graph.fastrp.evening"),
+        (lambda: ProNE(order=0), "graph.prone.order is 0; it must be a whole number from 1 to 30"),
+        (lambda: ProNE(theta=float("nan")), "graph.prone.theta is nan"),
+        (lambda: ProNE(shift=0), "graph.prone.shift"),
+        (lambda: EdgeModel(loss="hinge"), "graph.edges.loss is 'hinge'; it must be one of logistic, margin, softmax"),
+        (lambda: EdgeModel(rate=0), "graph.edges.rate is 0; it must be over 0"),
+        (lambda: EdgeModel(max_norm=-1), "graph.edges.max_norm is -1; it must be 0 or more"),
         (lambda: EdgeModel(chunk=1, uniform=0), "needs a negative"),
         (lambda: NodeVectorOptions(prone={"oder": 3}), "prone: key is 'oder'; .* Did you mean 'order'"),  # type: ignore[arg-type]
         (lambda: NodeVectorOptions(prone={"order": "3"}), "prone.order is '3'; it must be like its default, 5"),  # type: ignore[arg-type]
@@ -323,7 +323,7 @@ def test_the_edge_model_reports_every_epoch_and_its_divergence():
     embed_nodes(communities(), options("edges"), reporter=Reporter(stream=lines))
     assert "epoch 1 of 2: mean loss" in lines.getvalue() and "epoch 2 of 2: mean loss" in lines.getvalue()
     wild = EdgeModel(rate=1e30, max_norm=0.0, epochs=2, batch=100, chunk=10)
-    with pytest.raises(UserError, match="diverged; --edges.rate is 1e\\+30"):
+    with pytest.raises(UserError, match="diverged; graph.edges.rate is 1e\\+30"):
         embed_nodes(communities(), options("edges", edges=wild))
 
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from citeweave.errors import UserError, choose
 from citeweave.extras import require
 from citeweave.graph.adjacency import Adjacency
+from citeweave.graph.embedding_run import EmbeddingRun
 from citeweave.graph.row_kernels import unit_rows
 from citeweave.progress import Reporter
 from citeweave.randomness import stream
@@ -33,7 +34,6 @@ from citeweave.randomness import stream
 if TYPE_CHECKING:
     import torch
 
-    from citeweave.graph.node_vectors import NodeVectorOptions
 
 DEVICES = ("auto", "cpu", "cuda")
 COMPARATORS = ("dot", "cos")
@@ -78,16 +78,18 @@ class EdgeModel:
     """Longer vectors are cut to this length; 0 = none is (max_norm)."""
 
     def __post_init__(self) -> None:
-        choose(self.loss, LOSSES, "--edges.loss")
-        choose(self.comparator, COMPARATORS, "--edges.comparator")
+        choose(self.loss, LOSSES, "graph.edges.loss")
+        choose(self.comparator, COMPARATORS, "graph.edges.comparator")
         for name in ("rate", "epochs", "batch", "chunk"):
             if not getattr(self, name) > 0:
-                raise UserError(f"--edges.{name} is {getattr(self, name)}; it must be over 0")
+                raise UserError(f"graph.edges.{name} is {getattr(self, name)}; it must be over 0")
         for name in ("margin", "uniform", "max_norm"):
             if not getattr(self, name) >= 0:
-                raise UserError(f"--edges.{name} is {getattr(self, name)}; it must be 0 or more")
+                raise UserError(f"graph.edges.{name} is {getattr(self, name)}; it must be 0 or more")
         if self.chunk == 1 and not self.uniform:
-            raise UserError("--edges.chunk is 1 and --edges.uniform is 0; an edge needs a negative, raise either")
+            raise UserError(
+                "graph.edges.chunk is 1 and graph.edges.uniform is 0; an edge needs a negative, raise either"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,28 +101,30 @@ class _Edges:
     weights: torch.Tensor | None
 
 
-def embed(adjacency: Adjacency, out: NDArray[np.float32], options: NodeVectorOptions, reporter: Reporter) -> None:
+def embed(
+    adjacency: Adjacency, out: NDArray[np.float32], chosen: EdgeModel, run: EmbeddingRun, reporter: Reporter
+) -> None:
     """Train the vectors of all nodes in `out`, (nodes, dimension), on the edges of every part."""
     torch = require("torch", extra="train")
-    device, epochs = _device(torch, options.device), options.edges.epochs
-    rng = stream(options.seed, "edge model")
-    with _threads(torch, options.workers), _memory_errors(torch):
+    device, epochs = _device(torch, run.device), chosen.epochs
+    rng = stream(run.seed, "edge model")
+    with _threads(torch, run.workers), _memory_errors(torch):
         edges = _edges(torch, adjacency, device)
         connected = torch.unique(torch.cat([edges.sources, edges.targets]))  # nodes that have an edge
         _fill(out, connected.cpu().numpy(), rng)
         vectors = torch.from_numpy(out).to(device)  # `out` itself on a processor
-        trainer = _Trainer(torch, vectors, options.edges)
+        trainer = _Trainer(torch, vectors, chosen)
         with reporter.task("node vectors (edges)", total=epochs * len(edges.sources), unit="edges") as advance:
             for epoch in range(epochs):
                 loss = torch.zeros((), dtype=torch.float64, device=device)
-                for batch in _batches(torch, rng, len(edges.sources), options.edges):
-                    drawn = rng.integers(len(connected), size=(2, len(batch), options.edges.uniform))
+                for batch in _batches(torch, rng, len(edges.sources), chosen):
+                    drawn = rng.integers(len(connected), size=(2, len(batch), chosen.uniform))
                     loss += trainer.step(edges, batch.to(device), connected[torch.from_numpy(drawn).to(device)])
                     advance(batch.numel())
-                _report(float(loss) / len(edges.sources), epoch, options.edges, reporter)
+                _report(float(loss) / len(edges.sources), epoch, chosen, reporter)
         if device != "cpu":
             out[:] = vectors.cpu().numpy()
-    if options.edges.comparator == "cos":
+    if chosen.comparator == "cos":
         unit_rows(out)
 
 
@@ -135,7 +139,7 @@ def _fill(out: NDArray[np.float32], connected: NDArray[np.int64], rng: np.random
 def _report(loss: float, epoch: int, options: EdgeModel, reporter: Reporter) -> None:
     reporter.say(f"epoch {epoch + 1} of {options.epochs}: mean loss {loss:.4g}")
     if not np.isfinite(loss):
-        raise UserError(f"training diverged; --edges.rate is {options.rate}, give a smaller one")
+        raise UserError(f"training diverged; graph.edges.rate is {options.rate}, give a smaller one")
 
 
 class _Trainer:

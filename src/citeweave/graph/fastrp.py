@@ -16,7 +16,6 @@ steps, citing and cited ones after an odd number. So an even and an odd power ha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +23,11 @@ from numpy.typing import NDArray
 from citeweave.errors import UserError
 from citeweave.graph.adjacency import Adjacency
 from citeweave.graph.dense_rows import rescale
+from citeweave.graph.embedding_run import EmbeddingRun
 from citeweave.graph.row_kernels import fill_signs, unit_rows
 from citeweave.graph.walks import Panels, PowerSum
 from citeweave.progress import Reporter
 from citeweave.randomness import stream
-
-if TYPE_CHECKING:
-    from citeweave.graph.node_vectors import NodeVectorOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +46,25 @@ class FastRP:
     def __post_init__(self) -> None:
         if not any(self.weights) or not np.isfinite(self.weights).all() or len(self.weights) > 100:
             raise UserError(
-                f"--fastrp.weights is {list(self.weights)}; give one number a step, 1 to 100 of them, not all 0"
+                f"graph.fastrp.weights is {list(self.weights)}; give one number a step, 1 to 100 of them, not all 0"
             )
         if not -2 <= self.exponent <= 2:
-            raise UserError(f"--fastrp.exponent is {self.exponent}; it must be a number from -2 to 2")
+            raise UserError(f"graph.fastrp.exponent is {self.exponent}; it must be a number from -2 to 2")
         if not 0 <= self.evening <= 1:
-            raise UserError(f"--fastrp.evening is {self.evening}; it must be a number from 0 to 1")
+            raise UserError(f"graph.fastrp.evening is {self.evening}; it must be a number from 0 to 1")
 
 
-def embed(adjacency: Adjacency, out: NDArray[np.float32], options: NodeVectorOptions, reporter: Reporter) -> None:
+def embed(
+    adjacency: Adjacency, out: NDArray[np.float32], chosen: FastRP, run: EmbeddingRun, reporter: Reporter
+) -> None:
     """Write the vectors of all nodes into `out`, (nodes, dimension)."""
-    chosen, degrees = options.fastrp, adjacency.degrees()
+    degrees = adjacency.degrees()
     nodes, dimension = out.shape
     scale = np.zeros(nodes, np.float32)  # (nodes,)
     np.power(degrees, chosen.exponent, out=scale, where=degrees > 0, casting="same_kind")
-    key = int(stream(options.seed, "fastrp").integers(1 << 63))
-    powers = PowerSum(adjacency, degrees, chosen.weights, normalised=True, workers=options.workers)
-    panels = Panels(nodes, dimension, options.memory, np.uint16)
+    key = int(stream(run.seed, "fastrp").integers(1 << 63))
+    powers = PowerSum(adjacency, degrees, chosen.weights, normalised=True, workers=run.workers)
+    panels = Panels(nodes, dimension, run.memory, np.uint16)
     out[:] = 0
     with reporter.task(
         "node vectors (fastrp)", total=len(panels) * len(chosen.weights) * nodes, unit="rows"

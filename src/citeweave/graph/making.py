@@ -76,26 +76,11 @@ def graph_options(table: Mapping[str, Any], **more: Any) -> GraphOptions:
     values = {**table, **more}
     for key, value in values.items():
         choose(key, own | inner, "graph: key")
-        if isinstance(value, Mapping):
-            values[key] = value = _method_options(key, value)
         default = getattr(GraphOptions() if key in own else NodeVectorOptions(), key)
         if isinstance(default, bool | int | float | str) and not _same_kind(value, default):
             raise UserError(f"graph.{key} is {value!r}; it must be a {type(default).__name__}")
     vectors = NodeVectorOptions(**{key: value for key, value in values.items() if key in inner})
     return GraphOptions(**{key: value for key, value in values.items() if key in own}, vectors=vectors)
-
-
-def _method_options(method: str, table: Mapping[str, Any]) -> Any:
-    """A table such as `[graph.fastrp]`."""
-    default = getattr(NodeVectorOptions(), method)
-    names = [entry.name for entry in dataclasses.fields(default)] if dataclasses.is_dataclass(default) else []
-    for key, value in table.items():
-        choose(key, names, f"graph.{method}: key")
-        if isinstance(value, list):
-            table = {**table, key: tuple(value)}
-        elif not _same_kind(value, getattr(default, key)):
-            raise UserError(f"graph.{method}.{key} is {value!r}; it must be a {type(getattr(default, key)).__name__}")
-    return dataclasses.replace(default, **table)
 
 
 def _same_kind(value: Any, default: Any) -> bool:

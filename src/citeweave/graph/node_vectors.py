@@ -25,6 +25,7 @@ from citeweave.errors import UserError, choose
 from citeweave.graph import edge_model, fastrp, prone
 from citeweave.graph.adjacency import Adjacency
 from citeweave.graph.edge_model import EdgeModel
+from citeweave.graph.embedding_run import EmbeddingRun
 from citeweave.graph.fastrp import FastRP
 from citeweave.graph.prone import ProNE
 from citeweave.progress import QUIET, Reporter
@@ -76,7 +77,7 @@ class NodeVectorOptions:
 class Method:
     """A way to embed nodes."""
 
-    embed: Callable[[Adjacency, NDArray[np.float32], NodeVectorOptions, Reporter], None]
+    embed: Callable[[Adjacency, NDArray[np.float32], Any, EmbeddingRun, Reporter], None]
     score: str
     """How its vectors are compared: "cosine" (rows have length 1, so a dot product is the same) or "dot"."""
 
@@ -132,5 +133,7 @@ def embed_nodes(
         out = np.empty(shape, np.float32)
     if out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous or not out.flags.writeable:
         raise ValueError(f"out must be a writable float32 array of shape {shape}, row after row")
-    METHODS[options.method].embed(adjacency, np.asarray(out), options, reporter)
+    run = EmbeddingRun(options.seed, options.memory, options.workers, options.device)
+    chosen = getattr(options, options.method)  # FastRP, ProNE or EdgeModel
+    METHODS[options.method].embed(adjacency, np.asarray(out), chosen, run, reporter)
     return out

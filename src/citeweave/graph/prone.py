@@ -13,7 +13,7 @@ Few iterations are meant: more of them make M's directions more exact and the ve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -22,13 +22,11 @@ from numpy.typing import NDArray
 from citeweave.errors import UserError
 from citeweave.graph.adjacency import Adjacency, Csr, Use
 from citeweave.graph.dense_rows import rescale
+from citeweave.graph.embedding_run import EmbeddingRun
 from citeweave.graph.row_kernels import add_columns, fill_log_weights, fill_signs, unit_rows
 from citeweave.graph.walks import Panels, PowerSum
 from citeweave.progress import Advance, Reporter
 from citeweave.randomness import stream
-
-if TYPE_CHECKING:
-    from citeweave.graph.node_vectors import NodeVectorOptions
 
 _NEGATIVE_POWER = 0.75
 """Of word2vec's negative sampling (Mikolov et al. 2013), which ProNE takes over."""
@@ -64,19 +62,19 @@ class ProNE:
         }
         for name, (is_good, rule) in checks.items():
             if not is_good:
-                raise UserError(f"--prone.{name} is {getattr(self, name)}; it must be {rule}")
+                raise UserError(f"graph.prone.{name} is {getattr(self, name)}; it must be {rule}")
 
 
-def embed(adjacency: Adjacency, out: NDArray[np.float32], options: NodeVectorOptions, reporter: Reporter) -> None:
+def embed(adjacency: Adjacency, out: NDArray[np.float32], chosen: ProNE, run: EmbeddingRun, reporter: Reporter) -> None:
     """Write the vectors of all nodes into `out`, (nodes, dimension)."""
-    chosen, degrees, nodes = options.prone, adjacency.degrees(), len(out)
+    degrees, nodes = adjacency.degrees(), len(out)
     taken = 8 * adjacency.edges if adjacency.is_symmetric else 12 * adjacency.edges + 8 * nodes
-    panels = Panels(nodes, out.shape[1], options.memory, taken=taken)
+    panels = Panels(nodes, out.shape[1], run.memory, taken=taken)
     steps = 1 + 2 * chosen.iterations + chosen.order + 1
     with reporter.task("node vectors (prone)", total=len(panels) * steps * nodes, unit="rows") as advance:
-        _factorise(adjacency, degrees, panels, out, options, advance)
+        _factorise(adjacency, degrees, panels, out, chosen, run, advance)
         weights = filter_weights(chosen.order, chosen.mu, chosen.theta)
-        powers = PowerSum(adjacency, degrees, weights, loop=1.0, workers=options.workers)
+        powers = PowerSum(adjacency, degrees, weights, loop=1.0, workers=run.workers)
         for panel in panels:
             panel.now[:] = out[:, panel.columns]
             out[:, panel.columns] = 0
@@ -104,18 +102,19 @@ def _factorise(
     degrees: NDArray[np.float64],
     panels: Panels,
     out: NDArray[np.float32],
-    options: NodeVectorOptions,
+    chosen: ProNE,
+    run: EmbeddingRun,
     advance: Advance,
 ) -> None:
     """Randomised subspace iteration (Halko, Martinsson and Tropp 2011): out = E, rows of length 1."""
-    there, back = _proximity(adjacency, degrees, options.prone.shift)
-    workers = options.workers
-    key = int(stream(options.seed, "prone").integers(1 << 63))
+    there, back = _proximity(adjacency, degrees, chosen.shift)
+    workers = run.workers
+    key = int(stream(run.seed, "prone").integers(1 << 63))
     ones = np.ones(len(out), np.float32)
     for panel in panels:
         fill_signs(key, panel.columns.start, ones, panel.now)
         there.sweep(panel.now, _into(out, panel.columns), workers, advance)
-    for _ in range(options.prone.iterations):
+    for _ in range(chosen.iterations):
         rescale(out, 1.0)
         for panel in panels:
             panel.now[:] = out[:, panel.columns]
