@@ -17,33 +17,40 @@ if TYPE_CHECKING:
     from citeweave.corpus.leakage.report import LeakageReport
 
 
+_Folder = Annotated[Path, typer.Argument(help="Folder of a corpus or of samples.", show_default=False)]
+_Against = Annotated[
+    list[str],
+    typer.Option("--against", help="NAME=PATH of a benchmark's papers; may be repeated.", show_default=False),
+]
+_SameIds = Annotated[bool, typer.Option("--same-ids", help="Ids without a prefix mean the same on both sides.")]
+_NearDuplicates = Annotated[
+    bool, typer.Option("--near-duplicates/--exact", help="Also compare texts, or ids and titles only.")
+]
+_Show = Annotated[int, typer.Option("--show", help="How many matches or collisions to list.")]
+_Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Write a corpus without the papers found.", show_default=False)
+]
+_Corpus = Annotated[
+    Path | None,
+    typer.Option("--corpus", help="Samples: their corpus, where it was moved.", show_default=False),
+]
+_Graph = Annotated[
+    Path | None,
+    typer.Option("--graph", help="Samples: folder of a graph, for distances.", show_default=False),
+]
+_Pictures = Annotated[Path | None, typer.Option("--pictures", help="Samples: folder for pictures.", show_default=False)]
+
+
 def audit(
-    folder: Annotated[Path, typer.Argument(help="Folder of a corpus or of samples.", show_default=False)],
-    against: Annotated[
-        list[str],
-        typer.Option("--against", help="NAME=PATH of a benchmark's papers; may be repeated.", show_default=False),
-    ] = [],  # noqa: B006
-    same_ids: Annotated[
-        bool, typer.Option("--same-ids", help="Ids without a prefix mean the same on both sides.")
-    ] = False,
-    near_duplicates: Annotated[
-        bool, typer.Option("--near-duplicates/--exact", help="Also compare texts, or ids and titles only.")
-    ] = True,
-    show: Annotated[int, typer.Option("--show", help="How many matches or collisions to list.")] = 0,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write a corpus without the papers found.", show_default=False)
-    ] = None,
-    corpus: Annotated[
-        Path | None,
-        typer.Option("--corpus", help="Samples: their corpus, where it was moved.", show_default=False),
-    ] = None,
-    graph: Annotated[
-        Path | None,
-        typer.Option("--graph", help="Samples: folder of a graph, for distances.", show_default=False),
-    ] = None,
-    pictures: Annotated[
-        Path | None, typer.Option("--pictures", help="Samples: folder for pictures.", show_default=False)
-    ] = None,
+    folder: _Folder,
+    against: _Against = [],  # noqa: B006
+    same_ids: _SameIds = False,
+    near_duplicates: _NearDuplicates = True,
+    show: _Show = 0,
+    output: _Output = None,
+    corpus: _Corpus = None,
+    graph: _Graph = None,
+    pictures: _Pictures = None,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,

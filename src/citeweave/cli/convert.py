@@ -10,38 +10,46 @@ import typer
 from citeweave.cli.options import Debug, Json, Overwrite, Quiet, print_json, reporter_of, table
 from citeweave.errors import UserError
 
+_Inputs = Annotated[
+    list[Path],
+    typer.Argument(help="A folder of samples to write out, or files to make samples of.", show_default=False),
+]
+_Corpus = Annotated[
+    Path, typer.Option("--corpus", help="Folder of the corpus whose papers they name.", show_default=False)
+]
+_Output = Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.", show_default=False)]
+_To = Annotated[str | None, typer.Option("--to", help="Write as scincl, specter, scirepeval or sentence_transformers.")]
+_From = Annotated[str | None, typer.Option("--from", help="Format of the files to read; guessed where not given.")]
+_Gzip = Annotated[bool, typer.Option("--gzip", help="scincl: compress the triples.")]
+_LeaveOut = Annotated[
+    list[str] | None, typer.Option("--leave-out", help="specter: rule whose negatives stay out; without it, easy.")
+]
+_Val = Annotated[float, typer.Option("--val", help="specter: share of the queries for val.txt.")]
+_Test = Annotated[float, typer.Option("--test", help="specter: share of the queries for test.txt.")]
+_Columns = Annotated[
+    str, typer.Option("--columns", help="sentence_transformers: one negative a row (triplet), or all (group).")
+]
+_Negatives = Annotated[
+    int, typer.Option("--negatives", help="sentence_transformers, group: negatives a row; 0 = what most rows have.")
+]
+_FileType = Annotated[str, typer.Option("--file-type", help="sentence_transformers: parquet or jsonl.")]
+_Ids = Annotated[bool, typer.Option("--ids", help="sentence_transformers: also columns of ids, to read rows back.")]
+
 
 def convert(
-    inputs: Annotated[
-        list[Path],
-        typer.Argument(help="A folder of samples to write out, or files to make samples of.", show_default=False),
-    ],
-    corpus: Annotated[
-        Path, typer.Option("--corpus", help="Folder of the corpus whose papers they name.", show_default=False)
-    ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.", show_default=False)],
-    to: Annotated[
-        str | None, typer.Option("--to", help="Write as scincl, specter, scirepeval or sentence_transformers.")
-    ] = None,
-    from_: Annotated[
-        str | None, typer.Option("--from", help="Format of the files to read; guessed where not given.")
-    ] = None,
-    gzip: Annotated[bool, typer.Option("--gzip", help="scincl: compress the triples.")] = False,
-    leave_out: Annotated[
-        list[str] | None, typer.Option("--leave-out", help="specter: rule whose negatives stay out; without it, easy.")
-    ] = None,
-    val: Annotated[float, typer.Option("--val", help="specter: share of the queries for val.txt.")] = 0.0,
-    test: Annotated[float, typer.Option("--test", help="specter: share of the queries for test.txt.")] = 0.0,
-    columns: Annotated[
-        str, typer.Option("--columns", help="sentence_transformers: one negative a row (triplet), or all (group).")
-    ] = "triplet",
-    negatives: Annotated[
-        int, typer.Option("--negatives", help="sentence_transformers, group: negatives a row; 0 = what most rows have.")
-    ] = 0,
-    file_type: Annotated[str, typer.Option("--file-type", help="sentence_transformers: parquet or jsonl.")] = "parquet",
-    ids: Annotated[
-        bool, typer.Option("--ids", help="sentence_transformers: also columns of ids, to read rows back.")
-    ] = False,
+    inputs: _Inputs,
+    corpus: _Corpus,
+    output: _Output,
+    to: _To = None,
+    from_: _From = None,
+    gzip: _Gzip = False,
+    leave_out: _LeaveOut = None,
+    val: _Val = 0.0,
+    test: _Test = 0.0,
+    columns: _Columns = "triplet",
+    negatives: _Negatives = 0,
+    file_type: _FileType = "parquet",
+    ids: _Ids = False,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,

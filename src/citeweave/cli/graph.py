@@ -29,33 +29,43 @@ if TYPE_CHECKING:
     from citeweave.graph.citations import CitationGraph
 
 
+_Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_Method = Annotated[
+    str | None,
+    typer.Option("--method", help="fastrp (default), prone, edges, or none: no vectors.", show_default=False),
+]
+_Dim = Annotated[int | None, typer.Option("--dim", help="Dimension of the node vectors.", show_default=False)]
+_Signal = Annotated[
+    str | None,
+    typer.Option(
+        "--signal",
+        help="What is embedded: citations, or signals with weights such as connected:1,cocited:0.5.",
+        show_default=False,
+    ),
+]
+_Direction = Annotated[
+    str | None, typer.Option("--direction", help="both (default), cited or citing.", show_default=False)
+]
+_Weighted = Annotated[bool, typer.Option("--weighted", help="Citations count by their strength.")]
+_HeldOut = Annotated[
+    float, typer.Option("--held-out", help="Share of citations to hold out and find again, such as 0.01.")
+]
+_Memory = Annotated[str, typer.Option("--memory", help="Working memory for node vectors, such as 1GB.")]
+
+
 def graph(
-    corpus: Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)],
+    corpus: _Corpus,
     output: Output,
-    method: Annotated[
-        str | None,
-        typer.Option("--method", help="fastrp (default), prone, edges, or none: no vectors.", show_default=False),
-    ] = None,
-    dim: Annotated[int | None, typer.Option("--dim", help="Dimension of the node vectors.", show_default=False)] = None,
-    signal: Annotated[
-        str | None,
-        typer.Option(
-            "--signal",
-            help="What is embedded: citations, or signals with weights such as connected:1,cocited:0.5.",
-            show_default=False,
-        ),
-    ] = None,
-    direction: Annotated[
-        str | None, typer.Option("--direction", help="both (default), cited or citing.", show_default=False)
-    ] = None,
-    weighted: Annotated[bool, typer.Option("--weighted", help="Citations count by their strength.")] = False,
-    held_out: Annotated[
-        float, typer.Option("--held-out", help="Share of citations to hold out and find again, such as 0.01.")
-    ] = 0.0,
+    method: _Method = None,
+    dim: _Dim = None,
+    signal: _Signal = None,
+    direction: _Direction = None,
+    weighted: _Weighted = False,
+    held_out: _HeldOut = 0.0,
     recipe: Recipe = None,
     set_: Set = [],  # noqa: B006
     seed: Seed = 0,
-    memory: Annotated[str, typer.Option("--memory", help="Working memory for node vectors, such as 1GB.")] = "1GB",
+    memory: _Memory = "1GB",
     workers: Workers = 0,
     device: Device = "auto",
     overwrite: Overwrite = False,

@@ -38,45 +38,52 @@ if TYPE_CHECKING:
     from citeweave.recipe import Recipe
 
 
+_Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_Recipe = Annotated[
+    str,
+    typer.Option("--recipe", help="Name of a shipped recipe, such as scincl, or a TOML file.", show_default=False),
+]
+_Graph = Annotated[
+    Path | None,
+    typer.Option(
+        "--graph", help="Folder of a graph; one is made beside the output where it is needed.", show_default=False
+    ),
+]
+_Vectors = Annotated[
+    list[str], typer.Option("--vectors", help="NAME=FOLDER of vectors that rules name; may be repeated.")
+]
+_Tables = Annotated[
+    list[str], typer.Option("--table", help="NAME=FILE of pairs with counts that rules name; may be repeated.")
+]
+_Symmetric = Annotated[bool, typer.Option("--symmetric", help="A pair of a table counts for both of its papers.")]
+_Anchors = Annotated[
+    Path | None, typer.Option("--anchors", help="File with the ids of the anchors, one a line.", show_default=False)
+]
+_Intents = Annotated[
+    str, typer.Option("--intents", help="corpus: those it has; sections: also read off section headings.")
+]
+_Bands = Annotated[str, typer.Option("--bands", help="recipe: ranks as written; auto: choose them for this corpus.")]
+_Pictures = Annotated[
+    Path | None, typer.Option("--pictures", help="With --bands auto: folder for its curves.", show_default=False)
+]
+_Memory = Annotated[str, typer.Option("--memory", help="Memory for searches and related papers.")]
+
+
 def mine(
-    corpus: Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)],
-    recipe: Annotated[
-        str,
-        typer.Option("--recipe", help="Name of a shipped recipe, such as scincl, or a TOML file.", show_default=False),
-    ],
+    corpus: _Corpus,
+    recipe: _Recipe,
     output: Output,
-    graph: Annotated[
-        Path | None,
-        typer.Option(
-            "--graph",
-            help="Folder of a graph; one is made beside the output where it is needed.",
-            show_default=False,
-        ),
-    ] = None,
-    vectors: Annotated[
-        list[str], typer.Option("--vectors", help="NAME=FOLDER of vectors that rules name; may be repeated.")
-    ] = [],  # noqa: B006
-    tables: Annotated[
-        list[str], typer.Option("--table", help="NAME=FILE of pairs with counts that rules name; may be repeated.")
-    ] = [],  # noqa: B006
-    symmetric: Annotated[
-        bool, typer.Option("--symmetric", help="A pair of a table counts for both of its papers.")
-    ] = False,
-    anchors: Annotated[
-        Path | None, typer.Option("--anchors", help="File with the ids of the anchors, one a line.", show_default=False)
-    ] = None,
-    intents: Annotated[
-        str, typer.Option("--intents", help="corpus: those it has; sections: also read off section headings.")
-    ] = "corpus",
-    bands: Annotated[
-        str, typer.Option("--bands", help="recipe: ranks as written; auto: choose them for this corpus.")
-    ] = "recipe",
-    pictures: Annotated[
-        Path | None, typer.Option("--pictures", help="With --bands auto: folder for its curves.", show_default=False)
-    ] = None,
+    graph: _Graph = None,
+    vectors: _Vectors = [],  # noqa: B006
+    tables: _Tables = [],  # noqa: B006
+    symmetric: _Symmetric = False,
+    anchors: _Anchors = None,
+    intents: _Intents = "corpus",
+    bands: _Bands = "recipe",
+    pictures: _Pictures = None,
     set_: Set = [],  # noqa: B006
     seed: Seed = 0,
-    memory: Annotated[str, typer.Option("--memory", help="Memory for searches and related papers.")] = "512MB",
+    memory: _Memory = "512MB",
     workers: Workers = 0,
     device: Device = "cpu",
     overwrite: Overwrite = False,
