@@ -55,7 +55,7 @@ class _Meter:
         self._label, self._total, self._unit, self._stream = label, total, unit, stream
         self._terminal = stream.isatty()
         self._start = self._shown = time.monotonic()
-        self._done = 0
+        self._done = self._told = 0
 
     def advance(self, amount: int) -> None:
         self._done += amount
@@ -67,11 +67,12 @@ class _Meter:
     def finish(self) -> None:
         if self._terminal:
             self._show("\r\033[K", "\n")
-        elif time.monotonic() - self._start >= 1.0:
+        elif time.monotonic() - self._start >= 1.0 and not (self._told and self._told == self._done):
             self._show("", "\n")
 
     def _show(self, before: str, after: str) -> None:
         elapsed = max(time.monotonic() - self._start, 1e-9)
+        self._told = self._done
         line = describe(self._label, self._done, self._total, self._unit, elapsed)
         self._stream.write(before + line + after)
         self._stream.flush()
