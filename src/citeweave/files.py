@@ -115,7 +115,7 @@ def new_artefact(
 ) -> Iterator[ArtefactWriter]:
     """Make an artefact; the caller ends with `writer.finish()`. One writer at a time."""
     if folder.exists():
-        _refuse_existing(folder, overwrite=overwrite)
+        _refuse_existing(folder, kind, overwrite=overwrite)
     writer = ArtefactWriter(folder, kind, version, recipe)
     try:
         writer.folder.mkdir(parents=True, exist_ok=True)
@@ -131,9 +131,11 @@ def new_artefact(
         yield writer
 
 
-def _refuse_existing(folder: Path, *, overwrite: bool) -> None:
-    """Say why an existing folder is not written over; only our own artefacts ever are."""
+def _refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:
+    """Say why an existing folder is not written over; only our own artefacts of the same kind ever are."""
     if (folder / MANIFEST).is_file():
+        if kind_of(folder) not in (kind, ""):
+            raise UserError(f"{folder} holds {kind_of(folder)}, which {kind} must not replace; choose another -o")
         if not overwrite:
             raise UserError(
                 f"{folder} holds an artefact made from other inputs or options; choose another -o or --overwrite"

@@ -49,7 +49,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     >>> load_recipe("scincl", ["mining.positives.band=200"]).table("mining")["positives"]["band"]
     200
     """
-    if name.endswith(".toml") or "/" in name:
+    if "." in name or "/" in name:
         path = Path(name)
         if not path.is_file():
             raise UserError(f"recipe {name} does not exist; shipped are {', '.join(shipped_recipes())}")

@@ -141,6 +141,14 @@ def test_anchors_tables_and_sections(folder: Path, capsys: pytest.CaptureFixture
         (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--bands", "best"], "--bands is 'best'"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--pictures", "@p"], "--bands auto"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "cocite", "--graph", "@graph"], "the recipe asks for 'cocited'"),
+        (["mine", "@corpus", "-o", "@corpus", "--recipe", "specter", "--overwrite"], "which samples must not replace"),
+        (["graph", "@corpus", "-o", "@corpus", "--overwrite"], "which graph must not replace"),
+        (["graph", "@corpus", "-o", "@g1", "--method", "none", "--held-out", "0.1"], "--held-out judges node vectors"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--graph", "@nowhere"], "nowhere does not exist"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--workers", "-2"], "--workers is -2"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "mine.tml"], "mine.tml does not exist"),
+        (["audit", "@nothing"], "nothing does not exist"),
+        (["audit", "@graph"], "holds graph, not corpus"),
         (["audit", "@corpus"], "needs --against"),
         (["audit", "@corpus", "--pictures", "@p", "--against", "a=@corpus"], "--pictures is for auditing samples"),
     ],
@@ -156,6 +164,17 @@ def test_mistakes_are_one_line(
     assert out == ""
     assert not (folder / "s1").exists()
     assert not (folder / "g1").exists()
+
+
+def test_intents_that_nobody_gave(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    papers = "".join(f'{{"id": "{name}", "title": "paper {name}", "abstract": "text"}}\n' for name in "abc")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "papers.jsonl").write_text(papers)
+    (tmp_path / "in" / "citations.tsv").write_text("a\tb\nb\tc\n")
+    assert run(capsys, "import", tmp_path / "in", "-o", tmp_path / "corpus", "--quiet")[0] == 0
+    code, _, err = run(capsys, "mine", tmp_path / "corpus", "--recipe", "sciaspect", "-o", tmp_path / "samples")
+    assert code == 2
+    assert "--intents sections" in err
 
 
 def test_a_literature_without_citations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

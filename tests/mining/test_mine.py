@@ -405,10 +405,12 @@ def test_a_run_is_resumed_with_another_memory(
         return real(run, units, pairs)
 
     monkeypatch.setattr(mine, "_follow_span", interrupted)
+    monkeypatch.setattr(mine, "BLOCK_ANCHORS", 60)
     with pytest.raises(KeyboardInterrupt):
-        mined(corpus, table, tmp_path / "s", inputs, memory=1 << 18)
+        mined(corpus, table, tmp_path / "s", inputs, memory=8 << 20)
     monkeypatch.setattr(mine, "_follow_span", real)
-    assert mined(corpus, table, tmp_path / "s", inputs, memory=1 << 20).hash == whole.hash
+    monkeypatch.setattr(mine, "BLOCK_ANCHORS", 110)
+    assert mined(corpus, table, tmp_path / "s", inputs, memory=16 << 20).hash == whole.hash
 
 
 def test_other_intents_are_another_run(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
@@ -430,6 +432,20 @@ def test_tasks_of_a_mixture_keep_their_aspects(corpus: Corpus, inputs: Inputs, t
     assert samples.names.aspects == ("", "method", "result")
     assert set(samples.aspects[samples.tasks == 0].tolist()) == {0}
     assert set(samples.aspects[samples.tasks == 1].tolist()) == {1, 2}
+
+
+def test_tasks_of_a_mixture_draw_apart(corpus: Corpus, inputs: Inputs, tmp_path: Path) -> None:
+    rules = {"positives": {"source": "cited", "count": 1}, "negatives": {"source": "random", "count": 3}}
+    samples = mined(corpus, {"tasks": {"one": rules, "two": rules}}, tmp_path / "s", inputs)
+    one, two = (pairs_of(samples, samples.negatives, f"{task}.negatives") for task in ("one", "two"))
+    assert len(one & two) < 0.05 * len(one)
+
+
+def test_options_that_cannot_be(corpus: Corpus) -> None:
+    with pytest.raises(UserError, match="--workers is -2"):
+        MiningOptions(workers=-2)
+    with pytest.raises(UserError, match="--device is 'gpu'"):
+        MiningOptions(device="gpu")
 
 
 @pytest.mark.parametrize("band", [24, [10, 40], 25])

@@ -74,9 +74,13 @@ def audit(
         )
         print_report(report, as_json=json, quiet=quiet)
         return
+    from citeweave.corpus.corpus import Corpus
+
     for option, value in (("--corpus", corpus), ("--graph", graph), ("--pictures", pictures)):
         if value is not None:
             raise UserError(f"{option} is for auditing samples, and {folder} holds none; leave it out")
+    if kind_of(folder) != "corpus":
+        Corpus.open(folder)  # says what is wrong with it
     if not against:
         raise UserError("auditing a corpus needs --against NAME=PATH, such as --against csfcube=data/csfcube")
     found = _audit_corpus(folder, against, same_ids=same_ids, near_duplicates=near_duplicates, show=show)

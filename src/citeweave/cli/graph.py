@@ -86,6 +86,8 @@ def graph(
         raise UserError(
             f"--held-out is {held_out}; it must be a share of the citations from 0 to under 1, such as 0.01"
         )
+    if method == "none" and held_out:
+        raise UserError("--held-out judges node vectors, and --method none makes none; leave out one of them")
     if method == "none":
         built = build_graph(opened, output, overwrite=overwrite)
     else:

@@ -104,8 +104,15 @@ def mine(
     rules = parse_rules(loaded.table("mining"))
     options = MiningOptions(seed, workers, parse_size(memory, "--memory"), device)
     making = {"seed": seed, "workers": workers, "device": device}
+    if graph is not None and not graph.exists():
+        raise UserError(f"--graph {graph} does not exist; make it with `citeweave graph`, or leave --graph out")
     inputs = _inputs(opened, loaded, rules, graph or output.with_name(f"{output.name}-graph"), making, reporter)
     inputs = _with_intents(inputs, opened, intents)
+    if rules.needs_intents and inputs.graph is not None and not inputs.graph.intents.any():
+        raise UserError(
+            f"the recipe asks for citation intents, and the citations of {corpus} have none; read them off the headings "
+            "of citing sentences with --intents sections, or import a source that gives them"
+        )
     inputs = _with_named(inputs, opened, vectors, tables, anchors, symmetric=symmetric, reporter=reporter)
     chosen: dict[str, Any] = {}
     if bands == "auto":

@@ -179,7 +179,7 @@ def _candidates(rule: Rule, block: Block, ranked: Ranked, chosen: Lists, positiv
 
 def _random_candidates(rule: Rule, block: Block, ranked: Ranked, forbidden: Lists, *, beyond: bool) -> Lists:
     """Random papers, more and more of them until enough are left beyond the neighbours."""
-    salt = salt_of(block.material.seed, "mining", rule.name, block.aspect)
+    salt = _salt(rule, block)
     wanted = rule.candidates if rule.source == "sorted_random" else rule.count
     number = wanted
     while True:
@@ -204,10 +204,16 @@ def _below_positives(rule: Rule, found: Lists, positives: Lists, block: Block) -
     return keep_entries(found, own <= rule.below_positive * least[found.owners()])
 
 
+def _salt(rule: Rule, block: Block, *purpose: str) -> np.uint64:
+    """What the draws of one rule depend on beside the anchor: seed, task, rule and aspect."""
+    task = (block.task,) if block.task else ()
+    return salt_of(block.material.seed, "mining", *task, rule.name, block.aspect, *purpose)
+
+
 def _take(rule: Rule, found: Lists, block: Block, chosen: Lists) -> Lists:
     """Choose `count` of the candidates, and do what `few` says where there are fewer."""
-    seed, nodes = block.material.seed, len(block.material.corpus)
-    salt = salt_of(seed, "mining", rule.name, block.aspect)
+    nodes = len(block.material.corpus)
+    salt = _salt(rule, block)
     if rule.source == "random":
         taken = first_of(found, rule.count)
     else:
@@ -216,9 +222,7 @@ def _take(rule: Rule, found: Lists, block: Block, chosen: Lists) -> Lists:
         return repeat_to(taken, rule.count)
     if rule.few == "random" and (taken.counts() < rule.count).any():
         forbidden = join_lists(chosen, taken, excluded_papers(rule, block, no_lists(len(block.anchors))))
-        fill = random_papers(
-            rule, block, forbidden, rule.count, salt_of(seed, "mining", rule.name, block.aspect, "fill")
-        )
+        fill = random_papers(rule, block, forbidden, rule.count, _salt(rule, block, "fill"))
         taken = first_of(join_lists(taken, without(fill, taken, nodes)), rule.count)
     return taken
 

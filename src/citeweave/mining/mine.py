@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.corpus.corpus import Corpus
-from citeweave.errors import UserError
+from citeweave.errors import UserError, choose
 from citeweave.files import ArtefactWriter, hash_json, matches
 from citeweave.graph.citations import CitationGraph
 from citeweave.graph.edge_sorting import row_ranges
@@ -38,6 +38,7 @@ from citeweave.mining.sources import Block
 from citeweave.mining.tables import Table
 from citeweave.mining.vector_sources import check_bands
 from citeweave.progress import QUIET, Reporter
+from citeweave.similarity.nearest import DEVICES
 from citeweave.similarity.vectors import Vectors
 
 BLOCK_ANCHORS = 16_384
@@ -57,6 +58,14 @@ class MiningOptions:
 
     device: str = "cpu"
     """Where neighbours are searched: cpu, cuda, or auto."""
+
+    def __post_init__(self) -> None:
+        choose(self.device, DEVICES, "--device")
+        if self.workers < 0 or self.memory < 1 << 20:
+            raise UserError(
+                f"--workers is {self.workers} and --memory {self.memory:,} bytes; workers are 0 (one a core) or more, "
+                "memory is 1MB or more"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +218,15 @@ def _spans(run: _Run, anchors: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 def _follow_span(run: _Run, units: NDArray[np.int64], pairs: CocitedPairs | None) -> tuple[SampleBlock, Shortfall]:
     if pairs is None:
-        return follow(run.rules, Block(units, run.material), task=run.number)
+        return follow(run.rules, Block(units, run.material, task=run.name), task=run.number)
     positives = pairs.positives[units]
     given = Lists(
         np.arange(len(units) + 1, dtype=np.int64), positives, np.diff(pairs.offsets)[units].astype(np.float32)
     )
     block, account = follow(
-        run.rules, Block(pairs.anchors[units].astype(np.int64), run.material, given=given), task=run.number
+        run.rules,
+        Block(pairs.anchors[units].astype(np.int64), run.material, task=run.name, given=given),
+        task=run.number,
     )
     return _with_contexts(block, units, pairs), account
 

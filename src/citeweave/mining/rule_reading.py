@@ -58,7 +58,7 @@ def _rule(name: str, path: str, table: Any) -> Rule:
     values = _tuples(_known(dict(table), Rule, f"mining.{path}"))
     missing = [key for key in ("source", "count") if key not in values]
     if missing:
-        raise UserError(f"mining.{path} has no {' and no '.join(missing)}; a rule needs both")
+        raise UserError(f"mining.{path} has no {' and no '.join(missing)}; a rule needs source and count")
     return Rule(name=name, **values)
 
 

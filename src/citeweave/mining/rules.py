@@ -254,6 +254,12 @@ class MiningRules:
         return inner or any(rule.source in VECTOR_SOURCES and rule.vectors == name for rule in self.rules)
 
     @property
+    def needs_intents(self) -> bool:
+        """Whether some rule asks for citations of a known intent."""
+        inner = any(rules.needs_intents for _, _, rules in self.tasks)
+        return inner or any(rule.intent not in ("", "unknown") for rule in self.rules)
+
+    @property
     def sources(self) -> set[str]:
         """Everything that some rule draws from or excludes."""
         inner = {source for _, _, rules in self.tasks for source in rules.sources}

@@ -33,6 +33,9 @@ class Block:
     shared: dict[Signal, Lists] = field(default_factory=dict)
     """Related papers that were found, for every aspect of the same anchors."""
 
+    task: str = ""
+    """The source of a mixture that is mined; two of them draw apart."""
+
     given: Lists | None = None
     """Positives that are known before any rule is followed: the papers cited in the same sentence."""
 

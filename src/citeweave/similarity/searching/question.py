@@ -187,6 +187,6 @@ def plan_for(question: Question, *, workers: int, memory: int) -> Plan:
         least = max((fixed + smallest * each) * 8 // 7, fixed + smallest * each + 20 * bands * capacity) + 64
         raise UserError(
             f"memory is {memory:,} bytes; {queries:,} queries in {size:,} vectors need at least {least:,} "
-            f"({-(-least >> 20)} MiB)"
+            f"({-(-least >> 20)} MiB); give that much memory"
         )
     return Plan(int(block), room, workers)
