@@ -22,7 +22,7 @@ from citeweave.columns import GrowingColumn
 from citeweave.errors import UserError
 from citeweave.graph.adjacency import Adjacency, Csr
 from citeweave.graph.citations import CitationGraph
-from citeweave.graph.edge_sorting import row_ranges, transposed_rows
+from citeweave.graph.edge_sorting import row_ranges
 from citeweave.graph.hop_counting import Found
 from citeweave.graph.signals import MEMORY, Related, Relations, Signal, join_related, largest_sizes, stream_related
 from citeweave.progress import QUIET, Reporter
@@ -82,14 +82,9 @@ def unite(
     return union
 
 
-def symmetric(union: Csr, *, memory: int = MEMORY) -> Adjacency:
+def symmetric(union: Csr) -> Adjacency:
     """The union and its transpose: where only the strongest were kept, an edge may be in one row and not in the other."""
-    assert union.weights is not None
-    blocks = list(transposed_rows(union.offsets, union.targets, memory=memory))
-    offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *(counts for counts, _, _ in blocks)]))
-    targets = np.concatenate([sources for _, sources, _ in blocks])
-    weights = np.concatenate([union.weights[edges] for _, _, edges in blocks])
-    return Adjacency((union, Csr(offsets, targets, weights)))
+    return Adjacency((union, union.transposed()))
 
 
 def cosine_strengths(block: Related, rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
