@@ -18,13 +18,49 @@ from citeweave.files import partial_folder
 KILLS = 6
 
 
-def run(*words: object, kill_after: float | None = None) -> int:
-    process = subprocess.Popen([sys.executable, "-m", "citeweave", *map(str, words), "--quiet"], start_new_session=True)
+def command_line(*words: object) -> list[str]:
+    return [sys.executable, "-m", "citeweave", *map(str, words), "--quiet"]
+
+
+def run(*words: object) -> int:
+    return subprocess.run(command_line(*words)).returncode
+
+
+def time_of_writing(*words: object, out: Path) -> float:
+    """Run to the end; the seconds for which its unfinished folder was there."""
+    process = subprocess.Popen(command_line(*words, "-o", out))
+    await_writing(process, out)
+    start = time.monotonic()
+    assert process.wait() == 0
+    return time.monotonic() - start
+
+
+def await_writing(process: subprocess.Popen[bytes], out: Path) -> None:
+    while process.poll() is None and not partial_folder(out).exists():
+        time.sleep(0.001)
+
+
+def killed_while_writing(*words: object, out: Path, after: float) -> bool:
+    """Start it, and kill it `after` seconds from the moment it began to write (or, resuming, found what was begun)."""
+    process = subprocess.Popen(command_line(*words, "-o", out), start_new_session=True)
+    await_writing(process, out)
     try:
-        return process.wait(kill_after)
+        return process.wait(after) == -signal.SIGKILL
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
-        return process.wait()
+        return process.wait() == -signal.SIGKILL
+
+
+def killings(*words: object, out: Path, seconds: float, draw: random.Random) -> int:
+    """How many of KILLS runs were killed: the first at once, the others anywhere in the time that writing takes.
+
+    A resuming run finds its unfinished folder at the start, so its delays count from the start of Python, too.
+    """
+    start = time.monotonic()
+    run("--help")
+    starting = time.monotonic() - start
+    delays = [0.0, *(draw.uniform(0, starting + seconds) for _ in range(KILLS - 1))]
+    return sum(killed_while_writing(*words, out=out, after=after) for after in delays)
 
 
 def write_shards(folder: Path) -> None:
@@ -60,14 +96,8 @@ COMMANDS = {
 def test_killed_runs_are_completed_by_the_next(tmp_path: Path, name: str) -> None:
     write_shards(tmp_path / "shards")
     command = COMMANDS[name](tmp_path)
-    start = time.monotonic()
-    assert run(*command, "-o", tmp_path / "whole") == 0
-    seconds = time.monotonic() - start
-    draw, killed = random.Random(name), 0
-    for _ in range(KILLS):
-        killed += (
-            run(*command, "-o", tmp_path / "broken", kill_after=draw.uniform(0.3, 0.95) * seconds) == -signal.SIGKILL
-        )
+    seconds = time_of_writing(*command, out=tmp_path / "whole")
+    killed = killings(*command, out=tmp_path / "broken", seconds=seconds, draw=random.Random(name))
     assert run(*command, "-o", tmp_path / "broken") == 0
     assert killed > 0, "no run was killed: the test proved nothing"
     whole, resumed = Corpus.open(tmp_path / "whole"), Corpus.open(tmp_path / "broken")
@@ -97,13 +127,8 @@ def test_killed_stages_are_completed_by_the_next(tmp_path: Path, name: str) -> N
     assert run("synthesize", "-o", tmp_path / "corpus", "--papers", 4000) == 0
     assert run("graph", tmp_path / "corpus", "-o", tmp_path / "g", "--method", "none") == 0
     command = STAGES[name](tmp_path)
-    start = time.monotonic()
-    assert run(*command, "-o", tmp_path / "whole") == 0
-    seconds = time.monotonic() - start
-    draw, killed = random.Random(name), 0
-    for _ in range(KILLS):
-        after = draw.uniform(0.5, 0.97) * seconds
-        killed += run(*command, "-o", tmp_path / "broken", kill_after=after) == -signal.SIGKILL
+    seconds = time_of_writing(*command, out=tmp_path / "whole")
+    killed = killings(*command, out=tmp_path / "broken", seconds=seconds, draw=random.Random(name))
     assert run(*command, "-o", tmp_path / "broken") == 0
     assert killed > 0, "no run was killed: the test proved nothing"
     whole, resumed = (json.loads((tmp_path / kind / "manifest.json").read_text()) for kind in ("whole", "broken"))
