@@ -1,0 +1,1 @@
+"""The formulas of evaluation, one file a kind of answer; `evaluation/metrics.py` knows them by name."""
