@@ -75,7 +75,8 @@ def list_of_ids(path: Path) -> Path | None:
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def read_json(source: Source, tally: Tally) -> Iterator[Record]:
+def read_json(source: Source, tally: Tally, *, told_empty: Callable[[str], None] | None = None) -> Iterator[Record]:
+    """`told_empty` hears the ids whose vector is an empty list: the peers' mark for a paper without text."""
     for record in read_json_lines(source, tally, "vectors"):
         id = _id_of(record)
         value = next((record[name] for name in _VECTOR_NAMES if name in record), None)
@@ -83,6 +84,8 @@ def read_json(source: Source, tally: Tally) -> Iterator[Record]:
             tally.reject("vectors", NO_ID)
         elif value is None or value in ([], "", "[]"):
             tally.reject("vectors", NO_VECTOR)
+            if told_empty is not None:
+                told_empty(id)
         elif (vector := _numbers(value)) is None:
             tally.reject("vectors", NOT_NUMBERS)
         else:

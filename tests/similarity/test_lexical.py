@@ -1,0 +1,107 @@
+"""BM25 against the formula written out, and the corners of an index of words."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from citeweave.errors import UserError
+from citeweave.similarity.lexical import METHODS, Bm25, words_of
+
+WORDS = ["graph", "deep", "the", "protein", "citation", "of", "vector", "é", "f1"]
+
+
+def made_up(count: int, seed: int, longest: int = 30) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(0, longest))) for _ in range(count)]
+
+
+def lucene(papers: list[str], query: str, k1: float, b: float) -> list[float]:
+    """sum over the query's words of ln(1 + (N - n + 0.5) / (n + 0.5)) * tf / (tf + k1 (1 - b + b length / average))"""
+    split = [words_of(text) for text in papers]
+    average = sum(map(len, split)) / len(split)
+    scores = []
+    for paper in split:
+        score = 0.0
+        for word in words_of(query):
+            having = sum(word in other for other in split)
+            times = paper.count(word)
+            if times:
+                rarity = math.log(1 + (len(split) - having + 0.5) / (having + 0.5))
+                score += rarity * times / (times + k1 * (1 - b + b * len(paper) / average))
+        scores.append(score)
+    return scores
+
+
+@pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (0.9, 0.4), (2.0, 0.0), (1.5, 1.0)])
+def test_scores_are_those_of_the_formula(k1, b):
+    papers, queries = made_up(40, 0), [*made_up(10, 1, 6), "", "unheard of", "graph graph graph"]
+    index = Bm25(papers, k1=k1, b=b)
+    expected = np.array([lucene(papers, query, k1, b) for query in queries])  # (queries, papers)
+    offsets = np.arange(len(queries) + 1) * len(papers)
+    found = index.scores(queries, offsets, np.tile(np.arange(len(papers)), len(queries)))
+    assert np.allclose(found.reshape(expected.shape), expected, atol=1e-12)
+    best = index.top(queries, 7)
+    order = np.argsort(-expected.round(12), axis=1, kind="stable")[:, :7]
+    assert np.array_equal(best.rows, order)
+    assert np.allclose(best.scores, np.take_along_axis(expected, order, 1), atol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_pairs_score_as_in_a_search(method):
+    papers, queries = made_up(60, 2), [*made_up(12, 3, 8), ""]
+    index = Bm25(papers, method=method)
+    best = index.top(queries, 60)
+    offsets = np.arange(len(queries) + 1) * 60
+    assert np.allclose(index.scores(queries, offsets, best.rows.ravel()), best.scores.ravel(), atol=1e-12)
+
+
+def test_pairs_are_scored_in_blocks(monkeypatch):
+    papers, queries = made_up(30, 4), made_up(9, 5)
+    rng = np.random.default_rng(0)
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 20, 9))])
+    candidates = rng.integers(0, 30, offsets[-1])
+    index = Bm25(papers)
+    whole = index.scores(queries, offsets, candidates)
+    monkeypatch.setattr("citeweave.similarity.lexical.BLOCK", 7)
+    assert np.array_equal(index.scores(queries, offsets, candidates), whole)
+
+
+def test_stop_words_can_be_kept():
+    papers = ["the cat", "a dog"]
+    assert Bm25(papers).top(["the"], 1).scores.tolist() == [[0.0]]
+    assert Bm25(papers, stop_words=frozenset()).top(["the"], 1).scores[0, 0] > 0
+
+
+@pytest.mark.parametrize("papers", [[], [""], ["", "the of"]])
+def test_papers_without_words(papers):
+    index = Bm25(papers)
+    assert len(index) == len(papers)
+    best = index.top(["graph", ""], 5)
+    assert best.rows.tolist() == [list(range(len(papers)))] * 2 and not best.scores.any()
+    rows = np.arange(len(papers))
+    assert index.scores(["graph"], np.array([0, len(papers)]), rows).tolist() == [0.0] * len(papers)
+
+
+def test_no_queries_and_no_candidates():
+    index = Bm25(["graph", "deep graph"])
+    assert index.top([], 2).rows.shape == (0, 2) and index.top(["graph"], 0).rows.shape == (1, 0)
+    assert index.scores([], np.array([0]), np.empty(0, np.int64)).tolist() == []
+    assert index.scores(["graph"], np.array([0, 0]), np.empty(0, np.int64)).tolist() == []
+
+
+def test_wrong_settings_are_refused():
+    with pytest.raises(UserError, match="method is 'lucen'.*Did you mean 'lucene'"):
+        Bm25(["a"], method="lucen")
+    with pytest.raises(UserError, match="b is between 0 and 1"):
+        Bm25(["a"], b=2)
+    with pytest.raises(UserError, match="k1 must not be negative"):
+        Bm25(["a"], k1=-1)
+
+
+def test_nothing_is_printed(capfd):
+    index = Bm25(made_up(50, 6))
+    index.top(made_up(5, 7), 3)
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,135 @@
+"""Folders of sentence vectors: what is written is read, and what does not belong together is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from citeweave.errors import ArtefactError, EmptyResultError, UserError
+from citeweave.files import check_files
+from citeweave.similarity.sentence_vectors import SentenceVectors, new_sentence_vectors
+from citeweave.similarity.vectors import Provenance
+
+
+def made_up(count: int, dimension: int = 3) -> tuple[list[str], list[np.ndarray]]:
+    rng = np.random.default_rng(0)
+    return [f"s2:{at}é" for at in range(count)], [rng.normal(size=(at % 5, dimension)) for at in range(count)]
+
+
+def write(folder: Path, ids: list[str], papers: list[np.ndarray], *, block: int = 3, **options: str) -> SentenceVectors:
+    with new_sentence_vectors(folder, **{"model": "m", "dtype": "float32", **options}) as writer:
+        for start in range(0, len(ids), block):
+            writer.append(ids[start : start + block], papers[start : start + block])
+        return writer.finish()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_what_is_written_is_read(tmp_path, dtype):
+    ids, papers = made_up(50)
+    write(tmp_path / "v", ids, papers, block=7, dtype=dtype, revision="r", text_recipe="t", source="s")
+    vectors = SentenceVectors.open(tmp_path / "v")
+    assert len(vectors) == 50 and list(vectors.ids) == ids and vectors.lengths().tolist() == [len(p) for p in papers]
+    for row, paper in enumerate(papers):
+        assert np.array_equal(vectors.sentences(row), paper.astype(dtype))
+    assert vectors.matrix.dtype == dtype and not vectors.matrix.flags.writeable
+    assert vectors.numbers.tolist() == [number for paper in papers for number in range(len(paper))]
+    assert vectors.provenance == Provenance("m", "r", "t", 3, dtype, "s")
+    assert vectors.manifest is not None
+    check_files(tmp_path / "v", vectors.manifest, content=True)
+
+
+def test_memory_and_folder_hold_the_same(tmp_path):
+    ids, papers = made_up(20)
+    numbers = [np.arange(len(paper)) * 2 for paper in papers]
+    with new_sentence_vectors(tmp_path / "v", dtype="float32") as writer:
+        writer.append(ids[:9], papers[:9], numbers[:9])
+        writer.append(ids[9:], papers[9:], numbers[9:])
+        one = writer.finish()
+    other = SentenceVectors.of(ids, papers, numbers=numbers)
+    for name in ("offsets", "matrix", "numbers"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+        assert getattr(one, name).dtype == getattr(other, name).dtype, name
+    wanted = [ids[7], "nobody", ids[0], "\ud800"]
+    assert one.rows(wanted).tolist() == other.rows(wanted).tolist() == [7, -1, 0, -1]
+    assert one.rows([]).tolist() == []
+
+
+def test_of_equal_ids_the_first_is_kept_and_bad_numbers_are_counted(tmp_path):
+    papers = [np.full((2, 2), float(at)) for at in range(6)]
+    papers[1][1, 0], papers[2][0, 0] = np.nan, 1e6
+    vectors = write(tmp_path / "v", ["a", "b", "c", "a", "b", "d"], papers, block=2, dtype="float16")
+    assert list(vectors.ids) == ["a", "b", "d"] and vectors.matrix[::2, 0].tolist() == [0, 4, 5]
+    assert vectors.manifest is not None
+    assert vectors.manifest.facts["records"]["papers"] == {
+        "read": 6,
+        "kept": 3,
+        "rejected": {"number that is not finite": 2, "id given before": 1},
+    }
+
+
+def test_memory_refuses_what_a_folder_counts():
+    with pytest.raises(UserError, match="1 of 2 papers, such as 'b', have a number that is not finite"):
+        SentenceVectors.of(["a", "b"], [np.ones((1, 2)), np.full((1, 2), np.inf)])
+    with pytest.raises(UserError, match="2 of 4 papers have an id given before"):
+        SentenceVectors.of(["a", "b", "a", "a"], [np.ones((1, 2))] * 4)
+    with pytest.raises(UserError, match="3 numbers cannot join vectors of 2"):
+        SentenceVectors.of(["a", "b"], [np.ones((1, 2)), np.ones((1, 3))])
+    with pytest.raises(ValueError, match="as many sentence numbers as sentences"):
+        SentenceVectors.of(["a"], [np.ones((2, 2))], numbers=[np.array([0])])
+    with pytest.raises(ValueError, match=r"the shape \(2,\)"):
+        SentenceVectors.of(["a"], [np.ones(2)])
+    with pytest.raises(ValueError, match="1 papers for 2 ids"):
+        SentenceVectors.of(["a", "b"], [np.ones((1, 2))])
+
+
+def test_nothing_is_left_of_a_failure(tmp_path):
+    with pytest.raises(UserError, match="3 numbers cannot join vectors of 2"):
+        write(tmp_path / "v", ["a", "b"], [np.zeros((1, 2)), np.zeros((1, 3))], block=1)
+    with pytest.raises(EmptyResultError, match="none was given"):
+        write(tmp_path / "v", [], [])
+    with pytest.raises(EmptyResultError, match="1: number that is not finite"):
+        write(tmp_path / "v", ["a"], [np.array([[np.nan]])])
+    with pytest.raises(EmptyResultError, match="no sentence vector"):
+        write(tmp_path / "v", ["a"], [np.empty((0, 3))])
+    with pytest.raises(UserError, match="0 numbers"):
+        write(tmp_path / "v", ["a"], [np.empty((1, 0))])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_folder_is_kept_unless_told_otherwise(tmp_path):
+    write(tmp_path / "v", ["a"], [np.ones((1, 1))])
+    with pytest.raises(UserError, match="overwrite"):
+        write(tmp_path / "v", ["b"], [np.ones((1, 1))])
+    with new_sentence_vectors(tmp_path / "v", overwrite=True) as writer:
+        writer.append(["b"], [np.ones((1, 1))])
+        assert list(writer.finish().ids) == ["b"]
+
+
+@pytest.mark.parametrize("damage", [{"rows": 2}, {"dimension": 1}, {"dtype": "float16"}, {"model": 3}])
+def test_a_damaged_manifest_is_an_error_not_a_crash(tmp_path, damage):
+    write(tmp_path / "v", ["a", "b"], [np.ones((2, 2)), np.ones((1, 2))])
+    path = tmp_path / "v/manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["facts"] |= damage
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ArtefactError):
+        SentenceVectors.open(tmp_path / "v")
+
+
+@pytest.mark.parametrize("offsets", [[0, 3], [0, 2, 4], [1, 2, 3], [0, 5, 3], [0, -1, 3]])
+def test_damaged_offsets_are_an_error_not_a_crash(tmp_path, offsets):
+    write(tmp_path / "v", ["a", "b"], [np.ones((2, 2)), np.ones((1, 2))])
+    np.save(tmp_path / "v/offsets.npy", np.array(offsets))
+    with pytest.raises(ArtefactError, match="do not fit together"):
+        SentenceVectors.open(tmp_path / "v")
+
+
+def test_another_kind_of_folder_is_refused(tmp_path):
+    from citeweave.similarity.vectors import Vectors
+
+    write(tmp_path / "v", ["a"], [np.ones((1, 1))])
+    with pytest.raises(ArtefactError):
+        Vectors.open(tmp_path / "v")
