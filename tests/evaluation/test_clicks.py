@@ -1,0 +1,534 @@
+"""Recommendations from clicks: the files, the features, the network and its judgement."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from citeweave.errors import InputError, UserError
+from citeweave.evaluation.clicks import features as features_module
+from citeweave.evaluation.clicks import ranker as ranker_module
+from citeweave.evaluation.clicks.entries import read_entries
+from citeweave.evaluation.clicks.features import FEATURES, Features, pair_features
+from citeweave.evaluation.clicks.judging import judge_clicks
+from citeweave.evaluation.clicks.metadata import Metadata, read_metadata, title_words
+from citeweave.evaluation.clicks.ranker import Ranker, RankerRecipe, Triplets, train_ranker
+from citeweave.evaluation.clicks.reading import (
+    ClickData,
+    Clicks,
+    normalised,
+    propensity_of,
+    read_click_data,
+    read_clicks,
+    read_propensities,
+)
+from citeweave.evaluation.clicks.recommending import ClickResult, recommend, triplet_rows
+from citeweave.opening import Source
+
+HEADER = "pid,clicked_pid,similar_papers_avail_at_time\n"
+
+
+class Table:
+    """Vectors by id."""
+
+    def __init__(self, vectors: dict[str, np.ndarray], dim: int) -> None:
+        self.vectors, self.dim = vectors, dim
+
+    def __call__(self, ids):
+        rows = [self.vectors.get(name, np.full(self.dim, np.nan)) for name in ids]
+        return np.array(rows).reshape(-1, self.dim), np.array([name in self.vectors for name in ids], bool)
+
+
+NOTHING = Table({}, 3)
+
+
+# files
+
+
+def test_a_click_log_is_read(tmp_path):
+    text = '\ufeffclicked_pid,pid,extra,similar_papers_avail_at_time\nb,q,1,"a,b,c"\n\nc,r,2,c\n'
+    path = tmp_path / "test.csv"
+    path.write_bytes(gzip.compress(text.encode()))
+    clicks = read_clicks(path)
+    assert (list(clicks.queries), list(clicks.shown)) == (["q", "r"], ["a", "b", "c", "c"])
+    assert (clicks.offsets.tolist(), clicks.places.tolist()) == ([0, 3, 4], [1, 0])
+    assert (clicks.clicked, clicks.at.tolist(), clicks.owners.tolist()) == (["b", "c"], [1, 3], [0, 0, 0, 1])
+    assert clicks.is_other().tolist() == [True, False, True, False]
+    assert clicks.papers() == {"q", "r", "a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no column pid, clicked_pid, similar_papers_avail_at_time; it has none"),
+        ("pid,clicked\nq,a\n", "has no column clicked_pid, similar_papers_avail_at_time; it has pid, clicked"),
+        (HEADER, "holds no clicks"),
+        (HEADER + 'q,b,"a,b"\nq,z,"a,b"\n', "line 3: the clicked paper 'z' is not among the 2 papers shown"),
+        (HEADER + 'q,b,"a,b"\nq,b\n', "line 3 has 2 columns instead of 3"),
+        (HEADER + "q,b," + "x" * 200_000 + "\n", "line 2 cannot be read"),
+    ],
+)
+def test_bad_click_logs_are_refused(tmp_path, text, message):
+    path = tmp_path / "test.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_clicks(path)
+    path.write_bytes(b"pid,\xff\n")
+    with pytest.raises(InputError, match="line 0 cannot be read"):
+        read_clicks(path)
+
+
+def test_propensities_have_mean_1(tmp_path):
+    path = tmp_path / "propensity_scores.json"
+    path.write_text('{"scores": [0.3, 0.1, 0.1, 0.1]}')
+    propensities = read_propensities(path)
+    assert propensities == pytest.approx([2, 2 / 3, 2 / 3, 2 / 3])
+    assert propensity_of(np.array([0, 3, 9]), propensities) == pytest.approx([2, 2 / 3, 2 / 3])
+
+
+@pytest.mark.parametrize("text", ["[0.3]", "{}", '{"scores": []}', '{"scores": ["a"]}', '{"scores": [0.1, 0]}', "{"])
+def test_bad_propensities_are_refused(tmp_path, text):
+    path = tmp_path / "propensity_scores.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match="propensity_scores.json"):
+        read_propensities(path)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@example({"a": 1.25e16, "b": -12.5e-9, "c": [1, {"d": "}"}]}, 1, None)
+@given(st.dictionaries(st.text(max_size=5), VALUES, max_size=5), st.integers(1, 40), st.sampled_from([None, 1]))
+def test_entries_are_those_of_the_object(tmp_path_factory, value, chunk, indent):
+    path = tmp_path_factory.getbasetemp() / "entries.json"
+    path.write_text(json.dumps(value, indent=indent))
+    assert dict(read_entries(Source(path), chunk)) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"a": 1', '{"a": {"b": "c', '{"a" 1}', '{"a": 1,}', '{"a": 1} {"b": 2}', '{"a": x}', "{1: 2}"]
+)
+def test_broken_objects_are_refused(tmp_path, text):
+    path = tmp_path / "m.json"
+    path.write_text(text)
+    for chunk in (1, 100):
+        with pytest.raises(InputError, match="m.json cannot be read near character"):
+            list(read_entries(Source(path), chunk))
+
+
+def test_only_wanted_papers_are_kept(tmp_path):
+    path = tmp_path / "m.json"
+    path.write_text(
+        '{"a": {"title": "One  two", "abstract": "A.", "year": 2001, "cited_by": ["x", "x", 7, null, {}]},'
+        '"b": {"title": "\\ud800", "authors": ["\\ud800"], "year": "1e999"}, "c": {"title": "no"}, "d": [],'
+        '"a2": {"title": null, "references": null, "year": true}}'
+    )
+    known = read_metadata(path, {"a", "b", "d", "a2", "z"})
+    assert (list(known.ids), list(known.titles), list(known.abstracts)) == (
+        ["a", "b", "a2"],
+        ["One two", "", ""],
+        ["A.", "", ""],
+    )
+    assert known.rows(["a2", "c", "d"]).tolist() == [2, -1, -1]
+    assert known.cited_by.sizes().tolist() == [2, 0, 0] and known.authors.sizes().tolist() == [0, 1, 0]
+    assert known.years[0] == 2001 and np.isnan(known.years[1:]).all()
+
+
+def test_the_whole_folder_is_read_or_what_lacks_is_named(tmp_path):
+    with pytest.raises(InputError, match="lacks recomm/train.csv, recomm/val.csv, recomm/test.csv, recomm/prop"):
+        read_click_data(tmp_path)
+    (tmp_path / "recomm").mkdir()
+    for name, paper in [("train", "a"), ("val", "b"), ("test", "c")]:
+        (tmp_path / f"recomm/{name}.csv").write_text(HEADER + f'{name},{paper},"x,{paper}"\n')
+    (tmp_path / "recomm/propensity_scores.json").write_text('{"scores": [2, 1]}')
+    with pytest.raises(InputError, match="lacks paper_metadata_recomm.json; "):
+        read_click_data(tmp_path)
+    (tmp_path / "paper_metadata_recomm.json").write_text('{"a": {"title": "A"}, "c": {"title": "C"}}')
+    data = read_click_data(tmp_path)
+    assert list(data.metadata.ids) == ["a", "c"] and data.val is not None
+    assert (data.train.clicked, data.val.clicked, data.test.clicked) == (["a"], ["b"], ["c"])
+    tuning = read_click_data(tmp_path, "val")
+    assert tuning.val is None and tuning.test.clicked == ["b"] and list(tuning.metadata.ids) == ["a"]
+    with pytest.raises(UserError, match="must be one of test, val"):
+        read_click_data(tmp_path, "train")
+
+
+# features
+
+
+def overlap(left: list, right: list) -> float:
+    either = set(left) | set(right)
+    return len(set(left) & set(right)) / len(either) if either else 0.0
+
+
+def plain_features(query: str, candidate: str, papers: dict[str, dict], vectors: dict[str, np.ndarray]) -> list[float]:
+    """The definitions, one pair at a time."""
+    one, other = papers.get(query), papers.get(candidate)
+    q, c = one or {}, other or {}
+    both = one is not None and other is not None
+
+    def shared(name: str) -> float:
+        return overlap(q[name], c[name]) if both else 0.0
+
+    def aged(difference: float | None) -> float:
+        return 0.0 if difference is None else max(-1.0, min(1.0, difference / 20))
+
+    cosine = 0.0
+    if query in vectors and candidate in vectors:
+        x, y = vectors[query].astype(float), vectors[candidate].astype(float)
+        norms = np.linalg.norm(x) * np.linalg.norm(y)
+        cosine = float(x @ y / norms) if norms else 0.0
+    year, query_year = c.get("year"), q.get("year")
+    return [
+        shared("authors"),
+        0.0,
+        overlap(title_words(q["title"]), title_words(c["title"])) if both else 0.0,
+        cosine,
+        shared("cited_by"),
+        shared("references"),
+        float(candidate in q.get("cited_by", []) or query in c.get("references", [])),
+        float(query in c.get("cited_by", []) or candidate in q.get("references", [])),
+        aged(None if year is None else 2020 - year),
+        aged(None if year is None or query_year is None else query_year - year),
+        math.log(1 + len(set(c.get("cited_by", [])))) / 10,
+    ]
+
+
+def made_up(rng: np.random.Generator, names: list[str]) -> dict[str, dict]:
+    def some(pool: list[str], most: int) -> list[str]:
+        return rng.choice(pool, rng.integers(0, most + 1)).tolist()
+
+    return {
+        name: {
+            "title": " ".join(some(["Deep", "deep", "graph", "of", "net-works", "(2)"], 5)),
+            "authors": some(["1", "2", "3"], 2),
+            "references": some(names, 6),
+            "cited_by": some(names, 6),
+            "year": None if rng.random() < 0.2 else int(rng.integers(1950, 2045)),
+        }
+        for name in names
+        if rng.random() < 0.9
+    }
+
+
+def test_features_are_those_of_the_definitions(monkeypatch):
+    rng = np.random.default_rng(3)
+    names = [f"p{i}" for i in range(12)]
+    papers = made_up(rng, names)
+    vectors = {name: rng.normal(size=4).astype(np.float16) for name in names if rng.random() < 0.9}
+    vectors["p3"] = np.zeros(4)
+    queries, candidates = rng.choice(names, 200).tolist(), rng.choice(names, 200).tolist()
+    metadata = Metadata.of(papers.items())
+    found = pair_features(queries, candidates, metadata, Table(vectors, 4))
+    expected = [plain_features(*pair, papers, vectors) for pair in zip(queries, candidates, strict=True)]
+    assert len(FEATURES) == 11 and found.matrix.dtype == np.float32
+    np.testing.assert_allclose(found.matrix, expected, atol=1e-6)
+    assert (found.matrix.any(axis=0) == [name != "place" for name in FEATURES]).all(), "every other feature is tested"
+    assert found.without_metadata == set(names) - papers.keys() and found.without_vector == set(names) - vectors.keys()
+    assert found.zero_vectors == {"p3"}
+    assert found.has_vectors.tolist() == [
+        q in vectors and c in vectors for q, c in zip(queries, candidates, strict=True)
+    ]
+    monkeypatch.setattr(features_module, "_BLOCK", 7)
+    again = pair_features(queries, candidates, metadata, Table(vectors, 4))
+    assert np.array_equal(again.matrix, found.matrix) and again.without_vector == found.without_vector
+
+
+def test_a_vector_that_is_not_finite_is_missing():
+    vectors = {
+        "q": np.array([1.0, 0]),
+        "a": np.array([np.inf, 0]),
+        "b": np.array([0, np.nan]),
+        "c": np.array([3e38, 0]),
+    }
+    found = pair_features(["q"] * 3, ["a", "b", "c"], Metadata.of([]), Table(vectors, 2))
+    assert found.matrix[:, 3].tolist() == [0, 0, 1] and found.has_vectors.tolist() == [False, False, True]
+    assert found.without_vector == {"a", "b"} and found.without_metadata == {"q", "a", "b", "c"}
+
+
+def test_two_papers_without_title_share_no_words():
+    found = pair_features(["a"], ["b"], Metadata.of([("a", {}), ("b", {"title": None})]), NOTHING)
+    assert not found.matrix.any()
+
+
+# judging
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=7), st.integers(0, 6)), min_size=1))
+def test_clicks_are_judged_as_one_by_one(lists):
+    clicks = Clicks.of([("q", papers[at % len(papers)], papers) for papers, at in lists])
+    scores = np.array([ord(paper) % 3 for paper in clicks.shown]) / 3
+    propensities = normalised(np.array([5.0, 2.0, 1.0]))
+    judged = judge_clicks(clicks, scores, propensities)
+    above, others = [], []
+    for click, clicked in enumerate(clicks.clicked):
+        span = slice(clicks.offsets[click], clicks.offsets[click + 1])
+        true = scores[span][clicks.places[click]]
+        rest = [s for s, paper in zip(scores[span], clicks.shown[span], strict=True) if paper != clicked]
+        above.append(sum(1 if score > true else 0.5 if score == true else 0 for score in rest))
+        others.append(len(rest))
+    assert judged.above.tolist() == above and judged.others.tolist() == others
+    weights = [1 / propensities[min(place, 2)] for place in clicks.places]
+    assert judged.weights == pytest.approx(weights)
+    gains = [1 / math.log2(2 + a) for a in above]
+    metrics = judged.metrics()
+    assert metrics["ndcg"] == pytest.approx(np.mean(gains))
+    assert metrics["adj-NDCG"] == pytest.approx(np.average(gains, weights=weights))
+    assert metrics["adj-P@1"] == pytest.approx(np.average([a == 0 for a in above], weights=weights))
+    assert metrics["mrr"] == pytest.approx(np.mean([1 / (1 + a) for a in above]))
+    assert metrics["accuracy"] == pytest.approx(1 - sum(above) / sum(others) if sum(others) else math.nan, nan_ok=True)
+
+
+def test_rows_tell_every_click_and_unanswered_ones_are_lost():
+    clicks = Clicks.of([("q", "a", ["a", "b", "c"]), ("q", "b", ["a", "b"]), ("r", "a", ["a"])])
+    scores, propensities = np.array([3, 2, 1, 2, 1, 5]), np.array([1.5, 0.5])
+    judged = judge_clicks(clicks, scores, propensities, np.array([False, True, True]))
+    assert judged.names() == ["q", "q#2", "r"] and judged.answered.tolist() == [False, True, True]
+    assert judged.above.tolist() == [2, 1, 0]
+    assert judged.rows()["q"] == {
+        "clicked": "a",
+        "ndcg": pytest.approx(0.5),
+        "mrr": pytest.approx(1 / 3),
+        "p@1": 0.0,
+        "above": 2.0,
+        "others": 2,
+        "weight": pytest.approx(1 / 1.5),
+    }
+    assert judge_clicks(clicks, scores, propensities).above.tolist() == [0, 1, 0]
+    for bad in (scores[:-1], np.full(6, np.nan)):
+        with pytest.raises(UserError, match="6 shown papers need a score each"):
+            judge_clicks(clicks, bad, propensities)
+
+
+# the network
+
+
+def test_triplets_are_the_first_ten_others():
+    papers = [f"p{i}" for i in range(14)]
+    clicks = Clicks.of([("q", "p2", papers), ("r", "p0", ["p0"]), ("s", "p1", ["p1", "p0", "p1"])])
+    clicked, others = triplet_rows(clicks)
+    assert clicked.tolist() == [2] * 10 + [15] and others.tolist() == [0, 1, *range(3, 11), 16]
+
+
+def random_triplets(number: int, seed: int = 0) -> Triplets:
+    """The clicked paper has the higher number 3; the rest is noise."""
+    rng = np.random.default_rng(seed)
+    pairs = rng.random((2, number, 11)).astype(np.float32)
+    swap = pairs[0, :, 3] < pairs[1, :, 3]
+    pairs[:, swap] = pairs[::-1, swap]
+    return Triplets(pairs[0], pairs[1], np.full(number, 0.5, np.float32))
+
+
+def test_training_is_that_of_torch():
+    """The same start, one batch an epoch, no dropout: torch's own layers, loss and clipping reach the same weights."""
+    torch = pytest.importorskip("torch")
+    data = random_triplets(100)
+    weights = np.random.default_rng(1).uniform(0.3, 2, 100).astype(np.float32)
+    data = Triplets(data.clicked, data.others, weights)
+    start = train_ranker(data, recipe=RankerRecipe(epochs=0))
+    assert start.epoch == 0 and np.abs(start.inner).max() <= 11**-0.5 and np.abs(start.outer).max() <= 50**-0.5
+
+    net = torch.nn.Sequential(torch.nn.Linear(11, 50), torch.nn.ReLU(), torch.nn.Linear(50, 1), torch.nn.Sigmoid())
+    with torch.no_grad():
+        for parameter, value in zip(
+            net.parameters(), (start.inner.T, start.inner_bias, start.outer[None], [start.outer_bias]), strict=True
+        ):
+            parameter.copy_(torch.tensor(np.array(value)))
+    margin = torch.nn.MarginRankingLoss(margin=0.1, reduction="none")
+    optimizer = torch.optim.Adadelta(net.parameters(), rho=0.95)
+    clicked, others = torch.tensor(data.clicked), torch.tensor(data.others)
+    losses = []
+    for _ in range(20):
+        ones = torch.ones(100, 1)
+        loss = (margin(net(clicked), net(others), ones) / torch.tensor(weights)[:, None]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    ranker = train_ranker(data, recipe=RankerRecipe(epochs=20, dropout=0.0))
+    assert ranker.train_losses == pytest.approx(losses, abs=1e-5)
+    np.testing.assert_allclose(ranker.inner, net[0].weight.detach().numpy().T, atol=1e-4)
+    np.testing.assert_allclose(ranker.scores(data.clicked), net(clicked).detach().numpy()[:, 0], atol=1e-4)
+
+
+def test_derivatives_are_cut():
+    pytest.importorskip("torch")
+    data = random_triplets(64)
+    loud = Triplets(data.clicked, data.others, np.full(64, 1e-4, np.float32))
+    free = train_ranker(loud, recipe=RankerRecipe(epochs=3, clip=1e9))
+    assert not np.allclose(train_ranker(loud, recipe=RankerRecipe(epochs=3)).inner, free.inner, atol=1e-6)
+
+
+def same(one: Ranker, other: Ranker) -> bool:
+    return np.array_equal(one.inner, other.inner) and one.outer_bias == other.outer_bias
+
+
+def test_a_seed_is_a_ranker_whatever_the_threads():
+    torch = pytest.importorskip("torch")
+    data = random_triplets(300)
+    before, threads = torch.get_rng_state(), torch.get_num_threads()
+    one = train_ranker(data, seed=7)
+    torch.manual_seed(99)
+    torch.set_num_threads(2)
+    try:
+        assert same(one, train_ranker(data, seed=7)) and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_rng_state(before)
+    assert not same(one, train_ranker(data, seed=8))
+
+
+def test_the_epoch_of_the_lowest_validation_loss_is_kept():
+    pytest.importorskip("torch")
+    data = random_triplets(300)
+    upside_down = Triplets(data.others, data.clicked, data.propensities)
+    ranker = train_ranker(data, upside_down)
+    assert len(ranker.val_losses) == 5 and ranker.epoch == 1 + int(np.argmin(ranker.val_losses)) < 5
+    assert same(ranker, train_ranker(data, recipe=RankerRecipe(epochs=ranker.epoch)))
+    stopped = train_ranker(data, upside_down, recipe=RankerRecipe(epochs=50, patience=2))
+    assert len(stopped.val_losses) == stopped.epoch + 2
+    agreeing = train_ranker(data, random_triplets(100, seed=5))
+    assert agreeing.epoch == 5 and agreeing.val_losses[-1] < agreeing.val_losses[0]
+
+
+def test_equal_papers_have_equal_scores(monkeypatch):
+    rng = np.random.default_rng(0)
+    ranker = Ranker(rng.normal(size=(11, 50)), rng.normal(size=50), rng.normal(size=50), 0.1, 1, (), ())
+    rows = rng.random((5, 11)).astype(np.float32)
+    scores = ranker.scores(np.tile(rows, (1000, 1))).reshape(1000, 5)
+    assert (scores == scores[0]).all() and scores.dtype == np.float64
+    monkeypatch.setattr(ranker_module, "_BLOCK", 3)
+    assert np.array_equal(ranker.scores(rows), scores[0]) and ranker.scores(rows[:0]).shape == (0,)
+    hidden = np.maximum(rows @ ranker.inner + ranker.inner_bias, 0)
+    assert scores[0] == pytest.approx(1 / (1 + np.exp(-(hidden @ ranker.outer + 0.1))))
+
+
+def test_lists_of_one_paper_teach_nothing():
+    with pytest.raises(UserError, match="no order to learn"):
+        train_ranker(random_triplets(0))
+
+
+# the task
+
+
+PROPENSITIES = normalised(1 / np.arange(1, 9))
+
+
+def planted(seed: int = 0, dim: int = 8) -> tuple[ClickData, Table]:
+    """A reader looks at the places by their propensity and clicks the nearest paper among those looked at."""
+    rng = np.random.default_rng(seed)
+    vectors: dict[str, np.ndarray] = {}
+
+    def log(name: str, number: int) -> Clicks:
+        rows = []
+        for click in range(number):
+            query, papers = f"{name}{click}", [f"{name}{click}-{i}" for i in range(8)]
+            vectors.update({paper: rng.normal(size=dim) for paper in [query, *papers]})
+            closeness = np.array([np.dot(vectors[query], v) / np.linalg.norm(v) for v in map(vectors.get, papers)])
+            looked = rng.random(8) < np.maximum(PROPENSITIES / PROPENSITIES[0], 0.4)
+            looked[rng.integers(8)] = True
+            rows.append((query, papers[int(np.argmax(np.where(looked, closeness, -np.inf)))], papers))
+        return Clicks.of(rows)
+
+    train, val, test = log("t", 500), log("v", 80), log("e", 300)
+    noise = list(made_up(rng, [f"x{i}" for i in range(40)]).values())
+    metadata = Metadata.of((paper, noise[rng.integers(len(noise))]) for paper in vectors)
+    return ClickData(train, val, test, PROPENSITIES, metadata), Table(vectors, dim)
+
+
+@pytest.fixture(scope="module")
+def log() -> tuple[ClickData, Table]:
+    pytest.importorskip("torch")
+    return planted()
+
+
+@pytest.fixture(scope="module")
+def learned(log) -> ClickResult:
+    return recommend(*log)
+
+
+def test_a_planted_taste_is_learned(log, learned):
+    data, vectors = log
+    chance = np.mean([1 / math.log2(2 + above) for above in range(8)])
+    blind = recommend(data, NOTHING, missing="peers")
+    assert learned.metrics["adj-NDCG"] > 0.7 > 0.6 > blind.metrics["adj-NDCG"] > chance - 0.06
+    assert learned.metrics["adj-P@1"] > 2 * blind.metrics["adj-P@1"] and learned.metrics["accuracy"] > 0.8
+    by_cosine = judge_clicks(data.test, _cosines(data.test, vectors), PROPENSITIES).metrics()
+    assert learned.metrics["adj-NDCG"] > by_cosine["adj-NDCG"] - 0.05, "nearly as good as the planted taste itself"
+
+
+def _cosines(clicks: Clicks, vectors: Table) -> np.ndarray:
+    queries = [clicks.queries[click] for click in clicks.owners]
+    found: Features = pair_features(queries, clicks.shown, Metadata.of([]), vectors)
+    return found.matrix[:, 3]
+
+
+def test_the_task_is_the_same_again_and_means_over_seeds(log, learned):
+    data, vectors = log
+    several = recommend(data, vectors, seeds=(7, 8))
+    assert np.array_equal(several.judged[0].scores, learned.judged[0].scores) and several.seeds == (7, 8)
+    assert not np.array_equal(several.judged[1].scores, several.judged[0].scores)
+    for name, value in several.metrics.items():
+        assert value == pytest.approx(np.mean([judged.metrics()[name] for judged in several.judged])), name
+    assert learned.coverage["training triplets"] == 500 * 7 and learned.coverage["papers"] == 880 * 9
+
+
+def test_peer_weighs_nothing_and_propensity_does(log, learned):
+    data, vectors = log
+    weighed = recommend(data, vectors, weighting="propensity")
+    assert not same(weighed.rankers[0], learned.rankers[0])
+    even = ClickData(data.train, data.val, data.test, np.full(8, PROPENSITIES[-1]), data.metadata)
+    assert same(recommend(even, vectors, weighting="propensity").rankers[0], learned.rankers[0])
+    with pytest.raises(UserError, match="must be one of peer, propensity"):
+        recommend(data, vectors, weighting="none")
+
+
+def test_what_is_missing_is_counted_and_wrong(log, learned):
+    data, vectors = log
+    hidden = [data.test.queries[0], data.test.clicked[1], data.test.shown[data.test.offsets[2]]]
+    assert hidden[2] != data.test.clicked[2]
+    fewer = Table({name: vector for name, vector in vectors.vectors.items() if name not in hidden}, vectors.dim)
+    wrong, peers = (recommend(data, fewer, missing=missing) for missing in ("wrong", "peers"))
+    assert wrong.judged[0].above[:2].tolist() == [7, 7] and wrong.judged[0].answered[:3].tolist() == [
+        False,
+        False,
+        True,
+    ]
+    assert peers.judged[0].answered.all() and peers.metrics["ndcg"] > wrong.metrics["ndcg"]
+    assert wrong.coverage["clicks without vectors"] == 2 and wrong.coverage["papers without vector"] == 3
+    assert learned.coverage["clicks without vectors"] == learned.coverage["papers without vector"] == 0
+    with pytest.raises(UserError, match="must be one of peers, wrong"):
+        recommend(data, vectors, missing="drop")
+
+
+def test_short_logs_and_deep_clicks_are_counted():
+    pytest.importorskip("torch")
+    deep = Clicks.of([("q", "c", ["a", "b", "c"]), ("r", "a", ["a"])])
+    data = ClickData(deep, None, deep, np.array([1.5, 0.5]), Metadata.of([("a", {"title": "A"})]))
+    result = recommend(data, Table({"a": np.zeros(3)}, 3), recipe=RankerRecipe(epochs=1))
+    assert result.coverage == {
+        "clicks": 2,
+        "training clicks": 2,
+        "validation clicks": 0,
+        "training triplets": 2,
+        "clicks deeper than the propensities": 2,
+        "papers": 5,
+        "papers without vector": 4,
+        "papers with a vector of zeros": 1,
+        "papers without metadata": 4,
+        "clicks without vectors": 2,
+        "clicks on the only paper shown": 1,
+    }
+    assert result.rankers[0].val_losses == ()
