@@ -1,0 +1,274 @@
+"""Is one system better than another? Paired hierarchical bootstrap over queries and seeds, with a plain verdict.
+
+    compare({"minilm": [report], "mine": [seed 0, seed 1, seed 2]}).sentences
+
+Queries are drawn with replacement within each task, the same for all systems; the reports of a system that was trained
+or evaluated with several seeds are drawn too. Every metric of a task has one weight, every task has one weight. p-values
+are two-sided and corrected for the number of comparisons (Holm, Scandinavian Journal of Statistics 1979).
+
+Does not judge: it reads reports, which must be on the same data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.errors import UserError
+from citeweave.evaluation.deriving import derive
+from citeweave.evaluation.outcomes import Outcome
+from citeweave.evaluation.resampling import interval, resample_metric
+from citeweave.randomness import stream
+
+if TYPE_CHECKING:
+    from citeweave.evaluation.report import Report
+
+OVERALL = "overall"
+RESAMPLES = 10_000
+SIGNIFICANT = 0.05
+SLOW_RESAMPLES = 1000
+"""Of rank correlations, which take long; repeated to the number of the others."""
+
+FEW = 30
+"""Fewer queries than these deserve a warning."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """First system minus second, by one metric, in points of percent."""
+
+    first: str
+    second: str
+    metric: str
+    points: float
+    low: float
+    high: float
+    p: float
+    """As if this were the only comparison."""
+
+    corrected: float
+    """After Holm's correction over all comparisons of this table."""
+
+    @property
+    def is_significant(self) -> bool:
+        return self.corrected < SIGNIFICANT
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Systems side by side."""
+
+    systems: tuple[str, ...]
+    metrics: tuple[str, ...]
+    values: Mapping[str, Mapping[str, float]]
+    """System -> metric -> value in percent, the mean over its reports."""
+
+    intervals: Mapping[str, Mapping[str, tuple[float, float]]]
+    differences: tuple[Difference, ...]
+    queries: Mapping[str, int]
+    """Metric -> rows that all systems answered and that were compared."""
+
+    notes: tuple[str, ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        """What a careful reader would sign."""
+        return [*_verdicts(self.differences), *self.notes]
+
+
+def compare(
+    systems: Mapping[str, Sequence[Report]],
+    *,
+    metrics: Sequence[str] = (),
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Comparison:
+    """Compare systems, each given by the reports of its seeds; `metrics` are flat names, empty = the suite's headline."""
+    if len(systems) < 2:
+        raise UserError(f"{len(systems)} system is given; name at least two reports to compare")
+    read = {system: [_Read.of(report) for report in reports] for system, reports in systems.items()}
+    every = [each for reports in read.values() for each in reports]
+    names, notes = _shared_metrics(every, metrics)
+    rows = {name: _shared_rows(every, name, notes) for name in names}
+    values = {
+        system: {name: float(np.mean([each.value(name, rows[name]) for each in reports])) for name in names}
+        for system, reports in read.items()
+    }
+    drawn = {
+        system: {name: _resample(reports, system, name, rows[name], resamples, seed) for name in names}
+        for system, reports in read.items()
+    }
+    if len(names) > 1:
+        for system in systems:
+            values[system][OVERALL] = float(np.mean(_by_task(names, values[system])))
+            drawn[system][OVERALL] = np.mean(_by_task(names, drawn[system]), axis=0)
+    shown = (OVERALL, *names) if len(names) > 1 else tuple(names)
+    return Comparison(
+        tuple(systems),
+        shown,
+        values,
+        {system: {name: interval(drawn[system][name]) for name in shown} for system in systems},
+        _differences(tuple(systems), shown, values, drawn),
+        {name: len(rows[name]) for name in names},
+        tuple(notes + _warnings(rows, systems)),
+    )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A report's outcomes by flat name."""
+
+    suite: str
+    headline: Sequence[str]
+    marks: Mapping[str, str]
+    """Task -> fingerprint of what it asks."""
+
+    outcomes: Mapping[str, tuple[Outcome, str]]
+
+    @classmethod
+    def of(cls, report: Report) -> _Read:
+        outcomes = {
+            f"{outcome.task}.{metric}": (outcome, metric) for outcome in report.outcomes() for metric in outcome.how
+        }
+        return cls(report.value["suite"], report.value["headline"], report.manifest.recipe["tasks"], outcomes)
+
+    def value(self, name: str, rows: Sequence[str]) -> float:
+        outcome, metric = self.outcomes[name]
+        return 100 * derive(outcome.how[metric], {row: outcome.rows[row] for row in rows}, metric)
+
+
+def _shared_metrics(reports: Sequence[_Read], asked: Sequence[str]) -> tuple[list[str], list[str]]:
+    suites = {report.suite for report in reports}
+    if len(suites) > 1:
+        raise UserError(f"the reports are on {', '.join(sorted(suites))}; compare reports on one suite")
+    shared = [name for name in reports[0].outcomes if all(name in report.outcomes for report in reports)]
+    if not shared:
+        raise UserError("the reports share no metric; evaluate all systems by the same tasks")
+    headline = [name for name in reports[0].headline if name in shared]
+    for name in asked:
+        if name not in shared:
+            raise UserError(f"--metric is {name!r}; the reports share {', '.join(shared)}")
+    lost = sorted({name for report in reports for name in report.outcomes} - set(shared))
+    notes = [f"Not compared, as some report lacks it: {', '.join(lost)}."] if lost else []
+    return list(asked) or headline or shared, notes
+
+
+def _shared_rows(reports: Sequence[_Read], name: str, notes: list[str]) -> list[str]:
+    """Names of the rows that every report has; the questions must be the same."""
+    if len({report.marks.get(report.outcomes[name][0].task) for report in reports}) > 1:
+        raise UserError(f"the reports judge {name} on different data; evaluate all systems on the same folder")
+    each = [report.outcomes[name][0].rows for report in reports]
+    shared = [row for row in each[0] if all(row in rows for rows in each)]
+    most = max(len(rows) for rows in each)
+    if len(shared) < most:
+        notes.append(f"{name}: {most - len(shared):,} of {most:,} rows are not answered by all and were left out.")
+    if not shared:
+        raise UserError(f"no row of {name} is answered by all reports; check that they are on the same data")
+    return shared
+
+
+def _resample(
+    reports: Sequence[_Read], system: str, name: str, rows: Sequence[str], resamples: int, seed: int
+) -> NDArray[np.float64]:
+    """(resamples,) in percent: the same queries for all systems, the system's own reports drawn with replacement."""
+    each = []
+    for report in reports:
+        outcome, metric = report.outcomes[name]
+        number = min(resamples, SLOW_RESAMPLES) if outcome.how[metric] == "kendalltau" else resamples
+        found = 100 * resample_metric(outcome, metric, number, seed=seed, keep=rows)
+        each.append(np.resize(found, resamples))
+    values = np.stack(each)  # (reports, resamples)
+    # one report a seed: which seeds are drawn belongs to the system, not to the metric
+    chosen = stream(seed, "bootstrap reports", system).integers(len(reports), size=(len(reports), resamples))
+    return np.asarray(np.take_along_axis(values, chosen, axis=0).mean(axis=0))
+
+
+def _by_task(names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
+    """The mean of each task's metrics, so that a task with many metrics weighs no more than another."""
+    tasks: dict[str, list[Any]] = {}
+    for name in names:
+        tasks.setdefault(name.rpartition(".")[0], []).append(values[name])
+    return [np.mean(each, axis=0) for each in tasks.values()]
+
+
+def _differences(
+    systems: Sequence[str],
+    metrics: Sequence[str],
+    values: Mapping[str, Mapping[str, float]],
+    drawn: Mapping[str, Mapping[str, NDArray[np.float64]]],
+) -> tuple[Difference, ...]:
+    found = []
+    for metric in metrics:
+        for first, second in combinations(systems, 2):
+            differences = drawn[first][metric] - drawn[second][metric]  # (resamples,)
+            points = values[first][metric] - values[second][metric]
+            found.append((first, second, metric, points, *interval(differences), two_sided(differences)))
+    corrected = holm([each[-1] for each in found])
+    return tuple(Difference(*each, adjusted) for each, adjusted in zip(found, corrected, strict=True))
+
+
+def two_sided(differences: NDArray[np.float64]) -> float:
+    """p-value of no difference: twice the share of resamples on the rarer side of 0, never below 2 / (resamples + 1).
+
+    >>> two_sided(np.array([1.0, 2.0, 3.0])), two_sided(np.array([-1.0, 1.0, 0.0]))
+    (0.5, 1.0)
+    """
+    rarer = min((differences <= 0).sum(), (differences >= 0).sum())
+    return float(min(1.0, 2 * (rarer + 1) / (len(differences) + 1)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(p_values, kind="stable")
+    steps = np.array(p_values)[order] * np.arange(len(p_values), 0, -1)
+    corrected = np.empty(len(p_values))
+    corrected[order] = np.minimum(1, np.maximum.accumulate(steps))
+    return [float(value) for value in corrected]
+
+
+def _verdicts(differences: Sequence[Difference]) -> list[str]:
+    """A sentence for every difference of the first metric and every significant one; the rest in one sentence."""
+    first = differences[0].metric
+    told = [each for each in differences if each.metric == first or each.is_significant]
+    sentences = [_verdict(each, len(differences)) for each in told]
+    rest = [f"{each.metric} ({each.first}, {each.second})" for each in differences if each not in told]
+    if rest:
+        sentences.append(f"No difference can be claimed by {', '.join(rest)}.")
+    return sentences
+
+
+def _verdict(difference: Difference, comparisons: int) -> str:
+    better, worse, points = difference.first, difference.second, difference.points
+    low, high = difference.low, difference.high
+    if points < 0:
+        better, worse, points, low, high = worse, better, -points, -high, -low
+    span = f"95 % interval {low:+.2f} to {high:+.2f}"
+    among = f", corrected for {comparisons} comparisons" if comparisons > 1 else ""
+    if difference.is_significant:
+        return f"{difference.metric}: {better} is better than {worse} by {points:.2f} points ({span}, p = {difference.corrected:.2g}{among})."
+    return (
+        f"{difference.metric}: no difference between {better} and {worse} can be claimed: {points:+.2f} points "
+        f"({span}, p = {difference.corrected:.2g}{among})."
+    )
+
+
+def _warnings(rows: Mapping[str, Sequence[str]], systems: Mapping[str, Sequence[Report]]) -> list[str]:
+    notes = []
+    few = sorted({name.rpartition(".")[0] for name, each in rows.items() if len(each) < FEW})
+    if few:
+        notes.append(f"Fewer than {FEW} queries in {', '.join(few)}: intervals of so few are too narrow.")
+    alone = [system for system, reports in systems.items() if len(reports) == 1]
+    if alone:
+        notes.append(
+            f"One report of {', '.join(alone)}: what another training seed would change is not in these intervals."
+        )
+    return notes

@@ -1,0 +1,82 @@
+"""What is judged, seen from a task: something that scores pairs of papers, and gives vectors where it has them.
+
+    vectors(texts)                       one row a paper, with the papers that have none marked
+    scores(texts, pools, distance)       one number a (query, candidate) pair: NaN = no answer, -inf = answered, last
+    top(texts, queries, candidates, depth, distance)
+
+`judging/` holds the kinds: given vectors, encoders, sentence vectors, BM25, scores from a file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.errors import UserError
+from citeweave.evaluation.tasks import Pools
+from citeweave.evaluation.texts import Texts
+
+ABSENT, EMPTY, PRESENT = 0, 1, 2
+"""State of a paper's vector. EMPTY: the file names the paper with an empty list, as SPECTER writes papers without text."""
+
+
+class NoAnswerError(UserError):
+    """What is judged cannot do this kind of task, such as BM25 a classification."""
+
+
+@dataclass(frozen=True)
+class PaperVectors:
+    """Vectors in the order of some texts; rows of absent papers hold zeros."""
+
+    matrix: NDArray[Any]
+    """(rows, dimension)"""
+
+    state: NDArray[np.uint8]
+    """(rows,) ABSENT, EMPTY or PRESENT."""
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        return self.state == PRESENT
+
+    def count_zeros(self) -> int:
+        """Present vectors that are all zero: a model that had nothing to say."""
+        return int((~self.matrix[self.present].any(axis=1)).sum())
+
+
+class Judged(Protocol):
+    """What a task may ask."""
+
+    name: str
+    """What reports call it."""
+
+    revision: str
+    """Hash of what decides its answers; equal revisions answer equally."""
+
+    distances: tuple[str, ...]
+    """Those it takes; empty where its scores are its own, as BM25's."""
+
+    def facts(self) -> dict[str, Any]:
+        """Where it comes from, for the report."""
+
+    def vectors(self, texts: Texts) -> PaperVectors:
+        """Vectors of these papers; `NoAnswerError` where it has none."""
+
+    def scores(self, texts: Texts, pools: Pools, distance: str) -> NDArray[np.float64]:
+        """(pairs,) higher is better; NaN where there is no answer, -inf where a paper is empty."""
+
+    def top(
+        self, texts: Texts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """For every query the best candidates (rows of the texts, -1 = no more) and their scores, (queries, depth)."""
+
+
+def choose_distance(judged: Judged, asked: str, protocol: str) -> str:
+    """The user's distance, else the protocol's where it fits, else the first that fits."""
+    if not judged.distances:
+        return "own"
+    if asked and asked not in judged.distances:
+        raise UserError(f"--distance is {asked!r}; {judged.name} takes {', '.join(judged.distances)}")
+    return asked or (protocol if protocol in judged.distances else judged.distances[0])

@@ -1,0 +1,112 @@
+"""Sentence vectors judged by a distance between documents: single match, attention, optimal transport.
+
+Sentence vectors come from a folder, or from an encoder that reads a suite's sentences in their context.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.encoders.sentences import encode_sentences
+from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.evaluation.fingerprint import fingerprint
+from citeweave.evaluation.judged import ABSENT, PRESENT, NoAnswerError, PaperVectors
+from citeweave.evaluation.tasks import Pools
+from citeweave.evaluation.texts import Texts
+from citeweave.files import hash_json
+from citeweave.progress import QUIET, Reporter
+from citeweave.similarity.sentence_vectors import SentenceVectors
+from citeweave.similarity.transport import DISTANCES, DocumentDistance, document_scores
+from citeweave.similarity.vectors import Provenance
+
+FACET_TEMPERATURE, PAPER_TEMPERATURE = 0.5, 5000.0
+"""ASPIRE's, for chosen sentences of the query and for whole abstracts."""
+
+
+class SentenceLevel:
+    """Several vectors a paper. Probes get the mean of a paper's sentence vectors."""
+
+    distances = DISTANCES
+
+    def __init__(
+        self,
+        source: SentenceVectors | TorchEncoder,
+        *,
+        name: str = "",
+        metric: str = "l2",
+        temperature: float | None = None,
+        device: str = "cpu",
+        reporter: Reporter = QUIET,
+    ) -> None:
+        self._source, self._metric, self._temperature = source, metric, temperature
+        self._device, self._reporter = device, reporter
+        own = _hash(source)
+        self.name = name or ("sentence vectors" if isinstance(source, SentenceVectors) else f"{source.name} sentences")
+        self.revision = hash_json([own, metric, temperature])[:16]
+        self._made: dict[str, SentenceVectors] = {}
+        self.lost = 0
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "revision": self.revision,
+            "metric": self._metric,
+            "temperature": self._temperature,
+            "sentences cut away": self.lost,
+        }
+
+    def vectors(self, texts: Texts) -> PaperVectors:
+        made = self._open(texts)
+        rows = made.rows(list(texts.ids))
+        matrix = np.zeros((len(rows), made.matrix.shape[1]), np.float32)
+        state = np.full(len(rows), ABSENT, np.uint8)
+        for at, row in enumerate(rows.tolist()):
+            own = made.matrix[made.offsets[row] : made.offsets[row + 1]] if row >= 0 else ()
+            if len(own):
+                matrix[at], state[at] = np.asarray(own, np.float32).mean(axis=0), PRESENT
+        return PaperVectors(matrix, state)
+
+    def scores(self, texts: Texts, pools: Pools, distance: str) -> NDArray[np.float64]:
+        made = self._open(texts)
+        rows = made.rows(list(texts.ids))
+        usual = PAPER_TEMPERATURE if pools.sentences is None else FACET_TEMPERATURE
+        chosen = DocumentDistance(distance, self._temperature or usual, self._metric)
+        return document_scores(
+            made,
+            rows[pools.queries],
+            pools.offsets,
+            rows[pools.candidates],
+            chosen,
+            query_sentences=pools.sentences,
+            device=self._device,
+        )
+
+    def top(
+        self, texts: Texts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        raise NoAnswerError(
+            f"{self.name}: sentence vectors rank pools; searching all papers with them is not built yet"
+        )
+
+    def _open(self, texts: Texts) -> SentenceVectors:
+        if isinstance(self._source, SentenceVectors):
+            return self._source
+        if texts.hash not in self._made:
+            texts.require()
+            split = [texts.sentences_of(row) for row in range(len(texts))]
+            found = encode_sentences(self._source, texts.titles, split, reporter=self._reporter)
+            self.lost += found.lost
+            source = Provenance(self.name, self._source.revision, "", self._source.dimension, "float32", "memory")
+            self._made[texts.hash] = SentenceVectors(
+                list(texts.ids), found.offsets, found.matrix, found.numbers, source
+            )
+        return self._made[texts.hash]
+
+
+def _hash(source: SentenceVectors | TorchEncoder) -> str:
+    if not isinstance(source, SentenceVectors):
+        return source.revision
+    return source.manifest.hash if source.manifest is not None else fingerprint(np.asarray(source.matrix))

@@ -1,0 +1,1 @@
+"""How one task of each kind is judged."""

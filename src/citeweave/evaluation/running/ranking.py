@@ -1,0 +1,198 @@
+"""Judge a ranking or search task: scores, the rule for missing answers, metrics query by query.
+
+What happens to a paper without vector, by `missing`:
+
+    wrong   a candidate without answer comes last; a query without any gets 0 from every metric
+    peers   as in the peer's code: left out of the run and of the mean (SciDocs, SciRepEval), or a stop (MDCR);
+            CSFCube's and ASPIRE's scripts take the ideal ranking from the submitted list
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.errors import UserError
+from citeweave.evaluation.judged import Judged, choose_distance
+from citeweave.evaluation.measuring.ranking import Ranked, rank_as_given, rank_as_trec
+from citeweave.evaluation.metrics import Judging, ranking_metrics
+from citeweave.evaluation.outcomes import Outcome
+from citeweave.evaluation.running.reviewers import score_reviewers
+from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, SearchTask
+from citeweave.evaluation.texts import Texts
+
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A ranking or search task once its pools are known."""
+
+    name: str
+    kind: str
+    texts: Texts
+    pools: Pools
+    rule: RankingRule
+    distance: str
+    folds: Mapping[str, int] = field(default_factory=dict)
+    """Query -> its fold."""
+
+    called: Mapping[str, str] = field(default_factory=dict)
+    papers: NDArray[np.int64] | None = None
+    """Rows of the texts that are papers, where others are people."""
+
+
+def run_ranking(task: RankingTask, judged: Judged, distance: str, missing: str) -> Outcome:
+    """Rank every query's pool."""
+    chosen = choose_distance(judged, distance, task.rule.distance)
+    if task.reviewers is None:
+        scores = judged.scores(task.texts, task.pools, chosen)
+    else:
+        scores = score_reviewers(judged, task.texts, task.pools, task.reviewers, chosen)
+    if task.pools.scored is not None:
+        scores = np.where(task.pools.scored, scores, np.nan)
+    folds = {name: number for number, fold in enumerate(task.folds) for name in fold}
+    papers = None if task.reviewers is None else np.union1d(task.pools.queries, task.reviewers.papers)
+    asked = _Asked(task.name, "ranking", task.texts, task.pools, task.rule, chosen, folds, task.called, papers)
+    return _judge(asked, scores, missing)
+
+
+def run_search(task: SearchTask, judged: Judged, distance: str, missing: str) -> Outcome:
+    """Find every question's papers among all."""
+    chosen = choose_distance(judged, distance, task.rule.distance)
+    rows, scores = judged.top(task.texts, task.queries, task.candidates, task.depth, chosen)
+    pools, flat = _pool_found(task, rows, scores)
+    return _judge(_Asked(task.name, "search", task.texts, pools, task.rule, chosen), flat, missing)
+
+
+def _pool_found(task: SearchTask, rows: NDArray[np.int64], scores: Scores) -> tuple[Pools, Scores]:
+    """What was found and what was judged of every query, as one pool; what was not found has no score."""
+    judged, sizes = task.judged, []
+    own_papers = np.full(len(task.queries), -1) if task.own is None else task.own
+    candidates, grades, flat = [], [], []
+    place = {row: number for number, row in enumerate(judged.queries.tolist())}
+    for number, query in enumerate(task.queries.tolist()):
+        kept = (rows[number] >= 0) & (rows[number] != query) & (rows[number] != own_papers[number])
+        found = rows[number][kept]
+        own = place.get(query)
+        span = slice(judged.offsets[own], judged.offsets[own + 1]) if own is not None else slice(0, 0)
+        known = dict(zip(judged.candidates[span].tolist(), judged.grades[span].tolist(), strict=True))
+        lost = np.array(sorted(known.keys() - set(found.tolist())), np.int64)
+        candidates.append(np.concatenate([found, lost]))
+        grades.append(np.array([known.get(row, 0) for row in candidates[-1].tolist()], np.int64))
+        flat.append(np.concatenate([scores[number][kept], np.full(len(lost), np.nan)]))
+        sizes.append(len(candidates[-1]))
+    named = dict(zip(judged.queries.tolist(), judged.names, strict=True))
+    names = [named.get(row, task.texts.ids[row]) for row in task.queries.tolist()]
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    pools = Pools(
+        task.queries, offsets, np.concatenate(candidates), np.concatenate(grades), names, groups=judged.groups
+    )
+    return pools, np.concatenate(flat)
+
+
+def _judge(asked: _Asked, scores: Scores, missing: str) -> Outcome:
+    pools, rule = asked.pools, asked.rule
+    if rule.decimals is not None:
+        scores = np.round(scores, rule.decimals)
+    answered = ~np.isnan(scores)  # (pairs,)
+    put = np.ones(len(scores), bool) if pools.scored is None else pools.scored
+    if missing == "peers" and rule.peers == "stop" and (put & ~answered).any():
+        raise _stopped(asked, put & ~answered)
+    if missing == "wrong" and asked.kind == "ranking":
+        scores = np.where(put & ~answered, -np.inf, scores)
+    ranked = _rank(scores, asked)
+    ideal = "submitted" if missing == "peers" else "judged"
+    prefix = "csfcube:" if rule.family == "csfcube" else ""
+    values = ranking_metrics(ranked, [prefix + name for name in rule.metrics], Judging(rule.relevant, ideal))
+    lost = _count(pools, answered) == 0  # (queries,)
+    kept = np.ones(len(pools), bool) if missing == "wrong" else ~lost
+    named = {
+        asked.called.get(metric, metric): np.where(lost, 0.0, values[prefix + metric]) for metric in rule.metrics
+    }
+    rows = _rows(asked, kept, named)
+    if not rows:
+        raise UserError(f"{asked.name}: no query has an answer; check that the ids of the vectors are the suite's ids")
+    return Outcome(
+        asked.name,
+        asked.kind,
+        dict.fromkeys(named, "folds" if asked.folds else "mean"),
+        rows,
+        {**_coverage(asked, answered), "queries left out of the mean": int((~kept).sum())},
+        chosen={"distance": asked.distance},
+        ranked=_run(asked, ranked, scores, kept & ~lost),
+    )
+
+
+def _rank(scores: Scores, asked: _Asked) -> Ranked:
+    pools = asked.pools
+    if asked.rule.family == "csfcube":
+        return rank_as_given(scores, pools.grades, pools.offsets)
+    return rank_as_trec(scores, pools.grades, pools.offsets, asked.texts.tie_order[pools.candidates])
+
+
+def _count(pools: Pools, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+    query = np.repeat(np.arange(len(pools)), np.diff(pools.offsets))
+    return np.bincount(query, flags, minlength=len(pools)).astype(np.int64)
+
+
+def _coverage(asked: _Asked, answered: NDArray[np.bool_]) -> dict[str, int]:
+    pools, texts = asked.pools, asked.texts
+    put = np.ones(len(answered), bool) if pools.scored is None else pools.scored
+    relevant = pools.grades >= asked.rule.relevant
+    papers = range(len(texts)) if asked.papers is None else asked.papers.tolist()
+    return {
+        "queries": len(pools),
+        "queries without answer": int((_count(pools, answered) == 0).sum()),
+        "queries without relevant papers": int((_count(pools, relevant) == 0).sum()),
+        "pairs": int(put.sum()),
+        "pairs without answer": int((put & ~answered).sum()),
+        "papers": len(papers),
+        "papers without text": texts.count_without_text(papers),
+    }
+
+
+def _stopped(asked: _Asked, gaps: NDArray[np.bool_]) -> UserError:
+    pools = asked.pools
+    at = int(np.flatnonzero(gaps)[0])
+    query = pools.names[int(np.searchsorted(pools.offsets, at, side="right")) - 1]
+    return UserError(
+        f"{asked.name} has no score of {int(gaps.sum()):,} pairs, such as query {query!r} with "
+        f"{asked.texts.ids[pools.candidates[at]]!r}; the peer's script stops there: score every pair, or judge with "
+        "--missing wrong"
+    )
+
+
+def _rows(asked: _Asked, kept: NDArray[np.bool_], values: Mapping[str, Scores]) -> dict[str, dict[str, Any]]:
+    pools, folds = asked.pools, asked.folds
+    rows: dict[str, dict[str, Any]] = {}
+    several = len(np.unique(pools.queries)) < len(pools)  # of one paper by several facets
+    for number in np.flatnonzero(kept).tolist():
+        name = pools.names[number]
+        if folds and name not in folds:
+            continue
+        rows[name] = {metric: float(column[number]) for metric, column in values.items()}
+        if folds:
+            rows[name]["fold"] = folds[name]
+        if several:
+            rows[name]["paper"] = int(pools.queries[number])
+        if pools.groups is not None:
+            rows[name]["field"] = pools.groups[number]
+    return rows
+
+
+def _run(asked: _Asked, ranked: Ranked, scores: Scores, kept: NDArray[np.bool_]) -> dict[str, list[tuple[str, float]]]:
+    pools, found = asked.pools, {}
+    for number in np.flatnonzero(kept).tolist():
+        start = ranked.offsets[number]
+        places = ranked.order[start : start + ranked.submitted[number]]
+        found[pools.names[number]] = [
+            (asked.texts.ids[pools.candidates[at]], float(scores[at]))
+            for at in places.tolist()
+            if np.isfinite(scores[at])
+        ]
+    return found

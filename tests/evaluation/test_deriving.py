@@ -1,0 +1,108 @@
+"""Metrics derived from rows: the same for the rows as for unit weights, and for a resample as for rows written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import f1_score
+
+from citeweave.evaluation.deriving import WAYS, columns_of, derive, resampled
+from citeweave.evaluation.outcomes import Outcome
+from citeweave.evaluation.resampling import blocks, clusters_of, draw, interval, intervals_of, resample_metric
+
+
+def written_out(rows: dict, weights: np.ndarray) -> dict:
+    """Every row as often as it was drawn."""
+    return {
+        f"{name} {copy}": row
+        for (name, row), count in zip(rows.items(), weights.tolist(), strict=True)
+        for copy in range(count)
+    }
+
+
+@pytest.mark.parametrize("way", ["mean", "folds", "weighted", "f1_macro", "f1_weighted", "accuracy", "kendalltau"])
+def test_a_resample_is_the_rows_written_out(way: str) -> None:
+    rng = np.random.default_rng(0)
+    rows = {
+        f"r{at}": {
+            "m": rng.random(),
+            "fold": at % 2,
+            "weight": rng.random() + 0.1,
+            "answer": int(rng.integers(3)),
+            "told": int(rng.integers(3)),
+        }
+        for at in range(40)
+    }
+    weights = draw(list(rows), 5, seed=3, purpose="test")
+    found = resampled(way, columns_of(way, rows, "m"), weights)
+    expected = [derive(way, written_out(rows, row), "m") for row in weights]
+    assert found == pytest.approx(expected)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abcd")), min_size=1, max_size=30))
+def test_macro_f1_is_scikit_learns(pairs: list[tuple[str, str]]) -> None:
+    rows = {str(at): {"answer": answer, "told": told} for at, (answer, told) in enumerate(pairs)}
+    answers, told = zip(*pairs, strict=True)
+    expected = f1_score(answers, told, average="macro", zero_division=0)
+    assert derive("f1_macro", rows, "f1") == pytest.approx(expected)
+
+
+def test_what_was_not_told_is_wrong_and_no_class() -> None:
+    rows = {"1": {"answer": "a", "told": "a"}, "2": {"answer": "a", "told": None}, "3": {"answer": "b", "told": "b"}}
+    assert derive("f1_macro", rows, "f1") == pytest.approx((2 / 3 + 1) / 2)
+    assert derive("accuracy", rows, "accuracy") == pytest.approx(2 / 3)
+
+
+def test_labels_are_sets() -> None:
+    rows = {"1": {"answer": [1, 0], "told": [1, 0]}, "2": {"answer": [1, 1], "told": [0, 1]}}
+    assert derive("f1_macro", rows, "f1") == pytest.approx((2 / 3 + 1) / 2)
+    assert derive("accuracy", rows, "accuracy") == 0.5
+
+
+def test_binary_f1_is_of_the_class_one() -> None:
+    rows = {"1": {"answer": 1, "told": 1}, "2": {"answer": 0, "told": 1}, "3": {"answer": 0, "told": 0}}
+    assert derive("f1", rows, "f1") == pytest.approx(2 / 3)
+
+
+def test_outcomes_derive_their_metrics_and_survive_json() -> None:
+    outcome = Outcome("t", "ranking", {"map": "mean"}, {"q": {"map": 0.25}}, {"queries": 1}, ("note",), {"C": 1.0})
+    assert outcome.metrics == {"map": 25.0}
+    assert Outcome.of_json(outcome.as_json()) == outcome
+    assert set(WAYS) >= {"mean", "folds", "weighted", "f1_macro", "kendalltau"}
+
+
+def test_rows_of_one_paper_are_drawn_together() -> None:
+    rows = {"p_method": {"map": 1.0, "paper": 7}, "p_result": {"map": 0.0, "paper": 7}, "q": {"map": 0.5, "paper": 8}}
+    weights = draw(clusters_of(rows), 100, seed=0, purpose="x")
+    assert (weights[:, 0] == weights[:, 1]).all()
+    assert set(weights.sum(axis=1).tolist()) == {2, 3, 4}  # q twice, one of each, p twice
+
+
+def test_a_seed_draws_the_same_rows() -> None:
+    assert sum(blocks(10, 1234)) == 1234
+    rows = {str(at): {"map": at / 50} for at in range(50)}
+    outcome = Outcome("t", "ranking", {"map": "mean"}, rows)
+    first = resample_metric(outcome, "map", 300, seed=5)
+    assert (first == resample_metric(outcome, "map", 300, seed=5)).all()
+    assert (first != resample_metric(outcome, "map", 300, seed=6)).any()
+
+
+def test_an_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(1)
+    held = 0
+    for trial in range(200):
+        rows = {str(at): {"map": float(value)} for at, value in enumerate(rng.random(80))}
+        outcome = Outcome("t", "ranking", {"map": "mean"}, rows)
+        low, high = interval(resample_metric(outcome, "map", 400, seed=trial))
+        held += low <= 0.5 <= high
+    assert 0.88 <= held / 200 <= 0.99
+
+
+def test_intervals_hold_the_value() -> None:
+    rows = {str(at): {"map": (at % 10) / 10, "answer": at % 3, "told": at % 2} for at in range(100)}
+    outcome = Outcome("t", "x", {"map": "mean", "f1": "f1_macro"}, rows)
+    for name, (low, high) in intervals_of([outcome]).items():
+        assert low < outcome.metrics[name.removeprefix("t.")] < high

@@ -1,0 +1,141 @@
+"""Judging a task: the two ways with missing answers, rounding, folds, and what is counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from citeweave.errors import UserError
+from citeweave.evaluation.judged import NoAnswerError
+from citeweave.evaluation.judging.given_scores import GivenScores
+from citeweave.evaluation.judging.given_vectors import GivenVectors
+from citeweave.evaluation.running.ranking import run_ranking, run_search
+from citeweave.evaluation.running.reviewers import best_mean
+from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Reviewers, SearchTask
+from citeweave.evaluation.texts import Texts
+
+IDS = ["q1", "q2", "a", "b", "c", "d"]
+TEXTS = Texts.of_ids(IDS, lacking="papers.jsonl")
+POOLS = {"q1": {"a": 1, "b": 0, "c": 0}, "q2": {"b": 1, "c": 0, "d": 1}}
+VECTORS = {"q1": [1, 0], "q2": [0, 1], "a": [1, 0.1], "b": [0.5, 0.5], "c": [0.1, 1], "d": [0, 0.9]}
+
+
+def vectors(**changed: list[float] | None) -> GivenVectors:
+    given = {**VECTORS, **changed}
+    kept = {paper: vector for paper, vector in given.items() if vector}
+    empty = [paper for paper, vector in given.items() if vector == []]
+    return GivenVectors(list(kept), np.array(list(kept.values()), np.float64), name="toy", revision="1", empty=empty)
+
+
+def task(rule: RankingRule | None = None, **more: object) -> RankingTask:
+    rule = rule or RankingRule(("map", "ndcg"), distance="cosine")
+    return RankingTask("toy", TEXTS, Pools.of(TEXTS, POOLS), rule, **more)  # type: ignore[arg-type]
+
+
+def test_all_answers() -> None:
+    outcome = run_ranking(task(), vectors(), "", "wrong")
+    # q1: a first. q2: d, then c before b: precision 1 and 2/3
+    assert outcome.rows["q1"]["map"] == 1
+    assert outcome.rows["q2"]["map"] == pytest.approx((1 + 2 / 3) / 2)
+    assert outcome.metrics["map"] == pytest.approx(100 * (1 + 5 / 6) / 2)
+    assert outcome.coverage["pairs without answer"] == 0
+    assert [paper for paper, _ in outcome.ranked["q2"]] == ["d", "c", "b"]
+    assert outcome.chosen == {"distance": "cosine"}
+
+
+def test_the_user_may_choose_another_distance() -> None:
+    far = vectors(b=[0, 100.0])  # by cosine the best for q2, by L2 the worst
+    assert run_ranking(task(), far, "cosine", "wrong").rows["q2"]["map"] == 1
+    assert run_ranking(task(), far, "l2", "wrong").rows["q2"]["map"] == pytest.approx((1 + 2 / 3) / 2)
+    with pytest.raises(UserError, match="--distance is 'transport'; toy takes cosine, l2, dot"):
+        run_ranking(task(), far, "transport", "wrong")
+
+
+def test_a_query_without_vector_is_wrong_or_left_out() -> None:
+    wrong = run_ranking(task(), vectors(q2=None), "", "wrong")
+    assert wrong.rows["q2"] == {"map": 0, "ndcg": 0}
+    assert wrong.metrics["map"] == 50
+    assert wrong.coverage["queries without answer"] == 1
+    peers = run_ranking(task(), vectors(q2=None), "", "peers")
+    assert list(peers.rows) == ["q1"]
+    assert peers.metrics["map"] == 100
+    assert peers.coverage["queries left out of the mean"] == 1
+
+
+def test_a_candidate_without_vector_is_last_or_left_out() -> None:
+    wrong = run_ranking(task(), vectors(a=None), "", "wrong")
+    assert wrong.rows["q1"]["map"] == pytest.approx(1 / 3)
+    assert wrong.coverage["pairs without answer"] == 1
+    peers = run_ranking(task(), vectors(a=None), "", "peers")
+    assert peers.rows["q1"]["map"] == 0  # still judged, no longer ranked
+
+
+def test_an_empty_candidate_is_ranked_last_by_the_peers_too() -> None:
+    assert run_ranking(task(), vectors(a=[]), "", "peers").rows["q1"]["map"] == pytest.approx(1 / 3)
+    assert "q1" not in run_ranking(task(), vectors(q1=[]), "", "peers").rows
+
+
+def test_a_peer_that_stops_is_a_clear_error() -> None:
+    strict = task(RankingRule(("map",), distance="cosine", peers="stop"))
+    with pytest.raises(UserError, match="no score of 1 pairs, such as query 'q1' with 'a'"):
+        run_ranking(strict, vectors(a=None), "", "peers")
+    assert run_ranking(strict, vectors(a=None), "", "wrong").rows["q1"]["map"] == pytest.approx(1 / 3)
+
+
+def test_scores_are_rounded_before_ties_are_broken_by_id() -> None:
+    near = GivenScores({"q1": {"a": 0.500001, "b": 0.500002, "c": 0.1}, "q2": {"b": 1.0}}, name="run")
+    assert run_ranking(task(), near, "", "wrong").rows["q1"]["map"] == pytest.approx(1 / 2)
+    grades = {"q1": {"a": 0, "b": 1, "c": 0}}
+    rounded = RankingRule(("map",), decimals=5)
+    tied = RankingTask("toy", TEXTS, Pools.of(TEXTS, grades), rounded)
+    assert run_ranking(tied, near, "", "wrong").rows["q1"]["map"] == 1  # "b" beats "a" at a tie
+
+
+def test_folds_average_means() -> None:
+    folded = run_ranking(task(folds=[["q1"], ["q2"]]), vectors(), "", "wrong")
+    assert {name: row["fold"] for name, row in folded.rows.items()} == {"q1": 0, "q2": 1}
+    assert folded.how["map"] == "folds"
+    some = run_ranking(task(folds=[["q2"]]), vectors(), "", "wrong")
+    assert list(some.rows) == ["q2"]
+
+
+def test_no_answer_at_all_is_an_error_of_ids() -> None:
+    with pytest.raises(UserError, match="check that the ids of the vectors are the suite's ids"):
+        run_ranking(task(), GivenVectors(["x"], np.eye(1), name="toy"), "", "peers")
+
+
+def test_reviewers_are_scored_by_their_best_papers() -> None:
+    texts = Texts.of_ids(["s", "p1", "p2", "p3", "ann", "bob"], lacking="x")
+    given = GivenVectors(["s", "p1", "p2", "p3"], np.array([[1, 0], [1, 0], [1, 1], [0, 1]], float), name="toy")
+    pools = Pools.of(texts, {"s": {"ann": 1, "bob": 0}})
+    people = Reviewers(np.array([0, 0, 0, 0, 0, 2, 3]), np.array([1, 2, 3]), top=1)
+    outcome = run_ranking(
+        RankingTask("hard", texts, pools, RankingRule(("P_1",), distance="cosine"), reviewers=people),
+        given,
+        "",
+        "wrong",
+    )
+    assert outcome.ranked["s"] == [("ann", pytest.approx(1)), ("bob", pytest.approx(0))]
+    assert best_mean(np.array([np.nan]), 3) != best_mean(np.array([np.nan]), 3)
+
+
+def test_search_ranks_the_whole_pool_and_knows_what_was_not_found() -> None:
+    texts = Texts.of_ids(["q", "a", "b", "c"], lacking="x")
+    given = GivenVectors(["q", "a", "b"], np.array([[1, 0], [1, 0.1], [0, 1]], float), name="toy")
+    search = SearchTask(
+        "find",
+        texts,
+        np.array([0]),
+        np.array([1, 2, 3]),
+        Pools.of(texts, {"q": {"a": 1, "c": 1}}),
+        RankingRule(("map", "recall_2"), distance="cosine"),
+        depth=2,
+    )
+    outcome = run_search(search, given, "", "wrong")
+    assert outcome.rows["q"] == {"map": pytest.approx(0.5), "recall_2": pytest.approx(0.5)}
+    assert [paper for paper, _ in outcome.ranked["q"]] == ["a", "b"]
+
+
+def test_scores_have_no_vectors() -> None:
+    with pytest.raises(NoAnswerError, match="can rank but not classify"):
+        GivenScores({}, name="run").vectors(TEXTS)
