@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from citeweave.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from citeweave.baselines.fitting import fit_baseline as fit_baseline
     from citeweave.corpus.corpus import Corpus as Corpus
     from citeweave.corpus.importing import ImportOptions as ImportOptions
     from citeweave.corpus.importing import exclude_papers as exclude_papers
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
     from citeweave.corpus.text import TextRecipe as TextRecipe
     from citeweave.corpus.text import paper_text as paper_text
     from citeweave.corpus.text import sentences as sentences
+    from citeweave.encoders.encoder import load_encoder as load_encoder
+    from citeweave.evaluation.compare import compare as compare
+    from citeweave.evaluation.evaluate import EvaluationOptions as EvaluationOptions
+    from citeweave.evaluation.evaluate import evaluate as evaluate
+    from citeweave.evaluation.judging.opening import open_judged as open_judged
+    from citeweave.evaluation.report import Report as Report
+    from citeweave.evaluation.suites.registry import read_suite as read_suite
     from citeweave.graph.citations import CitationGraph as CitationGraph
     from citeweave.graph.citations import build_graph as build_graph
     from citeweave.graph.citations import graph_from_edges as graph_from_edges
@@ -56,6 +64,14 @@ if TYPE_CHECKING:
     from citeweave.similarity.vectors import Vectors as Vectors
 
 _HOME = {
+    "fit_baseline": "baselines.fitting",
+    "load_encoder": "encoders.encoder",
+    "compare": "evaluation.compare",
+    "EvaluationOptions": "evaluation.evaluate",
+    "evaluate": "evaluation.evaluate",
+    "open_judged": "evaluation.judging.opening",
+    "Report": "evaluation.report",
+    "read_suite": "evaluation.suites.registry",
     "Corpus": "corpus.corpus",
     "ImportOptions": "corpus.importing",
     "exclude_papers": "corpus.importing",

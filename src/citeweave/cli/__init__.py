@@ -7,7 +7,19 @@ import sys
 
 import typer
 
-from citeweave.cli import audit, convert, doctor, graph, importing, info, mine, synthesize
+from citeweave.cli import (
+    audit,
+    benchmark,
+    compare,
+    convert,
+    doctor,
+    evaluate,
+    graph,
+    importing,
+    info,
+    mine,
+    synthesize,
+)
 from citeweave.errors import CiteweaveError
 
 app = typer.Typer(
@@ -25,6 +37,9 @@ app.command("graph")(graph.graph)
 app.command("mine")(mine.mine)
 app.command("audit")(audit.audit)
 app.command("convert")(convert.convert)
+app.command("evaluate")(evaluate.evaluate)
+app.command("compare")(compare.compare)
+app.command("benchmark")(benchmark.benchmark)
 app.command("doctor")(doctor.doctor)
 
 

@@ -17,8 +17,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-import sentencex
-
 from citeweave.corpus.cleaning import clean_text
 from citeweave.errors import UserError, choose
 
@@ -215,6 +213,8 @@ def _candidates(text: str) -> list[tuple[str, int, int, int]]:
 
 
 def _proposed_by_sentencex(text: str) -> set[int]:
+    import sentencex  # only where sentences are asked for: encoders run without it
+
     # sentencex takes no lone surrogates; one sign for one sign keeps the offsets
     text = re.sub(r"[\ud800-\udfff]", "\ufffd", text)
     proposed: set[int] = set()

@@ -47,7 +47,7 @@ class Encoded:
         return {
             "name": self.name,
             "revision": self.encoder.revision,
-            "dimension": self.encoder.dimension,
+            "dimension": max((made.matrix.shape[1] for made in self._made.values()), default=None),
             "text_recipe": self._recipe.hash,
         }
 

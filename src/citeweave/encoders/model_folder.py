@@ -1,0 +1,206 @@
+"""What an encoder's folder says about itself: where its weights are, and how its tokens become one vector.
+
+    modules.json                 there is one: sentence-transformers. Transformer, Pooling and Normalize are known
+    1_Pooling/config.json        {"pooling_mode_mean_tokens": true, ...}, or since 6.0 {"pooling_mode": "mean"}
+    sentence_bert_config.json    {"max_seq_length": 256, "do_lower_case": false}
+    config.json, *.safetensors   alone: a plain Hugging Face model, read at its first token (cls)
+
+Reads JSON only and loads no weights. What would need code from the folder or a pickle is refused here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from citeweave.errors import InputError, UserError
+from citeweave.files import hash_file, hash_json
+
+_MAX_JSON = 1 << 20
+"""Bytes of a settings file; a larger one is none."""
+
+_KNOWN = ("Transformer", "Pooling", "Normalize")
+_OLD_POOLING = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_HASHED = (
+    "model*.safetensors",
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.*",
+    "merges.txt",
+    "*.model",
+)
+_REVISION_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a text becomes one vector."""
+
+    pooling: str
+    """`cls`, `mean` or `layers`; a folder may also name others, which `load_encoder` refuses."""
+
+    max_tokens: int | None
+    """Longest text in tokens, special ones included; None = what tokenizer and model allow."""
+
+    normalize: bool = False
+    """Whether vectors get length 1."""
+
+    lower: bool = False
+    """Whether texts are put into lower case before the tokenizer sees them."""
+
+    prompt: str = ""
+    """What stands before every text."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A folder with weights that can be loaded, and its own settings."""
+
+    weights: Path
+    """Where config.json, tokenizer and weights are: the folder itself or one inside it."""
+
+    settings: Settings
+    is_sentence_transformer: bool
+
+
+def read_model_folder(folder: Path) -> ModelFolder:
+    """Read a folder's settings, or say why it cannot be used."""
+    if (folder / "modules.json").is_file():
+        found = _read_sentence_transformer(folder)
+    elif (folder / "adapter_config.json").is_file():
+        raise UserError(f"{folder} holds an adapter, not a whole model; merge it into its base model and save that")
+    elif (folder / "config.json").is_file():
+        found = ModelFolder(folder, Settings("cls", None), is_sentence_transformer=False)
+    else:
+        raise UserError(
+            f"{folder} holds no encoder (neither modules.json nor config.json); give the folder of a "
+            "sentence-transformers or Hugging Face model"
+        )
+    _check_weights(found.weights)
+    return found
+
+
+def revision_of(weights: Path, settings: Settings) -> str:
+    """Twelve hex digits of the files that decide the vectors and of the settings; the folder's name does not count."""
+    files = sorted({path for pattern in _HASHED for path in weights.glob(pattern) if path.is_file()})
+    hashes = {path.name: hash_file(path) for path in files}
+    return hash_json({"version": _REVISION_VERSION, "files": hashes, "settings": asdict(settings)})[:12]
+
+
+def _check_weights(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder}/config.json is missing; copy the whole folder of the model")
+    if any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
+        return
+    if any(folder.glob("*.bin")):
+        raise UserError(
+            f"{folder} has its weights only as a pickle (.bin), which is never loaded here; where you trust it, convert "
+            "it once with transformers: AutoModel.from_pretrained(old).save_pretrained(new), and its tokenizer alike"
+        )
+    raise InputError(f"{folder} has no weights (model.safetensors); copy or download the whole model")
+
+
+def _read_sentence_transformer(folder: Path) -> ModelFolder:
+    kinds, paths = _modules(folder)
+    if unknown := [kind for kind in kinds if kind.rpartition(".")[2] not in _KNOWN or not _is_standard(kind)]:
+        raise UserError(
+            f"{folder}/modules.json names modules that citeweave does not know: {', '.join(unknown)}; it knows "
+            f"{', '.join(_KNOWN)} of sentence-transformers. Embed with another tool and evaluate the vectors"
+        )
+    names = [kind.rpartition(".")[2] for kind in kinds]
+    if names not in (list(_KNOWN), list(_KNOWN[:2])):
+        raise UserError(
+            f"{folder}/modules.json lists {', '.join(names)}; it must be {', '.join(_KNOWN[:2])}[, Normalize]"
+        )
+    transformer = _read_json(paths[0] / "sentence_bert_config.json", missing_is_empty=True)
+    pooling = _read_json(paths[1] / "config.json")
+    prompt = _default_prompt(folder)
+    _check_supported(folder, transformer, pooling, prompt)
+    settings = Settings(
+        pooling=_pooling_mode(pooling),
+        max_tokens=_whole_number(transformer.get("max_seq_length"), paths[0] / "sentence_bert_config.json"),
+        normalize=len(names) == len(_KNOWN),
+        lower=transformer.get("do_lower_case") is True,
+        prompt=prompt,
+    )
+    return ModelFolder(paths[0], settings, is_sentence_transformer=True)
+
+
+def _check_supported(folder: Path, transformer: dict[str, Any], pooling: dict[str, Any], prompt: str) -> None:
+    task = transformer.get("transformer_task", "feature-extraction")
+    if task != "feature-extraction":
+        raise UserError(f"{folder} is made for the task {task!r}; citeweave reads encoders for 'feature-extraction'")
+    if prompt and pooling.get("include_prompt") is False:
+        raise UserError(f"{folder} leaves its prompt out of the pooling, which citeweave cannot; choose another model")
+
+
+def _modules(folder: Path) -> tuple[list[str], list[Path]]:
+    """Type and folder of every module, in order; folders outside the model's own are refused."""
+    path = folder / "modules.json"
+    listed = _load(path)
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        raise InputError(f"{path} is not a list of modules; copy the whole folder of the model again")
+    kinds = [str(entry.get("type", "")) for entry in listed]
+    inner = [Path(str(entry.get("path", ""))) for entry in listed]
+    if any(place.is_absolute() or ".." in place.parts for place in inner):
+        raise InputError(f"{path} names a folder outside the model's own; a model keeps its modules inside it")
+    return kinds, [folder / place for place in inner]
+
+
+def _is_standard(kind: str) -> bool:
+    return kind.startswith("sentence_transformers.")
+
+
+def _pooling_mode(config: dict[str, Any]) -> str:
+    """`mean`; of several modes that are joined `cls+max`; sentence-transformers takes mean where none is named."""
+    modes = config.get("pooling_mode")
+    if isinstance(modes, str):
+        return modes
+    if not isinstance(modes, list):
+        modes = [mode for key, mode in _OLD_POOLING.items() if config.get(key) is True]
+    return "+".join(map(str, modes)) or "mean"
+
+
+def _default_prompt(folder: Path) -> str:
+    config = _read_json(folder / "config_sentence_transformers.json", missing_is_empty=True)
+    name, prompts = config.get("default_prompt_name"), config.get("prompts")
+    prompt = prompts.get(name, "") if isinstance(prompts, dict) and isinstance(name, str) else ""
+    return prompt if isinstance(prompt, str) else ""
+
+
+def _whole_number(value: object, path: Path) -> int | None:
+    if value is None:
+        return None
+    if type(value) is not int or value < 1:
+        raise InputError(f"{path}: max_seq_length is {value!r}; it must be a whole number from 1 up")
+    return value
+
+
+def _read_json(path: Path, *, missing_is_empty: bool = False) -> dict[str, Any]:
+    if missing_is_empty and not path.is_file():
+        return {}
+    value = _load(path)
+    if not isinstance(value, dict):
+        raise InputError(f"{path} is not a JSON object; copy the whole folder of the model again")
+    return value
+
+
+def _load(path: Path) -> object:
+    try:
+        if path.stat().st_size > _MAX_JSON:
+            raise InputError(f"{path} is larger than a settings file can be; copy the whole folder of the model again")
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); copy the whole folder of the model") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path} is not JSON; copy the whole folder of the model again") from None

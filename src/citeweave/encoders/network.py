@@ -1,0 +1,142 @@
+"""The transformer itself: batches of token ids in, states of the tokens out.
+
+    states   (texts, tokens, dimension)    of the last layer, or of every layer
+    mask     (texts, tokens)               1 at a token, 0 where a shorter text is padded at its end
+
+Loads safetensors only, never code from the folder. Does not tokenize and does not pool.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from citeweave.encoders.reading import Tokens
+from citeweave.errors import InputError, UserError, choose
+from citeweave.extras import require
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A loaded transformer on its device. See `load_network`."""
+
+    model: Any
+    device: str
+    pad: int
+
+    @property
+    def dimension(self) -> int:
+        return int(self.model.config.hidden_size)
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens that the model has positions for; None where there is no limit."""
+        positions = getattr(self.model.config, "max_position_embeddings", None)
+        if not isinstance(positions, int) or positions < 1:
+            return None
+        table = getattr(getattr(self.model, "embeddings", None), "position_embeddings", None)
+        unused = getattr(table, "padding_idx", None)  # RoBERTa counts its positions from here on
+        return positions if unused is None else positions - int(unused) - 1
+
+    def layers(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
+        """The states after the last layer, or with `every` of the embeddings and all layers; and the mask."""
+        torch = require("torch", extra="minilm")
+        ids = np.full((len(batch), max(map(len, batch))), self.pad, np.int64)  # (texts, tokens)
+        mask = np.zeros(ids.shape, np.int64)  # (texts, tokens)
+        for row, tokens in enumerate(batch):
+            ids[row, : len(tokens)], mask[row, : len(tokens)] = tokens, 1
+        on_device = torch.from_numpy(mask).to(self.device)
+        with torch.inference_mode():
+            found = self.model(
+                input_ids=torch.from_numpy(ids).to(self.device), attention_mask=on_device, output_hidden_states=every
+            )
+        return (tuple(found.hidden_states) if every else (found.last_hidden_state,)), on_device
+
+
+def load_network(folder: Path, device: str, dtype: str) -> tuple[Network, Any]:
+    """The network of a Hugging Face folder, and its tokenizer."""
+    torch, transformers = require("torch", extra="minilm"), require("transformers", extra="minilm")
+    place = _device(device)
+    _check_dtype(choose(dtype, DTYPES, "--dtype"), place)
+    with _quiet(transformers), torch.random.fork_rng(devices=[]):  # heads that are not used are drawn at random
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, trust_remote_code=False, local_files_only=True
+            )
+            model, report = transformers.AutoModel.from_pretrained(
+                folder,
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                output_loading_info=True,
+                dtype=getattr(torch, dtype),
+            )
+        except Exception as error:  # a damaged or foreign folder fails in as many ways as there are models
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            raise InputError(
+                f"{folder} cannot be loaded as an encoder ({reason}); "
+                "check that transformers' AutoModel and AutoTokenizer load it without remote code"
+            ) from error
+    _check_whole(folder, model, report)
+    pad = tokenizer.pad_token_id
+    return Network(model.eval().to(place), place, 0 if pad is None else int(pad)), tokenizer
+
+
+def _check_whole(folder: Path, model: Any, report: dict[str, Any]) -> None:
+    lacking = sorted(name for name in report["missing_keys"] if "pooler" not in name)  # the pooler is not used
+    if lacking:
+        raise InputError(
+            f"{folder} lacks {len(lacking)} of the model's weights, such as {lacking[0]}; "
+            "config.json and the weights are of different models: copy the whole folder again"
+        )
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise UserError(f"{folder} holds an encoder with a decoder ({model.config.model_type}); give an encoder alone")
+    if not isinstance(getattr(model.config, "hidden_size", None), int):
+        raise UserError(f"{folder} holds no text encoder ({model.config.model_type}); give a BERT-like model")
+
+
+def _device(device: str) -> str:
+    torch = require("torch", extra="minilm")
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    found = re.fullmatch(r"cpu|cuda(?::(\d+))?", device)
+    if not found:
+        raise UserError(f"--device is {device!r}; it must be one of auto, cpu, cuda, cuda:0, cuda:1, ...")
+    if device != "cpu" and int(found[1] or 0) >= torch.cuda.device_count():
+        raise UserError(f"--device is {device}, and torch sees {torch.cuda.device_count()} GPUs; take --device cpu")
+    return device
+
+
+def _check_dtype(dtype: str, device: str) -> None:
+    """Half precision on a CPU that has none is computed number by number, hundreds of times slower than float32."""
+    torch = require("torch", extra="minilm")
+    if device == "cpu" and (
+        dtype == "float16" or (dtype == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    ):
+        raise UserError(f"--dtype is {dtype}, for which this processor has no fast arithmetic; take float32 or a GPU")
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """No progress bars and no warnings of transformers: what matters is checked here."""
+    log = transformers.utils.logging
+    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()

@@ -1,0 +1,44 @@
+"""From the states of a text's tokens to its one vector.
+
+    cls      the state of the first token
+    mean     the mean over the tokens, special ones included, padding not (as in sentence-transformers)
+    layers   the mean over tokens and over all layers, the token embeddings among them (Peters et al. 2018, ELMo,
+             with equal weights; the ELMo baseline of Cohan et al. 2020, SPECTER, appendix A)
+
+Functions of tensors; they know no model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+POOLINGS = ("cls", "mean", "layers")
+
+
+def pool(layers: tuple[Tensor, ...], mask: Tensor, pooling: str) -> Tensor:
+    """Vectors (texts, dimension) of the layers that a network gave; for cls and mean the last one counts."""
+    if pooling == "layers":
+        return mean_tokens(mean_layers(layers), mask)
+    return mean_tokens(layers[-1], mask) if pooling == "mean" else first_token(layers[-1])
+
+
+def first_token(states: Tensor) -> Tensor:
+    """States (texts, tokens, dimension) -> (texts, dimension); texts are padded at their end."""
+    return states[:, 0].float()
+
+
+def mean_tokens(states: Tensor, mask: Tensor) -> Tensor:
+    """States (texts, tokens, dimension), mask (texts, tokens) with 1 at a token -> (texts, dimension)."""
+    weights = mask.unsqueeze(-1).float()  # (texts, tokens, 1)
+    return (states.float() * weights).sum(dim=1) / weights.sum(dim=1)  # every text has a token
+
+
+def mean_layers(layers: tuple[Tensor, ...]) -> Tensor:
+    """The mean of layers of one shape, (texts, tokens, dimension), without a copy of all of them."""
+    total = layers[0].float().clone()  # (texts, tokens, dimension)
+    for layer in layers[1:]:
+        total += layer
+    return total / len(layers)

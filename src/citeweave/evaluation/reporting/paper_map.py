@@ -1,0 +1,177 @@
+"""A map of papers in two dimensions from their vectors, coloured by topic, as figure 2 of SPECTER (Cohan et al., ACL 2020).
+
+    map_data = make_map(matrix, labels, titles, seed=0)
+    map_data.xy, map_data.homogeneity
+
+t-SNE (van der Maaten and Hinton, JMLR 2008) by openTSNE, on exact nearest neighbours by cosine, begun from the first two
+principal components (Kobak and Berens, Nature Communications 2019). The same seed gives the same map with any number of
+workers. Nearness means something on it; its axes, distances between far groups and the size of groups do not.
+
+Does not draw: see `map_page`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.errors import UserError
+from citeweave.evaluation.measuring.clusters import map_quality
+from citeweave.extras import require
+from citeweave.progress import QUIET, Reporter
+from citeweave.randomness import stream
+from citeweave.similarity.nearest import nearest
+
+PERPLEXITY = 30
+FEWEST = 20
+"""Fewer papers have no neighbourhoods to keep: their map is the first two principal components."""
+
+JUDGED_FROM = 5
+"""Points that homogeneity and completeness need."""
+
+_EARLY, _LATE, _STEP = 250, 500, 50
+"""Iterations, as openTSNE's own: with exaggeration, then without; and how often progress is told."""
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class MapData:
+    """Papers on a map."""
+
+    xy: Floats
+    """(papers, 2)"""
+
+    labels: Sequence[str]
+    """Topic of each paper; empty where none is known."""
+
+    titles: Sequence[str]
+    homogeneity: float
+    """0 to 1, how far clusters of the map hold one topic alone; NaN where it cannot be told."""
+
+    completeness: float
+    """0 to 1, how far a topic lies in one cluster alone; NaN where it cannot be told."""
+
+    note: str = ""
+    """What a careful reader must know."""
+
+
+def make_map(
+    matrix: NDArray[Any],
+    labels: Sequence[str],
+    titles: Sequence[str],
+    *,
+    seed: int = 0,
+    most: int = 100_000,
+    reporter: Reporter = QUIET,
+) -> MapData:
+    """Place papers by their vectors (papers, dimension); of more than `most` a random sample, in its old order."""
+    _check(matrix, labels, titles, most)
+    papers, notes = len(matrix), []
+    chosen = np.arange(papers)
+    if papers > most:
+        chosen = np.sort(stream(seed, "map", "sample").choice(papers, most, replace=False))  # (most,)
+        notes.append(f"A random sample of {most:,} of {papers:,} papers.")
+    vectors = _unit(np.asarray(matrix)[chosen])  # (n, dimension)
+    topics = [str(labels[row]) for row in chosen.tolist()]
+    if zeros := int((~vectors.any(axis=1)).sum()):
+        notes.append(f"{zeros:,} papers have a vector of zeros; where they lie means nothing.")
+    if len(vectors) < FEWEST:
+        xy = _principal(vectors)
+        notes.insert(0, f"The first two principal components, as {FEWEST} papers are the least for t-SNE.")
+    else:
+        xy = _tsne(vectors, seed, reporter)
+        notes.insert(0, "t-SNE of the vectors by cosine.")
+    homogeneity, completeness = _judge(xy, topics)
+    return MapData(
+        xy.astype(np.float32),
+        topics,
+        [str(titles[row]) for row in chosen.tolist()],
+        homogeneity,
+        completeness,
+        " ".join(notes),
+    )
+
+
+def _check(matrix: NDArray[Any], labels: Sequence[str], titles: Sequence[str], most: int) -> None:
+    if np.ndim(matrix) != 2 or not len(matrix):
+        raise UserError(
+            f"vectors of the shape {np.shape(matrix)} cannot be mapped; give one row for each of some papers"
+        )
+    if not len(labels) == len(titles) == len(matrix):
+        raise UserError(
+            f"{len(matrix):,} vectors, {len(labels):,} topics and {len(titles):,} titles; give one of each a paper"
+        )
+    if most < 1:
+        raise UserError(f"a map of at most {most} papers is empty; ask for 1 or more")
+    bad = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
+    if len(bad):
+        raise UserError(f"{len(bad):,} vectors hold NaN or infinity, such as row {bad[0]}; leave them out of the map")
+
+
+def _unit(vectors: NDArray[Any]) -> Floats:
+    """Rows of length 1; zeros stay zeros."""
+    wide = vectors.astype(np.float32)
+    lengths = np.linalg.norm(wide, axis=1, keepdims=True)  # (n, 1)
+    return np.asarray(np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0))
+
+
+def _principal(vectors: Floats) -> NDArray[np.float64]:
+    """(n, 2): the first two principal components; each axis points so that its largest weight is positive."""
+    if vectors.shape[1] < 2:
+        vectors = np.pad(vectors, ((0, 0), (0, 2 - vectors.shape[1])))
+    centre = vectors.mean(axis=0, dtype=np.float64)  # (dimension,)
+    spread = np.zeros((vectors.shape[1],) * 2)  # (dimension, dimension)
+    for start in range(0, len(vectors), 10_000):  # as float64 all rows at once would double the memory
+        block = vectors[start : start + 10_000] - centre
+        spread += block.T @ block
+    axes = np.linalg.eigh(spread).eigenvectors[:, :-3:-1]  # (dimension, 2), the widest first
+    axes *= np.sign(axes[np.abs(axes).argmax(axis=0), [0, 1]])
+    return np.asarray((vectors - centre.astype(np.float32)) @ axes)
+
+
+def _tsne(vectors: Floats, seed: int, reporter: Reporter) -> NDArray[np.float64]:
+    opentsne = require("openTSNE", extra="plots")
+    perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
+    found = nearest(vectors, vectors, math.floor(3 * perplexity), itself=np.arange(len(vectors)), reporter=reporter)
+    distances = np.sqrt(np.maximum(0, 2 - 2 * found.scores.astype(np.float64)))  # (n, neighbours)
+    index = require("openTSNE.nearest_neighbors", extra="plots").PrecomputedNeighbors(found.rows, distances)
+    affinities = opentsne.affinity.PerplexityBasedNN(knn_index=index, perplexity=perplexity, n_jobs=-1)
+    with reporter.task("mapping", total=_EARLY + _LATE, unit="steps") as advance:
+
+        def tell(*_: object) -> None:
+            advance(_STEP)
+
+        tsne = opentsne.TSNE(
+            perplexity=perplexity,
+            initialization=_start(vectors, seed),
+            early_exaggeration_iter=_EARLY,
+            n_iter=_LATE,
+            n_jobs=-1,
+            random_state=seed,
+            callbacks=tell,
+            callbacks_every_iters=_STEP,
+        )
+        return np.asarray(tsne.fit(affinities=affinities), np.float64)
+
+
+def _start(vectors: Floats, seed: int) -> NDArray[np.float64]:
+    """Principal components, small; shaken a little, since papers on one spot would never part."""
+    xy = _principal(vectors)
+    scale = xy[:, 0].std() or 1.0
+    return np.asarray(1e-4 * (xy / scale + 0.01 * stream(seed, "map", "start").normal(size=xy.shape)))
+
+
+def _judge(xy: NDArray[np.float64], topics: Sequence[str]) -> tuple[float, float]:
+    """Homogeneity and completeness over the papers that have a topic; two topics are the least to tell apart."""
+    known = np.array([bool(topic) for topic in topics])  # (n,)
+    named = [topic for topic in topics if topic]
+    if len(named) < JUDGED_FROM or len(set(named)) < 2:
+        return math.nan, math.nan
+    quality = map_quality(xy[known], named)
+    return quality.homogeneity, quality.completeness

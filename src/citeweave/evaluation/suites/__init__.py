@@ -1,0 +1,1 @@
+"""Benchmarks: one file a suite, which reads the published files and says what is asked."""

@@ -1,0 +1,1 @@
+"""Making a benchmark's files out of other files."""

@@ -1,0 +1,198 @@
+"""A suite made from a corpus of one's own, with the field's protocols: what do these vectors know of these papers?
+
+    suite = make_suite(Corpus.open("corpus/"), CorpusSuiteOptions(held_out="year:2016"))
+
+    cite, cocite, hard_cite, couple   pools of up to 5 relevant papers and 25 others (SciDocs); map, ndcg
+    mdcr                              pools of up to 5 and 55 that are near in several ways, by field; map, recall_5
+    field                             a linear probe for classes (SciDocs); macro F1
+    year, citations                   linear probes for numbers (SciRepEval); Kendall's tau
+    title, summary                    search: a title asks for its abstract, a summary for its paper
+
+The references of held-out papers are asked for: a model that was trained on them must not be judged by this suite.
+`training_graph` and `held_out_rows` are the other side of that line. Pools of other seeds are other pools: compare
+models by one. Does not judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.errors import EmptyResultError
+from citeweave.evaluation.suites.making.citation_pools import make_cite, make_cocite, make_couple, make_hard_cite
+from citeweave.evaluation.suites.making.holding_out import CorpusSuiteOptions, held_out_rows, training_graph
+from citeweave.evaluation.suites.making.material import CannotAskError, Material, Rows
+from citeweave.evaluation.suites.making.mixed_pools import make_mdcr
+from citeweave.evaluation.suites.making.pools import RowPools
+from citeweave.evaluation.suites.making.probe_papers import RowProbe, make_citations, make_field, make_year
+from citeweave.evaluation.suites.making.searches import Search, make_summary, make_title
+from citeweave.evaluation.tasks import Average, Pools, ProbeTask, RankingRule, RankingTask, Suite, Task
+from citeweave.evaluation.texts import Texts
+from citeweave.progress import QUIET, Reporter
+
+__all__ = ["CorpusSuiteOptions", "held_out_rows", "make_suite", "training_graph"]
+
+NAME = "corpus"
+
+Made = RowPools | RowProbe | Search
+MAKERS: Mapping[str, Callable[[Material], Made | None]] = {
+    "cite": make_cite,
+    "cocite": make_cocite,
+    "hard_cite": make_hard_cite,
+    "couple": make_couple,
+    "mdcr": make_mdcr,
+    "field": make_field,
+    "year": make_year,
+    "citations": make_citations,
+    "title": make_title,
+    "summary": make_summary,
+}
+HEADLINE = {
+    **dict.fromkeys(("cite", "cocite", "hard_cite", "couple", "mdcr"), "map"),
+    "field": "f1",
+    **dict.fromkeys(("year", "citations"), "kendalltau"),
+    **dict.fromkeys(("title", "summary"), "ndcg_cut_10"),
+}
+"""Task -> the metric that stands for it."""
+
+RULES = {"mdcr": RankingRule(metrics=("map", "recall_5"), distance="cosine")}
+RULE = RankingRule(metrics=("map", "ndcg"), distance="cosine")
+
+
+def make_suite(corpus: Corpus, options: CorpusSuiteOptions | None = None, *, reporter: Reporter = QUIET) -> Suite:
+    """The tasks that the corpus can give; the same corpus and options give the same tasks."""
+    options = options or CorpusSuiteOptions()
+    material = Material(corpus, options)
+    made, not_evaluated = _make_all(material, reporter)
+    if not made:
+        reasons = "; ".join(f"{name}: {why}" for name, why in not_evaluated.items())
+        raise EmptyResultError(f"{corpus.folder} gives no task ({reasons}); import papers with titles and citations")
+    rows = _rows_of(made)
+    tasks = _as_tasks(made, rows, _texts(corpus, rows))
+    headline = tuple(f"{task.name}.{HEADLINE[task.name]}" for task in tasks)
+    return Suite(
+        NAME,
+        tasks,
+        averages={"average": Average(headline, note=f"mean of the {len(headline)} tasks' main metrics")},
+        headline=headline,
+        not_evaluated=not_evaluated,
+        notes=_notes(material, made, rows),
+        data={
+            "folder": str(corpus.folder),
+            "corpus": corpus.hash,
+            "options": asdict(options),
+            "papers": len(corpus),
+            "papers with title": len(material.order),
+            "papers of the suite": len(rows),
+            **_held_out_counts(material),
+            "tasks": {name: dict(part.counts) for name, part in made.items()},
+        },
+    )
+
+
+def _make_all(material: Material, reporter: Reporter) -> tuple[dict[str, Made], dict[str, str]]:
+    made: dict[str, Made] = {}
+    not_evaluated: dict[str, str] = {}
+    with reporter.task("making the suite", total=len(MAKERS), unit="tasks") as advance:
+        for name, maker in MAKERS.items():
+            try:
+                part = maker(material)
+                if part is not None:
+                    made[name] = part
+            except CannotAskError as error:
+                not_evaluated[name] = str(error)
+            advance(1)
+    return made, not_evaluated
+
+
+def _rows_of(made: Mapping[str, Made]) -> Rows:
+    """Every paper of the rankings and probes, ascending; searches have texts of their own."""
+    parts = [part.papers() for part in made.values() if not isinstance(part, Search)]
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
+
+
+def _texts(corpus: Corpus, rows: Rows) -> Texts:
+    return Texts(corpus.ids.take(rows), corpus.titles.take(rows), corpus.abstracts.take(rows))
+
+
+def _as_tasks(made: Mapping[str, Made], rows: Rows, texts: Texts) -> tuple[Task, ...]:
+    return tuple(
+        part.task
+        if isinstance(part, Search)
+        else _ranking(name, part, rows, texts)
+        if isinstance(part, RowPools)
+        else _probe(name, part, rows, texts)
+        for name, part in made.items()
+    )
+
+
+def _ranking(name: str, part: RowPools, rows: Rows, texts: Texts) -> RankingTask:
+    queries = np.searchsorted(rows, part.queries)
+    pools = Pools(
+        queries,
+        part.offsets,
+        np.searchsorted(rows, part.candidates),
+        part.grades,
+        [texts.ids[row] for row in queries.tolist()],
+        groups=part.groups,
+    )
+    return RankingTask(name, texts, pools, RULES.get(name, RULE))
+
+
+def _probe(name: str, part: RowProbe, rows: Rows, texts: Texts) -> ProbeTask:
+    from citeweave.evaluation.probes import SCIDOCS_CLASSES, SCIREPEVAL_NUMBERS
+
+    classes = part.kind == "classes"
+    return ProbeTask(
+        name,
+        texts,
+        part.kind,
+        np.searchsorted(rows, part.train),
+        part.train_answers,
+        np.searchsorted(rows, part.test),
+        part.test_answers,
+        rule=SCIDOCS_CLASSES if classes else SCIREPEVAL_NUMBERS,
+        metrics={"f1": "f1_macro"} if classes else {"kendalltau": "kendalltau"},
+        missing_as="zeros" if classes else "left out",
+    )
+
+
+def _held_out_counts(material: Material) -> dict[str, Any]:
+    corpus = material.corpus
+    if not material.has_references:
+        return {}
+    held, outside = material.held[corpus.citing], material.held[corpus.references_outside("citing")]
+    return {
+        "held-out papers": int(material.held.sum()),
+        "held-out papers that cite": len(np.unique(corpus.citing[held])),
+        "held-out citations": int(held.sum()),
+        "held-out references outside the corpus": int(outside.sum()),
+        "citations to train on": int((~held).sum()),
+    }
+
+
+def _notes(material: Material, made: Mapping[str, Made], rows: Rows) -> tuple[str, ...]:
+    corpus, notes = material.corpus, []
+    if counts := _held_out_counts(material):
+        notes.append(
+            f"held out by {material.options.held_out} (seed {material.options.seed}): the {counts['held-out citations']:,} "
+            f"citations of {counts['held-out papers that cite']:,} papers; a model that was trained on them must not be "
+            f"judged here, the other {counts['citations to train on']:,} may be learned from"
+        )
+    if bare := int((corpus.abstracts.lengths()[rows] == 0).sum()):
+        notes.append(f"{bare:,} of the suite's {len(rows):,} papers have a title and no abstract")
+    if unread := len(corpus) - len(material.order):
+        notes.append(f"{unread:,} papers of the corpus have no title and are not asked about")
+    if "hard_cite" in made:
+        filled = made["hard_cite"].counts
+        notes.append(
+            f"hard_cite: {filled['second-hop papers']:,} hard papers were found, "
+            f"{filled['random papers']:,} random ones fill the pools"
+        )
+    if "mdcr" in made:
+        notes.append("mdcr: BM25 chose some of every pool's papers, which works against BM25 and what is like it")
+    return tuple(notes)

@@ -1,0 +1,223 @@
+"""CSFCube: papers that are like a query paper in one facet, its background, its method or its result.
+
+    abstracts-csfcube-preds.jsonl            papers in sentences, each with its predicted facet
+    test-pid2anns-csfcube-{facet}.json       candidates of each query with grades 0 to 3
+    evaluation_splits.json                   {facet: {"fold1_test": ["1587_background", ...], ...}}
+
+or the same as `papers.jsonl`, `judgements.jsonl` and `evaluation_splits.json`. The tasks are the three facets and `all`.
+The test value is the mean of two folds' means; dev is `fold1_dev` alone, since both dev folds together are the test
+set. A query's sentences of the facet count (objective as background); candidates are whole, and a model with one
+vector a paper does not see the facet. The protocol leaves the distance to the model: cosine unless another is asked.
+A query that stands among its own candidates is left out of them. Mysore et al., NeurIPS 2021 (datasets).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.errors import InputError, choose
+from citeweave.evaluation.suites.aspire_files import CALLED, METRICS, SPLITS, read_abstracts, read_judgements
+from citeweave.evaluation.suites.files import DataFolder, as_grade, as_id, read_json, read_json_lines
+from citeweave.evaluation.suites.graded_queries import (
+    REPEATED,
+    UNKNOWN,
+    GradedQuery,
+    clean_queries,
+    make_pools,
+    with_unknown,
+)
+from citeweave.evaluation.suites.recognising import recognise, refuse
+from citeweave.evaluation.tasks import RankingRule, RankingTask, Suite
+from citeweave.evaluation.texts import Texts
+
+NAME = "csfcube"
+FACETS = ("background", "method", "result")
+RULE = RankingRule(metrics=METRICS, family="csfcube", relevant=2, distance="cosine")
+
+_ABSTRACTS = "abstracts-csfcube-preds.jsonl"
+_SPLITS = "evaluation_splits.json"
+_PAPERS, _JUDGEMENTS = "papers.jsonl", "judgements.jsonl"
+
+
+Folds = Mapping[str, Sequence[Sequence[str]]]
+"""Task -> names of queries, fold by fold."""
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What either layout says."""
+
+    texts: Texts
+    queries: list[GradedQuery]
+    missing: Mapping[str, str]
+    """Facet -> why it cannot be judged."""
+
+    repeated: int = 0
+
+
+def read_suite(folder: str | Path, *, split: str = "test") -> Suite:
+    """The suite of a folder, in either layout."""
+    choose(split, SPLITS, "--split")
+    files = DataFolder(folder)
+    layout = _read_layout(files)
+    folds = _read_folds(files, split, [facet for facet in FACETS if facet not in layout.missing])
+    in_folds = {name for part in folds.values() for fold in part for name in fold}
+    chosen = [_with_sentences(query, layout.texts) for query in layout.queries if query.name in in_folds]
+    asked = clean_queries(chosen, relevant=RULE.relevant)
+    texts, unknown = with_unknown(layout.texts, asked.queries)
+    if split == "test":
+        asked.counts["judged queries left out, since no fold names them"] = len(layout.queries) - len(chosen)
+    asked.counts["queries without a sentence of their facet, of which all sentences count"] = (
+        0 if texts.labels is None else sum(query.sentences is None for query in asked.queries)
+    )
+    asked.counts[REPEATED] = layout.repeated
+    asked.counts[UNKNOWN] = unknown
+    by_name = {query.name: query for query in asked.queries}
+    return Suite(
+        NAME,
+        tuple(_task(name, texts, by_name, part, files.folder / _SPLITS) for name, part in folds.items()),
+        headline=("all.map", "all.ndcg%20"),
+        not_evaluated=_not_evaluated(layout.missing),
+        notes=asked.notes(),
+        data={
+            "folder": str(folder),
+            "split": split,
+            "files": files.hashes(),
+            "papers": len(texts),
+            "queries": len(asked.queries),
+            "pairs": sum(len(query.candidates) for query in asked.queries),
+        },
+    )
+
+
+def facet_rows(labels: Sequence[str], facet: str) -> NDArray[np.int64] | None:
+    """Which sentences are of the facet, None where none is.
+
+    >>> facet_rows(["background_label", "objective_label", "method_label"], "background").tolist()
+    [0, 1]
+    """
+    found = [row for row, label in enumerate(labels) if _facet(label) == facet]
+    return np.array(found, np.int64) if found else None
+
+
+def _facet(label: str) -> str:
+    name = label.removesuffix("_label")
+    return "background" if name == "objective" else name
+
+
+def _task(
+    name: str, texts: Texts, queries: Mapping[str, GradedQuery], folds: Sequence[Sequence[str]], splits: Path
+) -> RankingTask:
+    names = [query for fold in folds for query in fold]
+    if lost := [query for query in names if query not in queries]:
+        raise InputError(
+            f"{splits} names {len(lost)} queries that are not judged, such as {lost[0]!r}; "
+            "the files are of different sets or half downloaded: get them again"
+        )
+    pools = make_pools(texts, [queries[query] for query in names])
+    return RankingTask(name, texts, pools, RULE, folds=folds, called=CALLED)
+
+
+def _not_evaluated(missing: Mapping[str, str]) -> dict[str, str]:
+    if not missing:
+        return {}
+    return {**missing, "all": f"it needs every facet: {'; '.join(missing.values())}"}
+
+
+def _with_sentences(query: GradedQuery, texts: Texts) -> GradedQuery:
+    row = int(texts.rows([query.paper])[0])
+    if texts.labels is None or row < 0:
+        return query
+    return replace(query, sentences=facet_rows(texts.labels[row], query.group))
+
+
+def _read_folds(files: DataFolder, split: str, facets: Sequence[str]) -> Folds:
+    """The folds of each task that can be judged; `all` only where every facet can."""
+    path = files.file(_SPLITS, "the folds of queries that the protocol averages over")
+    value = read_json(path)
+    folds = {facet: _folds_of(path, value, facet, split) for facet in facets}
+    if len(facets) == len(FACETS):
+        folds["all"] = [list(chain(*parts)) for parts in zip(*folds.values(), strict=True)]
+    return folds
+
+
+def _folds_of(path: Path, value: Any, facet: str, split: str) -> list[list[str]]:
+    wanted = ["fold1_test", "fold2_test"] if split == "test" else ["fold1_dev"]
+    part = value.get(facet) if isinstance(value, dict) else None
+    found = []
+    for fold in wanted:
+        names = part.get(fold) if isinstance(part, dict) else None
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            raise InputError(f"{path} has no list of queries {facet}.{fold}; is it the splits file of CSFCube?")
+        found.append(names)
+    return found
+
+
+# --- the two layouts -------------------------------------------------------------------------------
+
+
+def _read_layout(files: DataFolder) -> _Layout:
+    names = {facet: f"test-pid2anns-csfcube-{facet}.json" for facet in FACETS}
+    if any(files.has(name) for name in names.values()):
+        return _read_release(files, names)
+    if files.has(_JUDGEMENTS) and recognise(files.folder)[0] in (NAME, ""):
+        return _read_flat(files)
+    raise refuse(files.folder, NAME, f"{', '.join(names.values())} and {_SPLITS} (or {_PAPERS} and {_JUDGEMENTS})")
+
+
+def _read_release(files: DataFolder, names: Mapping[str, str]) -> _Layout:
+    missing = {facet: f"{files.folder / name} is missing" for facet, name in names.items() if not files.has(name)}
+    queries = [
+        GradedQuery(f"{paper}_{facet}", paper, candidates, grades, facet)
+        for facet in FACETS
+        if facet not in missing
+        for paper, (candidates, grades) in read_judgements(files.file(names[facet], "grades")).items()
+    ]
+    if not files.has(_ABSTRACTS):
+        named = dict.fromkeys(paper for query in queries for paper in (query.paper, *query.candidates))
+        return _Layout(Texts.of_ids(list(named), lacking=str(files.folder / _ABSTRACTS)), queries, missing)
+    facts = read_abstracts(files.file(_ABSTRACTS, "the papers in sentences"))
+    return _Layout(facts.texts, queries, missing, facts.repeated)
+
+
+def _read_flat(files: DataFolder) -> _Layout:
+    path = files.file(_JUDGEMENTS, "the candidates of each query and facet with their grades")
+    queries = []
+    for number, record in enumerate(read_json_lines(path, ids=("query",), keys=("candidates", "relevance")), 1):
+        where = f"{path} record {number}"
+        if record.get("facet") not in FACETS:
+            raise InputError(f"{where} has no facet of {', '.join(FACETS)}; is it the judgements of another set?")
+        if not all(isinstance(record[key], list) for key in ("candidates", "relevance")):
+            raise InputError(f"{where}: candidates and relevance must be lists; get the file again")
+        candidates = [as_id(paper, f"{where}: a candidate") for paper in record["candidates"]]
+        grades = [as_grade(grade, f"{where}: a grade") for grade in record["relevance"]]
+        if len(candidates) != len(grades):
+            raise InputError(f"{where}: {len(candidates)} candidates and {len(grades)} grades; get the file again")
+        name = f"{record['query']}_{record['facet']}"
+        queries.append(GradedQuery(name, record["query"], candidates, grades, record["facet"]))
+    judged = {query.group for query in queries}
+    missing = {facet: f"{path} judges no query of it" for facet in FACETS if facet not in judged}
+    return _Layout(_read_papers(files), queries, missing)
+
+
+def _read_papers(files: DataFolder) -> Texts:
+    path = files.file(_PAPERS, "the papers' titles, abstracts and sentences")
+    keys = ("title", "abstract", "abstract_sentences", "sentence_facets_predicted")
+    records = {record["id"]: record for record in read_json_lines(path, ids=("id",), keys=keys)}
+    for paper, record in records.items():
+        if len(record["abstract_sentences"]) != len(record["sentence_facets_predicted"]):
+            raise InputError(f"{path}: paper {paper} has not one facet a sentence; get the file again")
+    return Texts(
+        ids=list(records),
+        titles=[str(record["title"] or "") for record in records.values()],
+        abstracts=[str(record["abstract"] or "") for record in records.values()],
+        sentences=[record["abstract_sentences"] for record in records.values()],
+        labels=[record["sentence_facets_predicted"] for record in records.values()],
+    )

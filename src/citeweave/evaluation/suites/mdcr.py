@@ -1,0 +1,110 @@
+"""MDCR: find what a paper cites among papers that look like it, in 19 fields (Medic and Snajder, 2022).
+
+    mdcr_test.json         {"Art": {"query": {"bm25": [ids], "scincl": [ids], ..., "true": [ids]}, ...}, ...}
+    mdcr_test_data.jsonl   {"paper_id": "...", "title": "...", "abstract": "..."}
+
+One task a field: the pool of a query is every paper of its lists, those of `true` are relevant even where another list
+repeats them. `AVG` is the mean over the fields of values that were rounded to 4 decimals. Scores are -L2, as in
+SciRepEval's mdcr.py; the peer itself takes any scores. SPECTER and SciNCL chose some of the negatives themselves, which
+works against those models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from citeweave.errors import InputError, choose
+from citeweave.evaluation.suites.files import DataFolder, as_id, read_json, read_json_lines
+from citeweave.evaluation.suites.papers import Papers, add_papers, unique
+from citeweave.evaluation.suites.recognising import refuse
+from citeweave.evaluation.tasks import Average, Pools, RankingRule, RankingTask, Suite
+from citeweave.evaluation.texts import Texts
+
+NAME = "mdcr"
+SPLITS = ("test", "val")
+FIELDS = 19
+"""The peer's evaluation stops on fewer."""
+
+RELEVANT = "true"
+RULE = RankingRule(metrics=("map", "ndcg", "recall_5"), distance="l2", peers="stop")
+
+Field = dict[str, dict[str, int]]
+
+
+def read_suite(folder: Path, *, split: str = "test") -> Suite:
+    """The suite in a folder: a task a field."""
+    choose(split, SPLITS, "--split")
+    data = DataFolder(folder)
+    if not data.has(f"mdcr_{split}.json"):
+        raise refuse(data.folder, NAME, f"mdcr_{split}.json (and mdcr_{split}_data.jsonl for the texts)")
+    fields = _read_fields(data.file(f"mdcr_{split}.json", "the papers of every query"))
+    texts = _read_texts(data, f"mdcr_{split}_data.jsonl", fields)
+    tasks = tuple(RankingTask(name, texts, Pools.of(texts, pools), RULE) for name, pools in fields.items())
+    return Suite(
+        NAME,
+        tasks,
+        averages={
+            f"AVG.{metric}": Average(
+                tuple(f"{name}.{metric}" for name in fields),
+                decimals=4,
+                note=f"mean over {len(fields)} fields, each rounded to 4 decimals",
+            )
+            for metric in RULE.metrics
+        },
+        headline=tuple(f"{name}.map" for name in fields),
+        notes=tuple(_notes(fields)),
+        data={
+            "folder": str(data.folder),
+            "split": split,
+            "files": data.hashes(),
+            "fields": len(fields),
+            "queries": sum(len(pools) for pools in fields.values()),
+            "papers": len(texts),
+        },
+    )
+
+
+def _read_fields(path: Path) -> dict[str, Field]:
+    value = read_json(path)
+    if not isinstance(value, dict) or not value:
+        raise InputError(f"{path} must be one object {{field: {{query: lists}}}}; is it another file?")
+    return {name: _read_field(f"{path}: field {name!r}", queries) for name, queries in value.items()}
+
+
+def _read_field(where: str, queries: Any) -> Field:
+    if not isinstance(queries, dict) or not queries:
+        raise InputError(f"{where} holds no queries; get the file again")
+    pools: Field = {}
+    for query, lists in queries.items():
+        if not isinstance(lists, dict) or not all(isinstance(ids, list) for ids in lists.values()):
+            raise InputError(f"{where}: query {query!r} is no object of lists of ids; get the file again")
+        if RELEVANT not in lists:
+            raise InputError(f"{where}: query {query!r} has no list {RELEVANT!r}; get the file again")
+        pools[query] = _pool(f"{where}: query {query!r}", lists)
+    return pools
+
+
+def _pool(where: str, lists: dict[str, list[Any]]) -> dict[str, int]:
+    """Every paper of the lists in the order of the file; a paper that is also a negative is relevant."""
+    pool = {as_id(paper, where): 0 for papers in lists.values() for paper in papers}
+    return pool | {as_id(paper, where): 1 for paper in lists[RELEVANT]}
+
+
+def _read_texts(data: DataFolder, name: str, fields: dict[str, Field]) -> Texts:
+    ids = unique(paper for pools in fields.values() for query, pool in pools.items() for paper in (query, *pool))
+    if not data.has(name):
+        return Texts.of_ids(ids, lacking=name)
+    path = data.file(name, "titles and abstracts")
+    papers = Papers()
+    add_papers(papers, read_json_lines(path, ids=["paper_id"]), set(ids), path=path)
+    return papers.texts(ids)
+
+
+def _notes(fields: dict[str, Field]) -> Iterable[str]:
+    if len(fields) != FIELDS:
+        yield f"{len(fields)} of MDCR's {FIELDS} fields are there: AVG is over these, and not the published one"
+    empty = sum(not any(pool.values()) for pools in fields.values() for pool in pools.values())
+    if empty:
+        yield f"{empty} queries have no relevant paper; they count as 0"

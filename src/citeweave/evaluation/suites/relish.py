@@ -1,0 +1,35 @@
+"""RELISH: abstracts that biomedical experts found relevant (2), partial (1) or irrelevant (0) for a query abstract.
+
+Reads ASPIRE's form (`abstracts-relish.jsonl`, `test-pid2anns-relish.json`, `relish-evaluation_splits.json`). A paper is
+relevant from grade 2; the value is the mean over the split's queries (ASPIRE, evaluate.py). Brown et al., 2019.
+SciRepEval's RELISH is another task: other files, another metric.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from citeweave.evaluation.suites.aspire_files import CALLED, METRICS, read_benchmark
+from citeweave.evaluation.suites.files import DataFolder
+from citeweave.evaluation.suites.recognising import refuse
+from citeweave.evaluation.tasks import RankingRule, RankingTask, Suite
+
+NAME = "relish"
+RULE = RankingRule(metrics=METRICS, family="csfcube", relevant=2, distance="l2")
+
+
+def read_suite(folder: str | Path, *, split: str = "test") -> Suite:
+    """The suite of a folder: one task, `relish`."""
+    folder = Path(folder)
+    if not DataFolder(folder).has("test-pid2anns-relish.json") and not DataFolder(folder).has("abstracts-relish.jsonl"):
+        raise refuse(
+            folder, NAME, "test-pid2anns-relish.json, relish-evaluation_splits.json and abstracts-relish.jsonl"
+        )
+    read = read_benchmark(folder, "relish", split=split, relevant=RULE.relevant)
+    return Suite(
+        NAME,
+        (RankingTask(NAME, read.texts, read.pools, RULE, called=CALLED),),
+        headline=("relish.map", "relish.ndcg%20"),
+        notes=read.notes,
+        data=read.data,
+    )

@@ -1,0 +1,183 @@
+"""Reviewer matching: order people by how well their papers fit a submission (SciRepEval's Paper-Reviewer Matching).
+
+    reviewer_metadata.jsonl                        {"r_id": "r1", "papers": ["p1", "p2"]}
+    test_hard_qrel.jsonl, test_soft_qrel.jsonl     {"query_id": "p9", "cand_id": "r1", "score": 1}
+
+A candidate is a person and has a row in the texts after all papers, without text; the score is the mean of the three
+best cosines over the person's papers. Two tasks, `hard` and `soft`, grade the same ranking: only pairs of the hard file
+are scored. What is only in the soft file, and people of whom no papers are known, stay judged but are not ranked. Of a
+pair that is given twice the first counts, as in SciRepEval. Texts come from a file such as `metadata.jsonl`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from citeweave.errors import InputError, choose
+from citeweave.evaluation.suites.files import DataFolder, as_grade, as_id, read_json_lines
+from citeweave.evaluation.suites.papers import unique
+from citeweave.evaluation.suites.recognising import refuse
+from citeweave.evaluation.suites.records import find_papers_files, read_texts
+from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Reviewers, Suite
+from citeweave.evaluation.texts import Texts
+
+NAME = "reviewers"
+METADATA, HARD, SOFT = "reviewer_metadata.jsonl", "test_hard_qrel.jsonl", "test_soft_qrel.jsonl"
+METRICS = ("P_5", "P_10")
+TEXTS = "metadata.jsonl"
+
+Grades = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """`{query: {candidate: grade}}`, and how many pairs were given again."""
+
+    pools: dict[str, dict[str, int]]
+    repeated: int
+
+
+@dataclass(frozen=True)
+class Matching:
+    """What the three files say."""
+
+    hard: Judgements
+    soft: Judgements | None
+    papers: Mapping[str, Sequence[str]]
+    """Person -> papers."""
+
+    def paper_ids(self) -> list[str]:
+        """Every submission and every paper of a person."""
+        soft = self.soft.pools if self.soft else {}
+        return unique([*self.hard.pools, *soft, *(paper for papers in self.papers.values() for paper in papers)])
+
+
+def read_suite(folder: Path, *, split: str = "test") -> Suite:
+    """The suite in a folder: the tasks `hard` and `soft`."""
+    choose(split, ("test",), "--split")
+    data = DataFolder(folder)
+    if not data.has(METADATA) and not data.has(HARD):
+        raise refuse(data.folder, NAME, f"{METADATA}, {HARD} and {SOFT}")
+    people = read_json_lines(data.file(METADATA, "the papers of every reviewer"), keys=["papers"], ids=["r_id"])
+    hard = data.file(HARD, "the pairs that are scored")
+    not_evaluated = {}
+    if not data.has(SOFT):
+        not_evaluated["soft"] = f"soft needs {SOFT}, which is not in {data.folder}"
+    matching = Matching(
+        hard=read_judgements(read_json_lines(hard), hard),
+        soft=read_judgements(read_json_lines(data.file(SOFT, "the softer grades")), data.folder / SOFT)
+        if data.has(SOFT)
+        else None,
+        papers=read_people(people, data.folder / METADATA),
+    )
+    texts = read_texts(data, find_papers_files(data.folder), matching.paper_ids(), lacking=TEXTS)
+    tasks = matching_tasks(matching, texts)
+    return Suite(
+        NAME,
+        tasks,
+        not_evaluated=not_evaluated,
+        notes=tuple(notes_of(matching)),
+        data={
+            "folder": str(data.folder),
+            "split": split,
+            "files": data.hashes(),
+            "queries": len(matching.hard.pools),
+            "reviewers": len(matching.papers),
+            "papers": len(texts),
+        },
+    )
+
+
+def read_people(records: Iterable[Mapping[str, Any]], path: Path) -> dict[str, list[str]]:
+    """Person -> papers; of a person who comes twice the last line counts, as in SciRepEval."""
+    people = {}
+    for record in records:
+        person, papers = as_id(record.get("r_id"), f"{path}: r_id"), record.get("papers")
+        if not isinstance(papers, list):
+            raise InputError(f"{path}: the papers of {person!r} are no list of ids; get the file again")
+        people[person] = [as_id(paper, f"{path}: a paper of {person!r}") for paper in papers]
+    return people
+
+
+def read_judgements(records: Iterable[Mapping[str, Any]], path: Path) -> Judgements:
+    """SciRepEval's qrel records; of a pair that comes twice the first counts."""
+    pools: dict[str, dict[str, int]] = {}
+    repeated = 0
+    for number, record in enumerate(records, 1):
+        if absent := [key for key in ("query_id", "cand_id", "score") if key not in record]:
+            raise InputError(f"{path} record {number} has no {absent[0]!r}; is it another file?")
+        pool = pools.setdefault(as_id(record["query_id"], f"{path} record {number}: query_id"), {})
+        candidate = as_id(record["cand_id"], f"{path} record {number}: cand_id")
+        repeated += candidate in pool
+        pool.setdefault(candidate, as_grade(record["score"], f"{path} record {number}: score"))
+    if not pools:
+        raise InputError(f"{path} holds no pairs; get the file again")
+    return Judgements(pools, repeated)
+
+
+def matching_tasks(
+    matching: Matching, papers: Texts, *, metrics: tuple[str, ...] = METRICS, prefix: str = ""
+) -> tuple[RankingTask, ...]:
+    """The tasks `hard` and `soft`, their names after `prefix`; `papers` are the texts of `Matching.paper_ids`."""
+    soft = matching.soft.pools if matching.soft else {}
+    persons = unique(
+        [*matching.papers, *(name for pools in (matching.hard.pools, soft) for pool in pools.values() for name in pool)]
+    )
+    texts = _with_persons(papers, persons)
+    first = len(papers)
+    lists = [papers.rows(matching.papers.get(person, ())) for person in persons]
+    sizes = np.concatenate([np.zeros(first, np.int64), [len(rows) for rows in lists]])  # (rows,)
+    reviewers = Reviewers(
+        offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        papers=np.concatenate([np.empty(0, np.int64), *lists]),
+    )
+    rule = RankingRule(metrics=metrics, distance="cosine", peers="stop")
+    row_of = {person: first + place for place, person in enumerate(persons)}
+    graded = {"hard": matching.hard.pools, "soft": soft}
+    return tuple(
+        RankingTask(prefix + name, texts, _pools(matching, grades, papers, row_of), rule, reviewers=reviewers)
+        for name, grades in graded.items()
+        if grades
+    )
+
+
+def notes_of(matching: Matching) -> Iterable[str]:
+    """What a careful reader must know."""
+    for name, judgements in (("hard", matching.hard), ("soft", matching.soft)):
+        if judgements and judgements.repeated:
+            yield f"{judgements.repeated} pairs of the {name} file are given again; the first counts, as in SciRepEval"
+    judged = {person for pool in matching.hard.pools.values() for person in pool}
+    if unknown := sum(not matching.papers.get(person) for person in judged):
+        yield f"of {unknown} of {len(judged)} reviewers no papers are known: they are judged but not ranked"
+    if matching.soft and (apart := set(matching.soft.pools) - set(matching.hard.pools)):
+        yield f"{len(apart)} queries of the soft file are not in the hard file: nothing is ranked for them"
+
+
+def _pools(matching: Matching, grades: Grades, papers: Texts, row_of: Mapping[str, int]) -> Pools:
+    """Pairs of the hard file and of `grades`. A pair that is ranked but not graded takes its place with grade 0."""
+    queries = [query for query in matching.hard.pools if query in grades]
+    pools = [{**dict.fromkeys(matching.hard.pools[query], 0), **grades[query]} for query in queries]
+    scored = [
+        person in matching.hard.pools[query] and bool(matching.papers.get(person))
+        for query, pool in zip(queries, pools, strict=True)
+        for person in pool
+    ]
+    return Pools(
+        queries=papers.rows(queries),
+        offsets=np.concatenate([[0], np.cumsum([len(pool) for pool in pools])]).astype(np.int64),
+        candidates=np.array([row_of[person] for pool in pools for person in pool], np.int64),
+        grades=np.array([grade for pool in pools for grade in pool.values()], np.int64),
+        names=queries,
+        scored=np.array(scored, bool),
+    )
+
+
+def _with_persons(papers: Texts, persons: Sequence[str]) -> Texts:
+    """A person may have the id of a paper: rows of papers come first, so that an id leads to the paper."""
+    empty = [""] * len(persons)
+    return Texts([*papers.ids, *persons], [*papers.titles, *empty], [*papers.abstracts, *empty], lacking=papers.lacking)

