@@ -8,7 +8,19 @@ import sys
 from pathlib import Path
 
 PAGE = Path(__file__).parent / "cli.md"
-COMMANDS = ["synthesize", "import", "info", "graph", "mine", "audit", "convert", "doctor"]
+COMMANDS = [
+    "synthesize",
+    "import",
+    "info",
+    "graph",
+    "mine",
+    "audit",
+    "convert",
+    "evaluate",
+    "compare",
+    "benchmark",
+    "doctor",
+]
 HEAD = """# The command line
 
 Generated from `--help` by `make docs`; a test fails when it is not up to date.

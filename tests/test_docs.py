@@ -36,7 +36,8 @@ _COMMAND = re.compile(r"(?:^|\s)citeweave ((?:-{0,2}[a-z]).*)")
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#[^)]*)?\)")
 _PROGRESS = re.compile(
     r"^(?:checking inputs|reading|reading vectors|writing|writing papers|uniting signals|node vectors \(\w+\)"
-    r"|mining(?: \w+)?|searching|ranking|relating|comparing texts): .*\n",
+    r"|mining(?: \w+)?|searching|ranking|relating|comparing texts|making the suite|judging|embedding(?: sentences)?"
+    r"|comparing vectors|training the ranker|mapping|language model|elmo|doc2vec|citeomatic): .*\n",
     re.MULTILINE,
 )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from citeweave.encoders.embedding import embed_texts
+from citeweave.encoders.embedding import NO_TEXT, embed_texts
 from citeweave.encoders.encoder import load_encoder
 from citeweave.errors import EmptyResultError, UserError
 from citeweave.progress import QUIET, Reporter
@@ -55,7 +55,7 @@ def test_vectors_are_written_with_their_origin(tmp_path, monkeypatch):
     assert vectors.matrix.tolist() == [[1, 1, 0], [0, 0, 2], [1, 1, 1]]
     origin = vectors.provenance
     assert (origin.model, origin.revision, origin.text_recipe, origin.dtype) == ("letters", "1", "t", "float32")
-    assert vectors.manifest.facts["records"]["vectors"] == {"read": 5, "kept": 3, "rejected": {"no text": 2}}
+    assert vectors.manifest.facts["records"]["vectors"] == {"read": 5, "kept": 3, "rejected": {NO_TEXT: 2}}
     assert recorder.totals == [5] and recorder.done == 5
 
 

@@ -20,9 +20,7 @@ def report(name: str, values: dict[str, np.ndarray], *, mark: str = "same", suit
         "suite": suite,
         "model": {"name": name},
         "headline": [],
-        "tasks": {
-            task: {"kind": "ranking", "how": {"map": "mean"}, "notes": [], "chosen": {}} for task in values
-        },
+        "tasks": {task: {"kind": "ranking", "how": {"map": "mean"}, "notes": [], "chosen": {}} for task in values},
         "per_query": {
             task: {f"q{at}": {"map": float(number)} for at, number in enumerate(numbers)}
             for task, numbers in values.items()
@@ -38,7 +36,11 @@ def test_a_steady_gain_is_significant_and_noise_is_not() -> None:
     steady = np.clip(base + 0.02 + rng.normal(0, 0.02, 200), 0, 1)
     noisy = rng.permutation(base)
     found = compare(
-        {"base": [report("base", {"t": base})], "steady": [report("s", {"t": steady})], "noisy": [report("n", {"t": noisy})]},
+        {
+            "base": [report("base", {"t": base})],
+            "steady": [report("s", {"t": steady})],
+            "noisy": [report("n", {"t": noisy})],
+        },
         resamples=2000,
     )
     by_pair = {(each.first, each.second): each for each in found.differences}
@@ -107,6 +109,15 @@ def test_rows_that_one_report_lacks_are_left_out_and_told() -> None:
     found = compare({"a": [long], "b": [short]}, resamples=200)
     assert found.queries["t.map"] == 35
     assert any("5 of 40 rows" in note for note in found.notes)
+
+
+def test_other_rules_of_judging_are_told() -> None:
+    reports = {name: report(name, {"t": np.ones(40)}) for name in ("a", "b")}
+    reports["a"].value |= {"options": {"missing": "wrong", "distance": "", "seed": 0}}  # type: ignore[operator]
+    reports["b"].value |= {"options": {"missing": "peers", "distance": "", "seed": 1}}  # type: ignore[operator]
+    found = compare({name: [each] for name, each in reports.items()}, resamples=200)
+    (note,) = [note for note in found.notes if "different rules" in note]
+    assert note == "The reports were judged by different rules: missing is peers or wrong."
 
 
 def test_holm_and_two_sided() -> None:

@@ -62,15 +62,16 @@ def test_a_query_without_vector_is_wrong_or_left_out() -> None:
     assert peers.coverage["queries left out of the mean"] == 1
 
 
-def test_a_candidate_without_vector_is_last_or_left_out() -> None:
+def test_a_candidate_without_vector_is_never_found() -> None:
     wrong = run_ranking(task(), vectors(a=None), "", "wrong")
-    assert wrong.rows["q1"]["map"] == pytest.approx(1 / 3)
+    assert wrong.rows["q1"]["map"] == 0
     assert wrong.coverage["pairs without answer"] == 1
     peers = run_ranking(task(), vectors(a=None), "", "peers")
     assert peers.rows["q1"]["map"] == 0  # still judged, no longer ranked
 
 
-def test_an_empty_candidate_is_ranked_last_by_the_peers_too() -> None:
+def test_an_empty_candidate_is_ranked_last_by_the_peers_and_no_answer_by_us() -> None:
+    assert run_ranking(task(), vectors(a=[]), "", "wrong").rows["q1"]["map"] == 0
     assert run_ranking(task(), vectors(a=[]), "", "peers").rows["q1"]["map"] == pytest.approx(1 / 3)
     assert "q1" not in run_ranking(task(), vectors(q1=[]), "", "peers").rows
 
@@ -79,7 +80,7 @@ def test_a_peer_that_stops_is_a_clear_error() -> None:
     strict = task(RankingRule(("map",), distance="cosine", peers="stop"))
     with pytest.raises(UserError, match="no score of 1 pairs, such as query 'q1' with 'a'"):
         run_ranking(strict, vectors(a=None), "", "peers")
-    assert run_ranking(strict, vectors(a=None), "", "wrong").rows["q1"]["map"] == pytest.approx(1 / 3)
+    assert run_ranking(strict, vectors(a=None), "", "wrong").rows["q1"]["map"] == 0
 
 
 def test_scores_are_rounded_before_ties_are_broken_by_id() -> None:

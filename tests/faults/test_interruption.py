@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from citeweave import Corpus
+from citeweave.evaluation.evaluate import evaluate
+from citeweave.evaluation.judging.given_vectors import GivenVectors
+from citeweave.evaluation.judging.opening import open_judged
+from citeweave.evaluation.suites.registry import read_suite
+from citeweave.evaluation.tasks import Pools
+from citeweave.evaluation.texts import Texts
 from citeweave.files import partial_folder
 
 KILLS = 6
@@ -134,3 +144,91 @@ def test_killed_stages_are_completed_by_the_next(tmp_path: Path, name: str) -> N
     whole, resumed = (json.loads((tmp_path / kind / "manifest.json").read_text()) for kind in ("whole", "broken"))
     assert (whole["hash"], whole["facts"]) == (resumed["hash"], resumed["facts"])
     assert not partial_folder(tmp_path / "broken").exists()
+
+
+# --- evaluations -------------------------------------------------------------------------------------
+
+FIELDS = 30
+
+
+def write_benchmark(folder: Path) -> None:
+    """MDCR with a task for each of many fields, and vectors of its papers."""
+    draw, rng = random.Random(0), np.random.default_rng(0)
+    papers = [f"p{number}" for number in range(600)]
+    folder.mkdir()
+    fields = {
+        f"field {number}": {
+            query: {"bm25": draw.sample(papers, 20), "true": draw.sample(papers, 5)}
+            for query in draw.sample(papers, 20)
+        }
+        for number in range(FIELDS)
+    }
+    (folder / "mdcr_test.json").write_text(json.dumps(fields))
+    rows = zip(papers, rng.normal(size=(len(papers), 16)).tolist(), strict=True)
+    lines = (json.dumps({"paper_id": paper, "embedding": row}) for paper, row in rows)
+    (folder / "vectors.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def finished_tasks(out: Path) -> dict[str, tuple[int, bytes]]:
+    """When each task that an unfinished evaluation keeps was written, and what."""
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in task_files(out)}
+
+
+def task_files(out: Path) -> list[Path]:
+    return list(partial_folder(out).glob(".work/tasks/*/*.json"))
+
+
+def killed_when(reached: Callable[[], bool], *words: object) -> bool:
+    process = subprocess.Popen(command_line(*words), start_new_session=True)
+    while process.poll() is None and not reached():
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    return process.wait() == -signal.SIGKILL
+
+
+class Counted:
+    """Vectors that count how many tasks they are asked to score."""
+
+    def __init__(self, vectors: GivenVectors) -> None:
+        self.tasks, self._vectors = 0, vectors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._vectors, name)
+
+    def scores(self, texts: Texts, pools: Pools, distance: str) -> Any:
+        self.tasks += 1
+        return self._vectors.scores(texts, pools, distance)
+
+
+def test_killed_evaluations_judge_no_finished_task_again(tmp_path: Path) -> None:
+    data, out, copied = tmp_path / "data", tmp_path / "broken", tmp_path / "copied"
+    write_benchmark(data)
+    command = ("evaluate", data / "vectors.jsonl", "--suite", "mdcr", "--data", data)
+    suite = read_suite("mdcr", data)
+    expected = evaluate(open_judged(str(data / "vectors.jsonl")), suite, tmp_path / "whole").value
+    moments: list[Callable[[], bool]] = [
+        lambda: len(task_files(out)) >= 1,
+        lambda: len(task_files(out)) >= FIELDS // 2,
+        (partial_folder(out) / "report.json").exists,
+    ]
+    seen: dict[str, tuple[int, bytes]] = {}
+    for number, reached in enumerate(moments):
+        assert killed_when(reached, *command, "-o", out), "the run was not killed: the test proved nothing"
+        kept = finished_tasks(out)
+        assert seen.items() <= kept.items(), "a finished task was judged again"
+        seen = kept
+        if number == 1:
+            shutil.copytree(partial_folder(out), partial_folder(copied))
+            assert FIELDS // 2 <= len(kept) < FIELDS
+            left = FIELDS - len(kept)
+    assert len(seen) == FIELDS
+    for folder, unfinished in ((copied, left), (out, 0)):
+        vectors = open_judged(str(data / "vectors.jsonl"))
+        assert isinstance(vectors, GivenVectors)
+        counted = Counted(vectors)
+        assert evaluate(counted, suite, folder).metrics == expected["metrics"]
+        assert counted.tasks == unfinished
+        assert json.loads((folder / "report.json").read_text()) == expected
+        for path in (tmp_path / "whole/runs").iterdir():
+            assert (folder / "runs" / path.name).read_bytes() == path.read_bytes()
+        assert not partial_folder(folder).exists()

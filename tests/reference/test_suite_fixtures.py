@@ -18,7 +18,14 @@ def expected(folder: Path) -> dict[str, Any]:
 
 
 def judge(
-    suite: str, data: Path, given: Path, output: Path, *, split: str = "test", precision: str = "", intercept: bool = True
+    suite: str,
+    data: Path,
+    given: Path,
+    output: Path,
+    *,
+    split: str = "test",
+    precision: str = "",
+    intercept: bool = True,
 ) -> dict[str, float]:
     judged = open_judged(str(given), OpeningOptions(precision=precision))
     options = EvaluationOptions(missing="peers", intercept=intercept)

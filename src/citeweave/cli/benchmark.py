@@ -34,10 +34,11 @@ def benchmark(
     """Make a benchmark's files from published ones, for evaluate to read."""
     choose(name, ("treccovid_rf", "scitldr"), "benchmark")
     if name == "scitldr":
-        from citeweave.evaluation.suites.building.summaries import scitldr_to_beir
+        from citeweave.evaluation.suites.building.summaries import KIND, VERSION, scitldr_to_beir
+        from citeweave.files import read_manifest
 
-        scitldr_to_beir(source, output, overwrite=overwrite)
-        facts: dict[str, object] = {"suite": "beir"}
+        folder = scitldr_to_beir(source, output, overwrite=overwrite)
+        facts: dict[str, object] = {"suite": "beir", **read_manifest(folder, KIND, VERSION).facts}
     else:
         from citeweave.evaluation.suites.building.treccovid import RfOptions, build_treccovid_rf
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import asdict
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +14,7 @@ from citeweave.cli.options import Debug, Json, Quiet, Seed, print_json
 from citeweave.errors import UserError
 
 if TYPE_CHECKING:
+    from citeweave.evaluation.compare import Comparison
     from citeweave.evaluation.report import Report
 
 _Reports = Annotated[
@@ -49,6 +52,8 @@ def compare(
 
     if resamples < 100:
         raise UserError(f"--resamples is {resamples}; at least 100 are needed for an interval")
+    if output is not None and output.suffix not in (".md", ".html"):
+        raise UserError(f"-o is {output}; a comparison is written as .md or .html")
     comparison = verb.compare(_systems(reports), metrics=metric, resamples=resamples, seed=seed)
     text = comparison_as_markdown(comparison)
     if output is not None:
@@ -68,17 +73,25 @@ def _systems(given: list[str]) -> dict[str, list[Report]]:
     systems: dict[str, list[Report]] = {}
     for text in given:
         name, equals, folder = text.partition("=")
-        report = Report.open(folder if equals else text)
-        own = name if equals else report.name
-        if not equals and own in systems:
-            own = f"{report.name} ({Path(text).name})"
-        systems.setdefault(own, []).append(report)
+        if equals and not Path(text).is_dir():  # a folder may have an equals sign in its name
+            systems.setdefault(name, []).append(Report.open(folder))
+            continue
+        report = Report.open(text)
+        systems[_free_name([report.name, f"{report.name} ({text})"], systems)] = [report]
     return systems
 
 
-def _write(path: Path, comparison: object, text: str) -> None:
+def _free_name(names: list[str], taken: Container[str]) -> str:
+    """The first name that is not taken, else the last with a number.
+
+    >>> _free_name(["a", "a (b)"], ["a"]), _free_name(["a", "a (b)"], ["a", "a (b)"])
+    ('a (b)', 'a (b) 2')
+    """
+    more = (f"{names[-1]} {number}" for number in count(2))
+    return next(name for name in chain(names, more) if name not in taken)
+
+
+def _write(path: Path, comparison: Comparison, text: str) -> None:
     from citeweave.evaluation.reporting.page import comparison_as_page
 
-    if path.suffix not in (".md", ".html"):
-        raise UserError(f"-o is {path}; a comparison is written as .md or .html")
-    path.write_text(comparison_as_page(comparison) if path.suffix == ".html" else text, encoding="utf-8")  # type: ignore[arg-type]
+    path.write_text(comparison_as_page(comparison) if path.suffix == ".html" else text, encoding="utf-8")

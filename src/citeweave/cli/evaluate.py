@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from citeweave.cli.options import Debug, Device, Json, Output, Overwrite, Quiet, Seed, print_json, reporter_of, table
+from citeweave.cli.options import Debug, Device, Json, Output, Overwrite, Quiet, Seed, print_json, reporter_of
 from citeweave.errors import UserError, choose
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from citeweave.progress import Reporter
 
 BASELINE = "baseline:"
+
+_SHOWN = ("suite", "model", "metrics", "intervals", "coverage", "not_evaluated", "notes", "options", "data", "map")
+"""Parts of the report that --json prints; `per_query` is left to the file."""
 
 _Judged = Annotated[
     str,
@@ -75,6 +78,7 @@ _MaxTokens = Annotated[
 _Temperature = Annotated[
     float | None, typer.Option("--temperature", help="Of attention and transport.", show_default=False)
 ]
+_Map = Annotated[bool, typer.Option("--map", help="Also draw the papers of a classification on a map, map.html.")]
 _Corpus = Annotated[
     Path | None,
     typer.Option("--corpus", help="Corpus that a baseline is trained on; else that of --data.", show_default=False),
@@ -85,6 +89,7 @@ _HeldOut = Annotated[
         "--held-out", help="With --suite corpus: citing papers to ask about, year:2016 (from then on) or share:0.1."
     ),
 ]
+_PoolSeed = Annotated[int, typer.Option("--pool-seed", help="With --suite corpus: seed of what is held out and drawn.")]
 _Queries = Annotated[int, typer.Option("--queries", help="With --suite corpus: at most so many queries a task.")]
 _Cache = Annotated[
     Path | None,
@@ -113,7 +118,9 @@ def evaluate(
     corpus: _Corpus = None,
     held_out: _HeldOut = "share:0.1",
     queries: _Queries = 1000,
+    pool_seed: _PoolSeed = 0,
     cache: _Cache = None,
+    with_map: _Map = False,
     device: Device = "auto",
     seed: Seed = 0,
     overwrite: Overwrite = False,
@@ -127,16 +134,23 @@ def evaluate(
     from citeweave.evaluation.suites.corpus import CorpusSuiteOptions
 
     reporter = reporter_of(quiet or json)
-    choose(precision, ("", "float16", "float32", "float64"), "--precision")
     options = verb.EvaluationOptions(distance, missing, intercept, seed)
-    made_from = CorpusSuiteOptions(held_out=held_out, queries=queries, seed=seed)
-    asked = _read(suite, data, split, made_from, reporter)
+    made_from = CorpusSuiteOptions(held_out=held_out, queries=queries, seed=pool_seed)
     opening = OpeningOptions(distance, precision, pooling, max_tokens, device, _cache(cache), temperature)
-    opened = _open(judged, opening, corpus, data if suite == "corpus" else None, made_from, reporter)
-    report = verb.evaluate(opened, asked, output, tasks=task, options=options, overwrite=overwrite, reporter=reporter)
+    asked = _read(suite, data, split, made_from, reporter)
+    opened = _open(judged, opening, corpus, data if suite == "corpus" else None, made_from, seed, reporter)
+    report = verb.evaluate(
+        opened,
+        asked,
+        output,
+        tasks=task,
+        options=options,
+        with_map=with_map,
+        overwrite=overwrite,
+        reporter=reporter,
+    )
     if json:
-        keep = ("suite", "model", "metrics", "intervals", "coverage", "not_evaluated", "notes", "options", "data")
-        print_json({**{name: report.value[name] for name in keep}, "output": str(output)})
+        print_json({**{name: report.value[name] for name in _SHOWN if name in report.value}, "output": str(output)})
     elif not quiet:
         print(_text(output, report))
 
@@ -159,6 +173,7 @@ def _open(
     corpus: Path | None,
     judged_corpus: Path | None,
     made_from: CorpusSuiteOptions,
+    seed: int,
     reporter: Reporter,
 ) -> Judged:
     from citeweave.evaluation.judging.opening import open_judged
@@ -173,10 +188,10 @@ def _open(
     from citeweave.evaluation.suites.corpus import training_graph
 
     opened = Corpus.open(folder)
-    # what a suite made from this corpus asks for must not be learned from
-    is_same = judged_corpus is not None and folder.resolve() == judged_corpus.resolve()
+    # what a suite made from this corpus asks for must not be learned from, wherever a copy of it lies
+    is_same = judged_corpus is not None and Corpus.open(judged_corpus).hash == opened.hash
     graph = training_graph(opened, made_from if is_same else None)
-    return judged_baseline(name.removeprefix(BASELINE), opened, graph, options, seed=made_from.seed, reporter=reporter)
+    return judged_baseline(name.removeprefix(BASELINE), opened, graph, options, seed=seed, reporter=reporter)
 
 
 def _cache(given: Path | None) -> Path:
@@ -187,17 +202,22 @@ def _cache(given: Path | None) -> Path:
 def _text(folder: Path, report: Report) -> str:
     value: dict[str, Any] = dict(report.value)
     lines = [f"{folder}: {report.name} on {value['suite']}"]
-    rows: list[tuple[str, object]] = []
+    width = max(len(name) for name in value["metrics"])
     for name, number in value["metrics"].items():
         span = value["intervals"].get(name)
-        rows.append((name, f"{number:.2f}" + (f"  [{span[0]:.2f}, {span[1]:.2f}]" if span else "")))
-    lines.append(table(rows))
+        lines.append(f"{name:<{width}} {number:6.2f}" + (f"  [{span[0]:.2f}, {span[1]:.2f}]" if span else ""))
     for task, why in value["not_evaluated"].items():
         lines.append(f"not evaluated: {task}: {why}")
     for task, counts in value["coverage"].items():
-        gaps = [f"{number:,} {what}" for what, number in counts.items() if number and "without" in what]
+        gaps = [f"{number:,} {what}" for what, number in counts.items() if number and _is_gap(what)]
         if gaps:
             lines.append(f"{task}: {', '.join(gaps)}")
     lines += value["notes"]
+    if about := value.get("map"):
+        lines.append(f"map of {about['papers']:,} papers of {about['task']}: {folder / 'map.html'}")
     lines.append(f"tables and pictures: {folder / 'report.html'}")
     return "\n".join(lines)
+
+
+def _is_gap(what: str) -> bool:
+    return any(word in what for word in ("without", "zeros", "tie", "left out"))

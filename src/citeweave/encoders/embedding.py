@@ -2,8 +2,8 @@
 
     embed_texts(encoder, corpus_ids, texts, Path("vectors"), text_recipe=TextRecipe().hash)
 
-Papers without text get no vector; they are counted under `no text` in the manifest. A folder that was made of the same
-ids, texts and encoder is opened and nothing is computed. Does not go on in the middle of an interrupted run.
+Papers without text, or with a vector of zeros, get none; they are counted in the manifest. A folder that was made of
+the same ids, texts and encoder is opened and nothing is computed. Does not go on in the middle of an interrupted run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from citeweave.similarity.vectors import KIND, VERSION, Vectors, new_vectors
 BLOCK = 8192
 """Papers in memory at a time."""
 
-NO_TEXT = "no text"
+NO_TEXT = "no text, or a vector of zeros"
 
 
 def embed_texts(

@@ -115,7 +115,7 @@ def compare(
         {system: {name: interval(drawn[system][name]) for name in shown} for system in systems},
         _differences(tuple(systems), shown, values, drawn),
         {name: len(rows[name]) for name in names},
-        tuple(notes + _warnings(rows, systems)),
+        tuple(notes + _warnings(rows, systems) + _other_options(every)),
     )
 
 
@@ -124,6 +124,7 @@ class _Read:
     """A report's outcomes by flat name."""
 
     suite: str
+    options: Mapping[str, Any]
     headline: Sequence[str]
     marks: Mapping[str, str]
     """Task -> fingerprint of what it asks."""
@@ -135,7 +136,13 @@ class _Read:
         outcomes = {
             f"{outcome.task}.{metric}": (outcome, metric) for outcome in report.outcomes() for metric in outcome.how
         }
-        return cls(report.value["suite"], report.value["headline"], report.manifest.recipe["tasks"], outcomes)
+        return cls(
+            report.value["suite"],
+            report.value.get("options", {}),
+            report.value["headline"],
+            report.manifest.recipe["tasks"],
+            outcomes,
+        )
 
     def value(self, name: str, rows: Sequence[str]) -> float:
         outcome, metric = self.outcomes[name]
@@ -271,4 +278,14 @@ def _warnings(rows: Mapping[str, Sequence[str]], systems: Mapping[str, Sequence[
         notes.append(
             f"One report of {', '.join(alone)}: what another training seed would change is not in these intervals."
         )
+    return notes
+
+
+def _other_options(reports: Sequence[_Read]) -> list[str]:
+    """What was judged by other rules differs for that reason, too; seeds are meant to differ."""
+    notes = []
+    for option in sorted({name for report in reports for name in report.options} - {"seed"}):
+        values = sorted({str(report.options.get(option, "")) or "the protocol's" for report in reports})
+        if len(values) > 1:
+            notes.append(f"The reports were judged by different rules: {option} is {' or '.join(values)}.")
     return notes

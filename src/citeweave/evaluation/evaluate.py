@@ -4,30 +4,34 @@
     report.metrics["all.map"]
 
 Finished tasks are kept as they are made: a killed evaluation goes on with those that are missing, and a report that
-is asked for more tasks runs only the new ones.
+is asked for more tasks, or for a map, judges only the new ones. A report on another model, other data or by other
+options is not replaced unless `overwrite` says so.
 """
 
 from __future__ import annotations
 
-import json
 import platform
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from citeweave.errors import EmptyResultError, choose
+from citeweave.errors import EmptyResultError, UserError, choose
 from citeweave.evaluation.averaging import averages_of
 from citeweave.evaluation.fingerprint import fingerprint
-from citeweave.evaluation.judged import Judged, NoAnswerError
+from citeweave.evaluation.finished import Finished, Marks, Work, find_earlier
+from citeweave.evaluation.judged import Judged, NoAnswerError, choose_distance
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.report import KIND, VERSION, Report, write_report
 from citeweave.evaluation.resampling import intervals_of
 from citeweave.evaluation.running.run import run_task
 from citeweave.evaluation.tasks import MISSING, Suite, Task
-from citeweave.files import ArtefactWriter, hash_json, matches, new_artefact, read_manifest, write_json
+from citeweave.evaluation.texts import NoTextsError
+from citeweave.evaluation.topic_map import TopicMap, map_facts
+from citeweave.files import hash_json, matches, new_artefact
 from citeweave.progress import QUIET, Reporter
 from citeweave.version import __version__
 
@@ -59,25 +63,51 @@ def evaluate(
     *,
     tasks: Sequence[str] = (),
     options: EvaluationOptions | None = None,
+    with_map: bool = False,
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> Report:
-    """Judge by the suite's tasks, or by those named, and write the report's folder."""
-    options, suite, folder = options or EvaluationOptions(), suite.choose(tasks), Path(output)
-    same = _what_is_asked(judged, suite, options)
-    recipe = {**same, "tasks": {task.name: fingerprint(task) for task in suite.tasks}}
-    if matches(folder, KIND, VERSION, recipe):
-        return Report.open(folder)
-    earlier = _earlier(folder, same)
-    with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite or bool(earlier)) as writer:
-        outcomes, failed = _judge_all(judged, suite, options, writer, recipe, earlier, reporter)
-        if not outcomes:
-            raise EmptyResultError(f"{judged.name} answers no task of {suite.name}: {'; '.join(failed.values())}")
-        value = _assemble(judged, suite, options, outcomes, failed)
-        write_report(value, writer.folder, outcomes)
+    """Judge by the suite's tasks, or by those named, and write the report's folder.
+
+    A report that is there and was judged the same way keeps its tasks and its map.
+    """
+    options, folder = options or EvaluationOptions(), Path(output)
+    choose_distance(judged, options.distance, "")  # told before anything is judged
+    chosen, same = suite.choose(tasks), _what_is_asked(judged, suite, options)
+    marks = {task.name: fingerprint(task) for task in suite.choose(()).tasks}
+    earlier = find_earlier(folder, same, marks)
+    if earlier:
+        chosen = suite.choose([*(task.name for task in chosen.tasks), *earlier.recipe["tasks"]])
+    with_map = with_map or (earlier is not None and earlier.has_map)
+    recipe = {**same, "map": with_map, "tasks": {task.name: marks[task.name] for task in chosen.tasks}}
+    if earlier and hash_json(earlier.recipe) == hash_json(recipe):
+        return earlier.report
+    # a report with this recipe that is no earlier one is damaged
+    overwrite = overwrite or earlier is not None or matches(folder, KIND, VERSION, recipe)
+    with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+        work = Work(writer.shared_work(f"tasks/{hash_json(same)[:16]}"), earlier, judged.name)
+        try:
+            topics = TopicMap(judged, suite) if with_map else None
+            finished, failed = _judge_all(judged, chosen, options, work, marks, reporter)
+            value = _assemble(judged, chosen, options, [each.outcome for each in finished], failed)
+            _write(value, writer.folder, finished, topics, reporter)
+        except UserError:
+            if work.is_empty:
+                shutil.rmtree(writer.folder, ignore_errors=True)
+            raise
         writer.facts |= {"metrics": value["metrics"], "suite": suite.name, "model": judged.name}
         manifest = writer.finish()
     return Report(folder, manifest, value)
+
+
+def _write(
+    value: dict[str, Any], folder: Path, finished: Sequence[Finished], topics: TopicMap | None, reporter: Reporter
+) -> None:
+    """Write the report, with its map where there is one."""
+    map_data = topics.make(seed=value["options"]["seed"], reporter=reporter) if topics else None
+    if topics and map_data:
+        value["map"] = map_facts(map_data, topics.task.name)
+    write_report(value, folder, {each.outcome.task: each.run for each in finished if each.run}, map_data)
 
 
 def _what_is_asked(judged: Judged, suite: Suite, options: EvaluationOptions) -> dict[str, Any]:
@@ -90,55 +120,36 @@ def _what_is_asked(judged: Judged, suite: Suite, options: EvaluationOptions) -> 
     }
 
 
-def _earlier(folder: Path, same: dict[str, Any]) -> dict[str, Outcome]:
-    """Outcomes of a finished report over other tasks, judged the same way; by the fingerprint of their task."""
-    if not matches_but_for_tasks(folder, same):
-        return {}
-    recipe = read_manifest(folder, KIND, VERSION).recipe
-    report = Report.open(folder)
-    return {recipe["tasks"][outcome.task]: outcome for outcome in report.outcomes() if outcome.task in recipe["tasks"]}
-
-
-def matches_but_for_tasks(folder: Path, same: dict[str, Any]) -> bool:
-    """Whether a folder holds a report on the same model, suite and options."""
-    if not (folder / "manifest.json").is_file():
-        return False
-    recipe = dict(read_manifest(folder, KIND, VERSION).recipe)
-    recipe.pop("tasks", None)
-    return hash_json(recipe) == hash_json(same)
-
-
 def _judge_all(
-    judged: Judged,
-    suite: Suite,
-    options: EvaluationOptions,
-    writer: ArtefactWriter,
-    recipe: dict[str, Any],
-    earlier: dict[str, Outcome],
-    reporter: Reporter,
-) -> tuple[list[Outcome], dict[str, str]]:
-    same = {name: value for name, value in recipe.items() if name != "tasks"}
-    done = writer.shared_work(f"tasks/{hash_json(same)[:16]}")
-    outcomes, failed = [], {}
+    judged: Judged, suite: Suite, options: EvaluationOptions, work: Work, marks: Marks, reporter: Reporter
+) -> tuple[list[Finished], dict[str, str]]:
+    """Every task that can be answered, and why the others cannot."""
+    finished, failed = [], {}
     with reporter.task("judging", total=len(suite.tasks), unit="tasks") as advance:
         for task in suite.tasks:
-            mark = recipe["tasks"][task.name]
-            path = done / f"{mark[:24]}.json"
+            mark = marks[task.name]
             try:
-                outcomes.append(earlier.get(mark) or _judge(judged, task, options, path))
-            except NoAnswerError as error:
+                finished.append(work.find(mark) or work.keep(mark, _judge(judged, task, options)))
+            except (NoAnswerError, NoTextsError) as error:
                 failed[task.name] = str(error)
             advance(1)
-    return outcomes, failed
+    if not finished:
+        raise EmptyResultError(f"{judged.name} answers no task of {suite.name}: {_reasons(failed)}")
+    return finished, failed
 
 
-def _judge(judged: Judged, task: Task, options: EvaluationOptions, path: Path) -> Outcome:
-    """The outcome that an interrupted run left, else a new one, which is written before the next task begins."""
-    if path.is_file():
-        return Outcome.of_json(json.loads(path.read_bytes()))
-    outcome = run_task(task, judged, options.distance, options.missing, intercept=options.intercept, seed=options.seed)
-    write_json(path, outcome.as_json())
-    return outcome
+def _judge(judged: Judged, task: Task, options: EvaluationOptions) -> Outcome:
+    return run_task(task, judged, options.distance, options.missing, intercept=options.intercept, seed=options.seed)
+
+
+def _reasons(failed: Mapping[str, str], most: int = 3) -> str:
+    """The different reasons, but not hundreds of them.
+
+    >>> _reasons({"a": "no vectors", "b": "no vectors", "c": "no texts"})
+    'no vectors; no texts'
+    """
+    each = list(dict.fromkeys(failed.values()))
+    return "; ".join(each[:most]) + (f"; and {len(each) - most} more" if len(each) > most else "")
 
 
 def _assemble(
@@ -157,7 +168,7 @@ def _assemble(
         "not_evaluated": {**suite.not_evaluated, **failed},
         "notes": list(suite.notes),
         "options": asdict(options),
-        "data": dict(suite.data),
+        "data": {**suite.data, "hash": hash_json([fingerprint(task) for task in suite.tasks])[:16]},
         "tasks": {outcome.task: _about(outcome) for outcome in outcomes},
         "per_query": {outcome.task: outcome.rows for outcome in outcomes},
         "versions": {"citeweave": __version__, "python": platform.python_version(), "numpy": np.__version__},

@@ -39,11 +39,11 @@ class PaperVectors:
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        return self.state == PRESENT
+        return np.asarray(self.state == PRESENT)
 
     def count_zeros(self) -> int:
         """Present vectors that are all zero: a model that had nothing to say."""
-        return int((~self.matrix[self.present].any(axis=1)).sum())
+        return int((self.present & ~self.matrix.any(axis=1)).sum())
 
 
 class Judged(Protocol):
@@ -75,6 +75,8 @@ class Judged(Protocol):
 
 def choose_distance(judged: Judged, asked: str, protocol: str) -> str:
     """The user's distance, else the protocol's where it fits, else the first that fits."""
+    if not judged.distances and asked:
+        raise UserError(f"--distance is {asked!r}; {judged.name} has scores of its own: leave --distance out")
     if not judged.distances:
         return "own"
     if asked and asked not in judged.distances:

@@ -10,7 +10,7 @@ Rows hold fractions; metrics are in percent, as the field prints them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from citeweave.evaluation.deriving import derive
@@ -40,14 +40,14 @@ class Outcome:
     """What the protocol chose by itself, such as the probe's C."""
 
     ranked: Mapping[str, list[tuple[str, float]]] = field(default_factory=dict, repr=False)
-    """Query -> candidates with their scores, best first; for TREC runs, not part of the report's JSON."""
+    """Query -> candidates with their scores, best first; for TREC runs, not part of any JSON."""
 
     @property
     def metrics(self) -> dict[str, float]:
         return {name: 100 * derive(way, self.rows, name) for name, way in self.how.items()}
 
     def as_json(self) -> dict[str, Any]:
-        fields = asdict(self)
+        fields = asdict(replace(self, ranked={}))
         fields.pop("ranked")
         return {**fields, "metrics": self.metrics}
 
@@ -62,4 +62,3 @@ class Outcome:
             tuple(value["notes"]),
             value["chosen"],
         )
-

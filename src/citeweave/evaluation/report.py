@@ -3,6 +3,7 @@
     report/report.json      everything: suite, model, metrics (percent, flat names), intervals, per_query, coverage, ...
     report/report.md        the tables
     report/report.html      tables and pictures in one page that needs nothing else
+    report/map.html         where it was asked for: the papers on a map, coloured by topic
     report/runs/TASK.run    TREC runs of the ranking tasks
     report/mteb/TASK.json   the same numbers in MTEB's form
 
@@ -12,20 +13,26 @@ Does not judge and does not compare: see `evaluate` and `compare`.
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from citeweave.errors import ArtefactError
 from citeweave.evaluation.outcomes import Outcome
+from citeweave.evaluation.reporting.map_page import MAP, map_page
+from citeweave.evaluation.reporting.map_page import REPORT as PAGE
 from citeweave.evaluation.reporting.markdown import as_markdown
 from citeweave.evaluation.reporting.mteb import as_mteb
 from citeweave.evaluation.reporting.page import as_page
-from citeweave.files import Manifest, read_manifest, write_json
+from citeweave.evaluation.reporting.paper_map import MapData
+from citeweave.files import Manifest, link_or_copy, read_manifest, write_json
 
 KIND, VERSION = "report", 1
 REPORT = "report.json"
+
+_NEEDED = ("suite", "model", "metrics", "headline", "coverage", "tasks", "per_query")
 
 
 class Report:
@@ -41,7 +48,9 @@ class Report:
         try:
             value = json.loads((folder / REPORT).read_bytes())
         except (OSError, ValueError, RecursionError):
-            raise ArtefactError(f"{folder / REPORT} is missing or damaged; evaluate again") from None
+            value = None
+        if not isinstance(value, dict) or not all(name in value for name in _NEEDED):
+            raise ArtefactError(f"{folder / REPORT} is missing or damaged; evaluate again")
         return cls(folder, manifest, value)
 
     @property
@@ -69,34 +78,64 @@ class Report:
             for task, about in self.value["tasks"].items()
         ]
 
+    def runs(self) -> dict[str, Path]:
+        """Task -> its TREC run, of the tasks that rank."""
+        paths = {task: _run_path(self.folder, name) for task, name in file_names(self.value["tasks"]).items()}
+        return {task: path for task, path in paths.items() if path.is_file()}
 
-def write_report(value: Mapping[str, Any], folder: Path, outcomes: Sequence[Outcome]) -> None:
-    """Write every form of a report into a folder."""
+
+def write_report(
+    value: Mapping[str, Any], folder: Path, runs: Mapping[str, Path], map_data: MapData | None = None
+) -> None:
+    """Write every form of a report into a folder; `runs` are finished files, which are shared or copied."""
     write_json(folder / REPORT, value)
     (folder / "report.md").write_text(as_markdown(value), encoding="utf-8")
-    (folder / "report.html").write_text(as_page(value), encoding="utf-8")
-    for name, result in as_mteb(value).items():
+    (folder / PAGE).write_text(as_page(value, map_data=map_data), encoding="utf-8")
+    if map_data is not None:
+        title = f"{value['model']['name']} on {value['suite']}"
+        (folder / MAP).write_text(map_page(map_data, title=title, back=PAGE), encoding="utf-8")
+    names = file_names(value["tasks"])
+    for task, result in as_mteb(value).items():
         (folder / "mteb").mkdir(exist_ok=True)
-        write_json(folder / "mteb" / f"{file_name(name)}.json", result)
-    for outcome in outcomes:
-        if outcome.ranked:
-            (folder / "runs").mkdir(exist_ok=True)
-            write_run(folder / "runs" / f"{file_name(outcome.task)}.run", outcome, str(value["model"]["name"]))
+        write_json(folder / "mteb" / f"{names[task]}.json", result)
+    for task, run in runs.items():
+        link_or_copy(run, _run_path(folder, names[task]))
 
 
 def write_run(path: Path, outcome: Outcome, tag: str) -> None:
-    """`query Q0 paper rank score tag`, best first."""
-    tag = re.sub(r"\s+", "_", tag) or "unnamed"
-    with path.open("w", encoding="utf-8") as file:
+    """`query Q0 paper rank score tag`, best first; the file is there whole or not at all."""
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("w", encoding="utf-8", errors="replace") as file:
         for query, ranked in outcome.ranked.items():
+            first, last = f"{_word(query)} Q0", _word(tag)
             for place, (paper, score) in enumerate(ranked, 1):
-                file.write(f"{query} Q0 {paper} {place} {score:.9g} {tag}\n")
+                file.write(f"{first} {_word(paper)} {place} {score:.9g} {last}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
 
 
-def file_name(text: str) -> str:
-    """A task's name as the name of a file.
+def file_names(tasks: Iterable[str]) -> dict[str, str]:
+    """Names of tasks as names of files, each its own.
 
-    >>> file_name("Computer Science/x")
-    'Computer_Science_x'
+    >>> file_names(["Computer Science/x", "Computer Science x"])
+    {'Computer Science/x': 'Computer_Science_x', 'Computer Science x': 'Computer_Science_x-2'}
     """
-    return re.sub(r"[^\w.%-]+", "_", text).strip("_.") or "task"
+    found: dict[str, str] = {}
+    for task in tasks:
+        plain = re.sub(r"[^\w.%-]+", "_", task).strip("_.") or "task"
+        name, number = plain, 1
+        while name in found.values():
+            number += 1
+            name = f"{plain}-{number}"
+        found[task] = name
+    return found
+
+
+def _run_path(folder: Path, name: str) -> Path:
+    return folder / "runs" / f"{name}.run"
+
+
+def _word(text: str) -> str:
+    """One word, as the columns of a run are parted by spaces."""
+    return "_".join(text.split()) or "_"

@@ -80,11 +80,15 @@ def interval(values: NDArray[np.float64], level: float = LEVEL) -> tuple[float, 
 
 
 def intervals_of(outcomes: Sequence[Outcome], *, resamples: int = 1000, seed: int = 0) -> dict[str, list[float]]:
-    """Metric -> low and high end in percent: how far it would move with other queries of the same kind."""
+    """Metric -> low and high end in percent: how far it would move with other queries of the same kind.
+
+    A metric that no resample has, as NaN is no number in JSON, gets none.
+    """
     found = {}
     for outcome in outcomes:
         for metric, way in outcome.how.items():
             number = min(resamples, 200) if way == "kendalltau" else resamples
             low, high = interval(resample_metric(outcome, metric, number, seed=seed))
-            found[f"{outcome.task}.{metric}"] = [100 * low, 100 * high]
+            if np.isfinite(low):
+                found[f"{outcome.task}.{metric}"] = [100 * low, 100 * high]
     return found

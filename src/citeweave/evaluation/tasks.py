@@ -23,7 +23,7 @@ from citeweave.evaluation.texts import Texts
 if TYPE_CHECKING:
     from citeweave.evaluation.probes import ProbeRule
 
-DISTANCES = ("cosine", "l2", "dot")
+DISTANCES: tuple[str, ...] = ("cosine", "l2", "dot")
 """Between two vectors. Sentence vectors have their own: `similarity.transport`."""
 
 MISSING = ("wrong", "peers")
@@ -241,7 +241,9 @@ class Suite:
         if not tasks:
             reasons = "; ".join(f"{name}: {why}" for name, why in self.not_evaluated.items())
             raise EmptyResultError(f"no task of {self.name} can be judged ({reasons})")
-        return replace(self, tasks=tasks)
+        others = tuple(f"{name}:" for name in known if name not in {task.name for task in tasks})
+        notes = tuple(note for note in self.notes if not note.startswith(others))
+        return replace(self, tasks=tasks, notes=notes)
 
 
 def _parts(task: Task) -> list[Task]:

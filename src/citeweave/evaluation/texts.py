@@ -24,6 +24,10 @@ from citeweave.files import hash_json
 _RECIPE = TextRecipe()
 
 
+class NoTextsError(InputError):
+    """The file with a suite's texts is not there."""
+
+
 @dataclass(frozen=True)
 class Texts:
     """One row a paper or question. Rows are what tasks point to; ids are what reports and vector files say."""
@@ -72,7 +76,7 @@ class Texts:
     def require(self) -> None:
         """Stop where there are no texts to read."""
         if self.lacking:
-            raise InputError(
+            raise NoTextsError(
                 f"the texts of this suite are missing: {self.lacking} is not there; add it, or judge vectors from a file"
             )
 

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from citeweave.files import hash_file, hash_json
 from citeweave.opening import Source
 from citeweave.similarity.nearest import nearest
 from citeweave.similarity.pair_scores import pair_scores
-from citeweave.similarity.vector_files import read_json, reader_for
+from citeweave.similarity.vector_files import Record, read_json, reader_for
 from citeweave.similarity.vectors import Vectors
 from citeweave.tally import Count, Tally
 
@@ -47,11 +47,17 @@ class GivenVectors:
         self.name, self.revision, self._facts, self._matrix = name, revision, facts or {}, matrix
         self._rows = {paper: row for row, paper in enumerate(ids)}  # of equal ids the last
         self._empty = frozenset(empty)
+        self._last: tuple[Texts, PaperVectors] | None = None  # tasks of a suite mostly share their texts
 
     def facts(self) -> dict[str, Any]:
         return {"name": self.name, "revision": self.revision, "dimension": int(self._matrix.shape[1]), **self._facts}
 
     def vectors(self, texts: Texts) -> PaperVectors:
+        if self._last is None or self._last[0] is not texts:
+            self._last = texts, self._look_up(texts)
+        return self._last[1]
+
+    def _look_up(self, texts: Texts) -> PaperVectors:
         rows = np.array([self._rows.get(paper, -1) for paper in texts.ids], np.int64)
         state = np.where(rows >= 0, PRESENT, ABSENT).astype(np.uint8)
         if self._empty:
@@ -100,56 +106,86 @@ def find_top(
     return rows, scores
 
 
-def open_vectors(folder: Path) -> GivenVectors:
+def open_vectors(folder: Path, *, precision: str = "") -> GivenVectors:
     """The vectors of an artefact folder."""
     vectors = Vectors.open(folder)
     source = vectors.provenance
+    matrix, finite = _rounded(vectors.matrix, precision)
+    ids = [paper for paper, good in zip(vectors.ids, finite.tolist(), strict=True) if good]
     return GivenVectors(
-        list(vectors.ids),
-        vectors.matrix,
+        ids,
+        matrix if finite.all() else matrix[finite],
         name=source.label if source.model else folder.name,
-        revision=vectors.manifest.hash[:16],
-        facts={"vectors": folder.name, "text_recipe": source.text_recipe, "dtype": source.dtype},
+        revision=hash_json([vectors.manifest.hash, precision])[:16] if precision else vectors.manifest.hash[:16],
+        facts={
+            "vectors": folder.name,
+            "text_recipe": source.text_recipe,
+            "dtype": precision or source.dtype,
+            "vectors not finite": int((~finite).sum()),
+        },
     )
 
 
-def read_vectors(paths: Sequence[Path], *, precision: str = "") -> GivenVectors:
+def read_vectors(paths: Sequence[Path], *, name: str, precision: str = "") -> GivenVectors:
     """The vectors of files (JSON lines, .npy with ids, .parquet); of several vectors of one paper the last counts.
 
     Numbers keep the precision of the file, JSON's that of float64; `precision` rounds them, as SciRepEval does to
-    float16 when it reads a file.
+    float16 when it reads a file. A vector with a number that is not finite is none.
     """
     tally = Tally({"vectors": Count()})
-    ids: list[str] = []
+    place: dict[str, int] = {}  # of a paper's last vector among the rows, -1 where that is an empty list
     rows: list[NDArray[Any]] = []
-    empty: list[str] = []
+    twice = 0
+
+    def told_empty(paper: str) -> None:
+        place[paper] = -1
+
     for path in paths:
-        reader = reader_for(path)
-        source = Source(path)
-        records = read_json(source, tally, told_empty=empty.append) if reader is read_json else reader(source, tally)
-        for record in records:
+        for record in _records(path, tally, told_empty):
             if rows and len(record.vector) != len(rows[0]):
                 raise UserError(
                     f"{path} holds a vector of {len(record.vector)} numbers for {record.id!r}, others have "
                     f"{len(rows[0])}; judge one model at a time"
                 )
-            ids.append(record.id)
+            twice += record.id in place
+            place[record.id] = len(rows)
             rows.append(record.vector)
     if not rows:
         raise EmptyResultError(f"{', '.join(map(str, paths))} holds no vectors; give a file with ids and vectors")
-    matrix = np.stack(rows)
-    matrix = matrix.astype(precision) if precision else matrix.astype(np.result_type(matrix.dtype, np.float16))
-    finite = np.isfinite(matrix.astype(np.float64)).all(axis=1)  # (rows,)
-    revision = hash_json([[hash_file(path) for path in paths], precision])[:16]
-    facts = {
-        "files": [path.name for path in paths],
-        "vectors given": len(ids),
-        "vectors given twice": len(ids) - len(set(ids)),
-        "vectors not finite": int((~finite).sum()),
-        "empty vectors": len(empty),
-        **tally.as_json(),
-    }
-    kept = [paper for paper, good in zip(ids, finite.tolist(), strict=True) if good]
+    stacked = np.stack(rows)
+    matrix, finite = _rounded(stacked, precision or np.result_type(stacked.dtype, np.float16).name)
+    kept = {paper: row for paper, row in place.items() if row >= 0 and finite[row]}
+    if not kept:
+        raise UserError(f"no vector of {', '.join(map(str, paths))} is finite in {matrix.dtype}; check the file")
+    empty = [paper for paper, row in place.items() if row < 0]
+    tally.keep("vectors", len(rows))
     return GivenVectors(
-        kept, matrix[finite], name=paths[0].stem, revision=revision, empty=set(empty) - set(kept), facts=facts
+        list(kept),
+        matrix[list(kept.values())],
+        name=name,
+        revision=hash_json([[hash_file(path) for path in paths], precision])[:16],
+        empty=empty,
+        facts={
+            "files": [path.name for path in paths],
+            "dtype": matrix.dtype.name,
+            "vectors given": len(rows),
+            "vectors given twice": twice,
+            "vectors not finite": int((~finite).sum()),
+            "empty vectors": len(empty),
+            **tally.as_json(),
+        },
     )
+
+
+def _records(path: Path, tally: Tally, told_empty: Callable[[str], None]) -> Iterator[Record]:
+    reader, source = reader_for(path), Source(path)
+    return read_json(source, tally, told_empty=told_empty) if reader is read_json else reader(source, tally)
+
+
+def _rounded(matrix: NDArray[Any], precision: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """The matrix in this precision and which of its rows are finite; as it is, all of them, where none is asked for."""
+    if not precision:
+        return matrix, np.ones(len(matrix), bool)
+    with np.errstate(over="ignore"):
+        rounded = matrix.astype(precision)
+    return rounded, np.isfinite(rounded).all(axis=1)

@@ -40,13 +40,18 @@ class Lexical:
     def top(
         self, texts: Texts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        _, words = self._open(texts)
-        pool = Bm25([words[row] for row in candidates.tolist()])
-        best = pool.top([words[row] for row in queries.tolist()], depth)
-        return candidates[best.rows], best.scores
+        words = _words(texts)
+        best = Bm25([words[row] for row in candidates.tolist()]).top([words[row] for row in queries.tolist()], depth)
+        # a paper that shares no word with the question was not found
+        found = best.scores > 0  # (queries, depth)
+        return np.where(found, candidates[best.rows], -1), np.where(found, best.scores, np.nan)
 
     def _open(self, texts: Texts) -> tuple[Bm25, list[str]]:
         if self._index is None or self._index[0] != texts.hash:
-            words = [text.replace(SEPARATOR, " ") for text in texts.paper_texts()]
+            words = _words(texts)
             self._index = texts.hash, Bm25(words), words
         return self._index[1], self._index[2]
+
+
+def _words(texts: Texts) -> list[str]:
+    return [text.replace(SEPARATOR, " ") for text in texts.paper_texts()]

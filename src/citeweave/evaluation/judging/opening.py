@@ -1,26 +1,43 @@
 """What the user named, opened: the kinds of things that can be judged, told apart by what they are.
 
-vectors/                    a folder of vectors or of sentence vectors that citeweave wrote
-vectors.jsonl               also .npy with ids, .parquet; or a folder of such files
-scores.run, scores.json     scores of somebody else's: a TREC run, MDCR's or CSFCube's files
-bm25                        words alone
-minilm, model/, org/name    an encoder
+    vectors/                    a folder of vectors or of sentence vectors that citeweave wrote
+    vectors.jsonl               also .npy with ids, .parquet; or a folder of such files
+    scores.run, scores.json     scores of somebody else's: a TREC run, MDCR's or CSFCube's files
+    bm25                        words alone
+    minilm, model/, org/name    an encoder
+
+Does not know baselines, which are trained: see `citeweave.baselines.judging`.
 """
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from citeweave.errors import UserError
+from citeweave.encoders.locating import MINILM
+from citeweave.errors import UserError, choose
 from citeweave.evaluation.judged import Judged
 from citeweave.evaluation.judging.given_scores import looks_like_scores, read_scores
-from citeweave.evaluation.judging.given_vectors import open_vectors, read_vectors
+from citeweave.evaluation.judging.given_vectors import PRECISIONS, open_vectors, read_vectors
+from citeweave.evaluation.tasks import DISTANCES as VECTOR_DISTANCES
 from citeweave.files import kind_of
+from citeweave.opening import Source
 from citeweave.progress import QUIET, Reporter
 from citeweave.similarity.transport import DISTANCES
 
-_VECTOR_FILES = (".jsonl", ".jsonl.gz", ".npy", ".parquet")
+ACCEPTED = (
+    "a folder of vectors, a file of vectors (.jsonl, .npy, .parquet) or of scores (.run, .json), bm25, baseline:NAME, "
+    "minilm, the folder of a model, or owner/name of one on the Hugging Face hub"
+)
+
+KNOWN = ("bm25", MINILM)
+SENTENCE_TOKENS = 500
+"""Where texts are cut for sentence vectors, as in ASPIRE; a shorter cut would lose the last sentences."""
+
+_VECTOR_FILES = (".jsonl", ".npy", ".parquet")
+_SCORE_FILES = (".run", ".trec", ".json")
+_MODEL_FILES = ("config.json", "modules.json")
 
 
 @dataclass(frozen=True)
@@ -44,32 +61,57 @@ class OpeningOptions:
 
     sentence_metric: str = "l2"
 
+    def __post_init__(self) -> None:
+        choose(self.distance, ("", *VECTOR_DISTANCES, *DISTANCES), "--distance")
+        choose(self.precision, ("", *PRECISIONS), "--precision")
+
 
 def open_judged(name: str, options: OpeningOptions | None = None, reporter: Reporter = QUIET) -> Judged:
     """Open what `citeweave evaluate` was given."""
-    options = options or OpeningOptions()
-    path = Path(name)
-    if name == "bm25":
-        from citeweave.evaluation.judging.lexical import Lexical
-
-        return Lexical()
+    options, path = options or OpeningOptions(), Path(name)
+    if name in KNOWN and not options.precision:  # a folder of that name is ./minilm
+        return _open_known(name, options, reporter)
+    if path.is_file() and not looks_like_scores(path):
+        return read_vectors([path], name=_plain_name(path), precision=options.precision)
     if path.is_dir() and kind_of(path):
         return _open_artefact(path, options)
-    if path.is_dir() and not (path / "config.json").is_file() and (found := _vector_files(path)):
-        return read_vectors(found, precision=options.precision)
-    if path.is_dir() and (found := sorted(file for file in path.glob("*.json") if "-ranked" in file.name)):
-        return read_scores(found)
+    if path.is_dir() and not any((path / file).is_file() for file in _MODEL_FILES):
+        return _open_folder(path, options)
+    if options.precision:
+        raise UserError(f"--precision is {options.precision!r}; {name} holds no vectors to round: leave it out")
     if path.is_file():
-        if looks_like_scores(path):
-            return read_scores([path])
-        return read_vectors([path], precision=options.precision)
+        return read_scores([path], name=_plain_name(path))
+    is_file_name = _without_compression(path).endswith((*_VECTOR_FILES, *_SCORE_FILES))
+    if not path.is_dir() and (is_file_name or "/" not in name):
+        near = difflib.get_close_matches(name, KNOWN, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UserError(f"{name!r} is no file, no folder and no known name; give {ACCEPTED}.{hint}")
     return _load(name, options, reporter)
+
+
+def _open_known(name: str, options: OpeningOptions, reporter: Reporter) -> Judged:
+    if name == MINILM:
+        return _load(name, options, reporter)
+    from citeweave.evaluation.judging.lexical import Lexical
+
+    return Lexical()
+
+
+def _open_folder(path: Path, options: OpeningOptions) -> Judged:
+    """A folder that somebody else filled."""
+    files = sorted(file for file in path.iterdir() if file.is_file())
+    name = path.resolve().name
+    if found := [file for file in files if _without_compression(file).endswith(_VECTOR_FILES)]:
+        return read_vectors(found, name=name, precision=options.precision)
+    if found := [file for file in files if file.suffix == ".json" and "-ranked" in file.name]:
+        return read_scores(found, name=name)
+    raise UserError(f"{path} holds neither vectors nor scores nor a model; give {ACCEPTED}")
 
 
 def _open_artefact(path: Path, options: OpeningOptions) -> Judged:
     kind = kind_of(path)
     if kind == "vectors":
-        return open_vectors(path)
+        return open_vectors(path, precision=options.precision)
     if kind == "sentence_vectors":
         from citeweave.evaluation.judging.sentence_level import SentenceLevel
         from citeweave.similarity.sentence_vectors import SentenceVectors
@@ -79,6 +121,7 @@ def _open_artefact(path: Path, options: OpeningOptions) -> Judged:
             name=path.name,
             metric=options.sentence_metric,
             temperature=options.temperature,
+            device=options.device,
         )
     raise UserError(f"{path} holds a {kind}, which cannot be judged; give vectors, a model, a file of scores, or bm25")
 
@@ -86,17 +129,31 @@ def _open_artefact(path: Path, options: OpeningOptions) -> Judged:
 def _load(name: str, options: OpeningOptions, reporter: Reporter) -> Judged:
     from citeweave.encoders.encoder import load_encoder
 
-    encoder = load_encoder(name, pooling=options.pooling, max_tokens=options.max_tokens, device=options.device)
-    if options.distance in DISTANCES:
+    by_sentence = options.distance in DISTANCES
+    max_tokens = options.max_tokens or (SENTENCE_TOKENS if by_sentence else None)
+    encoder = load_encoder(name, pooling=options.pooling, max_tokens=max_tokens, device=options.device)
+    if by_sentence:
         from citeweave.evaluation.judging.sentence_level import SentenceLevel
 
         return SentenceLevel(
-            encoder, metric=options.sentence_metric, temperature=options.temperature, reporter=reporter
+            encoder,
+            metric=options.sentence_metric,
+            temperature=options.temperature,
+            device=options.device,
+            reporter=reporter,
         )
     from citeweave.evaluation.judging.encoded import Encoded
 
     return Encoded(encoder, cache=options.cache, reporter=reporter)
 
 
-def _vector_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_file() and path.name.endswith(_VECTOR_FILES))
+def _without_compression(path: Path) -> str:
+    return Source(path).name
+
+
+def _plain_name(path: Path) -> str:
+    """
+    >>> _plain_name(Path("runs/specter.v2.jsonl.gz")), _plain_name(Path("mine.run"))
+    ('specter.v2', 'mine')
+    """
+    return Path(_without_compression(path)).stem

@@ -38,7 +38,7 @@ class SentenceLevel:
         name: str = "",
         metric: str = "l2",
         temperature: float | None = None,
-        device: str = "cpu",
+        device: str = "auto",
         reporter: Reporter = QUIET,
     ) -> None:
         self._source, self._metric, self._temperature = source, metric, temperature

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.evaluation.clicks.recommending import recommend
-from citeweave.evaluation.judged import Judged
+from citeweave.evaluation.judged import Judged, NoAnswerError
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.tasks import ClickTask
 
@@ -19,6 +19,10 @@ PEERS_SEED = 7
 def run_clicks(task: ClickTask, judged: Judged, missing: str, *, seed: int = 0) -> Outcome:
     """SciDocs reports adj-NDCG and adj-P@1: means weighted by one over the clicked place's propensity."""
     vectors = judged.vectors(task.texts)
+    if not vectors.present.any():
+        raise NoAnswerError(
+            f"{task.name}: no paper has a vector; check that the ids of the vectors are the suite's ids"
+        )
 
     def look_up(papers: Sequence[str]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         rows = task.texts.rows(papers)
@@ -30,5 +34,5 @@ def run_clicks(task: ClickTask, judged: Judged, missing: str, *, seed: int = 0) 
         for name, row in result.judged[0].rows().items()
     }
     how = {"adj-NDCG": "weighted", "adj-P@1": "weighted"}
-    notes = ("the network is trained anew: values move by about a point with its seed",)
+    notes = ("the network is trained anew: another --seed gives somewhat other values",)
     return Outcome(task.name, "clicks", how, rows, result.coverage, notes, {"seeds": list(result.seeds)})

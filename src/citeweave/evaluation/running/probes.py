@@ -4,12 +4,14 @@ What happens to a paper without vector, by `missing`:
 
     wrong   in training it is left out; in the test nothing is told of it: a wrong class, no label, the median number
     peers   SciDocs puts zeros in its place, in training and test; SciRepEval leaves it out of both
+
+What cannot be fitted, such as papers with vectors that are all of one class, is a `NoAnswerError`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 
 from citeweave.errors import UserError
 from citeweave.evaluation.deriving import derive
-from citeweave.evaluation.judged import Judged, PaperVectors
+from citeweave.evaluation.judged import Judged, NoAnswerError, PaperVectors
 from citeweave.evaluation.outcomes import Outcome, Rows
 from citeweave.evaluation.probes import (
     LabelPredictions,
@@ -32,30 +34,40 @@ from citeweave.evaluation.probes import (
 )
 from citeweave.evaluation.tasks import ProbeTask
 
+
 def run_probe(task: ProbeTask, judged: Judged, missing: str, *, intercept: bool = True) -> Outcome:
     """Learn from the training papers, tell the test papers."""
     task = task if intercept else replace(task, rule=as_lightning(task.rule))
     vectors = judged.vectors(task.texts)
     learned, asked = _taking_part(task, vectors, missing)
     train, test = vectors.matrix[task.train[learned]], vectors.matrix[task.test[asked]]  # (papers, dimension)
-    if not len(train) or not len(test):
-        raise UserError(
-            f"{task.name}: {len(train):,} training and {len(test):,} test papers have vectors; "
-            "check that the ids of the vectors are the suite's ids"
+    present = [int(vectors.present[rows].sum()) for rows in (task.train, task.test)]
+    if not all(present):
+        raise NoAnswerError(
+            f"{task.name}: {present[0]:,} training and {present[1]:,} test papers have vectors; "
+            f"check that the ids of the vectors are the suite's ids, such as {task.texts.ids[int(task.test[0])]!r}"
         )
     coverage = _coverage(task, vectors)
     answers = task.train_answers[learned]
-    if task.shots is not None:
-        return _run_few_shot(task, train, answers, test, asked, coverage, missing)
-    predictions = _fit(task, train, answers, test)
+    try:
+        if task.shots is not None:
+            return _run_few_shot(task, train, answers, test, asked, coverage, missing)
+        predictions = _fit(task, train, answers, test)
+    except UserError as error:
+        raise NoAnswerError(f"{task.name}: {error}") from None
     return Outcome(
         task.name,
         task.kind,
         dict(task.metrics),
         _rows(task, predictions.values, asked, answers, missing),
         {**coverage, "probes that did not converge": predictions.unconverged},
-        chosen={"C": predictions.best_c, "intercept": task.rule.intercept, "solver": task.rule.chosen_solver},
+        chosen={"C": _plain(predictions.best_c), "intercept": task.rule.intercept, "solver": task.rule.chosen_solver},
     )
+
+
+def _plain(best_c: float | Sequence[float]) -> Any:
+    """One C, or one a label: None for a label that was not learned, since JSON has no NaN."""
+    return best_c if isinstance(best_c, float) else [None if np.isnan(c) else c for c in best_c]
 
 
 def _fit(
@@ -77,9 +89,13 @@ def _run_few_shot(
 ) -> Outcome:
     """One row a fold; the peers round each fold's score to two decimals of a percent."""
     assert task.shots is not None
-    few_shot = few_shot_labels if task.kind == "labels" else few_shot_classes
+    if task.kind == "numbers":
+        raise UserError("few-shot probes tell classes or labels, not numbers; take few_shot out of the task")
+    few_shot: Callable[..., Sequence[Predictions | LabelPredictions]] = (
+        few_shot_labels if task.kind == "labels" else few_shot_classes
+    )
     rows: dict[str, dict[str, Any]] = {}
-    for number, predictions in enumerate(few_shot(train, answers, test, task.shots[0], task.shots[1], task.rule)):
+    for number, predictions in enumerate(few_shot(train, answers, test, *task.shots, task.rule)):
         told = _rows(task, predictions.values, asked, answers, missing)
         values = {name: derive(way, told, name) for name, way in task.metrics.items()}
         rows[f"fold {number}"] = {
@@ -96,9 +112,9 @@ def _taking_part(task: ProbeTask, vectors: PaperVectors, missing: str) -> tuple[
     return vectors.present[task.train], vectors.present[task.test]
 
 
-def _rows(task: ProbeTask, told: Sequence[Any], asked: NDArray[np.bool_], learned: NDArray[Any], missing: str) -> Rows:
+def _rows(task: ProbeTask, told: NDArray[Any], asked: NDArray[np.bool_], learned: NDArray[Any], missing: str) -> Rows:
     """Paper -> its answer and what was told; by `wrong`, also of those of which nothing could be told."""
-    guesses = iter(np.asarray(told).tolist())
+    guesses = iter(told.tolist())
     nothing = _nothing(task, learned)
     seen: Counter[str] = Counter()
     rows: dict[str, dict[str, Any]] = {}

@@ -2,13 +2,15 @@
 
 What happens to a paper without vector, by `missing`:
 
-    wrong   a candidate without answer comes last; a query without any gets 0 from every metric
+    wrong   a candidate without answer is never found; a query without any gets 0 from every metric; where no query has
+            an answer, nothing was judged: `NoAnswerError`
     peers   as in the peer's code: left out of the run and of the mean (SciDocs, SciRepEval), or a stop (MDCR);
             CSFCube's and ASPIRE's scripts take the ideal ranking from the submitted list
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.errors import UserError
-from citeweave.evaluation.judged import Judged, choose_distance
+from citeweave.evaluation.judged import Judged, NoAnswerError, choose_distance
 from citeweave.evaluation.measuring.ranking import Ranked, rank_as_given, rank_as_trec
 from citeweave.evaluation.metrics import Judging, ranking_metrics
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.running.reviewers import score_reviewers
-from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, SearchTask
+from citeweave.evaluation.tasks import DISTANCES, Pools, RankingRule, RankingTask, SearchTask
 from citeweave.evaluation.texts import Texts
 
 Scores = NDArray[np.float64]
@@ -45,6 +47,9 @@ class _Asked:
     papers: NDArray[np.int64] | None = None
     """Rows of the texts that are papers, where others are people."""
 
+    zeros: int = 0
+    """Vectors that are all zero."""
+
 
 def run_ranking(task: RankingTask, judged: Judged, distance: str, missing: str) -> Outcome:
     """Rank every query's pool."""
@@ -57,7 +62,18 @@ def run_ranking(task: RankingTask, judged: Judged, distance: str, missing: str) 
         scores = np.where(task.pools.scored, scores, np.nan)
     folds = {name: number for number, fold in enumerate(task.folds) for name in fold}
     papers = None if task.reviewers is None else np.union1d(task.pools.queries, task.reviewers.papers)
-    asked = _Asked(task.name, "ranking", task.texts, task.pools, task.rule, chosen, folds, task.called, papers)
+    asked = _Asked(
+        task.name,
+        "ranking",
+        task.texts,
+        task.pools,
+        task.rule,
+        chosen,
+        folds,
+        task.called,
+        papers,
+        _count_zeros(judged, task.texts),
+    )
     return _judge(asked, scores, missing)
 
 
@@ -65,8 +81,19 @@ def run_search(task: SearchTask, judged: Judged, distance: str, missing: str) ->
     """Find every question's papers among all."""
     chosen = choose_distance(judged, distance, task.rule.distance)
     rows, scores = judged.top(task.texts, task.queries, task.candidates, task.depth, chosen)
+    if (rows < 0).all():
+        raise NoAnswerError(
+            f"{task.name}: no question found a paper; vectors are needed of the papers and of the questions, which have "
+            f"ids such as {task.texts.ids[int(task.queries[0])]!r}: judge a model, which reads both, or add their vectors"
+        )
     pools, flat = _pool_found(task, rows, scores)
-    return _judge(_Asked(task.name, "search", task.texts, pools, task.rule, chosen), flat, missing)
+    zeros = _count_zeros(judged, task.texts)
+    return _judge(_Asked(task.name, "search", task.texts, pools, task.rule, chosen, zeros=zeros), flat, missing)
+
+
+def _count_zeros(judged: Judged, texts: Texts) -> int:
+    """Only of what scores by single vectors."""
+    return judged.vectors(texts).count_zeros() if set(judged.distances) & set(DISTANCES) else 0
 
 
 def _pool_found(task: SearchTask, rows: NDArray[np.int64], scores: Scores) -> tuple[Pools, Scores]:
@@ -103,26 +130,36 @@ def _judge(asked: _Asked, scores: Scores, missing: str) -> Outcome:
     put = np.ones(len(scores), bool) if pools.scored is None else pools.scored
     if missing == "peers" and rule.peers == "stop" and (put & ~answered).any():
         raise _stopped(asked, put & ~answered)
-    if missing == "wrong" and asked.kind == "ranking":
-        scores = np.where(put & ~answered, -np.inf, scores)
+    if missing == "wrong":
+        scores = np.where(np.isneginf(scores), np.nan, scores)  # an empty vector is no answer
+        answered = ~np.isnan(scores)
     ranked = _rank(scores, asked)
     ideal = "submitted" if missing == "peers" else "judged"
     prefix = "csfcube:" if rule.family == "csfcube" else ""
     values = ranking_metrics(ranked, [prefix + name for name in rule.metrics], Judging(rule.relevant, ideal))
     lost = _count(pools, answered) == 0  # (queries,)
+    if lost.all():
+        raise NoAnswerError(
+            f"{asked.name}: no query has an answer; check that the ids of the vectors are the suite's ids, such as "
+            f"{asked.texts.ids[int(pools.queries[0])]!r}"
+        )
     kept = np.ones(len(pools), bool) if missing == "wrong" else ~lost
-    named = {
-        asked.called.get(metric, metric): np.where(lost, 0.0, values[prefix + metric]) for metric in rule.metrics
-    }
+    named = {asked.called.get(metric, metric): np.where(lost, 0.0, values[prefix + metric]) for metric in rule.metrics}
     rows = _rows(asked, kept, named)
     if not rows:
-        raise UserError(f"{asked.name}: no query has an answer; check that the ids of the vectors are the suite's ids")
+        raise NoAnswerError(
+            f"{asked.name}: no query of its folds has an answer; check that the vectors are the suite's"
+        )
     return Outcome(
         asked.name,
         asked.kind,
         dict.fromkeys(named, "folds" if asked.folds else "mean"),
         rows,
-        {**_coverage(asked, answered), "queries left out of the mean": int((~kept).sum())},
+        {
+            **_coverage(asked, answered),
+            "queries whose answers all tie": _count_ties(pools, scores),
+            "queries left out of the mean": int((~kept).sum()),
+        },
         chosen={"distance": asked.distance},
         ranked=_run(asked, ranked, scores, kept & ~lost),
     )
@@ -140,6 +177,12 @@ def _count(pools: Pools, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.bincount(query, flags, minlength=len(pools)).astype(np.int64)
 
 
+def _count_ties(pools: Pools, scores: Scores) -> int:
+    """Queries with several answers that are all equal: their order says nothing."""
+    each = (own[np.isfinite(own)] for own in np.split(scores, pools.offsets[1:-1]))
+    return sum(len(own) > 1 and bool((own == own[0]).all()) for own in each)
+
+
 def _coverage(asked: _Asked, answered: NDArray[np.bool_]) -> dict[str, int]:
     pools, texts = asked.pools, asked.texts
     put = np.ones(len(answered), bool) if pools.scored is None else pools.scored
@@ -153,6 +196,7 @@ def _coverage(asked: _Asked, answered: NDArray[np.bool_]) -> dict[str, int]:
         "pairs without answer": int((put & ~answered).sum()),
         "papers": len(papers),
         "papers without text": texts.count_without_text(papers),
+        "vectors of zeros": asked.zeros,
     }
 
 
@@ -186,13 +230,13 @@ def _rows(asked: _Asked, kept: NDArray[np.bool_], values: Mapping[str, Scores]) 
 
 
 def _run(asked: _Asked, ranked: Ranked, scores: Scores, kept: NDArray[np.bool_]) -> dict[str, list[tuple[str, float]]]:
-    pools, found = asked.pools, {}
+    """Every kept query's candidates with a score, best first."""
+    ids, numbers, candidates = asked.texts.ids, scores.tolist(), asked.pools.candidates.tolist()
+    found = {}
     for number in np.flatnonzero(kept).tolist():
         start = ranked.offsets[number]
-        places = ranked.order[start : start + ranked.submitted[number]]
-        found[pools.names[number]] = [
-            (asked.texts.ids[pools.candidates[at]], float(scores[at]))
-            for at in places.tolist()
-            if np.isfinite(scores[at])
+        places = ranked.order[start : start + ranked.submitted[number]].tolist()
+        found[asked.pools.names[number]] = [
+            (ids[candidates[at]], numbers[at]) for at in places if math.isfinite(numbers[at])
         ]
     return found

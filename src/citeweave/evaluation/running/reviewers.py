@@ -28,14 +28,18 @@ def score_reviewers(
     )
     expanded = Pools(pools.queries, ends[pools.offsets], papers, np.zeros(len(papers), np.int64), pools.names)
     scores = judged.scores(texts, expanded, distance)
-    return np.array([best_mean(scores[ends[at] : ends[at + 1]], reviewers.top) for at in range(len(sizes))])
+    means = np.array([best_mean(scores[ends[at] : ends[at + 1]], reviewers.top) for at in range(len(sizes))])
+    if judged.distances:
+        return means
+    own = judged.scores(texts, pools, distance)  # (pairs,) a file of scores may know the people themselves
+    return np.where(np.isnan(own), means, own)
 
 
 def best_mean(scores: NDArray[np.float64], top: int) -> float:
     """Mean of the `top` best answers.
 
-    >>> best_mean(np.array([0.1, 0.9, np.nan, 0.5, 0.7]), 3)
-    0.7
+    >>> best_mean(np.array([0.25, 1.0, np.nan, 0.5, 0.75]), 3)
+    0.75
     """
     best = np.sort(scores[~np.isnan(scores)])[::-1][:top]
     return float(best.mean()) if len(best) else float("nan")

@@ -1,0 +1,1 @@
+"""Baselines of the texts: simple encoders, trained on the given corpus."""

