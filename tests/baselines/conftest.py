@@ -13,7 +13,7 @@ from citeweave.baselines.citeomatic import CiteomaticOptions
 from citeweave.baselines.doc2vec import Doc2VecOptions
 from citeweave.baselines.elmo import ElmoOptions
 from citeweave.baselines.fitting import fit_baseline, fit_words
-from citeweave.baselines.material import TextEncoder, texts_of
+from citeweave.baselines.material import texts_of
 from citeweave.baselines.random_vectors import RandomOptions
 from citeweave.baselines.sgc import SgcOptions
 from citeweave.baselines.terms import TermOptions
@@ -21,6 +21,7 @@ from citeweave.baselines.tfidf import TfidfOptions
 from citeweave.baselines.word_sums import FasttextOptions, SifOptions
 from citeweave.baselines.word_vectors import WordOptions, WordVectors
 from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.encoders.encoder import Encoder
 from citeweave.graph.citations import CitationGraph, build_graph
 
 WORDS = WordOptions(dimension=16, epochs=6, min_count=2, buckets=2000, sample=0.01)
@@ -36,7 +37,7 @@ SMALL = {
 }
 NEEDS = {"doc2vec": "gensim", "fasttext": "gensim", "sif": "gensim", "sgc": "gensim", "elmo": "torch", "citeomatic": "torch"}  # fmt: skip
 
-Fit = Callable[..., TextEncoder]
+Fit = Callable[..., Encoder]
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +64,7 @@ def fit(corpus: Corpus, graph: CitationGraph) -> Fit:
         return fit_words(corpus, options=WORDS, seed=seed)
 
     @cache
-    def fitted(name: str, seed: int = 0) -> TextEncoder:
+    def fitted(name: str, seed: int = 0) -> Encoder:
         if name in NEEDS:
             pytest.importorskip(NEEDS[name])
         shared = words(seed) if name in ("fasttext", "sif", "sgc") else None

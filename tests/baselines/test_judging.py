@@ -10,9 +10,9 @@ import pytest
 
 from citeweave.baselines.fitting import BASELINES, revision_of
 from citeweave.baselines.judging import FittedLater, SparseWords, judged_baseline
-from citeweave.baselines.material import TextEncoder
 from citeweave.baselines.tfidf import Tfidf
 from citeweave.corpus.corpus import Corpus
+from citeweave.encoders.encoder import Encoder
 from citeweave.errors import UserError
 from citeweave.evaluation.evaluate import evaluate
 from citeweave.evaluation.judged import NoAnswerError
@@ -34,10 +34,10 @@ def some(corpus: Corpus) -> Texts:
 class Trained:
     """Counts how often a baseline is asked for."""
 
-    def __init__(self, fit: Callable[[str], TextEncoder]) -> None:
+    def __init__(self, fit: Callable[[str], Encoder]) -> None:
         self.times, self._fit = 0, fit
 
-    def __call__(self) -> TextEncoder:
+    def __call__(self) -> Encoder:
         self.times += 1
         return self._fit("tfidf")
 
@@ -52,7 +52,7 @@ def test_a_baseline_is_known_before_it_is_trained(corpus: Corpus, graph: Citatio
 
 
 def test_training_happens_once_and_vectors_in_the_cache_spare_it(
-    fit: Callable[[str], TextEncoder], some: Texts, tmp_path: Path
+    fit: Callable[[str], Encoder], some: Texts, tmp_path: Path
 ) -> None:
     trained, not_trained = Trained(fit), Trained(fit)
     encoder = FittedLater("tfidf", "1", trained)
@@ -66,7 +66,7 @@ def test_training_happens_once_and_vectors_in_the_cache_spare_it(
     assert not_trained.times == 0
 
 
-def test_tfidf_scores_pairs_by_whole_sparse_vectors(fit: Callable[[str], TextEncoder], some: Texts) -> None:
+def test_tfidf_scores_pairs_by_whole_sparse_vectors(fit: Callable[[str], Encoder], some: Texts) -> None:
     judged = SparseWords(FittedLater("tfidf", "1", lambda: fit("tfidf")))
     first, second, third = some.ids[:3]
     pools = Pools.of(some, {first: {second: 1, third: 0, "bare": 0}, "bare": {first: 1}})

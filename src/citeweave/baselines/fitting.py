@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from citeweave.baselines.citeomatic import CiteomaticOptions, fit_citeomatic
 from citeweave.baselines.doc2vec import Doc2VecOptions, fit_doc2vec
 from citeweave.baselines.elmo import ElmoOptions, fit_elmo
-from citeweave.baselines.material import Material, TextEncoder
+from citeweave.baselines.material import Material
 from citeweave.baselines.random_vectors import RandomOptions, fit_random
 from citeweave.baselines.sgc import SgcOptions, fit_sgc
 from citeweave.baselines.tfidf import TfidfOptions, fit_tfidf
 from citeweave.baselines.word_sums import FasttextOptions, SifOptions, fit_fasttext, fit_sif
 from citeweave.baselines.word_vectors import WordOptions, WordVectors, train_words
 from citeweave.corpus.corpus import Corpus
+from citeweave.encoders.encoder import Encoder
 from citeweave.errors import UserError, choose
 from citeweave.files import hash_json
 from citeweave.graph.citations import CitationGraph
@@ -47,7 +48,7 @@ class Baseline:
     options: type[Any]
     """The class of its options; without arguments they are the defaults."""
 
-    fit: Callable[[Material, Any, str], TextEncoder]
+    fit: Callable[[Material, Any, str], Encoder]
     packages: tuple[str, ...]
     """Whose versions its numbers depend on."""
 
@@ -95,7 +96,7 @@ def fit_baseline(
     words: WordVectors | None = None,
     seed: int = 0,
     reporter: Reporter = QUIET,
-) -> TextEncoder:
+) -> Encoder:
     """Train one baseline on the texts of a corpus, and on the citations of `graph` where it learns from them.
 
     `papers` (papers of the corpus,) says which may be learnt from, None = all: leave out what an evaluation asks for.

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.baselines.fitting import BASELINES, fit_baseline, revision_of
-from citeweave.baselines.material import TextEncoder
 from citeweave.baselines.sentence_sum import SentenceSum
 from citeweave.baselines.tfidf import Tfidf
 from citeweave.baselines.word_vectors import WordVectors
 from citeweave.corpus.corpus import Corpus
-from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.encoder import Encoder, load_encoder
 from citeweave.errors import choose
 from citeweave.evaluation.judged import Judged
 from citeweave.evaluation.judging.encoded import Encoded
@@ -59,11 +58,11 @@ def judged_baseline(
 class FittedLater:
     """An encoder that is trained at its first text."""
 
-    def __init__(self, name: str, revision: str, fit: Callable[[], TextEncoder]) -> None:
+    def __init__(self, name: str, revision: str, fit: Callable[[], Encoder]) -> None:
         self.name, self.revision, self._fit = name, revision, fit
 
     @cached_property
-    def fitted(self) -> TextEncoder:
+    def fitted(self) -> Encoder:
         return self._fit()
 
     @property

@@ -10,10 +10,10 @@ Does not train anything. Which citations are held out is the caller's: the graph
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,29 +29,6 @@ if TYPE_CHECKING:
     from citeweave.baselines.word_vectors import WordVectors
 
 Floats = NDArray[np.float32]
-
-
-class TextEncoder(Protocol):
-    """What every baseline is: texts in, one row of numbers a text out."""
-
-    @property
-    def name(self) -> str:
-        """As in `BASELINES`."""
-        ...
-
-    @property
-    def revision(self) -> str:
-        """Hash of all that its vectors depend on."""
-        ...
-
-    @property
-    def dimension(self) -> int:
-        """Numbers of a vector."""
-        ...
-
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
-        """(texts, dimension); a text without a word that the baseline knows is a row of zeros."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from citeweave.baselines.material import Floats, TextEncoder, split_fields
+from citeweave.baselines.material import Floats, split_fields
 from citeweave.corpus.text import sentence_texts
+from citeweave.encoders.encoder import Encoder
 from citeweave.files import hash_json
 from citeweave.progress import QUIET, Reporter
 
@@ -25,7 +26,7 @@ _TEXTS = 4096
 class SentenceSum:
     """The sum of the vectors of a paper's title and sentences, of length 1."""
 
-    def __init__(self, encoder: TextEncoder) -> None:
+    def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self.name = f"sentence_sum({encoder.name})"
         self.revision = hash_json({"sentence_sum": 1, "of": [encoder.name, encoder.revision]})[:12]
