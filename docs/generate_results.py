@@ -22,8 +22,9 @@ Values are in percent, with 95 % bootstrap intervals over queries or test papers
 200 resamples. One training run of every baseline: what another seed would change is not in the intervals. A `-` is a task
 that the system cannot do.
 
-`minilm` is all-MiniLM-L6-v2 as it comes (mean pooling, 256 tokens). All others were trained on the corpus alone, in
-minutes on two cores, with the settings of [the baselines' page](baselines.md). For CSFCube and SciTLDR they were trained on
+`minilm` is all-MiniLM-L6-v2 as it comes (mean pooling, 256 tokens), its vectors made on a GPU and rounded to float16;
+`sentence_sum` sums its vectors of single sentences. All others were trained on the corpus alone, in minutes on two cores,
+with the settings of [the baselines' page](baselines.md). For CSFCube and SciTLDR they were trained on
 peerread_plus without the papers that are in CSFCube; for a corpus's own suite on that corpus, without the held-out citations.
 """
 

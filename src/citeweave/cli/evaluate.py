@@ -78,6 +78,9 @@ _MaxTokens = Annotated[
 _Temperature = Annotated[
     float | None, typer.Option("--temperature", help="Of attention and transport.", show_default=False)
 ]
+_SentenceMetric = Annotated[
+    str, typer.Option("--sentence-metric", help="Between sentences, in distances of sentence vectors: l2 or cosine.")
+]
 _Map = Annotated[bool, typer.Option("--map", help="Also draw the papers of a classification on a map, map.html.")]
 _Corpus = Annotated[
     Path | None,
@@ -115,6 +118,7 @@ def evaluate(
     pooling: _Pooling = None,
     max_tokens: _MaxTokens = None,
     temperature: _Temperature = None,
+    sentence_metric: _SentenceMetric = "l2",
     corpus: _Corpus = None,
     held_out: _HeldOut = "share:0.1",
     queries: _Queries = 1000,
@@ -136,7 +140,9 @@ def evaluate(
     reporter = reporter_of(quiet or json)
     options = verb.EvaluationOptions(distance, missing, intercept, seed)
     made_from = CorpusSuiteOptions(held_out=held_out, queries=queries, seed=pool_seed)
-    opening = OpeningOptions(distance, precision, pooling, max_tokens, device, _cache(cache), temperature)
+    opening = OpeningOptions(
+        distance, precision, pooling, max_tokens, device, _cache(cache), temperature, sentence_metric
+    )
     asked = _read(suite, data, split, made_from, reporter)
     opened = _open(judged, opening, corpus, data if suite == "corpus" else None, made_from, seed, reporter)
     report = verb.evaluate(

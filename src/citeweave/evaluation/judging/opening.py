@@ -60,10 +60,12 @@ class OpeningOptions:
     """Of attention and transport."""
 
     sentence_metric: str = "l2"
+    """Between two sentences: `l2`, as in ASPIRE, or `cosine`."""
 
     def __post_init__(self) -> None:
         choose(self.distance, ("", *VECTOR_DISTANCES, *DISTANCES), "--distance")
         choose(self.precision, ("", *PRECISIONS), "--precision")
+        choose(self.sentence_metric, ("l2", "cosine"), "--sentence-metric")
 
 
 def open_judged(name: str, options: OpeningOptions | None = None, reporter: Reporter = QUIET) -> Judged:
