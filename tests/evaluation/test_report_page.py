@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.evaluation.compare import Comparison, Difference
+from citeweave.evaluation.comparison import Comparison, Difference
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.reporting.document import json_text, one_line, text
 from citeweave.evaluation.reporting.drawing import bar, curves, dots, histogram, span_of, ticks

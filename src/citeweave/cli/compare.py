@@ -14,7 +14,7 @@ from citeweave.cli.options import Debug, Json, Quiet, Seed, print_json
 from citeweave.errors import UserError
 
 if TYPE_CHECKING:
-    from citeweave.evaluation.compare import Comparison
+    from citeweave.evaluation.comparison import Comparison
     from citeweave.evaluation.report import Report
 
 _Reports = Annotated[

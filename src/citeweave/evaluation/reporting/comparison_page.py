@@ -9,7 +9,7 @@ from citeweave.evaluation.reporting.bars import Gap, Line, bar_table, gap_table
 from citeweave.evaluation.reporting.document import bullets, page, section, table, text
 
 if TYPE_CHECKING:
-    from citeweave.evaluation.compare import Comparison, Difference
+    from citeweave.evaluation.comparison import Comparison, Difference
 
 
 def comparison_as_page(comparison: Comparison) -> str:

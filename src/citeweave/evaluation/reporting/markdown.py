@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from citeweave.evaluation.compare import Comparison
+    from citeweave.evaluation.comparison import Comparison
 
 
 def as_markdown(value: Mapping[str, Any]) -> str:
