@@ -13,20 +13,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.baselines.word_vectors import WordVectors
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import SEPARATOR, paper_text
 from citeweave.errors import EmptyResultError, UserError
 from citeweave.extras import require
 from citeweave.graph.citations import CitationGraph
 from citeweave.progress import QUIET, Reporter
-
-if TYPE_CHECKING:
-    from citeweave.baselines.word_vectors import WordVectors
 
 Floats = NDArray[np.float32]
 

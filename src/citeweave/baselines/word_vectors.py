@@ -20,14 +20,16 @@ from dataclasses import dataclass
 from typing import Any, TextIO, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from citeweave.baselines.material import Floats
 from citeweave.baselines.terms import words_of
 from citeweave.errors import EmptyResultError, UserError
 from citeweave.extras import require
 from citeweave.hashing import hash_text
 from citeweave.progress import QUIET, Reporter
 from citeweave.randomness import stream
+
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
