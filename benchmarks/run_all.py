@@ -12,6 +12,8 @@ RUNS = [
     ["synthetic_hardness.py", "--seeds", "0"],
     ["leakage.py"],
     ["graph.py", "--papers", "100000", "--queries", "10000", "--peer-queries", "2000", "--slow-papers", "20000"],
+    ["evaluation.py"],
+    ["probes.py", "--papers", "2000", "--dimension", "128"],
     ["mining.py", "--pool", "20000", "--queries", "2000", "--peer-queries", "500"],
 ]
 

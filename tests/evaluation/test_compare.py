@@ -72,8 +72,8 @@ def test_false_alarms_are_as_rare_as_promised() -> None:
 
 
 def test_tasks_weigh_alike_whatever_their_number_of_queries() -> None:
-    one = report("one", {"small": np.full(10, 0.2), "large": np.full(1000, 0.8)})
-    two = report("two", {"small": np.full(10, 0.4), "large": np.full(1000, 0.8)})
+    one = report("one", {"small": np.full(12, 0.2), "large": np.full(1000, 0.8)})
+    two = report("two", {"small": np.full(12, 0.4), "large": np.full(1000, 0.8)})
     found = compare({"one": [one], "two": [two]}, resamples=200)
     assert found.values["one"][OVERALL] == pytest.approx(50)
     assert found.values["two"][OVERALL] == pytest.approx(60)
@@ -118,6 +118,16 @@ def test_other_rules_of_judging_are_told() -> None:
     found = compare({name: [each] for name, each in reports.items()}, resamples=200)
     (note,) = [note for note in found.notes if "different rules" in note]
     assert note == "The reports were judged by different rules: missing is peers or wrong."
+
+
+def test_a_handful_of_queries_is_shown_and_not_tested() -> None:
+    few = {"small": np.full(9, 0.2), "large": np.full(100, 0.5)}
+    better = {"small": np.full(9, 0.9), "large": np.full(100, 0.5)}
+    found = compare({"a": [report("a", few)], "b": [report("b", better)]}, resamples=200)
+    assert {each.metric for each in found.differences} == {OVERALL, "large.map"}
+    assert any("Fewer than 10 queries in small: not tested" in note for note in found.notes)
+    alone = compare({"a": [report("a", {"t": np.ones(5)})], "b": [report("b", {"t": np.zeros(5)})]}, resamples=200)
+    assert alone.differences == () and "Too few queries to test a difference." in alone.sentences
 
 
 def test_holm_and_two_sided() -> None:

@@ -32,6 +32,9 @@ RESAMPLES = 10_000
 SLOW_RESAMPLES = 1000
 """Of rank correlations, which take long; repeated to the number of the others."""
 
+TOO_FEW = 10
+"""Fewer queries than these are shown but not tested: a bootstrap of them finds differences where there are none."""
+
 FEW = 30
 """Fewer queries than these deserve a warning."""
 
@@ -68,7 +71,7 @@ def compare(
         shown,
         values,
         {system: {name: interval(drawn[system][name]) for name in shown} for system in systems},
-        _differences(tuple(systems), shown, values, drawn),
+        _differences(tuple(systems), _tested(shown, rows), values, drawn),
         {name: len(rows[name]) for name in names},
         tuple(notes + _warnings(rows, systems) + _other_options(every)),
     )
@@ -158,6 +161,12 @@ def _by_task(names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
     return [np.mean(each, axis=0) for each in tasks.values()]
 
 
+def _tested(metrics: Sequence[str], rows: Mapping[str, Sequence[str]]) -> list[str]:
+    """The metrics with enough queries; all of them together count for the overall value."""
+    number = {OVERALL: sum(len(each) for each in rows.values()), **{name: len(each) for name, each in rows.items()}}
+    return [name for name in metrics if number[name] >= TOO_FEW]
+
+
 def _differences(
     systems: Sequence[str],
     metrics: Sequence[str],
@@ -199,7 +208,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def _warnings(rows: Mapping[str, Sequence[str]], systems: Mapping[str, Sequence[Report]]) -> list[str]:
     notes = []
-    few = sorted({name.rpartition(".")[0] for name, each in rows.items() if len(each) < FEW})
+    sizes = {name.rpartition(".")[0]: len(each) for name, each in rows.items()}
+    untested = sorted(task for task, size in sizes.items() if size < TOO_FEW)
+    few = sorted(task for task, size in sizes.items() if TOO_FEW <= size < FEW)
+    if untested:
+        notes.append(f"Fewer than {TOO_FEW} queries in {', '.join(untested)}: not tested one by one.")
     if few:
         notes.append(f"Fewer than {FEW} queries in {', '.join(few)}: intervals of so few are too narrow.")
     alone = [system for system, reports in systems.items() if len(reports) == 1]

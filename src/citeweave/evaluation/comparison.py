@@ -56,6 +56,8 @@ class Comparison:
 
 def _verdicts(differences: Sequence[Difference]) -> list[str]:
     """A sentence for every difference of the first metric and every significant one; the rest in one sentence."""
+    if not differences:
+        return ["Too few queries to test a difference."]
     first = differences[0].metric
     told = [each for each in differences if each.metric == first or each.is_significant]
     sentences = [_verdict(each, len(differences)) for each in told]
