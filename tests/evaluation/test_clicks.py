@@ -71,7 +71,8 @@ def test_a_click_log_is_read(tmp_path):
         (HEADER, "holds no clicks"),
         (HEADER + 'q,b,"a,b"\nq,z,"a,b"\n', "line 3: the clicked paper 'z' is not among the 2 papers shown"),
         (HEADER + 'q,b,"a,b"\nq,b\n', "line 3 has 2 columns instead of 3"),
-        (HEADER + "q,b," + "x" * 200_000 + "\n", "line 2 cannot be read"),
+        (HEADER + "q,b," + "x" * 200_000 + "\n", "line 2: the clicked paper 'b' is not among the 1 papers shown"),
+        (HEADER + "q,b," + "x" * (2**24 + 1) + "\n", "line 2 cannot be read"),
     ],
 )
 def test_bad_click_logs_are_refused(tmp_path, text, message):

@@ -28,6 +28,8 @@ COLUMNS = ("pid", "clicked_pid", "similar_papers_avail_at_time")
 PROPENSITIES = "recomm/propensity_scores.json"
 METADATA = "paper_metadata_recomm.json"
 
+_LONGEST_CELL = 2**24
+
 Doubles = NDArray[np.float64]
 Longs = NDArray[np.int64]
 
@@ -138,6 +140,7 @@ def read_clicks(path: Path) -> Clicks:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str, list[str]]]:
+    csv.field_size_limit(_LONGEST_CELL)  # else it is what the last reader of tables left
     with Source(path).open() as stream:
         lines = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", newline=""))
         try:
