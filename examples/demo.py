@@ -73,8 +73,9 @@ def main() -> None:
         "will have to raise."
     )
     tasks = "--task cite --task hard_cite --task field"
-    run(f"citeweave evaluate minilm --suite corpus --data {FOLDER}/training {tasks} -o {FOLDER}/report-minilm --map")
-    run(f"citeweave evaluate bm25 --suite corpus --data {FOLDER}/training {tasks} -o {FOLDER}/report-bm25")
+    judged = f"--suite corpus --data {FOLDER}/training {tasks}"
+    run(f"citeweave evaluate minilm {judged} -o {FOLDER}/report-minilm --map --cache {FOLDER}/cache")
+    run(f"citeweave evaluate bm25 {judged} -o {FOLDER}/report-bm25")
     say("Is the encoder better than words alone, or is it chance?")
     run(f"citeweave compare {FOLDER}/report-minilm {FOLDER}/report-bm25 --metric cite.map --metric hard_cite.map")
     say(f"Done in {time.monotonic() - start:.0f} s. Look around, or take your own files:")
