@@ -163,7 +163,8 @@ def _by_task(names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
 
 def _tested(metrics: Sequence[str], rows: Mapping[str, Sequence[str]]) -> list[str]:
     """The metrics with enough queries; all of them together count for the overall value."""
-    number = {OVERALL: sum(len(each) for each in rows.values()), **{name: len(each) for name, each in rows.items()}}
+    number = {name: len(each) for name, each in rows.items()}
+    number[OVERALL] = sum({name.rpartition(".")[0]: size for name, size in number.items()}.values())
     return [name for name in metrics if number[name] >= TOO_FEW]
 
 
