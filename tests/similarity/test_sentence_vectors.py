@@ -10,8 +10,8 @@ import pytest
 
 from citeweave.errors import ArtefactError, EmptyResultError, UserError
 from citeweave.files import check_files
+from citeweave.similarity.provenance import Provenance
 from citeweave.similarity.sentence_vectors import SentenceVectors, new_sentence_vectors
-from citeweave.similarity.vectors import Provenance
 
 
 def made_up(count: int, dimension: int = 3) -> tuple[list[str], list[np.ndarray]]:

@@ -10,7 +10,8 @@ import pytest
 
 from citeweave.errors import ArtefactError, EmptyResultError, UserError
 from citeweave.files import check_files, partial_folder
-from citeweave.similarity.vectors import Provenance, Vectors, new_vectors
+from citeweave.similarity.provenance import Provenance
+from citeweave.similarity.vectors import Vectors, new_vectors
 
 
 def write(folder: Path, ids: list[str], matrix: np.ndarray, *, block: int = 3, **options: str) -> Vectors:

@@ -90,6 +90,7 @@ def evaluate(
             topics = TopicMap(judged, suite) if with_map else None
             finished, failed = _judge_all(judged, chosen, options, work, marks, reporter)
             value = _assemble(judged, chosen, options, [each.outcome for each in finished], failed)
+            value["data"]["hash"] = hash_json(recipe["tasks"])[:16]
             _write(value, writer.folder, finished, topics, reporter)
         except UserError:
             if work.is_empty:
@@ -168,7 +169,7 @@ def _assemble(
         "not_evaluated": {**suite.not_evaluated, **failed},
         "notes": list(suite.notes),
         "options": asdict(options),
-        "data": {**suite.data, "hash": hash_json([fingerprint(task) for task in suite.tasks])[:16]},
+        "data": dict(suite.data),
         "tasks": {outcome.task: _about(outcome) for outcome in outcomes},
         "per_query": {outcome.task: outcome.rows for outcome in outcomes},
         "versions": {"citeweave": __version__, "python": platform.python_version(), "numpy": np.__version__},

@@ -19,8 +19,9 @@ from citeweave.errors import InputError, UserError
 from citeweave.files import hash_file, matches
 from citeweave.opening import Source
 from citeweave.progress import QUIET, Reporter
+from citeweave.similarity.provenance import MAX_DIMENSION
 from citeweave.similarity.vector_files import Record, list_of_ids, reader_for
-from citeweave.similarity.vectors import KIND, MAX_DIMENSION, VERSION, Vectors, VectorsWriter, new_vectors
+from citeweave.similarity.vectors import KIND, VERSION, Vectors, VectorsWriter, new_vectors
 
 OTHER_LENGTH = "another length than the first vector"
 TOO_LONG = f"vector of more than {MAX_DIMENSION:,} numbers"

@@ -28,16 +28,15 @@ from citeweave.columns import MatrixWriter, NumberWriter, TextColumn, TextWriter
 from citeweave.errors import ArtefactError, EmptyResultError, UserError, choose
 from citeweave.files import ArtefactWriter, Manifest, new_artefact, read_manifest
 from citeweave.hashing import Keys
-from citeweave.similarity.vectors import (
+from citeweave.similarity.provenance import (
     DTYPES,
     MAX_DIMENSION,
     NOT_FINITE,
     TWICE,
     Provenance,
-    _clear,
-    _facts,
-    _keys,
-    _SeenKeys,
+    SeenKeys,
+    id_keys,
+    read_facts,
 )
 from citeweave.tally import Count, Tally
 
@@ -65,7 +64,7 @@ class SentenceVectors:
     def open(cls, folder: str | Path) -> SentenceVectors:
         folder = Path(folder)
         manifest = read_manifest(folder, KIND, VERSION)
-        provenance, rows = _facts(folder, manifest)
+        provenance, rows = read_facts(folder, manifest)
         ids, offsets = TextColumn(folder, "id"), open_numbers(folder / "offsets.npy", np.int64)
         numbers = open_numbers(folder / "numbers.npy", np.int32)
         matrix = open_matrix(folder / "matrix.npy", provenance.dtype, (rows, provenance.dimension))
@@ -99,7 +98,7 @@ class SentenceVectors:
                 f"{len(bad):,} of {len(ids):,} papers, such as {ids[bad[0]]!r}, have a {NOT_FINITE}; "
                 "leave them out or embed them again"
             )
-        keys = _keys(ids)
+        keys = id_keys(ids)
         if twice := len(keys) - len(np.unique(keys)):
             raise UserError(f"{twice:,} of {len(ids):,} papers have an {TWICE}; keep one of each")
         provenance = Provenance(model, revision, text_recipe, blocks[0].shape[1], dtype, "memory")
@@ -112,11 +111,11 @@ class SentenceVectors:
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """The position of every paper, -1 where it has none."""
         if self._lookup is None:
-            keys = self.ids.keys() if isinstance(self.ids, TextColumn) else _keys(self.ids)
+            keys = self.ids.keys() if isinstance(self.ids, TextColumn) else id_keys(self.ids)
             order = np.argsort(keys, kind="stable")
             self._lookup = keys[order], order
         keys, order = self._lookup
-        wanted = _keys(ids)
+        wanted = id_keys(ids)
         at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         return np.where(keys[at] == wanted, order[at], -1)
 
@@ -139,7 +138,7 @@ class SentenceVectorsWriter:
         self._numbers = NumberWriter(artefact.folder / "numbers.npy", np.int32)
         self._offsets.append([0])
         self._matrix: MatrixWriter | None = None
-        self._seen = _SeenKeys()
+        self._seen = SeenKeys()
         self._is_open = True
         self._rows = self.dimension = 0
         self.tally = Tally({"papers": Count()})
@@ -160,7 +159,7 @@ class SentenceVectorsWriter:
             self._begin(papers[0].shape[-1])
         blocks = [_checked(paper, self.dimension, self._dtype) for paper in papers]
         finite = [at for at, block in enumerate(blocks) if np.isfinite(block).all()]
-        fresh = np.flatnonzero(self._seen.add(_keys([ids[at] for at in finite])))
+        fresh = np.flatnonzero(self._seen.add(id_keys([ids[at] for at in finite])))
         kept = [finite[at] for at in fresh.tolist()]
         self.tally.reject("papers", NOT_FINITE, len(ids) - len(finite))
         self.tally.reject("papers", TWICE, len(finite) - len(kept))
@@ -222,7 +221,6 @@ def new_sentence_vectors(
     choose(dtype, DTYPES, "--dtype")
     facts = {"model": model, "revision": revision, "text_recipe": text_recipe, "source": source}
     with new_artefact(Path(folder), KIND, VERSION, recipe or dict(facts), overwrite=overwrite) as artefact:
-        _clear(artefact.folder)
         writer = SentenceVectorsWriter(Path(folder), artefact, dtype, facts)
         try:
             yield writer

@@ -19,7 +19,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,62 +28,19 @@ from numpy.typing import NDArray
 from citeweave.columns import MatrixWriter, TextColumn, TextWriter, open_matrix
 from citeweave.errors import ArtefactError, EmptyResultError, UserError, choose
 from citeweave.files import ArtefactWriter, Manifest, new_artefact, read_manifest
-from citeweave.hashing import Keys, hash_texts
+from citeweave.hashing import Keys
+from citeweave.similarity.provenance import (
+    DTYPES,
+    MAX_DIMENSION,
+    NOT_FINITE,
+    TWICE,
+    SeenKeys,
+    id_keys,
+    read_facts,
+)
 from citeweave.tally import Count, Tally
 
 KIND, VERSION = "vectors", 1
-DTYPES = ("float16", "float32")
-MAX_DIMENSION = 65_536
-"""Longest vector; a longer one is no vector of a paper."""
-
-TWICE = "id given before"
-NOT_FINITE = "number that is not finite"
-
-
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """Where vectors come from: whether two of them may be compared."""
-
-    model: str
-    """Name of the model, empty where it is not known."""
-
-    revision: str
-    """Version of the model, empty where it is not known."""
-
-    text_recipe: str
-    """Hash of how a paper became the text that the model read, empty where it is not known."""
-
-    dimension: int
-    dtype: str
-    source: str
-    """What the vectors were made or read from."""
-
-    def check_same(self, other: Provenance) -> None:
-        """Refuse vectors of another model, dimension or text recipe.
-
-        What one side does not know about its revision or its text recipe is no difference; an unknown model is.
-        """
-        differences = []
-        if self.model != other.model:
-            differences.append("the models")
-        if self.dimension != other.dimension:
-            differences.append(f"the dimensions ({self.dimension} and {other.dimension})")
-        if self.revision and other.revision and self.revision != other.revision:
-            differences.append("the revisions of the model")
-        if self.text_recipe and other.text_recipe and self.text_recipe != other.text_recipe:
-            differences.append(f"the text recipes ({self.text_recipe[:12]} and {other.text_recipe[:12]})")
-        if differences:
-            raise UserError(
-                f"vectors of {self.label} and of {other.label} cannot be compared: {', '.join(differences)} differ; "
-                "embed both with the same model and text"
-            )
-
-    @property
-    def label(self) -> str:
-        """The model and its revision, for a message."""
-        if not self.model:
-            return "an unnamed model"
-        return f"{self.model}@{self.revision}" if self.revision else self.model
 
 
 class Vectors:
@@ -92,7 +48,7 @@ class Vectors:
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
-        self.provenance, rows = _facts(folder, manifest)
+        self.provenance, rows = read_facts(folder, manifest)
         self.ids = TextColumn(folder, "id")
         self.matrix = open_matrix(folder / "matrix.npy", self.provenance.dtype, (rows, self.provenance.dimension))
         if len(self.ids) != rows:
@@ -109,7 +65,7 @@ class Vectors:
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """The row of every id, -1 where it has none."""
         keys, order = self._sorted_keys()
-        wanted = _keys(ids)  # (number of ids,)
+        wanted = id_keys(ids)  # (number of ids,)
         at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         return np.where(keys[at] == wanted, order[at], -1)
 
@@ -142,7 +98,7 @@ class VectorsWriter:
         self._folder, self._artefact, self._dtype, self.facts = folder, artefact, dtype, facts
         self._ids = TextWriter(artefact.folder, "id")
         self._matrix: MatrixWriter | None = None
-        self._seen = _SeenKeys()
+        self._seen = SeenKeys()
         self._is_open = True
         self.dimension = 0
         self.tally = Tally({"vectors": Count()})
@@ -166,7 +122,7 @@ class VectorsWriter:
         finite = np.isfinite(rows).all(axis=1)
         self.tally.reject("vectors", NOT_FINITE, int((~finite).sum()))
         keep = np.flatnonzero(finite)
-        fresh = keep[self._seen.add(_keys([ids[row] for row in keep.tolist()]))]
+        fresh = keep[self._seen.add(id_keys([ids[row] for row in keep.tolist()]))]
         self.tally.reject("vectors", TWICE, len(keep) - len(fresh))
         self.tally.keep("vectors", len(fresh))
         self._ids.append([ids[row] for row in fresh.tolist()])
@@ -220,7 +176,6 @@ def new_vectors(
     choose(dtype, DTYPES, "--dtype")
     facts = {"model": model, "revision": revision, "text_recipe": text_recipe, "source": source}
     with new_artefact(Path(folder), KIND, VERSION, recipe or dict(facts), overwrite=overwrite) as artefact:
-        _clear(artefact.folder)
         writer = VectorsWriter(Path(folder), artefact, dtype, facts)
         try:
             yield writer
@@ -230,49 +185,3 @@ def new_vectors(
             raise
         finally:
             writer.close()
-
-
-class _SeenKeys:
-    """The keys met so far, 8 bytes each: sorted runs, of which the last two become one when they are alike in size."""
-
-    def __init__(self) -> None:
-        self._runs: list[Keys] = []
-
-    def add(self, keys: Keys) -> NDArray[np.bool_]:
-        """Which of the keys were not met before; of equal ones the first."""
-        fresh = np.zeros(len(keys), bool)
-        fresh[np.unique(keys, return_index=True)[1]] = True
-        for run in self._runs:
-            at = np.minimum(np.searchsorted(run, keys), len(run) - 1)
-            fresh &= run[at] != keys
-        if fresh.any():
-            self._runs.append(np.sort(keys[fresh]))
-        while len(self._runs) > 1 and len(self._runs[-2]) <= 2 * len(self._runs[-1]):
-            last = self._runs.pop()
-            self._runs[-1] = np.sort(np.concatenate([self._runs[-1], last]), kind="stable")
-        return fresh
-
-
-def _keys(ids: Sequence[str]) -> Keys:
-    # lone surrogates are replaced as they are when ids are written
-    return hash_texts([text if text.isascii() else text.encode("utf-8", "replace").decode() for text in ids])
-
-
-def _clear(folder: Path) -> None:
-    """Remove what an interrupted run left; its lock, which is ours by now, stays."""
-    for path in folder.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif not path.name.startswith("."):
-            path.unlink()
-
-
-def _facts(folder: Path, manifest: Manifest) -> tuple[Provenance, int]:
-    facts = manifest.facts if isinstance(manifest.facts, dict) else {}
-    texts = [facts.get(name) for name in ("model", "revision", "text_recipe", "dtype", "source")]
-    dimension, rows = facts.get("dimension"), facts.get("rows")
-    known = all(isinstance(text, str) for text in texts) and facts.get("dtype") in DTYPES
-    if not known or type(dimension) is not int or type(rows) is not int or dimension < 1 or rows < 1:
-        raise ArtefactError(f"{folder}/manifest.json does not describe vectors: it is damaged; make them again")
-    model, revision, text_recipe, dtype, source = map(str, texts)
-    return Provenance(model, revision, text_recipe, dimension, dtype, source), rows

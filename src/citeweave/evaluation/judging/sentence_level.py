@@ -18,9 +18,9 @@ from citeweave.evaluation.tasks import Pools
 from citeweave.evaluation.texts import Texts
 from citeweave.files import hash_json
 from citeweave.progress import QUIET, Reporter
+from citeweave.similarity.provenance import Provenance
 from citeweave.similarity.sentence_vectors import SentenceVectors
 from citeweave.similarity.transport import DISTANCES, DocumentDistance, document_scores
-from citeweave.similarity.vectors import Provenance
 
 FACET_TEMPERATURE, PAPER_TEMPERATURE = 0.5, 5000.0
 """ASPIRE's, for chosen sentences of the query and for whole abstracts."""
