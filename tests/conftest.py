@@ -1,9 +1,15 @@
-"""Where the tests find real data: the folder `shared` beside the checkout, or $CITEWEAVE_SHARED."""
+"""Where the tests find real data, and small real models.
+
+Real data: the folder `shared` beside the checkout, or $CITEWEAVE_SHARED. Small models: BERT with two layers, random
+weights and a vocabulary of a few words.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,3 +23,64 @@ def shared() -> Path:
     if not (folder / "samples").is_dir():
         pytest.skip(f"no real samples at {folder}; set CITEWEAVE_SHARED to run this test")
     return folder
+
+
+VOCABULARY = "a paper shows that the cell grows and we find how models learn from data in graphs of citations . ,"
+
+
+def _tokenizer(sep: str | None, lower: bool) -> Any:
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[MASK]", *([sep] if sep else [])]
+    words = VOCABULARY.split()
+    letters = [chr(code) for code in range(97, 123)]
+    pieces = specials + words + [letter for letter in letters if letter not in words] + [f"##{x}" for x in letters]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    inner = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    if lower:
+        inner.normalizer = normalizers.Lowercase()
+    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    around = [("[CLS]", vocabulary["[CLS]"]), *([(sep, vocabulary[sep])] if sep else [])]
+    inner.post_processor = processors.TemplateProcessing(
+        single=f"[CLS] $A {sep}" if sep else "[CLS] $A", special_tokens=around
+    )
+    names = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"} | (
+        {"sep_token": sep} if sep else {}
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=48, **names)
+
+
+@pytest.fixture(scope="session")
+def save_bert() -> Callable[..., Path]:
+    """Write a plain Hugging Face folder with a small BERT, or another model that its configuration can make."""
+    torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+    transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")
+    transformers.utils.logging.disable_progress_bar()
+
+    def save(folder: Path, *, sep: str | None = "[SEP]", lower: bool = True, seed: int = 0, kind: str = "Bert") -> Path:
+        tokenizer = _tokenizer(sep, lower)
+        config = getattr(transformers, f"{kind}Config")(
+            vocab_size=len(tokenizer),
+            pad_token_id=tokenizer.pad_token_id,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=48,
+            max_position_embeddings=64,
+            initializer_range=0.3,
+        )
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = getattr(transformers, f"{kind}Model")(config)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    return save
+
+
+@pytest.fixture(scope="session")
+def bert(save_bert: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plain folder that all tests share and none changes."""
+    return save_bert(tmp_path_factory.mktemp("models") / "tiny-bert")

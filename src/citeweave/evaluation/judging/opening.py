@@ -37,7 +37,10 @@ SENTENCE_TOKENS = 500
 
 _VECTOR_FILES = (".jsonl", ".npy", ".parquet")
 _SCORE_FILES = (".run", ".trec", ".json")
-_MODEL_FILES = ("config.json", "modules.json")
+ENCODER = "encoder"
+"""Kind of the folders that training makes; they are models like any other."""
+
+_MODEL_FILES = ("config.json", "modules.json", "delta.json")
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def open_judged(name: str, options: OpeningOptions | None = None, reporter: Repo
         return _open_known(name, options, reporter)
     if path.is_file() and not looks_like_scores(path):
         return read_vectors([path], name=_plain_name(path), precision=options.precision)
-    if path.is_dir() and kind_of(path):
+    if path.is_dir() and kind_of(path) not in ("", ENCODER):
         return _open_artefact(path, options)
     if path.is_dir() and not any((path / file).is_file() for file in _MODEL_FILES):
         return _open_folder(path, options)

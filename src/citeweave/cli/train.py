@@ -1,0 +1,253 @@
+"""citeweave train, citeweave bundle"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from citeweave.cli.options import (
+    Debug,
+    Device,
+    Json,
+    Output,
+    Overwrite,
+    Quiet,
+    Recipe,
+    Set,
+    print_json,
+    reporter_of,
+    table,
+)
+from citeweave.errors import UserError, choose
+
+if TYPE_CHECKING:
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.progress import Reporter
+    from citeweave.training.gathering import Sources
+    from citeweave.training.train import EncoderRun, Plan
+
+_Corpus = Annotated[Path | None, typer.Argument(help="Folder of a corpus; not with --bundle.", show_default=False)]
+_BundledCorpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_Samples = Annotated[
+    Path | None, typer.Option("--samples", help="Folder of samples mined from it.", show_default=False)
+]
+_Init = Annotated[
+    str | None,
+    typer.Option(
+        "--init", help="Start model: minilm, a folder, or a Hugging Face name; else the recipe's.", show_default=False
+    ),
+]
+_Graph = Annotated[
+    Path | None,
+    typer.Option("--graph", help="Graph of the corpus, for losses with in-batch negatives.", show_default=False),
+]
+_Teacher = Annotated[
+    Path | None,
+    typer.Option("--teacher", help="Vectors for the student-teacher loss, such as graph/vectors.", show_default=False),
+]
+_HeldOut = Annotated[
+    str,
+    typer.Option(
+        "--held-out",
+        help="Also validate by citations of these papers, share:0.1 or year:2016, which the samples must not hold.",
+        show_default=False,
+    ),
+]
+_Bundle = Annotated[
+    Path | None, typer.Option("--bundle", help="Train from a bundle instead of a corpus.", show_default=False)
+]
+_Seeds = Annotated[
+    int, typer.Option("--seeds", help="Train so many models, in folders seed-0, seed-1, ...; 0 = as the recipe says.")
+]
+_Weights = Annotated[
+    str, typer.Option("--weights", help="Numbers of the start model's weights in the bundle: float16 or float32.")
+]
+
+
+def train(
+    output: Output,
+    corpus: _Corpus = None,
+    samples: _Samples = None,
+    recipe: Recipe = None,
+    init: _Init = None,
+    graph: _Graph = None,
+    teacher: _Teacher = None,
+    held_out: _HeldOut = "",
+    bundle: _Bundle = None,
+    seeds: _Seeds = 0,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Train an encoder on mined samples, from any start model; interrupted, the same command goes on."""
+    reporter = reporter_of(quiet or json)
+    if bundle is not None:
+        if corpus or samples or recipe or init or graph or teacher or held_out:
+            raise UserError("--bundle holds corpus, samples and start model; give only -o, --seeds, --set and --device")
+        runs = _train_bundle(bundle, output, seeds, set_, device, overwrite=overwrite, reporter=reporter)
+    else:
+        if corpus is None or samples is None:
+            raise UserError("train needs a corpus and --samples mined from it, or --bundle; see citeweave mine")
+        plan = _plan(recipe, set_, init)
+        opened, sources = _sources(corpus, graph, teacher, held_out, reporter)
+        runs = _train_seeds(opened, samples, output, plan, sources, seeds, device, overwrite, reporter)
+    if json:
+        print_json({"runs": [_facts(run) for run in runs], "output": str(output)})
+    elif not quiet:
+        for run in runs:
+            print(_text(run))
+
+
+def bundle(
+    corpus: _BundledCorpus,
+    output: Output,
+    samples: _Samples = None,
+    recipe: Recipe = None,
+    init: _Init = None,
+    graph: _Graph = None,
+    teacher: _Teacher = None,
+    held_out: _HeldOut = "",
+    weights: _Weights = "float16",
+    set_: Set = [],  # noqa: B006
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Put tokens, samples and start model into one folder, to train where there is no corpus and little software."""
+    from citeweave.mining.samples import Samples
+    from citeweave.training.bundle import make_bundle
+
+    reporter = reporter_of(quiet or json)
+    choose(weights, ("float16", "float32"), "--weights")
+    if samples is None:
+        raise UserError("bundle needs --samples, a folder of samples mined from the corpus; see citeweave mine")
+    opened, sources = _sources(corpus, graph, teacher, held_out, reporter)
+    folder = make_bundle(
+        opened,
+        Samples.open(samples),
+        output,
+        _plan(recipe, set_, init),
+        sources=sources,
+        weights=weights,
+        overwrite=overwrite,
+        reporter=reporter,
+    )
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    if json:
+        print_json({"bytes": size, "output": str(folder)})
+    elif not quiet:
+        print(f"{folder}: {size / 1e6:,.1f} MB\ntrain there: python -m citeweave.training.bundle {folder.name} model")
+
+
+def _plan(recipe: str | None, overrides: list[str], init: str | None) -> Plan:
+    """What a recipe says of encoder and training, or the defaults."""
+    from citeweave.recipe import load_recipe, read_overrides
+    from citeweave.training.options import encoder_options, training_options
+    from citeweave.training.train import About, Plan
+
+    tables = load_recipe(recipe, overrides).tables if recipe else read_overrides(overrides)
+    encoder = encoder_options({**tables.get("encoder", {}), **({"init": init} if init else {})})
+    about = About(recipe or "", {name: tables[name] for name in ("graph", "mining") if name in tables})
+    return Plan(encoder, training_options(tables.get("training", {})), about)
+
+
+def _sources(
+    corpus: Path, graph: Path | None, teacher: Path | None, held_out: str, reporter: Reporter
+) -> tuple[Corpus, Sources]:
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, make_suite
+    from citeweave.graph.citations import CitationGraph
+    from citeweave.similarity.vectors import Vectors
+    from citeweave.training.gathering import Sources
+
+    opened = Corpus.open(corpus)
+    suite = make_suite(opened, CorpusSuiteOptions(held_out=held_out), reporter=reporter) if held_out else None
+    return opened, Sources(
+        None if graph is None else CitationGraph.open(graph),
+        None if teacher is None else Vectors.open(teacher),
+        suite,
+    )
+
+
+def _train_seeds(
+    corpus: Corpus,
+    samples: Path,
+    output: Path,
+    plan: Plan,
+    sources: Sources,
+    seeds: int,
+    device: str,
+    overwrite: bool,
+    reporter: Reporter,
+) -> list[EncoderRun]:
+    from citeweave.mining.samples import Samples
+    from citeweave.training.train import train_encoder
+
+    opened, first = Samples.open(samples), plan.training.seed
+    runs = []
+    for folder, seed in _folders(output, first, seeds or plan.training.seeds):
+        reporter.say(f"{folder}: seed {seed}")
+        own = dataclasses.replace(plan, training=dataclasses.replace(plan.training, seed=seed))
+        runs.append(
+            train_encoder(
+                corpus, opened, folder, own, sources=sources, device=device, overwrite=overwrite, reporter=reporter
+            )
+        )
+    return runs
+
+
+def _train_bundle(
+    bundle: Path, output: Path, seeds: int, overrides: list[str], device: str, *, overwrite: bool, reporter: Reporter
+) -> list[EncoderRun]:
+    from citeweave.recipe import read_overrides
+    from citeweave.training.bundle import read_plan, train_bundle
+
+    training = read_plan(bundle)[0].training
+    tables = read_overrides(overrides)
+    if other := set(tables) - {"training"}:
+        raise UserError(f"--set {next(iter(other))}... cannot change a bundle, only [training]; make the bundle again")
+    changes = tables.get("training", {})
+    first = int(changes.get("seed", training.seed))
+    return [
+        train_bundle(
+            bundle, folder, changes={**changes, "seed": seed}, device=device, overwrite=overwrite, reporter=reporter
+        )
+        for folder, seed in _folders(output, first, seeds or training.seeds)
+    ]
+
+
+def _folders(output: Path, first: int, count: int) -> list[tuple[Path, int]]:
+    """
+    >>> _folders(Path("model"), 0, 1), _folders(Path("model"), 5, 2)
+    ([(PosixPath('model'), 0)], [(PosixPath('model/seed-5'), 5), (PosixPath('model/seed-6'), 6)])
+    """
+    if count == 1:
+        return [(output, first)]
+    return [(output / f"seed-{seed}", seed) for seed in range(first, first + count)]
+
+
+def _facts(run: EncoderRun) -> dict[str, Any]:
+    return {**run.manifest.facts, "output": str(run.folder)}
+
+
+def _text(run: EncoderRun) -> str:
+    facts = run.manifest.facts
+    rows: list[tuple[str, object]] = [
+        ("start model", facts["init"]),
+        ("steps", facts["steps"]),
+        ("trained weights", facts["trained weights"]),
+        ("samples", facts["data"]["samples for training"]),
+        ("seconds", facts["seconds"]),
+    ]
+    rows += [(name, f"{100 * before:.2f} -> {100 * run.after[name]:.2f}") for name, before in run.before.items()]
+    lines = [f"{run.folder}: encoder", table(rows)]
+    if left_out := facts["data"]["left out"]:
+        lines.append("left out: " + "; ".join(f"{number:,} {reason}" for reason, number in left_out.items()))
+    return "\n".join(lines)

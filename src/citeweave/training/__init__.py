@@ -1,0 +1,1 @@
+"""Training encoders: losses, batches, the trainer and its checkpoints."""

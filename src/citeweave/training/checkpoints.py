@@ -1,0 +1,121 @@
+"""Checkpoints: a training run between two steps, from which it goes on as if it had never stopped.
+
+    checkpoints/step-00000200/
+      weights.safetensors      every weight that is trained, float32
+      moments.safetensors      the optimizer's two moments of each
+      state.json               step, length of the log, what validation found so far
+
+A checkpoint appears by one rename; the one before it stays until then. No pickle. Random numbers are functions of seed
+and step, so none are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from citeweave.errors import ArtefactError, CiteweaveError, UserError
+from citeweave.files import write_json
+
+KEPT = 2
+"""Checkpoints that stay: a damaged last one is not the end."""
+
+_STEP = "step-"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def save_checkpoint(
+    folder: Path, step: int, weights: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, state: Mapping[str, Any]
+) -> None:
+    """Write the checkpoint of a step, and remove all but the last ones."""
+    target = folder / f"{_STEP}{step:08d}"
+    partial = target.with_suffix(".partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        _save(partial / "weights.safetensors", {name: weight.detach() for name, weight in weights.items()})
+        _save(partial / "moments.safetensors", _moments(weights, optimizer))
+        write_json(partial / "state.json", {"step": step, **state})
+        shutil.rmtree(target, ignore_errors=True)
+        partial.rename(target)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        last = max((found.name for found in folder.glob(f"{_STEP}????????")), default="none yet")
+        raise CiteweaveError(
+            f"{target} cannot be written ({error.strerror or error}); the last checkpoint is {last}: "
+            "make room and run the same command again to go on from it"
+        ) from None
+    for old in sorted(folder.glob(f"{_STEP}????????"))[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def load_checkpoint(
+    folder: Path, weights: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
+) -> dict[str, Any] | None:
+    """Put the last whole checkpoint into the weights and the optimizer; its state, or None where there is none."""
+    for found in sorted(folder.glob(f"{_STEP}????????"), reverse=True):
+        try:
+            state = json.loads((found / "state.json").read_bytes())
+            saved, moments = (load_file(found / f"{name}.safetensors") for name in ("weights", "moments"))
+        except (OSError, ValueError, SafetensorError):
+            continue  # damaged: the one before it is whole
+        _check_fits(found, saved, weights)
+        _restore(weights, saved, moments, optimizer, int(state["step"]))
+        return dict(state)
+    return None
+
+
+def _moments(weights: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    return {
+        f"{name}/{moment}": optimizer.state[weight][moment]
+        for name, weight in weights.items()
+        if weight in optimizer.state
+        for moment in _MOMENTS
+    }
+
+
+def _restore(
+    weights: Mapping[str, Tensor],
+    saved: Mapping[str, Tensor],
+    moments: Mapping[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+    step: int,
+) -> None:
+    with torch.no_grad():
+        for name, weight in weights.items():
+            weight.copy_(saved[name])
+            if f"{name}/{_MOMENTS[0]}" in moments:
+                kept = {moment: moments[f"{name}/{moment}"].to(weight.device) for moment in _MOMENTS}
+                # a step counter lies where the optimizer's fused form wants it, on the weight's device
+                fused = bool(optimizer.defaults.get("fused"))
+                counter = torch.tensor(float(step), device=weight.device if fused else "cpu")
+                optimizer.state[weight] = {"step": counter, **kept}
+
+
+def _check_fits(folder: Path, saved: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+    if set(saved) != set(weights):
+        raise ArtefactError(f"{folder} holds other weights than this model has; remove it, or train into another -o")
+    for name, weight in weights.items():
+        if saved[name].shape != weight.shape:
+            raise UserError(
+                f"{folder}: {name} has shape {list(saved[name].shape)}, and this model's {list(weight.shape)}; the start "
+                "model has another size: give the one that the run was begun with, or another -o"
+            )
+
+
+def _save(path: Path, tensors: dict[str, Tensor]) -> None:
+    try:
+        save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:  # it does not tell a full disk as an OSError
+        raise OSError(str(error)) from None
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

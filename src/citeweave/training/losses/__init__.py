@@ -1,0 +1,48 @@
+"""Losses: pure functions of vectors, never of models; each returns a scalar that can be differentiated.
+
+    triplet           margin between two distances                        one triplet a row
+    n_pairs           one positive against the negatives of its anchor    one anchor a row
+    info_nce          every positive alone against the negatives          a group: an anchor, its positives and negatives
+    supcon            every positive against all the anchor's candidates  a group
+    supcon_in_batch   the same, against every candidate of the batch      anchors, and the candidates of all
+    in_batch          one target against every candidate of the batch     anchors, and the candidates of all
+    gte               a pair against all texts, in both directions        pairs, negatives if any
+    cosent, angle     pairs of pairs in the order of their labels         labelled pairs
+    angle_sum         cosent + in-batch + angle                           labelled pairs
+    student_teacher   the student's cosines follow the teacher's          one paper a row
+    masked_language   the masked tokens                                   one masked place a row
+    weighted_sum      several of them as one
+
+Groups are padded: (G, m, d) with a mask (G, m), True where there is a paper. Padding may hold any finite numbers and
+never changes a value or a gradient. What has nothing to contrast (no positive, or no negative) is left out of the
+mean; where nothing is left the loss is 0 and so is its gradient. Half precision is widened to float32 first, also
+under autocast; float32 and float64 stay as they are.
+"""
+
+from __future__ import annotations
+
+from citeweave.training.losses.bidirectional import gte, pairs_in_batch
+from citeweave.training.losses.contrast import in_batch, info_nce, n_pairs, supcon, supcon_in_batch
+from citeweave.training.losses.imitation import masked_language, student_teacher
+from citeweave.training.losses.margin import triplet
+from citeweave.training.losses.ranking import Pairs, angle, angle_sum, cosent, triplets_as_pairs
+from citeweave.training.losses.weighting import weighted_sum
+
+__all__ = [
+    "Pairs",
+    "angle",
+    "angle_sum",
+    "cosent",
+    "gte",
+    "in_batch",
+    "info_nce",
+    "masked_language",
+    "n_pairs",
+    "pairs_in_batch",
+    "student_teacher",
+    "supcon",
+    "supcon_in_batch",
+    "triplet",
+    "triplets_as_pairs",
+    "weighted_sum",
+]

@@ -1,0 +1,255 @@
+"""The objective: what a recipe's losses make of a batch's vectors.
+
+    objective = Objective(options.losses, relatives)
+    loss = objective(vectors, batch, batch)
+
+`losses/` has the formulas; here is which vectors each of them gets. A loss that is a mean over groups or triplets can
+be had in parts (`splits`): a part's share of the mean is what it adds. The others need the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from citeweave.errors import choose
+from citeweave.training import losses
+from citeweave.training.batches import Batch
+from citeweave.training.data import Lists, Numbers
+
+SCOPES = ("own", "batch")
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What losses know beside a batch and its vectors."""
+
+    relatives: Lists | None = None
+    teacher: Tensor | None = None
+    """Vectors of all papers of the data, (papers, dimension of the teacher)."""
+
+
+Settings = Mapping[str, Any]
+Formula = Callable[[Tensor, Batch, Settings, Material], Tensor]
+Count = Callable[[Batch], int]
+
+
+class Objective:
+    """The weighted sum of some losses."""
+
+    def __init__(self, settings: Mapping[str, Settings], material: Material | None = None) -> None:
+        self.terms = {name: values for name, values in settings.items() if name != "mlm"}
+        self.material = material or Material()
+        for name, values in self.terms.items():
+            if "scope" in values:
+                choose(values["scope"], SCOPES, f"training.losses.{name}.scope")
+
+    @property
+    def splits(self) -> bool:
+        """Whether the groups of a batch may be judged apart."""
+        return all(name in COUNTS and values.get("scope", "own") == "own" for name, values in self.terms.items())
+
+    def __call__(self, vectors: Tensor, part: Batch, whole: Batch) -> Tensor:
+        """The share that a part has in the loss of the whole batch; of the batch itself, all of it."""
+        total = vectors.sum() * 0
+        for name, values in self.terms.items():
+            share = COUNTS[name](part) / max(1, COUNTS[name](whole)) if name in COUNTS else 1.0
+            if share:
+                total = total + float(values["weight"]) * share * FORMULAS[name](vectors, part, values, self.material)
+        return total
+
+
+def allowed_pairs(left: Numbers, right: Numbers, relatives: Lists | None) -> Mask:
+    """Which papers may be negatives of each other: not a paper of itself, not known relatives; (left, right), bool.
+
+    >>> from citeweave.training.data import lists_of
+    >>> allowed_pairs(np.array([0, 2]), np.array([0, 1, 2]), lists_of([[1], [], []])).tolist()
+    [[False, False, True], [True, True, False]]
+    """
+    allowed: Mask = left[:, None] != right  # (left, right)
+    if relatives is not None:
+        known = relatives.take(left)
+        owner = np.repeat(np.arange(len(left)), known.counts())  # (relatives of all,)
+        order = np.argsort(right, kind="stable")
+        first, last = (np.searchsorted(right[order], known.papers, side) for side in ("left", "right"))
+        counts = last - first  # a paper may stand on the right several times
+        places = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
+        allowed[np.repeat(owner, counts), order[places]] = False
+    return allowed
+
+
+def _triplet(vectors: Tensor, batch: Batch, settings: Settings, _: Material) -> Tensor:
+    return losses.triplet(*_of_triplets(vectors, batch), margin=settings["margin"], distance=settings["distance"])
+
+
+def _info_nce(vectors: Tensor, batch: Batch, settings: Settings, _: Material) -> Tensor:
+    return losses.info_nce(**_of_groups(vectors, batch), temperature=settings["temperature"])
+
+
+def _n_pairs(vectors: Tensor, batch: Batch, settings: Settings, _: Material) -> Tensor:
+    """Every positive of a group is a row of its own."""
+    owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
+    negatives = _padded(vectors, batch.negatives[owner])
+    return losses.n_pairs(
+        _rows(vectors, batch.anchors[owner]),
+        _rows(vectors, batch.positives[owner, place]),
+        negatives[0],
+        negative_mask=negatives[1],
+        temperature=settings["temperature"],
+        similarity=settings["similarity"],
+    )
+
+
+def _supcon(vectors: Tensor, batch: Batch, settings: Settings, material: Material) -> Tensor:
+    if settings["scope"] == "own":
+        return losses.supcon(**_of_groups(vectors, batch), temperature=settings["temperature"])
+    candidates = _candidates(batch)
+    targets = _mask(batch.positives, candidates, len(batch.papers))  # (groups, candidates)
+    return losses.supcon_in_batch(
+        _rows(vectors, batch.anchors),
+        _rows(vectors, candidates),
+        _on(targets, vectors),
+        allowed=_on(_allowed(batch, batch.anchors, candidates, settings, material), vectors),
+        temperature=settings["temperature"],
+    )
+
+
+def _in_batch(vectors: Tensor, batch: Batch, settings: Settings, material: Material) -> Tensor:
+    owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
+    anchors, candidates = batch.anchors[owner], _candidates(batch)
+    allowed = _allowed(batch, anchors, candidates, settings, material)  # (pairs, candidates)
+    allowed &= ~_mask(batch.positives, candidates, len(batch.papers))[owner]  # other positives are no negatives
+    allowed |= _mask(batch.negatives, candidates, len(batch.papers))[owner]  # its own negatives always are
+    return losses.in_batch(
+        _rows(vectors, anchors),
+        _rows(vectors, candidates),
+        _on(np.searchsorted(candidates, batch.positives[owner, place]), vectors),
+        allowed=_on(allowed, vectors),
+        temperature=settings["temperature"],
+    )
+
+
+def _gte(vectors: Tensor, batch: Batch, settings: Settings, material: Material) -> Tensor:
+    owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
+    anchors, positives = batch.anchors[owner], batch.positives[owner, place]
+    negatives, mask = _padded(vectors, batch.negatives[owner])
+    left = np.concatenate([anchors, positives])
+    right = np.concatenate([left, np.maximum(batch.negatives[owner], 0).ravel()])
+    return losses.gte(
+        _rows(vectors, anchors),
+        _rows(vectors, positives),
+        negatives=negatives,
+        negative_mask=mask,
+        allowed=_on(_allowed(batch, left, right, settings, material), vectors),
+        temperature=settings["temperature"],
+    )
+
+
+def _cosent(vectors: Tensor, batch: Batch, settings: Settings, _: Material) -> Tensor:
+    return losses.cosent(*losses.triplets_as_pairs(*_of_triplets(vectors, batch)), scale=settings["scale"])
+
+
+def _angle(vectors: Tensor, batch: Batch, settings: Settings, _: Material) -> Tensor:
+    return losses.angle(*losses.triplets_as_pairs(*_of_triplets(vectors, batch)), scale=settings["scale"])
+
+
+def _angle_sum(vectors: Tensor, batch: Batch, settings: Settings, material: Material) -> Tensor:
+    anchors, positives, negatives = batch.triplets.T
+    texts = np.concatenate([anchors, anchors, positives, negatives])  # the left sides of the pairs, then the right
+    return losses.angle_sum(
+        *losses.triplets_as_pairs(*_of_triplets(vectors, batch)),
+        weights=(settings["cosine"], settings["in_batch"], settings["angle"]),
+        scales=(settings["scale"],) * 3,
+        allowed=_on(_allowed(batch, texts, texts, settings, material), vectors),
+    )
+
+
+def _student_teacher(vectors: Tensor, batch: Batch, _: Settings, material: Material) -> Tensor:
+    assert material.teacher is not None, "train_encoder asks for the teacher's vectors"
+    teacher = material.teacher[_on(batch.papers, material.teacher)].to(vectors.device)  # (papers, its dimension)
+    return losses.student_teacher(vectors, teacher, known=teacher.any(dim=1))
+
+
+FORMULAS: Mapping[str, Formula] = {
+    "triplet": _triplet,
+    "n_pairs": _n_pairs,
+    "supcon": _supcon,
+    "info_nce": _info_nce,
+    "in_batch": _in_batch,
+    "cosent": _cosent,
+    "angle": _angle,
+    "angle_sum": _angle_sum,
+    "gte": _gte,
+    "student_teacher": _student_teacher,
+}
+
+
+def _positives(batch: Batch) -> int:
+    return int((batch.positives >= 0).sum())
+
+
+COUNTS: Mapping[str, Count] = {
+    "triplet": lambda batch: len(batch.triplets),
+    "n_pairs": _positives,
+    "info_nce": _positives,
+    "supcon": lambda batch: len(batch.anchors),
+}
+"""What a loss that splits is a mean over."""
+
+
+def _of_triplets(vectors: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Anchors, positives and negatives, (triplets, dimension) each."""
+    anchors, positives, negatives = (_rows(vectors, column) for column in batch.triplets.T)
+    return anchors, positives, negatives
+
+
+def _of_groups(vectors: Tensor, batch: Batch) -> dict[str, Tensor]:
+    """Anchors (groups, dimension), positives and negatives (groups, most, dimension) with their masks."""
+    positives, negatives = _padded(vectors, batch.positives), _padded(vectors, batch.negatives)
+    return {
+        "anchors": _rows(vectors, batch.anchors),
+        "positives": positives[0],
+        "positive_mask": positives[1],
+        "negatives": negatives[0],
+        "negative_mask": negatives[1],
+    }
+
+
+def _candidates(batch: Batch) -> Numbers:
+    """Places of every paper that is a positive or a negative of some group, ascending."""
+    found = np.unique(np.concatenate([batch.positives.ravel(), batch.negatives.ravel()]))
+    return found[found >= 0]
+
+
+def _allowed(batch: Batch, left: Numbers, right: Numbers, settings: Settings, material: Material) -> Mask:
+    relatives = material.relatives if settings["relatives"] else None
+    return allowed_pairs(batch.papers[left], batch.papers[right], relatives)
+
+
+def _mask(lists: Numbers, candidates: Numbers, papers: int) -> Mask:
+    """Which candidates a list names, (lists, candidates), bool."""
+    named: Mask = np.zeros((len(lists), papers + 1), bool)  # the last column takes the -1
+    np.put_along_axis(named, lists, True, axis=1)
+    return named[:, candidates]
+
+
+def _padded(vectors: Tensor, places: Numbers) -> tuple[Tensor, Tensor]:
+    """Vectors of padded lists, (lists, most, dimension), and where there is a paper."""
+    inside = _on(places >= 0, vectors)  # (lists, most)
+    return _rows(vectors, np.maximum(places, 0)), inside
+
+
+def _rows(vectors: Tensor, places: Numbers) -> Tensor:
+    return vectors[_on(places, vectors)]
+
+
+def _on(values: Numbers | Mask, like: Tensor) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values)).to(like.device, non_blocking=True)

@@ -1,0 +1,244 @@
+"""What a recipe says of the encoder and of its training: the `[encoder]` and `[training]` tables.
+
+    [encoder]
+    init = "allenai/scibert_scivocab_uncased"
+    pooling = "cls"
+
+    [training]
+    batch = 32
+    learning_rate = 2e-5
+
+    [training.losses.triplet]
+    margin = 1.0
+
+    >>> training_options({"batch": 8, "losses": {"supcon": {"temperature": 0.1}}}).losses
+    {'supcon': {'weight': 1.0, 'temperature': 0.1, 'scope': 'own', 'relatives': True}}
+
+Reads and checks; trains nothing and loads nothing heavy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from citeweave.corpus.text import TextRecipe
+from citeweave.errors import UserError, choose
+
+LOSSES: Mapping[str, Mapping[str, Any]] = {
+    "triplet": {"margin": 1.0, "distance": "l2"},
+    "n_pairs": {"temperature": 0.05, "similarity": "cosine"},
+    "supcon": {"temperature": 0.05, "scope": "own", "relatives": True},
+    "info_nce": {"temperature": 0.1},
+    "in_batch": {"temperature": 0.05, "relatives": True},
+    "cosent": {"scale": 20.0},
+    "angle": {"scale": 20.0},
+    "angle_sum": {"scale": 20.0, "cosine": 1.0, "in_batch": 1.0, "angle": 1.0, "relatives": True},
+    "gte": {"temperature": 0.01, "relatives": True},
+    "student_teacher": {},
+    "mlm": {"share": 0.15},
+}
+"""Every loss with the settings it takes and their defaults; each also takes `weight`, 1.0. See `objective.py`."""
+
+POOLINGS = ("", "cls", "mean", "mix")
+UNITS = ("triplets", "groups")
+OPTIMIZERS = ("adam", "adamw")
+SCHEDULES = ("slanted", "linear", "cosine", "constant")
+PARTS = ("all", "bias", "lora")
+PRECISIONS = ("auto", "float32", "bfloat16")
+ACCURACY = "accuracy"
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderOptions:
+    """The encoder that is trained, before training: the `[encoder]` table."""
+
+    init: str = "minilm"
+    """Start model: `minilm`, a folder, a name on the Hugging Face hub, or `recipe:NAME` for another recipe's model."""
+
+    pooling: str = ""
+    """`cls`, `mean`, or `mix` (a learned mixture of the layers); empty = what the start model says."""
+
+    max_tokens: int = 512
+    """Texts are cut here, or at what the model can read if that is less."""
+
+    text: tuple[str, ...] = ("title", "abstract")
+    """What is read of a paper; see `corpus.text.TextRecipe`."""
+
+    normalize: bool | None = None
+    """Whether vectors get length 1; None = what the start model says. L2 losses want false."""
+
+    def __post_init__(self) -> None:
+        choose(self.pooling, POOLINGS, "encoder.pooling")
+        TextRecipe(parts=self.text)
+        _at_least(self, "encoder", max_tokens=4)
+
+    @property
+    def text_recipe(self) -> TextRecipe:
+        return TextRecipe(parts=self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """How samples become weights: the `[training]` table."""
+
+    losses: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"triplet": {}})
+    """Losses by name with their settings; several are summed by their weights."""
+
+    batch: int = 32
+    """Size of a step, over all processes, in units."""
+
+    unit: str = "triplets"
+    """What a batch counts: `triplets`, or `groups` of an anchor with all its positives and negatives."""
+
+    block: int = 0
+    """Triplets of one anchor that stay together, the rest goes elsewhere; 0 = all."""
+
+    epochs: float = 2.0
+    steps: int = 0
+    """Stop after so many steps; 0 = when the epochs are over. The schedule then ends there too."""
+
+    share: float = 1.0
+    """Share of the samples that is trained on, drawn by the seed."""
+
+    learning_rate: float = 2e-5
+    optimizer: str = "adamw"
+    """`adam` or `adamw`; they differ in how weight decay acts."""
+
+    weight_decay: float = 0.0
+    epsilon: float = 1e-8
+    clip: float = 0.0
+    """Longest gradient; 0 = never cut."""
+
+    schedule: str = "linear"
+    """`slanted` (triangular), `linear`, `cosine` or `constant`, after the warm-up; see `schedules.py`."""
+
+    warmup: float = 0.0
+    """Share of the steps below 1, a number of steps from 1 on."""
+
+    parts: str = "all"
+    """What is trained: `all`, `bias` (BitFit), or `lora`."""
+
+    frozen_layers: int = 0
+    """So many layers, and the word embeddings below them, stay as they are."""
+
+    lora_rank: int = 8
+    precision: str = "auto"
+    """What the network computes in: `float32`, `bfloat16` (weights stay float32), or `auto`: bfloat16 on a GPU."""
+
+    micro_tokens: int = 0
+    """Tokens encoded at a time; larger steps go in parts with the same result. 0 = by the device."""
+
+    dropout: float | None = None
+    """Of the network; None = what its own configuration says."""
+
+    validation: float = 0.05
+    """Share of the anchors whose samples are kept for validation."""
+
+    check_every: int = 0
+    """Steps between validations; 0 = once an epoch."""
+
+    checkpoint_every: int = 0
+    """Steps between checkpoints, from which an interrupted training goes on; 0 = twenty in all, at least 50 steps apart."""
+
+    patience: int = 0
+    """Validations without gain after which training stops; 0 = never. The best weights are kept where it is set."""
+
+    watch: str = ACCURACY
+    """What validation compares: `accuracy` of triplets, or a task of the corpus suite such as `cite.map`."""
+
+    seed: int = 0
+    seeds: int = 1
+    """So many models are trained, with the seeds from `seed` on."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "losses", _losses(self.losses))
+        choose(self.unit, UNITS, "training.unit")
+        choose(self.optimizer, OPTIMIZERS, "training.optimizer")
+        choose(self.schedule, SCHEDULES, "training.schedule")
+        choose(self.parts, PARTS, "training.parts")
+        choose(self.precision, PRECISIONS, "training.precision")
+        _at_least(self, "training", batch=1, seeds=1, lora_rank=1)
+        for name in ("block", "steps", "weight_decay", "epsilon", "clip", "warmup", "frozen_layers", "micro_tokens"):
+            _at_least(self, "training", **{name: 0})
+        for name in ("check_every", "checkpoint_every", "patience"):
+            _at_least(self, "training", **{name: 0})
+        _check_above(self, epochs=0.0, learning_rate=0.0, share=0.0)
+        for name, value, top in (("share", self.share, 1.0), ("validation", self.validation, 0.5)):
+            if not 0 <= value <= top:
+                raise UserError(f"training.{name} is {value}; it must be between 0 and {top}")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise UserError(f"training.dropout is {self.dropout}; it must be from 0 up and below 1")
+
+
+def encoder_options(table: Mapping[str, Any]) -> EncoderOptions:
+    """Read an `[encoder]` table; an unknown key is refused with the nearest known one."""
+    return EncoderOptions(**_checked(table, EncoderOptions, "encoder"))
+
+
+def training_options(table: Mapping[str, Any]) -> TrainingOptions:
+    """Read a `[training]` table; an unknown key is refused with the nearest known one."""
+    return TrainingOptions(**_checked(table, TrainingOptions, "training"))
+
+
+_Options = TypeVar("_Options", EncoderOptions, TrainingOptions)
+
+
+def _checked(table: Mapping[str, Any], kind: type[_Options], name: str) -> dict[str, Any]:
+    """The values of a table, each of the type that its option has."""
+    hints, values = get_type_hints(kind), {}
+    for key, value in table.items():
+        choose(key, [entry.name for entry in dataclasses.fields(kind)], f"{name}: key")
+        values[key] = _typed(value, hints[key], f"{name}.{key}")
+    return values
+
+
+def _typed(value: Any, hint: Any, key: str) -> Any:
+    """
+    >>> _typed(2, float, "training.epochs"), _typed(["title"], tuple[str, ...], "encoder.text")
+    (2.0, ('title',))
+    """
+    if hint == tuple[str, ...]:
+        if isinstance(value, list | tuple) and all(isinstance(entry, str) for entry in value):
+            return tuple(value)
+        raise UserError(f'{key} is {value!r}; it must be a list of texts such as ["title", "abstract"]')
+    kind = get_args(hint)[0] if NoneType in get_args(hint) else hint
+    if kind not in (bool, int, float, str):
+        return value
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise UserError(f"{key} is {value!r}; it must be a {kind.__name__}")
+    return value
+
+
+def _losses(given: object) -> dict[str, dict[str, Any]]:
+    """Every loss with all its settings."""
+    if not isinstance(given, Mapping) or not given:
+        raise UserError(f"training.losses is {given!r}; it must name a loss, such as [training.losses.triplet]")
+    filled = {}
+    for name, settings in given.items():
+        choose(name, LOSSES, "training.losses")
+        if not isinstance(settings, Mapping):
+            raise UserError(f"training.losses.{name} is {settings!r}; it must be a table [training.losses.{name}]")
+        defaults = {"weight": 1.0, **LOSSES[name]}
+        for key, value in settings.items():
+            choose(key, defaults, f"training.losses.{name}: key")
+            _typed(value, type(defaults[key]), f"training.losses.{name}.{key}")
+        filled[name] = {**defaults, **settings}
+    return filled
+
+
+def _at_least(options: object, table: str, **least: float) -> None:
+    for name, value in least.items():
+        if getattr(options, name) < value:
+            raise UserError(f"{table}.{name} is {getattr(options, name)}; it must be at least {value}")
+
+
+def _check_above(options: object, **floor: float) -> None:
+    for name, value in floor.items():
+        if not getattr(options, name) > value:
+            raise UserError(f"training.{name} is {getattr(options, name)}; it must be above {value:g}")

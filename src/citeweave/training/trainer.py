@@ -1,0 +1,224 @@
+"""The loop: batches, steps, validations and checkpoints, so that an interrupted run ends as an uninterrupted one.
+
+    trained = train_network(run, Path("work/"))
+
+One plain loop over torch rather than a trainer of a library: a step's papers are shared by its samples and its
+gradients may be cached, every random number is a function of seed and step, and all that a run needs beside torch,
+transformers and safetensors is here. Does not load or save encoders: `train.py` does.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from citeweave.errors import CiteweaveError, UserError, choose
+from citeweave.progress import QUIET, Reporter
+from citeweave.training.batches import Batches
+from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
+from citeweave.training.options import TrainingOptions
+from citeweave.training.schedules import factor, warmup_steps
+from citeweave.training.stepping import Stepper
+from citeweave.training.validation import Validation
+
+LOG_EVERY = 10
+"""Steps between two lines of the log; losses are fetched from the device as seldom."""
+
+CHECKPOINTS, LEAST_APART = 20, 50
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """All that a training run needs."""
+
+    stepper: Stepper
+    options: TrainingOptions
+    weights: Mapping[str, Tensor]
+    """What is trained, by name."""
+
+    reporter: Reporter = field(default_factory=lambda: QUIET)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a run stands; what a checkpoint keeps beside the weights."""
+
+    step: int = 0
+    log_bytes: int = 0
+    before: dict[str, float] = field(default_factory=dict)
+    """Validation of the start model."""
+
+    last: dict[str, float] = field(default_factory=dict)
+    best: float = -math.inf
+    best_step: int = 0
+    without_gain: int = 0
+    stopped: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        state = {name: getattr(self, name) for name in self.__slots__ if name != "step"}
+        return {**state, "best": None if self.best == -math.inf else self.best}
+
+
+def train_network(run: Run, work: Path) -> Progress:
+    """Train the weights of a run in place; `work` keeps checkpoints and the log, log.jsonl."""
+    return _Loop(run, work).finish()
+
+
+class _Loop:
+    def __init__(self, run: Run, work: Path) -> None:
+        options, stepper = run.options, run.stepper
+        self.run, self.work = run, work
+        self.batches = Batches(stepper.data.groups, options)
+        if not self.batches.units:
+            raise UserError("there is no sample with a positive and a negative to train on; mine with other rules")
+        whole = max(1, round(options.epochs * self.batches.per_epoch))
+        self.steps = options.steps or whole
+        self.warmup = warmup_steps(options.warmup, self.steps)
+        self.check_every = options.check_every or self.batches.per_epoch
+        apart = max(LEAST_APART, -(-self.steps // CHECKPOINTS))
+        self.checkpoint_every = options.checkpoint_every or apart
+        self.optimizer = _optimizer(run)
+        self.validation = Validation(stepper)
+        self.pending: list[Tensor] = []
+        work.mkdir(parents=True, exist_ok=True)
+
+    def finish(self) -> Progress:
+        """Train to the end and leave the weights that are to be kept."""
+        state = load_checkpoint(self.work / "checkpoints", self.run.weights, self.optimizer)
+        self.progress = _read(state) if state else Progress()
+        self._cut_log()
+        if state:
+            self.run.reporter.say(f"going on after step {self.progress.step:,} of {self.steps:,}")
+        else:
+            self._check()
+            self.progress.before = dict(self.progress.last)
+        with self.run.reporter.task("training", self.steps, "steps") as advance:
+            advance(self.progress.step)
+            while self.progress.step < self.steps and not self.progress.stopped:
+                self._step(self.progress.step)
+                self.progress.step += 1
+                self._after_step()
+                advance(1)
+        if self.run.options.patience and self.progress.best_step < self.progress.step:
+            self._take_best()
+        return self.progress
+
+    def _step(self, step: int) -> None:
+        run, rate = self.run, self._rate(step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        batch = self.batches.at(step)
+        run.stepper.network.model.train()
+        try:
+            self.pending.append(run.stepper.backward(batch, step))
+        except torch.OutOfMemoryError:
+            raise CiteweaveError(
+                f"out of memory at step {step} with {run.stepper.micro_tokens:,} tokens at a time; "
+                f"{self._kept()} Go on with --set training.micro_tokens={run.stepper.micro_tokens // 2}"
+            ) from None
+        parameters = list(run.weights.values())
+        run.stepper.processes.sum_gradients(parameters)
+        if run.options.clip:
+            torch.nn.utils.clip_grad_norm_(parameters, run.options.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _after_step(self) -> None:
+        step, options = self.progress.step, self.run.options
+        is_last = step == self.steps
+        checks = step % self.check_every == 0 or is_last
+        saves = step % self.checkpoint_every == 0 and not is_last
+        if checks or saves or len(self.pending) >= LOG_EVERY:
+            self._write_losses()
+        if checks:
+            self._check()
+            self.progress.stopped = bool(options.patience and self.progress.without_gain >= options.patience)
+        if saves and self.run.stepper.processes.is_first:
+            save_checkpoint(self.work / "checkpoints", step, self.run.weights, self.optimizer, self.progress.as_json())
+
+    def _write_losses(self) -> None:
+        """Fetch the losses since the last line and write their mean; one that is no number ends the run."""
+        losses = torch.stack(self.pending).cpu().double()
+        step = self.progress.step
+        if not torch.isfinite(losses).all():
+            first = step - len(losses) + int((~torch.isfinite(losses)).nonzero()[0])
+            raise CiteweaveError(
+                f"the loss of step {first} is {float(losses[first - step]):g}, not a number to learn from; {self._kept()} "
+                "Try a lower training.learning_rate, training.clip=1.0 or training.precision=float32"
+            )
+        self.pending.clear()
+        self._log({"step": step, "loss": float(losses.mean()), "learning_rate": self._rate(step - 1)})
+
+    def _check(self) -> None:
+        """Judge the network as it is, and remember whether it gained."""
+        found, options, progress = self.validation.judge(), self.run.options, self.progress
+        progress.last = found
+        if not found:
+            if options.patience:
+                raise UserError("training.patience needs a validation; set training.validation above 0")
+            return
+        watched = found[choose(options.watch, found, "training.watch")]
+        if watched > progress.best:
+            progress.best, progress.best_step, progress.without_gain = watched, progress.step, 0
+            if options.patience and self.run.stepper.processes.is_first:
+                self._keep_best()
+        else:
+            progress.without_gain += 1
+        self._log({"step": progress.step, **found})
+        told = ", ".join(f"{name} {100 * value:.2f}" for name, value in found.items())
+        self.run.reporter.say(f"step {progress.step:,}: {told}")
+
+    def _rate(self, step: int) -> float:
+        options = self.run.options
+        return options.learning_rate * factor(options.schedule, step, self.steps, warmup=self.warmup)
+
+    def _kept(self) -> str:
+        found = sorted((self.work / "checkpoints").glob("step-????????"))
+        return f"the checkpoint of step {int(found[-1].name[5:])} is kept." if found else "there is no checkpoint yet."
+
+    def _keep_best(self) -> None:
+        path = self.work / "best.safetensors"
+        kept = {name: weight.detach().contiguous().cpu() for name, weight in self.run.weights.items()}
+        save_file(kept, path.with_suffix(".new"))
+        path.with_suffix(".new").replace(path)
+
+    def _take_best(self) -> None:
+        self.run.stepper.processes.wait()
+        with torch.no_grad():
+            for name, weight in load_file(self.work / "best.safetensors").items():
+                self.run.weights[name].copy_(weight)
+
+    def _log(self, line: Mapping[str, Any]) -> None:
+        if not self.run.stepper.processes.is_first:
+            return
+        with (self.work / "log.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            self.progress.log_bytes = file.tell()
+
+    def _cut_log(self) -> None:
+        """Lines written after the checkpoint will be written again."""
+        path = self.work / "log.jsonl"
+        if self.run.stepper.processes.is_first and path.exists():
+            with path.open("r+b") as file:
+                file.truncate(self.progress.log_bytes)
+
+
+def _optimizer(run: Run) -> torch.optim.Optimizer:
+    options, weights = run.options, list(run.weights.values())
+    kind = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
+    fused = weights[0].is_cuda
+    return kind(weights, lr=options.learning_rate, eps=options.epsilon, weight_decay=options.weight_decay, fused=fused)
+
+
+def _read(state: Mapping[str, Any]) -> Progress:
+    best = -math.inf if state["best"] is None else float(state["best"])
+    return Progress(**{**{name: state[name] for name in Progress.__slots__}, "best": best})

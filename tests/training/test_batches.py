@@ -1,0 +1,106 @@
+"""Batches: every unit once an epoch, every paper once a batch, the same for the same seed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citeweave.training.batches import Batches, assemble, split
+from citeweave.training.data import Groups, groups_of
+from citeweave.training.options import TrainingOptions
+
+
+def made_groups(seed: int, count: int, papers: int = 40) -> Groups:
+    drawn = np.random.default_rng(seed)
+    lists = [[drawn.integers(0, papers, drawn.integers(0, 5)).tolist() for _ in range(count)] for _ in range(2)]
+    return groups_of(drawn.integers(0, papers, count).tolist(), *lists)
+
+
+def by_hand(groups: Groups) -> list[tuple[int, int, int]]:
+    """Triplets one by one: the shorter list begun anew."""
+    found = []
+    for number, anchor in enumerate(groups.anchors.tolist()):
+        ups = groups.positives.take(np.array([number])).papers.tolist()
+        downs = groups.negatives.take(np.array([number])).papers.tolist()
+        count = max(len(ups), len(downs)) if ups and downs else 0
+        found += [(anchor, ups[place % len(ups)], downs[place % len(downs)]) for place in range(count)]
+    return found
+
+
+def rows_of(batches: Batches, epoch: int) -> list[tuple[int, int, int]]:
+    found: list[tuple[int, int, int]] = []
+    for step in range(epoch * batches.per_epoch, (epoch + 1) * batches.per_epoch):
+        batch = batches.at(step)
+        found += [tuple(row) for row in batch.papers[batch.triplets].tolist()]
+    return found
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 1000), st.integers(1, 30), st.integers(1, 9), st.integers(0, 3))
+def test_an_epoch_holds_every_triplet_once(seed: int, count: int, size: int, block: int) -> None:
+    groups = made_groups(seed, count)
+    wanted = by_hand(groups)
+    batches = Batches(groups, TrainingOptions(batch=size, block=block, seed=seed))
+    assert batches.units == len(wanted)
+    for epoch in (0, 1) if wanted else ():
+        assert sorted(rows_of(batches, epoch)) == sorted(wanted)
+    sizes = [len(batches.at(step).triplets) for step in range(batches.per_epoch)]
+    assert sizes[:-1] == [size] * (len(sizes) - 1)
+
+
+def test_triplets_of_an_anchor_stay_together_unless_a_batch_is_full() -> None:
+    groups = groups_of([0, 10, 20], [[1, 2], [11, 12], [21, 22]], [[3, 4], [13, 14], [23, 24]])
+    batches = Batches(groups, TrainingOptions(batch=2))
+    for step in range(3):
+        assert len(set(batches.at(step).papers[batches.at(step).anchors].tolist())) == 1
+    blocks = Batches(groups, TrainingOptions(batch=6, block=1)).at(0)
+    assert len(blocks.anchors) == 6
+
+
+def test_batches_are_functions_of_seed_and_step() -> None:
+    groups = made_groups(3, 30)
+    options = TrainingOptions(batch=4, seed=5)
+    forwards = [Batches(groups, options).at(step).papers.tolist() for step in range(8)]
+    batches = Batches(groups, options)
+    assert [batches.at(step).papers.tolist() for step in reversed(range(8))] == forwards[::-1]
+    other = Batches(groups, dataclasses.replace(options, seed=6))
+    assert [other.at(step).papers.tolist() for step in range(8)] != forwards
+
+
+def test_groups_are_whole_where_they_are_the_unit() -> None:
+    groups = groups_of([0, 10, 20], [[1, 2, 2], [11], [21]], [[3], [13, 14], [23]])
+    batches = Batches(groups, TrainingOptions(batch=2, unit="groups"))
+    assert batches.per_epoch == 2
+    found = {}
+    for step in range(2):
+        batch = batches.at(step)
+        for number, anchor in enumerate(batch.papers[batch.anchors].tolist()):
+            inside = batch.positives[number] >= 0
+            found[anchor] = batch.papers[batch.positives[number][inside]].tolist()
+    assert found == {0: [1, 2], 10: [11], 20: [21]}, "a paper counts once in a group"
+
+
+def test_a_share_of_the_samples_is_drawn_by_the_seed() -> None:
+    groups = groups_of(list(range(100)), [[100 + i] for i in range(100)], [[200 + i] for i in range(100)])
+    tenth = TrainingOptions(batch=100, share=0.1, seed=1)
+    first, again = (Batches(groups, tenth).at(0).papers.tolist() for _ in range(2))
+    assert first == again
+    assert len(Batches(groups, tenth).at(0).triplets) == 10
+    assert first != Batches(groups, dataclasses.replace(tenth, seed=2)).at(0).papers.tolist()
+
+
+@pytest.mark.parametrize("budget", [1, 25, 60, 10_000])
+def test_parts_hold_whole_groups_within_the_budget(budget: int) -> None:
+    groups = made_groups(7, 20)
+    whole = assemble(groups.take(np.flatnonzero(groups.triplet_counts())))
+    lengths = np.random.default_rng(0).integers(1, 9, 40)
+    parts = split(whole, lengths, budget)
+    rows = [row for part in parts for row in part.papers[part.triplets].tolist()]
+    assert rows == whole.papers[whole.triplets].tolist()
+    for part in parts:
+        assert int(lengths[part.papers].sum()) <= budget or len(part.anchors) == 1
+    assert (len(parts) == 1) == (budget == 10_000)

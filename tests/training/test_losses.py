@@ -1,0 +1,319 @@
+"""Losses: padding and masks, what has nothing to contrast, precision, order, and gradients by differences."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citeweave.errors import UserError
+
+torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+
+from citeweave.training import losses  # noqa: E402
+
+
+def vectors(seed, *shapes):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for shape in shapes]
+
+
+def cos(x, y):
+    return torch.nn.functional.cosine_similarity(x, y, dim=-1).item()
+
+
+LABELS = torch.tensor([1.0, 0.0, 0.5, 1.0])
+MASK = torch.tensor([[True, True, False], [True, False, True], [True, True, True], [False, True, False]])
+ALL = {
+    "triplet": (losses.triplet, [(4, 6)] * 3),
+    "triplet cosine": (lambda *x: losses.triplet(*x, distance="cosine"), [(4, 6)] * 3),
+    "n_pairs": (lambda *x: losses.n_pairs(*x, negative_mask=MASK), [(4, 6), (4, 6), (4, 3, 6)]),
+    "n_pairs product": (lambda *x: losses.n_pairs(*x, similarity="product", temperature=1), [(4, 6), (4, 6)]),
+    "info_nce": (lambda *x: losses.info_nce(*x, positive_mask=MASK, negative_mask=~MASK), [(4, 6)] + [(4, 3, 6)] * 2),
+    "supcon": (lambda *x: losses.supcon(*x, positive_mask=MASK, negative_mask=~MASK), [(4, 6)] + [(4, 3, 6)] * 2),
+    "supcon_in_batch": (lambda *x: losses.supcon_in_batch(*x, MASK), [(4, 6), (3, 6)]),
+    "in_batch": (lambda *x: losses.in_batch(*x, torch.tensor([2, 0, 1, -1])), [(4, 6), (3, 6)]),
+    "gte": (lambda a, p, n: losses.gte(a, p, negatives=n, negative_mask=MASK), [(4, 6), (4, 6), (4, 3, 6)]),
+    "cosent": (lambda *x: losses.cosent(*x, LABELS), [(4, 6)] * 2),
+    "angle": (lambda *x: losses.angle(*x, LABELS), [(4, 5)] * 2),
+    "angle_sum": (lambda *x: losses.angle_sum(*x, LABELS, weights=(1, 2, 3)), [(4, 6)] * 2),
+    "student_teacher": (losses.student_teacher, [(4, 6), (4, 3)]),
+    "masked_language": (lambda x: losses.masked_language(x, torch.tensor([1, 0, 3, 3])), [(4, 6)]),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_gradients_are_those_of_small_differences(name):
+    loss, shapes = ALL[name]
+    assert torch.autograd.gradcheck(loss, vectors(1, *shapes))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_half_precision_is_widened_even_under_autocast(name):
+    loss, shapes = ALL[name]
+    halves = [x.detach().to(torch.bfloat16) for x in vectors(2, *shapes)]
+    expected = loss(*(x.double() for x in halves))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = loss(*halves)
+    assert found.dtype == torch.float32 and found.item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_papers_that_coincide_or_are_zero_give_finite_gradients(name):
+    loss, shapes = ALL[name]
+    for fill in (torch.zeros, torch.ones):
+        inputs = [fill(shape, requires_grad=True) for shape in shapes]
+        value = loss(*inputs)
+        value.backward()
+        assert value.isfinite() and all(x.grad.isfinite().all() and x.grad.abs().max() < 1e3 for x in inputs)
+
+
+def test_a_vector_of_zeros_among_others_has_no_huge_gradient():
+    for name in ("triplet cosine", "info_nce", "supcon", "gte", "cosent", "angle", "student_teacher"):
+        loss, shapes = ALL[name]
+        inputs = vectors(16, *shapes)
+        inputs[0] = (inputs[0].detach() * torch.tensor([[0.0], [1.0], [1.0], [1.0]])).requires_grad_()
+        gradient = torch.autograd.grad(loss(*inputs), inputs[0])[0]
+        assert gradient.isfinite().all() and gradient.abs().max() < 1e3, name
+
+
+def test_a_triplet_at_distance_0_has_no_gradient_there():
+    anchor = torch.tensor([[1.0, 2.0]], requires_grad=True)
+    positive, negative = anchor.detach().clone().requires_grad_(), torch.tensor([[1.0, 2.5]], requires_grad=True)
+    loss = losses.triplet(anchor, positive, negative)
+    loss.backward()
+    assert loss.item() == 0.5 and not positive.grad.any()
+    assert negative.grad.tolist() == [[0.0, -1.0]] and anchor.grad.tolist() == [[0.0, 1.0]]
+
+
+def test_triplets_of_ragged_groups():
+    anchors, positives, negatives = vectors(3, (4, 1, 6), (4, 1, 6), (4, 3, 6))
+    found = losses.triplet(anchors, positives, negatives, mask=MASK, margin=3.0)
+    one_by_one = [
+        losses.triplet(anchors[g], positives[g], negatives[g, n : n + 1], margin=3.0).item()
+        for g, n in MASK.nonzero().tolist()
+    ]
+    assert found.item() == pytest.approx(sum(one_by_one) / len(one_by_one))
+
+
+def plain_info_nce(anchors, positives, negatives, wanted, opposed, t):
+    found = []
+    for g in range(len(anchors)):
+        rivals = [math.exp(cos(anchors[g], x) / t) for x, there in zip(negatives[g], opposed[g], strict=True) if there]
+        for p in wanted[g].nonzero().flatten().tolist():
+            hit = math.exp(cos(anchors[g], positives[g, p]) / t)
+            if rivals:
+                found.append(-math.log(hit / (hit + sum(rivals))))
+    return sum(found) / len(found) if found else 0.0
+
+
+def plain_supcon(anchors, positives, negatives, wanted, opposed, t):
+    found = []
+    for g in range(len(anchors)):
+        hits = [math.exp(cos(anchors[g], x) / t) for x, there in zip(positives[g], wanted[g], strict=True) if there]
+        rivals = [math.exp(cos(anchors[g], x) / t) for x, there in zip(negatives[g], opposed[g], strict=True) if there]
+        if hits and rivals:
+            found.append(sum(-math.log(hit / (sum(hits) + sum(rivals))) for hit in hits) / len(hits))
+    return sum(found) / len(found) if found else 0.0
+
+
+masks = st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=2, max_size=2).map(torch.tensor)
+
+
+@settings(max_examples=40, deadline=None)
+@given(masks, masks, st.integers(0, 99), st.sampled_from([0.05, 1.0]))
+def test_ragged_groups_equal_plain_sums_and_ignore_padding(wanted, opposed, seed, temperature):
+    anchors, positives, negatives = vectors(seed, (2, 4), (2, 3, 4), (2, 3, 4))
+    for loss, plain in ((losses.info_nce, plain_info_nce), (losses.supcon, plain_supcon)):
+
+        def ours(p, n, loss=loss):
+            return loss(anchors, p, n, positive_mask=wanted, negative_mask=opposed, temperature=temperature)
+
+        found = ours(positives, negatives)
+        expected = plain(anchors, positives, negatives, wanted, opposed, temperature)
+        assert found.item() == pytest.approx(expected, abs=1e-9)
+        gradients = torch.autograd.grad(found, [anchors, positives, negatives])
+        assert all(x.isfinite().all() for x in gradients)
+        assert not gradients[1][~wanted].any() and not gradients[2][~opposed].any()
+        rubbish = ours(*(x.masked_fill(~m[..., None], 1e6) for x, m in ((positives, wanted), (negatives, opposed))))
+        assert rubbish.item() == found.item()
+
+
+def test_a_group_with_nothing_to_contrast_is_left_out():
+    anchors, positives, negatives = vectors(4, (3, 4), (3, 2, 4), (3, 2, 4))
+    wanted = torch.tensor([[True, True], [False, False], [True, False]])
+    opposed = torch.tensor([[True, False], [True, True], [False, False]])
+    for loss in (losses.info_nce, losses.supcon):
+        found = loss(anchors, positives, negatives, positive_mask=wanted, negative_mask=opposed)
+        alone = loss(anchors[:1], positives[:1], negatives[:1, :1])
+        assert found.item() == pytest.approx(alone.item())
+        nothing = loss(anchors, positives, negatives, positive_mask=wanted & False, negative_mask=opposed)
+        assert nothing.item() == 0 and not torch.autograd.grad(nothing, [anchors])[0].any()
+        empty = loss(anchors, positives[:, :0], negatives)
+        assert empty.item() == 0
+
+
+def test_one_positive_makes_the_softmax_losses_one():
+    anchors, positives, negatives = vectors(5, (4, 6), (4, 6), (4, 3, 6))
+    known = [
+        losses.supcon(anchors, positives[:, None], negatives, negative_mask=MASK),
+        losses.info_nce(anchors, positives, negatives, negative_mask=MASK, temperature=0.05),
+        losses.n_pairs(anchors, positives, negatives, negative_mask=MASK),
+    ]
+    assert known[0].item() == pytest.approx(known[1].item()) == pytest.approx(known[2].item())
+    among_positives = losses.in_batch(anchors, positives, torch.arange(4))
+    assert losses.n_pairs(anchors, positives).item() == pytest.approx(among_positives.item())
+
+
+def test_n_pairs_with_products_is_sohns_sum():
+    anchors, positives = vectors(6, (4, 6), (4, 6))
+    products = (anchors @ positives.T).tolist()
+    terms = [math.log(1 + sum(math.exp(products[i][j] - products[i][i]) for j in range(4) if j != i)) for i in range(4)]
+    found = losses.n_pairs(anchors, positives, similarity="product", temperature=1.0)
+    assert found.item() == pytest.approx(sum(terms) / 4)
+
+
+def test_known_relatives_are_no_negatives_but_the_target_stays():
+    anchors, candidates = vectors(7, (2, 5), (4, 5))
+    allowed = torch.tensor([[False, False, True, False], [True, True, True, True]])
+    found = losses.in_batch(anchors, candidates, torch.tensor([0, -1]), allowed=allowed, temperature=0.5)
+    hit, rival = (math.exp(cos(anchors[0], candidates[at]) / 0.5) for at in (0, 2))
+    assert found.item() == pytest.approx(-math.log(hit / (hit + rival)))
+    gradient = torch.autograd.grad(found, candidates)[0]
+    assert not gradient[[1, 3]].any() and gradient[[0, 2]].any(1).all()
+
+
+def test_an_anchor_whose_every_other_candidate_is_a_relative_is_left_out():
+    anchors, candidates = vectors(8, (2, 5), (3, 5))
+    target, allowed = torch.tensor([0, 1]), torch.tensor([[False] * 3, [True] * 3])
+    found = losses.in_batch(anchors, candidates, target, allowed=allowed)
+    assert found.item() == pytest.approx(losses.in_batch(anchors[1:], candidates, target[1:]).item())
+    assert losses.in_batch(anchors[:1], candidates[:1], target[:1]).item() == 0
+
+
+def test_in_batch_supcon_of_own_candidates_only_is_supcon():
+    anchors, positives, negatives = vectors(9, (2, 5), (2, 3, 5), (2, 4, 5))
+    candidates = torch.cat([positives.flatten(0, 1), negatives.flatten(0, 1)])
+    owner = torch.tensor([0] * 3 + [1] * 3 + [0] * 4 + [1] * 4)
+    own = torch.arange(2)[:, None] == owner
+    targets = own & (torch.arange(14) < 6)
+    found = losses.supcon_in_batch(anchors, candidates, targets, allowed=own)
+    assert found.item() == pytest.approx(losses.supcon(anchors, positives, negatives).item())
+
+
+def plain_gte(q, d, allowed, t):
+    count, texts, found = len(q), torch.cat([q, d]), []
+    for i in range(count):
+        z = 2 * math.exp(cos(q[i], d[i]) / t)
+        for left in (i, count + i):
+            apart = [j for j in range(2 * count) if j % count != i and allowed[left, j]]
+            z += sum(math.exp(cos(texts[left], texts[j]) / t) for j in apart)
+        found.append(-math.log(math.exp(cos(q[i], d[i]) / t) / z))
+    return sum(found) / count
+
+
+def test_gte_with_relatives_equals_plain_sums():
+    q, d = vectors(10, (4, 5), (4, 5))
+    allowed = torch.rand(8, 8, generator=torch.Generator().manual_seed(1)) < 0.7
+    for mask in (allowed, torch.ones_like(allowed)):
+        assert losses.gte(q, d, allowed=mask, temperature=0.3).item() == pytest.approx(plain_gte(q, d, mask, 0.3))
+    assert losses.gte(q[:1], d[:1]).item() == 0
+
+
+def test_gte_ignores_padded_negatives():
+    q, d, n = vectors(11, (4, 5), (4, 5), (4, 3, 5))
+    mask = torch.tensor([[True, False, False]] * 4)
+    found = losses.gte(q, d, negatives=n, negative_mask=mask, temperature=0.1)
+    assert found.item() == pytest.approx(losses.gte(q, d, negatives=n[:, :1], temperature=0.1).item())
+
+
+def test_the_in_batch_term_of_angle_equals_plain_sums():
+    x, y = vectors(12, (3, 4), (3, 4))
+    labels, texts, total = torch.tensor([1.0, 0.0, 1.0]), torch.cat([x, y]), 0.0
+    for i in (0, 2, 3, 5):
+        scores = {j: math.exp(7 * cos(texts[i], texts[j])) for j in range(6) if j != i}
+        total -= math.log(scores[(i + 3) % 6] / sum(scores.values()))
+    assert losses.pairs_in_batch(x, y, labels, scale=7.0).item() == pytest.approx(total / 6)
+
+
+def test_angle_sum_is_the_sum_of_its_terms():
+    x, y = vectors(13, (4, 6), (4, 6))
+    allowed = torch.rand(8, 8, generator=torch.Generator().manual_seed(2)) < 0.8
+    found = losses.angle_sum(x, y, LABELS, weights=(0.5, 2.0, 3.0), scales=(20.0, 10.0, 1.0), allowed=allowed)
+    terms = (
+        0.5 * losses.cosent(x, y, LABELS)
+        + 2 * losses.pairs_in_batch(x, y, LABELS, scale=10.0, allowed=allowed)
+        + 3 * losses.angle(x, y, LABELS, scale=1.0)
+    )
+    assert found.item() == pytest.approx(terms.item())
+    with pytest.raises(UserError, match="angle term"):
+        losses.angle_sum(x, y, LABELS, weights=(0.0, 0.0, 0.0))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.permutations(range(4)), st.integers(0, 99))
+def test_the_order_of_the_batch_does_not_matter(order, seed):
+    for name in ("triplet", "n_pairs product", "student_teacher"):
+        loss, shapes = ALL[name]
+        inputs = vectors(seed, *shapes)
+        assert loss(*(x[order] for x in inputs)).item() == pytest.approx(loss(*inputs).item())
+    x, y = vectors(seed, (4, 6), (4, 6))
+    for loss in (losses.cosent, losses.angle, losses.angle_sum):
+        assert loss(x[order], y[order], LABELS[order]).item() == pytest.approx(loss(x, y, LABELS).item())
+    assert losses.gte(x[order], y[order]).item() == pytest.approx(losses.gte(x, y).item())
+
+
+def test_cosent_without_order_is_0():
+    x, y = vectors(14, (4, 6), (4, 6))
+    assert losses.cosent(x, y, torch.ones(4)).item() == 0
+    assert losses.cosent(x[:0], y[:0], torch.ones(0)).item() == 0
+
+
+def test_the_teacher_may_not_know_every_paper():
+    student, teacher = vectors(15, (4, 6), (4, 3))
+    known = torch.tensor([True, False, True, True])
+    found = losses.student_teacher(student, teacher, known=known)
+    assert found.item() == pytest.approx(losses.student_teacher(student[known], teacher[known]).item())
+    assert not torch.autograd.grad(found, student)[0][1].any()
+    assert losses.student_teacher(student, teacher, known=known & False).item() == 0
+    assert losses.student_teacher(student, 3 * student).item() == pytest.approx(0, abs=1e-12)
+
+
+def test_no_masked_place_is_no_loss():
+    logits = torch.zeros(0, 5, requires_grad=True)
+    loss = losses.masked_language(logits, torch.zeros(0, dtype=torch.int64))
+    loss.backward()
+    assert loss.item() == 0
+
+
+def test_extreme_scores_stay_finite():
+    x = torch.eye(4, requires_grad=True)
+    wrong = torch.tensor([1, 2, 3, 0])
+    for loss in (
+        losses.in_batch(x, x.roll(1, 0), wrong, temperature=1e-4),
+        losses.supcon(x, -x[:, None], x[:, None], temperature=1e-4),
+        losses.cosent(x, -x, LABELS, scale=1e5),
+        losses.n_pairs(x, -x, x[:, None], temperature=1e-4),
+    ):
+        assert loss.isfinite() and torch.autograd.grad(loss, x, retain_graph=True)[0].isfinite().all()
+
+
+def test_a_weighted_sum_leaves_out_what_has_no_weight():
+    terms = {"triplet": (2.0, torch.tensor(1.5)), "mlm": (0.0, torch.tensor(torch.nan))}
+    assert losses.weighted_sum(terms).item() == 3.0
+    with pytest.raises(UserError, match="triplet"):
+        losses.weighted_sum({"triplet": (0.0, torch.tensor(1.0))})
+    with pytest.raises(UserError, match="no weight"):
+        losses.weighted_sum({})
+
+
+def test_settings_out_of_range_are_named():
+    x = torch.eye(2)
+    with pytest.raises(UserError, match="temperature is 0"):
+        losses.in_batch(x, x, torch.arange(2), temperature=0)
+    with pytest.raises(UserError, match="scale is -1"):
+        losses.cosent(x, x, torch.ones(2), scale=-1)
+    with pytest.raises(UserError, match="Did you mean 'cosine'"):
+        losses.triplet(x, x, x, distance="cosin")
