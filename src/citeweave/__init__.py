@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from citeweave.corpus.text import TextRecipe as TextRecipe
     from citeweave.corpus.text import paper_text as paper_text
     from citeweave.corpus.text import sentences as sentences
+    from citeweave.encoders.embedding import embed_papers as embed_papers
     from citeweave.encoders.encoder import load_encoder as load_encoder
+    from citeweave.encoders.saving import save_encoder as save_encoder
     from citeweave.evaluation.compare import compare as compare
     from citeweave.evaluation.evaluate import EvaluationOptions as EvaluationOptions
     from citeweave.evaluation.evaluate import evaluate as evaluate
@@ -58,14 +60,20 @@ if TYPE_CHECKING:
     from citeweave.mining.mine import mine_samples as mine_samples
     from citeweave.mining.rule_reading import parse_rules as parse_rules
     from citeweave.mining.samples import Samples as Samples
+    from citeweave.pipeline.run import run_recipe as run_recipe
     from citeweave.recipe import load_recipe as load_recipe
     from citeweave.similarity.nearest import nearest as nearest
     from citeweave.similarity.published import import_vectors as import_vectors
     from citeweave.similarity.vectors import Vectors as Vectors
+    from citeweave.training.bundle import make_bundle as make_bundle
+    from citeweave.training.options import EncoderOptions as EncoderOptions
+    from citeweave.training.options import TrainingOptions as TrainingOptions
+    from citeweave.training.train import train_encoder as train_encoder
 
 _HOME = {
     "fit_baseline": "baselines.fitting",
     "load_encoder": "encoders.encoder",
+    "save_encoder": "encoders.saving",
     "compare": "evaluation.compare",
     "EvaluationOptions": "evaluation.evaluate",
     "evaluate": "evaluation.evaluate",
@@ -84,6 +92,7 @@ _HOME = {
     "synthesize": "corpus.synthetic.writing",
     "TextRecipe": "corpus.text",
     "paper_text": "corpus.text",
+    "embed_papers": "encoders.embedding",
     "sentences": "corpus.text",
     "CitationGraph": "graph.citations",
     "build_graph": "graph.citations",
@@ -104,10 +113,15 @@ _HOME = {
     "mine_samples": "mining.mine",
     "parse_rules": "mining.rule_reading",
     "Samples": "mining.samples",
+    "run_recipe": "pipeline.run",
     "load_recipe": "recipe",
     "nearest": "similarity.nearest",
     "import_vectors": "similarity.published",
     "Vectors": "similarity.vectors",
+    "make_bundle": "training.bundle",
+    "EncoderOptions": "training.options",
+    "TrainingOptions": "training.options",
+    "train_encoder": "training.train",
 }
 
 

@@ -1,33 +1,53 @@
 """Recipes: one TOML file names what is embedded, which rules choose samples, and what is trained.
 
-    [recipe]   about, source
-    [graph]    what node vectors are made of: see `graph/making.py`
-    [mining]   the rules: see `mining/rules.py`
+    [recipe]     about, source; base and remove: see below
+    [graph]      what node vectors are made of: see `graph/making.py`
+    [mining]     the rules: see `mining/rules.py`
+    [encoder]    the start model and how it reads a paper: see `training/options.py`
+    [training]   losses, batches, optimizer: the same file
 
-A shipped recipe is named (`scincl`), another is a path (`my.toml`). Single values are overridden by
-`mining.positives.band=200` and removed by `mining.negatives.hard=`; a key that no part of citeweave knows is refused when the table is used.
+A shipped recipe is named (`scincl`), another is a path (`my.toml`). `base = "scincl"` takes over the keys of another
+recipe; keys of one's own replace single ones, `remove = ["mining.negatives.hard"]` drops some. From outside, single
+values are set by `mining.positives.band=200` and removed by `mining.negatives.hard=`. A key that no part of citeweave
+knows is refused when the table is read, by `read_recipe` for all tables at once. Runs nothing.
 """
 
 from __future__ import annotations
 
+import copy
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from citeweave.errors import UserError, choose
 
-TABLES = ("recipe", "graph", "mining")
+if TYPE_CHECKING:
+    from citeweave.graph.making import GraphOptions
+    from citeweave.mining.rules import MiningRules
+    from citeweave.training.options import EncoderOptions, TrainingOptions
+
+TABLES = ("recipe", "graph", "mining", "encoder", "training")
+ABOUT = ("about", "source", "base", "remove")
+"""Keys of [recipe]."""
+
+RENAMED = {"table3": "signal_table"}
+"""Old name -> name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A recipe as read, with its overrides applied."""
+    """A recipe as read: bases taken over, overrides applied."""
 
     name: str
     tables: dict[str, Any]
+    bases: tuple[str, ...] = ()
+    """The recipes that it builds on, the nearest first."""
+
+    overrides: tuple[str, ...] = ()
+    """What was set from outside, as KEY=VALUE."""
 
     def table(self, name: str) -> dict[str, Any]:
         """A table of the recipe, empty where it has none."""
@@ -35,6 +55,31 @@ class Recipe:
         if not isinstance(value, dict):
             raise UserError(f"recipe {self.name}: {name} is {value!r}; it must be a table [{name}]")
         return value
+
+    @property
+    def label(self) -> str:
+        """Its name without folder and suffix.
+
+        >>> Recipe("my/scincl.toml", {}).label
+        'scincl'
+        """
+        return Path(self.name).name.removesuffix(".toml")
+
+    def is_set(self, key: str) -> bool:
+        """Whether this key, or one inside or around it, was set from outside."""
+        keys = [entry.partition("=")[0].strip() for entry in self.overrides]
+        return any(key == each or key.startswith(f"{each}.") or each.startswith(f"{key}.") for each in keys)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecipe:
+    """The tables of a recipe as options, all keys and values checked."""
+
+    rules: MiningRules
+    graph: GraphOptions
+    encoder: EncoderOptions
+    training: TrainingOptions | None
+    """None where the recipe says nothing of training."""
 
 
 def shipped_recipes() -> list[str]:
@@ -48,24 +93,123 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
 
     >>> load_recipe("scincl", ["mining.positives.band=200"]).table("mining")["positives"]["band"]
     200
+    >>> load_recipe("cocite_25_1000").bases
+    ('cocite',)
     """
-    if "." in name or "/" in name:
+    tables, bases = _resolve(RENAMED.get(name, name), "--recipe", ())
+    for entry in overrides:
+        _override(tables, entry)
+    for key in tables:
+        choose(key, TABLES, f"recipe {name}: table")
+    return Recipe(RENAMED.get(name, name), tables, bases, tuple(overrides))
+
+
+def read_overrides(entries: Sequence[str]) -> dict[str, Any]:
+    """Tables of overrides alone.
+
+    >>> read_overrides(["training.batch=8", "training.losses.triplet.margin=0.5"])
+    {'training': {'batch': 8, 'losses': {'triplet': {'margin': 0.5}}}}
+    """
+    tables: dict[str, Any] = {}
+    for entry in entries:
+        _override(tables, entry)
+    for key in tables:
+        choose(key, TABLES, "--set: table")
+    return tables
+
+
+def read_recipe(recipe: Recipe) -> ReadRecipe:
+    """Read and check every table; an unknown key is refused with the nearest known one."""
+    from citeweave.graph.making import graph_options
+    from citeweave.mining.rule_reading import parse_rules
+    from citeweave.training.options import encoder_options, training_options
+
+    for key in recipe.table("recipe"):
+        choose(key, ABOUT, f"recipe {recipe.name}: key of [recipe]")
+    training = recipe.table("training")
+    return ReadRecipe(
+        parse_rules(recipe.table("mining")),
+        graph_options(recipe.table("graph")),
+        encoder_options(recipe.table("encoder")),
+        training_options(training) if training else None,
+    )
+
+
+def _resolve(name: str, option: str, seen: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The tables of a recipe over those of its bases, and the bases' names."""
+    own = _read(name, option)
+    about = own.get("recipe", {})
+    if not isinstance(about, dict):
+        raise UserError(f"recipe {name}: recipe is {about!r}; it must be a table [recipe]")
+    for key in about:
+        choose(key, ABOUT, f"recipe {name}: key of [recipe]")
+    base, remove = about.pop("base", ""), about.pop("remove", [])
+    if not base:
+        return own, ()
+    base, seen = _base_name(base, name), (*seen, name)
+    if base in seen:
+        raise UserError(f"recipe {base} builds on itself: {' -> '.join([*seen, base])}; give one of them no base")
+    tables, bases = _resolve(base, f"recipe {name}: base", seen)
+    for path in _names(remove, name):
+        _remove(tables, path, name)
+    return _merged(tables, own), (base, *bases)
+
+
+def _base_name(base: Any, name: str) -> str:
+    """A shipped recipe, or a file beside the one that names it."""
+    if not isinstance(base, str):
+        raise UserError(f"recipe {name}: base is {base!r}; it must be the name of a recipe or a TOML file")
+    return str(Path(name).parent / base) if _is_path(base) else RENAMED.get(base, base)
+
+
+def _names(remove: Any, name: str) -> list[str]:
+    if not isinstance(remove, list) or not all(isinstance(path, str) and path for path in remove):
+        raise UserError(f"recipe {name}: remove is {remove!r}; it must be a list such as ['mining.negatives.hard']")
+    return remove
+
+
+def _is_path(name: str) -> bool:
+    return "." in name or "/" in name
+
+
+def _read(name: str, option: str) -> dict[str, Any]:
+    if _is_path(name):
         path = Path(name)
         if not path.is_file():
             raise UserError(f"recipe {name} does not exist; shipped are {', '.join(shipped_recipes())}")
         text = path.read_bytes()
     else:
-        choose(name, shipped_recipes(), "--recipe")
+        choose(name, shipped_recipes(), option)
         text = (resources.files("citeweave") / "recipes" / f"{name}.toml").read_bytes()
     try:
-        tables = tomllib.loads(text.decode())
+        return tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"recipe {name} is not TOML ({error}); repair that line") from None
-    for entry in overrides:
-        _override(tables, entry)
-    for key in tables:
-        choose(key, TABLES, f"recipe {name}: table")
-    return Recipe(name, tables)
+
+
+def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables are united key by key, all else of `over` replaces.
+
+    >>> _merged({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}, "b": [1]})
+    {'a': {'x': 1, 'y': 3}, 'b': [1]}
+    """
+    found = copy.deepcopy(dict(under))
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(found.get(key), dict)
+        found[key] = _merged(found[key], value) if both else copy.deepcopy(value)
+    return found
+
+
+def _remove(tables: dict[str, Any], path: str, name: str) -> None:
+    *outer, last = path.split(".")
+    at: Any = tables
+    for place, key in enumerate([*outer, last]):
+        if not isinstance(at, dict) or key not in at:
+            known = list(at) if isinstance(at, dict) else []
+            choose(key, known, f"recipe {name}: remove {path!r}: part {place + 1}")
+        if place < len(outer):
+            at = at[key]
+    del at[last]
 
 
 def _override(tables: dict[str, Any], entry: str) -> None:

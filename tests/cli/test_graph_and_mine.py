@@ -110,7 +110,7 @@ def test_anchors_tables_and_sections(folder: Path, capsys: pytest.CaptureFixture
     pairs = [f"{ids[i]}\t{ids[j]}\t{1 + (i + j) % 5}\n" for i in range(20) for j in range(20) if i != j]
     (folder / "pairs.tsv").write_text("".join(pairs))
     words = ["--anchors", folder / "anchors.txt", "--table", f"coviews={folder / 'pairs.tsv'}", "--json"]
-    code, out, err = run(capsys, "mine", folder / "corpus", "--recipe", "table3", "-o", folder / "table3", *words)
+    code, out, err = run(capsys, "mine", folder / "corpus", "--recipe", "signal_table", "-o", folder / "table3", *words)
     assert code == 0, err
     assert 0 < json.loads(out)["anchors"] <= 20
     words = ["--intents", "sections", "--set", "mining.every_aspect=false", "--json"]
@@ -135,7 +135,7 @@ def test_anchors_tables_and_sections(folder: Path, capsys: pytest.CaptureFixture
             "did you mean 'count'",
         ),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--anchors", "@none.txt"], "does not exist"),
-        (["mine", "@corpus", "-o", "@s1", "--recipe", "table3"], "table 'coviews', which is not given"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "signal_table"], "table 'coviews', which is not given"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--vectors", "text"], "--vectors is 'text'"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "scincl", "--graph", "@graph"], "band ends at rank 4,000"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--bands", "best"], "--bands is 'best'"),

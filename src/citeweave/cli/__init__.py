@@ -13,12 +13,16 @@ from citeweave.cli import (
     compare,
     convert,
     doctor,
+    embed,
     evaluate,
     graph,
     importing,
     info,
     mine,
+    run,
+    sweep,
     synthesize,
+    train,
 )
 from citeweave.errors import CiteweaveError
 
@@ -35,8 +39,14 @@ app.command("import")(importing.import_)
 app.command("info")(info.info)
 app.command("graph")(graph.graph)
 app.command("mine")(mine.mine)
+app.command("train")(train.train)
+app.command("bundle")(train.bundle)
+app.command("run")(run.run)
+app.command("sweep")(sweep.sweep)
+app.command("recipes")(run.recipes)
 app.command("audit")(audit.audit)
 app.command("convert")(convert.convert)
+app.command("embed")(embed.embed)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("benchmark")(benchmark.benchmark)

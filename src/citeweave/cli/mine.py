@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from citeweave.corpus.corpus import Corpus
-    from citeweave.graph.citations import CitationGraph
     from citeweave.mining.mine import Inputs
     from citeweave.mining.rules import MiningRules
     from citeweave.mining.samples import Samples
@@ -93,6 +92,7 @@ def mine(
 ) -> None:
     """Choose positives and negatives for every paper by the rules of a recipe."""
     from citeweave.corpus.corpus import Corpus
+    from citeweave.mining import gathering
     from citeweave.mining.mine import MiningOptions, mine_samples
     from citeweave.mining.rule_reading import parse_rules
     from citeweave.recipe import load_recipe
@@ -106,13 +106,10 @@ def mine(
     making = {"seed": seed, "workers": workers, "device": device}
     if graph is not None and not graph.exists():
         raise UserError(f"--graph {graph} does not exist; make it with `citeweave graph`, or leave --graph out")
-    inputs = _inputs(opened, loaded, rules, graph or output.with_name(f"{output.name}-graph"), making, reporter)
-    inputs = _with_intents(inputs, opened, intents)
-    if rules.needs_intents and inputs.graph is not None and not inputs.graph.intents.any():
-        raise UserError(
-            f"the recipe asks for citation intents, and the citations of {corpus} have none; read them off the headings "
-            "of citing sentences with --intents sections, or import a source that gives them"
-        )
+    folder = graph or output.with_name(f"{output.name}-graph")
+    inputs = _inputs(opened, loaded, rules, folder, making, reporter)
+    inputs = gathering.with_intents(inputs, opened, headings=intents == "sections")
+    gathering.check_intents(inputs, rules, opened)
     inputs = _with_named(inputs, opened, vectors, tables, anchors, symmetric=symmetric, reporter=reporter)
     chosen: dict[str, Any] = {}
     if bands == "auto":
@@ -130,40 +127,16 @@ def _inputs(
     corpus: Corpus, recipe: Recipe, rules: MiningRules, folder: Path, making: dict[str, Any], reporter: Reporter
 ) -> Inputs:
     """The graph and its vectors, as far as the rules need them; what is not there is made."""
-    from citeweave.graph.citations import CitationGraph, build_graph
-    from citeweave.graph.making import check_made_for, graph_options, make_graph
-    from citeweave.graph.signals import SIGNALS
+    from citeweave.mining import gathering
     from citeweave.mining.mine import Inputs
-    from citeweave.similarity.vectors import Vectors
 
-    needs_vectors = rules.needs_vectors("graph")
-    if not needs_vectors and not rules.sources & set(SIGNALS):
+    if not gathering.needs_graph(rules):
         return Inputs()
+    table, with_vectors = recipe.table("graph"), rules.needs_vectors(gathering.NODES)
     if not folder.exists():
-        reporter.say(f"{folder}: making the graph{' and its node vectors' if needs_vectors else ''}")
-        if needs_vectors:
-            make_graph(corpus, folder, graph_options(recipe.table("graph"), **making), reporter=reporter)
-        else:
-            build_graph(corpus, folder)
-    opened = CitationGraph.open(folder)
-    if not needs_vectors:
-        return Inputs(graph=opened)
-    if not (folder / "vectors").is_dir():
-        raise UserError(f"{folder} has no node vectors, which the recipe needs; make it again with --method fastrp")
-    check_made_for(folder, graph_options(recipe.table("graph")))
-    return Inputs(graph=opened, vectors={"graph": Vectors.open(folder / "vectors")})
-
-
-def _with_intents(inputs: Inputs, corpus: Corpus, intents: str) -> Inputs:
-    import dataclasses
-
-    from citeweave.graph.context_intents import intents_from_contexts
-
-    if inputs.graph is None:
-        return inputs
-    told = intents_from_contexts(corpus, inputs.graph, headings=intents == "sections")
-    graph: CitationGraph = inputs.graph.with_intents(told)
-    return dataclasses.replace(inputs, graph=graph)
+        reporter.say(f"{folder}: making the graph{' and its node vectors' if with_vectors else ''}")
+        gathering.make_graph_for(corpus, folder, table, making, with_vectors=with_vectors, reporter=reporter)
+    return gathering.graph_inputs(folder, table, with_vectors=with_vectors)
 
 
 def _with_named(
@@ -178,34 +151,14 @@ def _with_named(
 ) -> Inputs:
     import dataclasses
 
-    from citeweave.mining.tables import read_table
+    from citeweave.mining.gathering import read_anchors, read_tables
     from citeweave.similarity.vectors import Vectors
 
     named = {name: Vectors.open(path) for name, path in named_paths(vectors, "--vectors", "text=vectors/").items()}
-    read = {
-        name: read_table(path, corpus, symmetric=symmetric)
-        for name, path in named_paths(tables, "--table", "coviews=pairs.tsv").items()
-    }
-    for name, table_read in read.items():
-        count = table_read.tally.counts["pairs"]
-        reasons = "".join(f"; {number:,} not: {reason}" for reason, number in count.rejected.items())
-        reporter.say(f"table {name}: {count.kept:,} of {count.read:,} pairs{reasons}")
-    rows = None if anchors is None else _anchor_rows(corpus, anchors, reporter)
+    paths = named_paths(tables, "--table", "coviews=pairs.tsv")
+    read = read_tables(paths, corpus, symmetric=symmetric, reporter=reporter)
+    rows = None if anchors is None else read_anchors(anchors, corpus, reporter)
     return dataclasses.replace(inputs, vectors={**inputs.vectors, **named}, tables=read, anchors=rows)
-
-
-def _anchor_rows(corpus: Corpus, path: Path, reporter: Reporter) -> NDArray[np.int64]:
-    import numpy as np
-
-    if not path.is_file():
-        raise UserError(f"--anchors {path} does not exist; give a file with one id a line")
-    ids = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    rows = corpus.rows(ids).astype(np.int64) if ids else np.zeros(0, np.int64)
-    if not (rows >= 0).any():
-        raise UserError(f"--anchors {path}: none of its {len(ids):,} ids is in {corpus.folder}; one id a line")
-    if (rows < 0).any():
-        reporter.say(f"{path}: {int((rows < 0).sum()):,} of {len(ids):,} ids are not in the corpus")
-    return np.unique(rows[rows >= 0])
 
 
 def _with_bands(

@@ -1,32 +1,127 @@
-"""Embed papers into a Vectors folder, block by block.
+"""Embed papers into a Vectors folder, shard by shard.
 
-    embed_texts(encoder, corpus_ids, texts, Path("vectors"), text_recipe=TextRecipe().hash)
+    embed_papers(corpus, encoder, "vectors")               the titles and abstracts of a corpus
+    embed_papers(corpus, [first, second], "vectors")       with two encoders, one a device
+    embed_texts(encoder, ids, texts, "vectors", text_recipe=TextRecipe().hash)
 
-Papers without text, or with a vector of zeros, get none; they are counted in the manifest. A folder that was made of
-the same ids, texts and encoder is opened and nothing is computed. Does not go on in the middle of an interrupted run.
+A shard of papers is tokenized, sorted by length and read in batches; what is finished is kept, so that an interrupted
+run goes on with the next shard and ends with the same bytes. Memory is that of two shards a device. Papers without
+text, or with a vector of zeros, get none; they are counted in the manifest. A folder that was made of the same ids,
+texts and encoder is opened and nothing is computed.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from citeweave.columns import release
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.encoder import Encoder
-from citeweave.errors import UserError
-from citeweave.files import matches
+from citeweave.encoders.paper_texts import PaperTexts
+from citeweave.encoders.reading import Tokens
+from citeweave.encoders.shards import Arrays, Maker
+from citeweave.encoders.token_store import TokenStore, make_token_store
+from citeweave.encoders.vector_shards import Plan, kept_rows, write_vectors
+from citeweave.errors import EmptyResultError, UserError, choose
+from citeweave.files import ArtefactWriter, matches, partial_folder
 from citeweave.hashing import hash_texts
-from citeweave.progress import QUIET, Advance, Reporter
-from citeweave.similarity.vectors import KIND, VERSION, Vectors, new_vectors
+from citeweave.progress import QUIET, Reporter
+from citeweave.similarity.compressed import CompressedVectors, compress, open_compressed, parse_kind
+from citeweave.similarity.provenance import DTYPES
+from citeweave.similarity.vectors import KIND, VERSION, Vectors
 
-BLOCK = 8192
-"""Papers in memory at a time."""
+SHARD = 16_384
+"""Papers of a shard."""
 
-NO_TEXT = "no text, or a vector of zeros"
+READ = 2048
+"""Texts tokenized at a time; beyond that the tokenizer's lists of Python numbers take more than the tokens."""
+
+_BLOCK = 8192
+_RECIPE = TextRecipe()
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingOptions:
+    """What is read of a corpus, and how."""
+
+    text: TextRecipe = _RECIPE
+    dtype: str = "float32"
+    """Type of the vectors' numbers, `float32` or `float16`."""
+
+    shard: int = SHARD
+    """Papers of a shard: what an interruption costs, and two of them are in memory."""
+
+    tokens: Path | None = None
+    """Folder of a token store, made where it is not there; without it tokens are made on the way and forgotten."""
+
+    precision: str = "float32"
+    """What the network computes in; told by the caller, who loaded it, for the recipe."""
+
+    def __post_init__(self) -> None:
+        choose(self.dtype, DTYPES, "--dtype")
+        if self.shard < 1:
+            raise UserError(f"--shard is {self.shard}; it must be at least 1 paper")
+
+
+_OPTIONS = EmbeddingOptions()
+
+
+def embed_papers(
+    corpus: Corpus,
+    encoder: Encoder | Sequence[Encoder],
+    folder: str | Path,
+    options: EmbeddingOptions = _OPTIONS,
+    *,
+    overwrite: bool = False,
+    reporter: Reporter = QUIET,
+) -> Vectors:
+    """Vectors of a corpus's papers as a folder; several encoders, of one model on several devices, share the work."""
+    encoders = encoders_of(encoder)
+    plan = plan_of(corpus, encoders[0], options, overwrite=overwrite)
+    if matches(Path(folder), KIND, VERSION, plan.recipe):
+        reporter.say(f"{folder} is there already: same papers, texts and model")
+        return Vectors.open(folder)
+    texts, store = PaperTexts(corpus, options.text), None
+    if options.tokens is not None:
+        store = _store(corpus, encoders[0], texts, options.tokens, overwrite=overwrite, reporter=reporter)
+    makers = [_maker(one, texts, options.dtype, store) for one in encoders]
+    return write_vectors(Path(folder), plan, makers, reporter=reporter)
+
+
+def embed_smaller(
+    corpus: Corpus,
+    encoder: Encoder | Sequence[Encoder],
+    folder: str | Path,
+    kind: str,
+    options: EmbeddingOptions = _OPTIONS,
+    *,
+    overwrite: bool = False,
+    reporter: Reporter = QUIET,
+) -> Vectors | CompressedVectors:
+    """The same as `int8`, `binary` or `truncate:N`; until it is there, the vectors themselves lie in its work folder."""
+    encoders, folder = encoders_of(encoder), Path(folder)
+    parse_kind(kind, encoders[0].dimension)
+    recipe = {**plan_of(corpus, encoders[0], options).recipe, "as": kind}
+    if (found := open_compressed(folder, kind, recipe)) is not None:
+        reporter.say(f"{folder} is there already: same papers, texts and model")
+        return found
+    if folder.exists() and not overwrite:  # before the work, not after it
+        raise UserError(f"{folder} exists and was made from other inputs or options; choose another -o or --overwrite")
+    work = ArtefactWriter(folder, "", 0, recipe).work("whole")
+    try:
+        whole = embed_papers(corpus, encoders, work / "vectors", options, reporter=reporter)
+    except EmptyResultError:
+        shutil.rmtree(partial_folder(folder), ignore_errors=True)  # going on would end the same way
+        raise
+    return compress(whole, folder, kind, recipe=recipe, overwrite=overwrite)
 
 
 def embed_texts(
@@ -43,46 +138,84 @@ def embed_texts(
     """Vectors of the papers' texts as a folder; `ids` and `texts` are asked for slices only and may be read lazily."""
     if len(ids) != len(texts):
         raise UserError(f"{len(ids)} ids for {len(texts)} texts; give one text a paper")
+    options = EmbeddingOptions(dtype=dtype)
     facts = {"model": encoder.name, "revision": encoder.revision, "text_recipe": text_recipe}
     recipe: dict[str, Any] = {**facts, "dtype": dtype, "ids": _hash(ids), "texts": _hash(texts)}
     if matches(Path(folder), KIND, VERSION, recipe):
         reporter.say(f"{folder} is there already: same papers, texts and model")
         return Vectors.open(folder)
-    with (
-        new_vectors(folder, **facts, dtype=dtype, recipe=recipe, overwrite=overwrite) as writer,
-        reporter.task("embedding", len(ids), "papers") as advance,
-    ):
-        for start in range(0, len(ids), BLOCK):
-            names, block = list(ids[start : start + BLOCK]), texts[start : start + BLOCK]
-            inner = _Inner(advance)
-            vectors = encoder.encode(block, reporter=inner)  # (papers, dimension)
-            advance(len(names) - inner.done)
-            filled = np.asarray(vectors.any(axis=1))  # (papers,)
-            writer.tally.reject("vectors", NO_TEXT, int((~filled).sum()))
-            writer.append([names[row] for row in np.flatnonzero(filled).tolist()], vectors[filled])
-        return writer.finish()
+    plan = Plan(ids, {**facts, "source": ""}, recipe, dtype, options.shard, batch_plan(encoder), overwrite)
+    return write_vectors(Path(folder), plan, [_maker(encoder, texts, dtype)], reporter=reporter)
+
+
+def plan_of(
+    corpus: Corpus, encoder: Encoder, options: EmbeddingOptions, *, overwrite: bool = False, read: str = ""
+) -> Plan:
+    """The plan of a corpus's vectors; `read` says what is read where it is not the text recipe alone."""
+    facts = {"model": encoder.name, "revision": encoder.revision, "text_recipe": options.text.hash + read}
+    recipe = {**facts, "corpus": corpus.hash, "dtype": options.dtype, "precision": options.precision}
+    facts["source"] = corpus.folder.name
+    return Plan(corpus.ids, facts, recipe, options.dtype, options.shard, batch_plan(encoder), overwrite)
+
+
+def encoders_of(encoder: Encoder | Sequence[Encoder]) -> list[Encoder]:
+    """One or several encoders as a list; all must give the same vectors."""
+    encoders = list(encoder) if isinstance(encoder, Sequence) else [encoder]
+    if not encoders:
+        raise ValueError("no encoder was given")
+    if len({one.revision for one in encoders}) > 1:
+        raise UserError(f"encoders of several models ({', '.join(one.name for one in encoders)}); give one model")
+    return encoders
+
+
+def batch_plan(encoder: Encoder) -> str:
+    """What decides the batches beside the texts' lengths."""
+    return f"-{getattr(encoder, 'batch_tokens', 0)}"
+
+
+def _store(
+    corpus: Corpus, encoder: Any, texts: PaperTexts, folder: Path, *, overwrite: bool, reporter: Reporter
+) -> TokenStore:
+    if not hasattr(encoder, "encode_tokens"):
+        raise UserError(f"{encoder.name} reads texts, not tokens; leave out --tokens")
+    recipe = {"corpus": corpus.hash, "text_recipe": texts.recipe.hash}
+    return make_token_store(encoder.reader, texts, folder, recipe=recipe, overwrite=overwrite, reporter=reporter)
+
+
+def _maker(encoder: Any, texts: Sequence[str], dtype: str, store: TokenStore | None = None) -> Maker:
+    """Tokens out of the store, or made now; an encoder that knows no tokens gets the texts."""
+    by_tokens = hasattr(encoder, "encode_tokens")
+    read: Callable[[int, int], list[Any]]
+    if store is not None:
+        read = lambda start, stop: _taken(store, start, stop)  # noqa: E731
+    elif by_tokens:
+        read = lambda start, stop: encoder.reader.read(texts[start:stop])  # noqa: E731
+    else:
+        read = lambda start, stop: list(texts[start:stop])  # noqa: E731
+
+    def blocks(start: int, stop: int) -> Iterator[list[Any]]:
+        for at in range(start, stop, READ):
+            yield read(at, min(at + READ, stop))
+
+    def encode(found: list[Any], reporter: Reporter) -> Arrays:
+        made = (
+            encoder.encode_tokens(found, reporter=reporter) if by_tokens else encoder.encode(found, reporter=reporter)
+        )
+        return kept_rows(made, dtype)
+
+    return Maker(blocks, encode)
+
+
+def _taken(store: TokenStore, start: int, stop: int) -> list[Tokens]:
+    tokens = store.take(np.arange(start, stop))
+    release(store.ids)  # a store that is walked through would else stay in memory
+    return tokens
 
 
 def _hash(texts: Sequence[str]) -> str:
     digest = hashlib.sha256()
-    for start in range(0, len(texts), BLOCK):
+    for start in range(0, len(texts), _BLOCK):
         # lone surrogates are replaced as they are when texts are read
-        block = [text.encode("utf-8", "replace").decode() for text in texts[start : start + BLOCK]]
+        block = [text.encode("utf-8", "replace").decode() for text in texts[start : start + _BLOCK]]
         digest.update(hash_texts(block).tobytes())
     return digest.hexdigest()[:16]
-
-
-class _Inner(Reporter):
-    """Hands the progress of one block on to the task of the whole."""
-
-    def __init__(self, onward: Advance) -> None:
-        super().__init__(quiet=True)
-        self.onward, self.done = onward, 0
-
-    @contextmanager
-    def task(self, label: str, total: int | None = None, unit: str = "") -> Iterator[Advance]:
-        yield self._advance
-
-    def _advance(self, amount: int) -> None:
-        self.done += amount
-        self.onward(amount)

@@ -19,11 +19,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.encoders.deltas import base_revision, complete_model, open_model
 from citeweave.encoders.locating import locate
-from citeweave.encoders.model_folder import ModelFolder, read_model_folder, revision_of
-from citeweave.encoders.network import Network, load_network
+from citeweave.encoders.model_folder import ModelFolder
+from citeweave.encoders.network import Network, load_network, speed_up
 from citeweave.encoders.pooling import POOLINGS
 from citeweave.encoders.reading import make_reader
+from citeweave.encoders.runtimes import Runtime, check_runtime, exported_network, revision_in
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import UserError, choose
 from citeweave.progress import QUIET, Reporter
@@ -67,18 +69,25 @@ def load_encoder(
     device: str = "auto",
     dtype: str = "float32",
     batch_tokens: int | None = None,
+    runtime: str | Runtime = "torch",
 ) -> TorchEncoder:
     """Load an encoder by name, folder or hub name; None is what its folder says.
 
     A plain Hugging Face folder says nothing: cls pooling, raw vectors, at most 512 tokens. `dtype` is what the network
-    computes in (vectors are always float32); it is no part of the revision. `batch_tokens` decides memory, not results.
+    computes in (vectors are always float32); in torch it is no part of the revision. `batch_tokens` decides memory, not
+    results. `runtime` is what computes the network: torch, onnx or openvino, see `runtimes.py`.
     """
+    runtime = Runtime(runtime) if isinstance(runtime, str) else runtime
     located = locate(name_or_path)
-    model = read_model_folder(located.folder)
+    model = open_model(located.folder)
     pooling = pooling or model.settings.pooling
     if pooling not in POOLINGS:
         choose(pooling, POOLINGS, f"the pooling of {located.name}")
-    network, tokenizer = load_network(model.weights, device, dtype)
+    check_runtime(runtime, dtype, pooling, device)
+    network, tokenizer = load_network(
+        model.weights, *((device, dtype) if runtime.name == "torch" else ("cpu", "float32"))
+    )
+    complete_model(network.model, model, pooling)
     settings = replace(
         model.settings,
         pooling=pooling,
@@ -93,7 +102,13 @@ def load_encoder(
     budget = BATCH_TOKENS[network.device.partition(":")[0]] if batch_tokens is None else batch_tokens
     if budget < 1:
         raise UserError(f"--batch-tokens is {budget}; it must be at least 1")
-    return TorchEncoder(located.name, revision_of(model.weights, settings), reader, network, settings, budget)
+    if runtime.name == "torch":
+        network = replace(network, packed=runtime.packed)
+        network = speed_up(network) if runtime.compiled else network
+    else:
+        network = exported_network(network, base_revision(model), runtime, dtype)
+    revision = revision_in(model.revision(settings), runtime, dtype)
+    return TorchEncoder(located.name, revision, reader, network, settings, budget)
 
 
 def _max_tokens(wanted: int | None, model: ModelFolder, network: Network, tokenizer: Any) -> int:

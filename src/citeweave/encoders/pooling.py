@@ -4,22 +4,70 @@
     mean     the mean over the tokens, special ones included, padding not (as in sentence-transformers)
     layers   the mean over tokens and over all layers, the token embeddings among them (Peters et al. 2018, ELMo,
              with equal weights; the ELMo baseline of Cohan et al. 2020, SPECTER, appendix A)
+    mix      the same with a learned weight a layer, see `layer_mix.py`
 
-Functions of tensors; they know no model.
+`text_vectors` goes from tokens to vectors, with gradients where they are asked for; all else are functions of tensors.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from citeweave.encoders.layer_mix import PARAMETER, mix_layers
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-POOLINGS = ("cls", "mean", "layers")
+    from citeweave.encoders.model_folder import Settings
+    from citeweave.encoders.network import Network
+    from citeweave.encoders.reading import Tokens
+
+POOLINGS = ("cls", "mean", "layers", "mix")
 
 
-def pool(layers: tuple[Tensor, ...], mask: Tensor, pooling: str) -> Tensor:
+class States(Protocol):
+    """Last states of the tokens of some texts, padded or packed."""
+
+    def cls(self) -> Tensor:
+        """States of the first tokens, (texts, dimension) float32."""
+
+    def mean(self) -> Tensor:
+        """Means over the tokens, (texts, dimension) float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedStates:
+    """States (texts, tokens, dimension) and their mask (texts, tokens)."""
+
+    states: Tensor
+    mask: Tensor
+
+    def cls(self) -> Tensor:
+        return first_token(self.states)
+
+    def mean(self) -> Tensor:
+        return mean_tokens(self.states, self.mask)
+
+
+def text_vectors(network: Network, batch: Sequence[Tokens], settings: Settings) -> Tensor:
+    """Vectors (texts, dimension) of texts, each of one token or more, as the settings pool and normalize them."""
+    if settings.pooling in ("layers", "mix"):
+        layers, mask = network.padded(batch, every=True)
+        vectors = pool(layers, mask, settings.pooling, getattr(network.model, PARAMETER, None))
+    elif settings.pooling == "cls":
+        vectors = network.states(batch, first_only=True).cls()
+    else:
+        vectors = network.states(batch).mean()
+    return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-12) if settings.normalize else vectors
+
+
+def pool(layers: tuple[Tensor, ...], mask: Tensor, pooling: str, mix: Tensor | None = None) -> Tensor:
     """Vectors (texts, dimension) of the layers that a network gave; for cls and mean the last one counts."""
+    if pooling == "mix":
+        assert mix is not None
+        return mean_tokens(mix_layers(layers, mix), mask)
     if pooling == "layers":
         return mean_tokens(mean_layers(layers), mask)
     return mean_tokens(layers[-1], mask) if pooling == "mean" else first_token(layers[-1])

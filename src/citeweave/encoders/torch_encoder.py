@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.encoders.batching import batches
+from citeweave.encoders.backing_off import run_batches
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
-from citeweave.encoders.pooling import pool
-from citeweave.encoders.reading import TextReader
-from citeweave.progress import QUIET, Reporter
+from citeweave.encoders.pooling import text_vectors
+from citeweave.encoders.reading import TextReader, Tokens
+from citeweave.extras import require
+from citeweave.progress import QUIET, Advance, Reporter
 
 WINDOW = 8192
 """Texts that are tokenized and sorted at a time."""
@@ -46,17 +48,32 @@ class TorchEncoder:
         with reporter.task("embedding", len(texts), "papers") as advance:
             for start in range(0, len(texts), WINDOW):
                 tokens = self.reader.read(texts[start : start + WINDOW])
-                lengths = np.array([len(ids) for ids in tokens], np.int64)  # (texts of the window,)
-                advance(int((lengths == 0).sum()))
-                for rows in batches(lengths, self.batch_tokens):
-                    vectors[start + rows] = self._vectors([tokens[row] for row in rows.tolist()])
-                    advance(len(rows))
+                self._fill(vectors[start : start + WINDOW], tokens, advance, reporter)
         return vectors
 
-    def _vectors(self, batch: list[NDArray[np.int64]]) -> NDArray[np.float32]:
-        layers, mask = self.network.layers(batch, every=self.settings.pooling == "layers")
-        vectors = pool(layers, mask, self.settings.pooling)  # (texts, dimension)
-        if self.settings.normalize:
-            vectors = vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-12)
-        found: NDArray[np.float32] = vectors.cpu().numpy()
-        return found
+    def encode_tokens(self, tokens: Sequence[Tokens], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+        """The same of texts that `reader` has read: all are sorted by length at once."""
+        vectors = np.zeros((len(tokens), self.dimension), np.float32)  # (texts, dimension)
+        with reporter.task("embedding", len(tokens), "papers") as advance:
+            self._fill(vectors, tokens, advance, reporter)
+        return vectors
+
+    def _fill(
+        self, vectors: NDArray[np.float32], tokens: Sequence[Tokens], advance: Advance, reporter: Reporter
+    ) -> None:
+        torch = require("torch", extra="minilm")
+        lengths = np.array([len(ids) for ids in tokens], np.int64)  # (texts,)
+        advance(int((lengths == 0).sum()))
+        on_their_way: list[tuple[NDArray[np.int64], Any]] = []
+
+        def encode(rows: NDArray[np.int64]) -> None:
+            with torch.inference_mode():
+                found = text_vectors(self.network, [tokens[row] for row in rows.tolist()], self.settings)
+            on_their_way.append((rows, found.to("cpu", non_blocking=True)))  # a GPU is at the next batch meanwhile
+            advance(len(rows))
+
+        run_batches(lengths, self.batch_tokens, encode, reporter=reporter)
+        if self.network.device != "cpu":
+            torch.cuda.synchronize(self.network.device)
+        for rows, found in on_their_way:
+            vectors[rows] = found.numpy()  # (texts of a batch, dimension)

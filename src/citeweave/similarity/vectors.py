@@ -11,6 +11,7 @@
     >>> vectors.rows(["s2:2", "s2:3"]).tolist(), vectors.take(["s2:2"]).tolist()
     ([1, -1], [[0.0, 1.0]])
 
+Vectors of one byte or one bit a number are another kind of folder (`compressed.py`), which this one refuses to open.
 Does not compute vectors or compare them; nothing here knows what a paper is beside its id.
 """
 
@@ -43,21 +44,15 @@ from citeweave.tally import Count, Tally
 KIND, VERSION = "vectors", 1
 
 
-class Vectors:
-    """The vectors of a folder; `matrix` is memory-mapped, so that opening costs nothing."""
+class PaperRows:
+    """Rows of numbers that are asked for by the ids of papers; what of a row becomes a vector is the subclass's."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, rows: int) -> None:
         self.folder, self.manifest = folder, manifest
-        self.provenance, rows = read_facts(folder, manifest)
         self.ids = TextColumn(folder, "id")
-        self.matrix = open_matrix(folder / "matrix.npy", self.provenance.dtype, (rows, self.provenance.dimension))
         if len(self.ids) != rows:
             raise ArtefactError(f"{folder} is damaged: {len(self.ids)} ids for {rows} rows; make it again")
         self._lookup: tuple[Keys, NDArray[np.int64]] | None = None
-
-    @classmethod
-    def open(cls, folder: str | Path) -> Vectors:
-        return cls(Path(folder), read_manifest(Path(folder), KIND, VERSION))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -69,8 +64,8 @@ class Vectors:
         at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         return np.where(keys[at] == wanted, order[at], -1)
 
-    def take(self, ids: Sequence[str]) -> NDArray[Any]:
-        """The vectors of these papers, (number of ids, dimension), all of which must be there."""
+    def rows_of_all(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """The same where every id must be there."""
         rows = self.rows(ids)
         missing = np.flatnonzero(rows < 0)
         if len(missing):
@@ -78,7 +73,7 @@ class Vectors:
                 f"{self.folder} has no vector of {len(missing):,} of {len(rows):,} papers, such as "
                 f"{ids[int(missing[0])]!r}; embed them too, or ask only for those that `rows` finds"
             )
-        return np.asarray(self.matrix[rows])
+        return rows
 
     def _sorted_keys(self) -> tuple[Keys, NDArray[np.int64]]:
         if self._lookup is None:
@@ -89,6 +84,23 @@ class Vectors:
             order = np.argsort(keys, kind="stable")
             self._lookup = keys[order], order
         return self._lookup
+
+
+class Vectors(PaperRows):
+    """The vectors of a folder; `matrix` is memory-mapped, so that opening costs nothing."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.provenance, rows = read_facts(folder, manifest)
+        super().__init__(folder, manifest, rows)
+        self.matrix = open_matrix(folder / "matrix.npy", self.provenance.dtype, (rows, self.provenance.dimension))
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Vectors:
+        return cls(Path(folder), read_manifest(Path(folder), KIND, VERSION))
+
+    def take(self, ids: Sequence[str]) -> NDArray[Any]:
+        """The vectors of these papers, (number of ids, dimension), all of which must be there."""
+        return np.asarray(self.matrix[self.rows_of_all(ids)])
 
 
 class VectorsWriter:

@@ -1,0 +1,164 @@
+"""citeweave embed"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from citeweave.cli.options import Debug, Json, Output, Overwrite, Quiet, print_json, reporter_of, table
+from citeweave.errors import UserError
+
+if TYPE_CHECKING:
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.encoders.embedding import EmbeddingOptions
+    from citeweave.encoders.torch_encoder import TorchEncoder
+    from citeweave.progress import Reporter
+
+_Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_Model = Annotated[
+    str, typer.Option("--model", help="minilm, folder of a model, or name of one on the hub.", show_default=False)
+]
+_Sentences = Annotated[bool, typer.Option("--sentences", help="A vector a sentence of the abstract.")]
+_FullText = Annotated[
+    Path | None,
+    typer.Option("--full-text", help="JSON lines with id and sections: read the full text.", show_default=False),
+]
+_Chunks = Annotated[bool, typer.Option("--keep-chunks", help="With --full-text: a vector a chunk.")]
+_Text = Annotated[str, typer.Option("--text", help="What is read: of title, abstract, venue, authors.")]
+_As = Annotated[
+    str | None, typer.Option("--as", help="Smaller vectors: int8, binary or truncate:N.", show_default=False)
+]
+_Dtype = Annotated[str, typer.Option("--dtype", help="Numbers of the vectors: float32 or float16.")]
+_Precision = Annotated[str, typer.Option("--precision", help="Numbers of the network: float32, bfloat16 or float16.")]
+_Pooling = Annotated[
+    str | None, typer.Option("--pooling", help="cls, mean, layers or mix; else the model's own.", show_default=False)
+]
+_MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", help="Where texts are cut; else the model's own.", show_default=False)
+]
+_Runtime = Annotated[str, typer.Option("--runtime", help="torch, onnx or openvino.")]
+_Device = Annotated[str, typer.Option("--device", help="cpu, cuda, several such as cuda:0,cuda:1, cuda:all, or auto.")]
+_BatchTokens = Annotated[
+    int | None, typer.Option("--batch-tokens", help="Tokens of a batch; else by device.", show_default=False)
+]
+_Shard = Annotated[
+    int | None, typer.Option("--shard", help="Papers between two savings; 16384 unless told.", show_default=False)
+]
+_Tokens = Annotated[
+    Path | None, typer.Option("--tokens", help="Folder in which to keep the tokens.", show_default=False)
+]
+
+
+def embed(
+    corpus: _Corpus,
+    model: _Model,
+    output: Output,
+    sentences: _Sentences = False,
+    full_text: _FullText = None,
+    keep_chunks: _Chunks = False,
+    text: _Text = "title,abstract",
+    as_: _As = None,
+    dtype: _Dtype = "float32",
+    precision: _Precision = "float32",
+    pooling: _Pooling = None,
+    max_tokens: _MaxTokens = None,
+    runtime: _Runtime = "torch",
+    device: _Device = "auto",
+    batch_tokens: _BatchTokens = None,
+    shard: _Shard = None,
+    tokens: _Tokens = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Turn the papers of a corpus into vectors; an interrupted run goes on where it stopped."""
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.corpus.text import TextRecipe
+    from citeweave.encoders.embedding import SHARD, EmbeddingOptions
+    from citeweave.encoders.full_text import FULL_TEXT_SHARD
+
+    opened = Corpus.open(corpus)
+    usual = FULL_TEXT_SHARD if full_text else SHARD
+    recipe = TextRecipe(parts=tuple(part.strip() for part in text.split(",")))
+    computed = precision if runtime == "torch" else f"{runtime} {precision}"
+    options = EmbeddingOptions(recipe, dtype, usual if shard is None else shard, tokens, computed)
+    chosen = _Chosen(output, as_ or "", sentences, full_text, keep_chunks)
+    chosen.check()
+    settings = {"pooling": pooling, "max_tokens": max_tokens, "dtype": precision, "batch_tokens": batch_tokens}
+    encoders = _load(model, device, runtime, settings)
+    made = chosen.make(opened, encoders, options, overwrite=overwrite, reporter=reporter_of(quiet or json))
+    facts = {**(made.manifest.facts if made.manifest else {}), "papers": len(opened), "output": str(output)}
+    if json:
+        print_json(facts)
+    elif not quiet:
+        print(_text(output, facts))
+
+
+def _load(model: str, device: str, runtime: str, settings: dict[str, Any]) -> list[TorchEncoder]:
+    from citeweave.encoders.devices import device_names
+    from citeweave.encoders.encoder import load_encoder
+
+    if runtime != "torch":
+        settings = {**settings, "runtime": runtime}
+    return [load_encoder(model, device=name, **settings) for name in device_names(device)]
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Which of the four kinds of vectors is asked for."""
+
+    output: Path
+    smaller: str
+    sentences: bool
+    full_text: Path | None
+    keep_chunks: bool
+
+    def check(self) -> None:
+        """Refuse what does not go together, before a model is loaded."""
+        from citeweave.similarity.compressed import parse_kind
+
+        if self.sentences + (self.full_text is not None) + bool(self.smaller) > 1:
+            raise UserError("--sentences, --full-text and --as exclude each other; leave out all but one")
+        if self.keep_chunks and self.full_text is None:
+            raise UserError("--keep-chunks is about the chunks of --full-text; give the file, or leave it out")
+        if self.smaller:
+            parse_kind(self.smaller)
+
+    def make(
+        self,
+        corpus: Corpus,
+        encoders: list[TorchEncoder],
+        options: EmbeddingOptions,
+        *,
+        overwrite: bool,
+        reporter: Reporter,
+    ) -> Any:
+        from citeweave.encoders.embedding import embed_papers, embed_smaller
+        from citeweave.encoders.embedding_sentences import embed_sentences
+        from citeweave.encoders.full_text import FullText, embed_full_text
+
+        how: dict[str, Any] = {"overwrite": overwrite, "reporter": reporter}
+        if self.sentences:
+            return embed_sentences(corpus, encoders, self.output, options, **how)
+        if self.smaller:
+            return embed_smaller(corpus, encoders, self.output, self.smaller, options, **how)
+        if self.full_text is None:
+            return embed_papers(corpus, encoders, self.output, options, **how)
+        full = FullText.index(self.full_text, corpus)
+        count = full.tally.counts["full texts"]
+        reporter.say(f"{self.full_text}: {count.kept:,} of {count.read:,} full texts are of papers of the corpus")
+        return embed_full_text(corpus, encoders, self.output, full, options, several=self.keep_chunks, **how)
+
+
+def _text(folder: Path, facts: dict[str, Any]) -> str:
+    rows: list[tuple[str, object]] = [("papers", facts["papers"]), ("vectors", facts["rows"])]
+    for count in facts["records"].values():
+        rows += [(f"  not kept: {reason}", number) for reason, number in count["rejected"].items()]
+    rows += [(f"  {what}", number) for what, number in facts["notes"].items()]
+    if "out_of_memory" in facts:
+        rows.append(("batches made smaller, out of memory", facts["out_of_memory"]))
+    return f"{folder}: {facts['dimension']} numbers ({facts['dtype']}) of {facts['model']}\n{table(rows)}"

@@ -1,0 +1,206 @@
+"""The README.md of a saved model: what it is, how it is used, what it was trained on, what it is worth.
+
+    card_text(ModelCard(name="specter", base="minilm"), Settings("mean", 256), dimension=384)
+
+Begins with the YAML that the Hugging Face hub reads. Says what was recorded and nothing else: no licence and no leakage
+audit is claimed that nobody gave. Names and titles come from corpora, so that whatever could be Markdown, HTML, YAML or
+a link is escaped:
+
+    >>> escape("<b>5|*x*")
+    '&lt;b&gt;5\\\\|\\\\*x\\\\*'
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from citeweave.encoders.locating import hub_name
+from citeweave.encoders.model_folder import Settings
+
+NO_AUDIT = "No leakage audit was made: papers of an evaluation may be among the training papers."
+_LONGEST = 300
+"""Characters of a value; longer ones are cut."""
+
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", ":": "&#58;"}
+_MARKS = re.compile(r"([\\`*_\[\]|#~$!])")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What is known of how a model was made. Everything but the name may be left out."""
+
+    name: str
+    base: str = ""
+    """The start model, as `load_encoder` takes it."""
+
+    base_revision: str = ""
+    recipe: str = ""
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The recipe's tables, such as mining and training."""
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """Facts of the training data: corpus hash, papers, samples, counts."""
+
+    held_out: str = ""
+    """What was kept away from training, in words."""
+
+    seeds: Sequence[int] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    audit: Mapping[str, Any] | None = None
+    """Summary of the leakage audit; None where none was made."""
+
+    results: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    """Measure -> its value before and after training."""
+
+    hardware: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    license: str = ""
+
+
+def card_text(
+    card: ModelCard, settings: Settings, *, dimension: int, has_separator: bool = True, is_delta: bool = False
+) -> str:
+    """The card as Markdown."""
+    parts = [
+        _front_matter(card),
+        f"# {escape(card.name)}",
+        _summary(card, settings, dimension, is_delta=is_delta),
+        "## How to use it",
+        _code(has_separator=has_separator, is_delta=is_delta),
+        "## How it was trained",
+        *_training(card),
+        "## What it is worth",
+        _results(card),
+        "## Limits",
+        _limits(settings, is_trained=bool(card.recipe or card.data)),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def escape(value: object) -> str:
+    """A value as plain text within a line of Markdown: no mark-up, no link, no mention, no control characters."""
+    text = _MARKS.sub(r"\\\1", _plain(value))
+    for sign, entity in _ENTITIES.items():
+        text = text.replace(sign, entity)
+    return re.sub(r"www\.", "www&#46;", text, flags=re.IGNORECASE)
+
+
+def _plain(value: object) -> str:
+    """One line without control, formatting and line-separating characters, cut where it is very long."""
+    text = value if isinstance(value, str) else _number(value)
+    text = "".join(
+        " " if sign.isspace() else sign for sign in text if sign.isspace() or unicodedata.category(sign)[0] != "C"
+    )
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _number(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, Mapping | list | tuple):
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    return str(value)
+
+
+def _front_matter(card: ModelCard) -> str:
+    """YAML; every value is a JSON string, which YAML reads as it is."""
+    lines = ["library_name: sentence-transformers", "pipeline_tag: sentence-similarity"]
+    lines += ["tags:", "- sentence-transformers", "- feature-extraction", "- scientific-papers", "- citeweave"]
+    if base := hub_name(card.base):
+        lines.append(f"base_model: {json.dumps(base)}")
+    if card.license:
+        lines.append(f"license: {json.dumps(_plain(card.license), ensure_ascii=False)}")
+    return "\n".join(["---", *lines, "---"])
+
+
+def _summary(card: ModelCard, settings: Settings, dimension: int, *, is_delta: bool) -> str:
+    pooling = {
+        "cls": "the state of the first token",
+        "mean": "the mean over all tokens",
+        "layers": "the mean over all tokens and layers",
+        "mix": "a learned mix of all layers, then the mean over all tokens",
+    }.get(settings.pooling, escape(settings.pooling))
+    length = f"at most {settings.max_tokens} tokens" if settings.max_tokens else "as many tokens as the model reads"
+    what = (
+        "The changes that make an encoder of scientific papers out of its base" if is_delta else "An encoder of papers"
+    )
+    start = f", trained from {escape(card.base)}" if card.base else ""
+    revision = f" (revision {escape(card.base_revision)})" if card.base and card.base_revision else ""
+    scale = "of length 1" if settings.normalize else "of any length"
+    return (
+        f"{what}: title and abstract in, one vector of {dimension} numbers {scale} out{start}{revision}. "
+        f"It reads {length}; a vector is {pooling}. Made with citeweave."
+    )
+
+
+def _code(*, has_separator: bool, is_delta: bool) -> str:
+    if is_delta:
+        lines = [
+            "import citeweave",
+            'encoder = citeweave.load_encoder("path/of/this/folder")  # fetches the base by its name',
+            'vectors = encoder.encode([citeweave.paper_text("A title", "An abstract.")])',
+        ]
+    else:
+        between = "model.tokenizer.sep_token" if has_separator else '" "'
+        lines = [
+            "from sentence_transformers import SentenceTransformer",
+            'model = SentenceTransformer("path/of/this/folder")',
+            'papers = [("A title", "An abstract.")]',
+            f"texts = [title + {between} + abstract for title, abstract in papers]",
+            "vectors = model.encode(texts)",
+        ]
+    return "\n".join(["```python", *lines, "```"])
+
+
+def _training(card: ModelCard) -> list[str]:
+    facts = {"recipe": card.recipe, "seeds": ", ".join(map(str, card.seeds)), "hardware": card.hardware}
+    parts = [_table("what", "value", {name: value for name, value in facts.items() if value})]
+    for title, table in {**card.tables, "options": card.options}.items():
+        parts.append(_section(title, table))
+    parts.append(_section("data", card.data))
+    parts.append(f"Held out: {escape(card.held_out)}" if card.held_out else "")
+    if not any(parts):
+        parts.append("Nothing was recorded about its training.")
+    parts.append(NO_AUDIT if card.audit is None else _section("leakage audit", card.audit))
+    parts.append(_section("versions", card.versions))
+    return parts
+
+
+def _section(title: str, table: Mapping[str, Any]) -> str:
+    return f"### {escape(title)}\n\n{_table('what', 'value', table)}" if table else ""
+
+
+def _table(left: str, right: str, rows: Mapping[str, Any]) -> str:
+    if not rows:
+        return ""
+    lines = [f"| {left} | {right} |", "|---|---|"]
+    return "\n".join(lines + [f"| {escape(name)} | {escape(value)} |" for name, value in rows.items()])
+
+
+def _results(card: ModelCard) -> str:
+    if not card.results:
+        return "No results were recorded."
+    lines = ["| measure | before | after |", "|---|---|---|"]
+    for name, (before, after) in card.results.items():
+        shown = ["not measured" if value is None else f"{value:.4g}" for value in (before, after)]
+        lines.append(f"| {escape(name)} | {shown[0]} | {shown[1]} |")
+    return "\n".join(lines)
+
+
+def _limits(settings: Settings, *, is_trained: bool) -> str:
+    cut = f" Text beyond {settings.max_tokens} tokens is not read." if settings.max_tokens else ""
+    trained = "papers like those it was trained on" if is_trained else "the texts its base was made for"
+    return (
+        f"Made for {trained}; other fields, languages and kinds of text were not measured unless the table above says "
+        f"so.{cut} Near vectors say that papers are close in what they treat or cite, not that one is right, new or good."
+    )

@@ -1,0 +1,168 @@
+"""Work in shards: each one's arrays are kept in a file as soon as they are made, so that a later run goes on.
+
+    fill_shards(work, total=200_000, size=16_384, makers=[maker], reporter=reporter)
+    for start, shard in read_shards(work, 200_000, 16_384): ...
+
+The next shard is read while one is encoded. Several makers, one a device, take shards in turn; which of them made a
+shard does not show. Knows nothing of papers or vectors.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.encoders.backing_off import OUT_OF_MEMORY
+from citeweave.progress import Advance, Reporter
+
+Arrays = dict[str, NDArray[Any]]
+"""What a shard becomes, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """One device's way from rows to arrays."""
+
+    read: Callable[[int, int], Iterator[list[Any]]]
+    """Rows start to stop, block by block; runs in a thread of its own, one shard ahead."""
+
+    encode: Callable[[list[Any], Reporter], Arrays]
+    """What was read -> arrays."""
+
+
+class Stopped(BaseException):
+    """Another thread failed, or the user interrupted: this one ends without a word."""
+
+
+def fill_shards(
+    work: Path, total: int, size: int, makers: Sequence[Maker], *, label: str = "embedding", reporter: Reporter
+) -> None:
+    """Make every shard that is not there yet."""
+    numbers = [number for number in range(count_shards(total, size)) if not _path(work, number).exists()]
+    missing = sum(min(size, total - number * size) for number in numbers)
+    with reporter.task(label, total, "papers") as advance:
+        advance(total - missing)
+        run = _Run(work, total, size, iter(numbers), advance, reporter)
+        if len(makers) == 1:
+            run.work_off(makers[0])
+            return
+        with ThreadPoolExecutor(len(makers)) as pool:
+            futures = [pool.submit(run.work_off, maker) for maker in makers]
+            try:
+                wait(futures, return_when=FIRST_EXCEPTION)
+            finally:
+                run.stop.set()  # all are done, or one has failed, or the user interrupted
+        _raise_first(futures)
+
+
+def read_shards(work: Path, total: int, size: int) -> Iterator[tuple[int, Arrays]]:
+    """First row and arrays of every shard, in order."""
+    for number in range(count_shards(total, size)):
+        with np.load(_path(work, number), allow_pickle=False) as arrays:
+            yield number * size, {name: arrays[name] for name in arrays.files}
+
+
+def count_shards(total: int, size: int) -> int:
+    return -(-total // size)
+
+
+class _Run:
+    """What the threads of one call share."""
+
+    def __init__(
+        self, work: Path, total: int, size: int, numbers: Iterator[int], advance: Advance, reporter: Reporter
+    ) -> None:
+        self.work, self.total, self.size, self.reporter = work, total, size, reporter
+        self.stop = threading.Event()
+        self._numbers, self._advance, self._lock = numbers, advance, threading.Lock()
+
+    def next_number(self) -> int | None:
+        with self._lock:
+            return next(self._numbers, None)
+
+    def advance(self, amount: int) -> None:
+        if self.stop.is_set():
+            raise Stopped
+        with self._lock:
+            self._advance(amount)
+
+    def work_off(self, maker: Maker) -> None:
+        """Take shards until there are none; the next one is read while one is encoded."""
+        with ThreadPoolExecutor(1) as reading:
+            try:
+                number = self.next_number()
+                ahead = None if number is None else reading.submit(self._read, maker, number)
+                while ahead is not None and number is not None:
+                    read, now = ahead.result(), number
+                    number = self.next_number()
+                    ahead = None if number is None else reading.submit(self._read, maker, number)
+                    self._make(maker, now, read)
+            except BaseException:
+                self.stop.set()  # also for the thread that reads ahead
+                raise
+
+    def _read(self, maker: Maker, number: int) -> list[Any]:
+        start = number * self.size
+        read: list[Any] = []
+        for block in maker.read(start, min(start + self.size, self.total)):
+            if self.stop.is_set():
+                raise Stopped
+            read += block
+        return read
+
+    def _make(self, maker: Maker, number: int, read: list[Any]) -> None:
+        inner = _Inner(self.advance, self.reporter)
+        arrays = maker.encode(read, inner)
+        arrays["halved"] = np.array([inner.halved])
+        _save(_path(self.work, number), arrays)
+        self.advance(len(read) - inner.done)
+
+
+class _Inner(Reporter):
+    """Hands the progress and the remarks of one shard on to the task of the whole."""
+
+    def __init__(self, onward: Advance, outer: Reporter) -> None:
+        super().__init__(quiet=outer.quiet, stream=outer.stream)
+        self.onward, self.done, self.halved = onward, 0, 0
+
+    def say(self, message: str) -> None:
+        self.halved += message.startswith(OUT_OF_MEMORY)
+        Reporter.say(self, message)
+
+    @contextmanager
+    def task(self, label: str, total: int | None = None, unit: str = "") -> Iterator[Advance]:
+        yield self._advance
+
+    def _advance(self, amount: int) -> None:
+        self.done += amount
+        self.onward(amount)
+
+
+def _raise_first(futures: Sequence[Future[None]]) -> None:
+    """The error that stopped the others, if there is one."""
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    for error in [*(error for error in errors if not isinstance(error, Stopped)), *errors]:
+        raise error
+
+
+def _path(work: Path, number: int) -> Path:
+    return work / f"{number:08d}.npz"
+
+
+def _save(path: Path, arrays: Arrays) -> None:
+    """There whole or not at all."""
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,72 @@
+"""Small safetensors files that are not trusted: what is in them is compared with what may be in them, then read.
+
+    read_tensors(path, {"layer_weights": (7,)})["layer_weights"].shape == (7,)
+
+Names, shapes and kinds of numbers are compared before a number is read, so that memory stays within what the caller
+expects. The format holds no code. Does not read whole models: `network.py` does, by transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from citeweave.errors import InputError
+from citeweave.extras import require
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_MAX_HEADER = 8 << 20
+"""Bytes of the table of contents; that of a model with 10,000 tensors has 1.5 million."""
+
+_NUMBERS = ("F32", "F16", "BF16")
+
+
+def read_tensors(path: Path, expected: Mapping[str, tuple[int, ...]], *, all_there: bool = True) -> dict[str, Tensor]:
+    """The tensors of a file in float32, sorted by name; each must be one of those expected, and all or some be there."""
+    _check_header(path)
+    safetensors = require("safetensors", extra="minilm")
+    try:
+        with safetensors.safe_open(path, framework="pt", device="cpu") as file:
+            names = sorted(file.keys())
+            _check_names(path, names, expected, all_there=all_there)
+            for name in names:
+                _check_shape(path, name, file.get_slice(name), expected[name])
+            found = {name: file.get_tensor(name).float() for name in names}
+    except (OSError, safetensors.SafetensorError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise InputError(f"{path} is no whole safetensors file ({reason}); copy it again") from None
+    for name, tensor in found.items():
+        if not bool(tensor.isfinite().all()):
+            raise InputError(f"{path}: {name} holds numbers that are not finite; the training failed, or it is damaged")
+    return found
+
+
+def _check_header(path: Path) -> None:
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            header = int.from_bytes(file.read(8), "little")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); copy the whole folder") from None
+    if size < 8 or header > min(size - 8, _MAX_HEADER):
+        raise InputError(
+            f"{path} is no whole safetensors file (a header of {header:,} bytes in {size:,}); copy it again"
+        )
+
+
+def _check_names(path: Path, names: list[str], expected: Mapping[str, object], *, all_there: bool) -> None:
+    if unknown := [name for name in names if name not in expected]:
+        raise InputError(f"{path}: {unknown[0][:100]!r} is no tensor that belongs here ({len(unknown)} such)")
+    if all_there and (lacking := sorted(set(expected) - set(names))):
+        raise InputError(f"{path} lacks {len(lacking)} tensors, such as {lacking[0]}; copy it again")
+
+
+def _check_shape(path: Path, name: str, part: Any, expected: tuple[int, ...]) -> None:
+    shape, numbers = tuple(part.get_shape()), str(part.get_dtype())
+    if shape != expected or numbers not in _NUMBERS:
+        raise InputError(
+            f"{path}: {name} is {numbers} of shape {shape}; it must be {' or '.join(_NUMBERS)} of shape {expected}"
+        )

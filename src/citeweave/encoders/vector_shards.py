@@ -1,0 +1,122 @@
+"""From shards to a folder of vectors: one row a paper, or several.
+
+    plan = Plan(ids, facts, recipe, "float32", shard=16384)
+    write_vectors(Path("vectors"), plan, makers, reporter=reporter)
+
+Shards stay in the partial folder until all are there; then the folder is put together, paper after paper. For that
+time the vectors are on the disk twice. Does not encode: a `Maker` does.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.encoders.shards import Arrays, Maker, fill_shards, read_shards
+from citeweave.errors import EmptyResultError
+from citeweave.files import ArtefactWriter, new_artefact
+from citeweave.progress import QUIET, Reporter
+from citeweave.similarity import sentence_vectors, vectors
+from citeweave.similarity.sentence_vectors import SentenceVectors, SentenceVectorsWriter
+from citeweave.similarity.vectors import Vectors, VectorsWriter
+
+NO_TEXT = "no text, or a vector of zeros"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which papers become which folder."""
+
+    ids: Sequence[str]
+    """Asked for slices only."""
+
+    facts: dict[str, str]
+    """Model, revision, text recipe and source of the vectors."""
+
+    recipe: dict[str, Any]
+    """All that decides the result."""
+
+    dtype: str
+    shard: int
+    """Papers of a shard."""
+
+    batches: str = ""
+    """What else decides the batches: shards of another plan are not taken over."""
+
+    overwrite: bool = False
+
+
+def kept_rows(found: NDArray[np.float32], dtype: str) -> Arrays:
+    """Shard of one vector a paper, (papers, dimension): rows of zeros are left out."""
+    filled = np.flatnonzero(found.any(axis=1))  # (papers with a vector,)
+    with np.errstate(over="ignore"):  # what is not finite is counted when it is written
+        return {"rows": filled, "matrix": found[filled].astype(dtype)}
+
+
+def write_vectors(folder: Path, plan: Plan, makers: Sequence[Maker], *, reporter: Reporter = QUIET) -> Vectors:
+    """One vector a paper; `makers` give `rows` and `matrix`."""
+    with _artefact(folder, vectors.KIND, vectors.VERSION, plan) as artefact:
+        shards = _filled(artefact, plan, makers, reporter)
+        writer = VectorsWriter(folder, artefact, plan.dtype, plan.facts)
+        try:
+            for start, arrays in shards:
+                names = plan.ids[start : start + plan.shard]
+                rows = arrays["rows"].tolist()
+                writer.tally.reject("vectors", NO_TEXT, len(names) - len(rows))
+                writer.append([names[row] for row in rows], arrays["matrix"])
+                _count(artefact, arrays)
+            return writer.finish()
+        finally:
+            writer.close()
+
+
+def write_ragged(folder: Path, plan: Plan, makers: Sequence[Maker], *, reporter: Reporter = QUIET) -> SentenceVectors:
+    """Several vectors a paper; `makers` give `offsets`, `numbers`, `matrix` and `lost`."""
+    with _artefact(folder, sentence_vectors.KIND, sentence_vectors.VERSION, plan) as artefact:
+        shards = _filled(artefact, plan, makers, reporter)
+        writer = SentenceVectorsWriter(folder, artefact, plan.dtype, plan.facts)
+        try:
+            for start, arrays in shards:
+                names, cuts = plan.ids[start : start + plan.shard], arrays["offsets"]
+                rows = np.flatnonzero(np.diff(cuts)).tolist()
+                writer.tally.reject("papers", NO_TEXT, len(names) - len(rows))
+                writer.append(
+                    [names[row] for row in rows],
+                    [arrays["matrix"][cuts[row] : cuts[row + 1]] for row in rows],
+                    [arrays["numbers"][cuts[row] : cuts[row + 1]] for row in rows],
+                )
+                writer.tally.note("parts without a vector", int(arrays["lost"][0]))
+                _count(artefact, arrays)
+            return writer.finish()
+        finally:
+            writer.close()
+
+
+@contextmanager
+def _artefact(folder: Path, kind: str, version: int, plan: Plan) -> Iterator[ArtefactWriter]:
+    with new_artefact(folder, kind, version, plan.recipe, overwrite=plan.overwrite) as artefact:
+        try:
+            yield artefact
+        except EmptyResultError:
+            shutil.rmtree(artefact.folder, ignore_errors=True)  # going on would end the same way
+            raise
+
+
+def _filled(
+    artefact: ArtefactWriter, plan: Plan, makers: Sequence[Maker], reporter: Reporter
+) -> Iterator[tuple[int, Arrays]]:
+    work = artefact.work(f"shards-{plan.shard}{plan.batches}")
+    fill_shards(work, len(plan.ids), plan.shard, makers, reporter=reporter)
+    return read_shards(work, len(plan.ids), plan.shard)
+
+
+def _count(artefact: ArtefactWriter, arrays: Arrays) -> None:
+    if halved := int(arrays["halved"][0]):
+        artefact.facts["out_of_memory"] = artefact.facts.get("out_of_memory", 0) + halved

@@ -1,0 +1,1 @@
+"""Whole recipes: from a corpus to trained models and their reports."""

@@ -1,0 +1,217 @@
+"""What a run would do: its stages with sizes, time and memory, and which of them are there already. Makes nothing.
+
+    print(plan_run(load_recipe("specter"), "corpus/", "run/", RunOptions(init="minilm")))
+
+Before samples are mined their number is guessed from the rules: as if every paper were an anchor and every rule found
+what it asks for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from citeweave import estimate
+from citeweave.corpus.corpus import Corpus
+from citeweave.encoders.locating import hub_name, locate
+from citeweave.encoders.model_folder import read_model_folder
+from citeweave.extras import require
+from citeweave.mining.rules import MiningRules
+from citeweave.pipeline.model_stages import seeds_of
+from citeweave.pipeline.options import CHAIN, CORPUS, RunOptions
+from citeweave.pipeline.run import identity_of, prepare
+from citeweave.pipeline.run_folder import check_identity, read_record
+from citeweave.pipeline.suites import check_suites
+from citeweave.recipe import ReadRecipe, Recipe, load_recipe
+from citeweave.training.options import TrainingOptions
+
+MICRO_TOKENS = {"cpu": 16_384, "cuda": 65_536}
+"""Tokens encoded at a time where the recipe does not say, as in training."""
+
+SUITE_PAPERS = 25_000
+"""Papers that the suite of a corpus asks about, at most, more or less."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStage:
+    """One stage and what it costs."""
+
+    name: str
+    size: str
+    seconds: float = 0.0
+    memory: float = 0.0
+    is_there: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """The stages of a run, in order."""
+
+    folder: Path
+    recipe: Recipe
+    stages: tuple[PlannedStage, ...]
+    device: str
+
+    @property
+    def seconds(self) -> float:
+        return sum(stage.seconds for stage in self.stages if not stage.is_there)
+
+    @property
+    def memory(self) -> float:
+        return max(stage.memory for stage in self.stages)
+
+    def __str__(self) -> str:
+        lines = [f"{self.folder}: {self.recipe.label}, as it would be run on {self.device}"]
+        width = max(len(stage.name) for stage in self.stages)
+        for stage in self.stages:
+            cost = "is there already" if stage.is_there else ", ".join(_cost(stage))
+            lines.append(f"{stage.name:<{width}}  {stage.size}" + (f"  ({cost})" if cost else ""))
+        lines.append(f"in all about {_time(self.seconds)} and {_size(self.memory)} of memory; within a factor of three")
+        return "\n".join(lines)
+
+
+def plan_run(recipe: Recipe, corpus: str | Path, output: str | Path, options: RunOptions | None = None) -> RunPlan:
+    """The stages that `run_recipe` with the same arguments would make."""
+    options, output = options or RunOptions(), Path(output)
+    check_suites(options)
+    recipe, read = prepare(recipe, options)
+    opened = Corpus.open(corpus)
+    check_identity(output, identity_of(recipe, opened, options), overwrite=options.overwrite)
+    known = (read_record(output) or {"stages": {}})["stages"]
+    device = options.device if options.device != "auto" else _device()
+    planner = _Planner(opened, read, options, device, set(known))
+    chained = []
+    if read.encoder.init.startswith(CHAIN):
+        inner = load_recipe(read.encoder.init.removeprefix(CHAIN))
+        plan = plan_run(inner, corpus, output / f"init-{inner.label}", dataclasses.replace(options, seeds=1))
+        stage = PlannedStage(f"init-{inner.label}", f"the recipe {inner.label} first", plan.seconds, plan.memory)
+        chained = [stage]
+    return RunPlan(output, recipe, (*chained, *planner.stages()), device)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    corpus: Corpus
+    read: ReadRecipe
+    options: RunOptions
+    device: str
+    known: set[str]
+
+    def stages(self) -> list[PlannedStage]:
+        training = self.read.training
+        assert training is not None
+        papers, citations = len(self.corpus), len(self.corpus.citing)
+        anchors, picks = self._anchors(), picks_of(self.read.rules)
+        found = [
+            self._stage("corpus", f"{papers:,} papers without the references held out by {self.options.held_out}"),
+            self._stage("graph", f"{papers:,} papers, {citations:,} citations"),
+            self._stage("samples", f"up to {anchors:,} anchors with up to {picks} papers each"),
+        ]
+        if self.options.suites:
+            benchmarks = ", ".join(self.options.suites)
+            found.insert(0, self._stage("audited", f"papers of {benchmarks} are looked for among {papers:,}"))
+        for number, seed in enumerate(seeds_of(training, self.options)):
+            found.append(self._training(training, number, seed, anchors, picks))
+        names = [*([CORPUS] if self.options.suite_options else []), *self.options.suites]
+        several = range(len(seeds_of(training, self.options)))
+        for place in ("report-start", *(f"report-{number}" if number else "report" for number in several)):
+            found += [self._report(place, name) for name in names]
+        return found
+
+    def _training(self, training: TrainingOptions, number: int, seed: int, anchors: int, picks: int) -> PlannedStage:
+        shape, tokens = self._shape(), self._tokens()
+        units = anchors if training.unit == "groups" else anchors * triplets_of(self.read.rules)
+        steps = training.steps or max(1, round(units * training.share * training.epochs / training.batch))
+        texts = steps * training.batch / max(1, units) * anchors * (1 + picks)
+        seconds = estimate.train_seconds(shape, texts, tokens, self.device, _cores())
+        micro = training.micro_tokens or MICRO_TOKENS["cuda" if self.device.startswith("cuda") else "cpu"]
+        memory = estimate.train_bytes(
+            shape,
+            int(min(micro, training.batch * (1 + picks) * tokens)),
+            tokens,
+            half=self.device.startswith("cuda"),
+            trained=1.0 if training.parts == "all" else 0.001,
+        )
+        name = f"model-{number}" if number else "model"
+        size = f"seed {seed}: {steps:,} steps of {training.batch} {training.unit}, texts of {tokens:.0f} tokens"
+        return PlannedStage(name, size, seconds, memory, name in self.known)
+
+    def _report(self, place: str, suite: str) -> PlannedStage:
+        papers = min(len(self.corpus), SUITE_PAPERS) if suite == CORPUS else SUITE_PAPERS
+        seconds = estimate.embed_seconds(self._shape(), papers, self._tokens(), self.device, _cores())
+        name = f"{place}/{suite}"
+        return PlannedStage(name, f"up to {papers:,} papers read", seconds, 0.0, name in self.known)
+
+    def _stage(self, name: str, size: str) -> PlannedStage:
+        return PlannedStage(name, size, is_there=name in self.known)
+
+    def _anchors(self) -> int:
+        has_text = (self.corpus.titles.lengths() > 0) & (self.corpus.abstracts.lengths() > 0)
+        return int(has_text.sum())
+
+    def _tokens(self) -> float:
+        """Of a text of this corpus, in the mean."""
+        columns = {
+            "title": self.corpus.titles,
+            "abstract": self.corpus.abstracts,
+            "venue": self.corpus.venues,
+            "authors": self.corpus.authors,
+        }
+        lengths = np.sum([columns[part].lengths() for part in self.read.encoder.text], axis=0)  # (papers,)
+        mean = float(lengths[lengths > 0].mean()) if (lengths > 0).any() else 0.0
+        return estimate.tokens_of(mean, self.read.encoder.max_tokens)
+
+    def _shape(self) -> estimate.Shape:
+        """Of the start model, where it lies here; else BERT-base's."""
+        init = self.options.init or self.read.encoder.init
+        if init.startswith(CHAIN) or (hub_name(init) and init != "minilm"):
+            return estimate.BERT_BASE
+        return estimate.read_shape(read_model_folder(locate(init).folder).weights)
+
+
+def picks_of(rules: MiningRules) -> int:
+    """Papers that are chosen for an anchor at most; of a mixture the most of a task."""
+    if rules.tasks:
+        return max(picks_of(inner) for _, _, inner in rules.tasks)
+    return sum(rule.count for rule in rules.rules) + (rules.anchors_per == "contexts")
+
+
+def triplets_of(rules: MiningRules) -> int:
+    """Triplets of an anchor: the shorter list of picks begins anew."""
+    if rules.tasks:
+        return max(triplets_of(inner) for _, _, inner in rules.tasks)
+    sides = [sum(rule.count for rule in side) for side in (rules.positives, rules.negatives)]
+    return max(1, *sides)
+
+
+def _device() -> str:
+    return "cuda" if require("torch", extra="minilm").cuda.is_available() else "cpu"
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _cost(stage: PlannedStage) -> list[str]:
+    found = [f"about {_time(stage.seconds)}"] if stage.seconds else []
+    return found + ([f"{_size(stage.memory)} of memory"] if stage.memory else [])
+
+
+def _time(seconds: float) -> str:
+    """
+    >>> _time(3), _time(400), _time(9000), _time(400_000)
+    ('3 seconds', '7 minutes', '2.5 hours', '4.6 days')
+    """
+    if seconds < 90:
+        return f"{round(seconds)} seconds" if seconds >= 1.5 else "a second"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} minutes"
+    return f"{seconds / 3600:.1f} hours" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
+
+
+def _size(number: float) -> str:
+    return f"{number / 2**30:.1f} GB"

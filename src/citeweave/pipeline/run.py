@@ -1,0 +1,201 @@
+"""The verb: run a whole recipe, from a corpus to trained models and their reports.
+
+    result = run_recipe(load_recipe("specter"), "corpus/", "run/", RunOptions(init="minilm"))
+    result.models, result.comparisons["corpus"].sentences
+
+Stages: papers of published suites leave the corpus; the references that the corpus suite asks for leave it too; graph
+and node vectors; samples; one model a seed; reports of the start model and of the trained ones. A stage whose inputs
+did not change is skipped, an interrupted run goes on. A recipe whose start model is `recipe:NAME` runs that one first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.errors import UserError
+from citeweave.evaluation.comparison import Comparison
+from citeweave.evaluation.report import Report
+from citeweave.files import hash_file, hash_json
+from citeweave.mining.samples import Samples
+from citeweave.pipeline.data_stages import DataStages
+from citeweave.pipeline.judging import compare_runs, comparison_page, judge
+from citeweave.pipeline.model_stages import ModelStages
+from citeweave.pipeline.options import CHAIN, RunOptions
+from citeweave.pipeline.run_folder import RECIPE, RunFolder
+from citeweave.pipeline.suites import Suites, check_suites
+from citeweave.progress import QUIET, Reporter
+from citeweave.recipe import ReadRecipe, Recipe, load_recipe, read_recipe
+from citeweave.recipe_writing import as_toml
+from citeweave.training.options import EncoderOptions
+
+COMPARISON = "comparison.md"
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run made."""
+
+    folder: Path
+    recipe: Recipe
+    samples: Samples
+    models: tuple[Path, ...]
+    """One folder a seed."""
+
+    start: Mapping[str, Report]
+    """Suite -> report on the start model."""
+
+    reports: Mapping[str, tuple[Report, ...]]
+    """Suite -> reports on the trained models."""
+
+    comparisons: Mapping[str, Comparison]
+    record: Mapping[str, Any]
+    """What run.json says."""
+
+    made: tuple[str, ...]
+    skipped: tuple[str, ...]
+    """Stages that were there already."""
+
+
+def run_recipe(
+    recipe: Recipe,
+    corpus: str | Path,
+    output: str | Path,
+    options: RunOptions | None = None,
+    *,
+    reporter: Reporter = QUIET,
+) -> RunResult:
+    """Run a recipe into a folder; the same call again makes nothing."""
+    options, output = options or RunOptions(), Path(output)
+    check_suites(options)
+    recipe, read = prepare(recipe, options)
+    opened = Corpus.open(corpus)
+    run = RunFolder(output, identity_of(recipe, opened, options), reporter, options.shared, options.overwrite)
+    run.open()
+    (output / RECIPE).write_text(as_toml(recipe.tables), encoding="utf-8")
+    data = DataStages(run, recipe, read, options, reporter)
+    audited = data.audit(opened)
+    suites = Suites(audited, options, reporter)
+    if not all(f"report-start/{name}" in run.record["stages"] for name in suites.names):
+        suites.check_tasks()  # a wrong name is told before hours of training
+    encoder = _start_of(run, read, corpus, options, reporter)
+    found = data.make(audited, suites)
+    models = ModelStages(run, recipe, read, options, reporter).train(found, encoder)
+    start, reports = _judge(run, recipe, encoder, models, suites, reporter)
+    comparisons = compare_runs(start, reports, recipe.label, resamples=options.resamples)
+    (output / COMPARISON).write_text(comparison_page(comparisons), encoding="utf-8")
+    run.keep(
+        bands=run.facts("samples").get("bands", {}),
+        metrics={
+            "start": {suite: report.metrics for suite, report in start.items()},
+            "trained": {suite: [each.metrics for each in several] for suite, several in reports.items()},
+        },
+        result=hash_json([run.record["stages"][stage]["mark"] for stage in sorted(run.record["stages"])]),
+    )
+    made, skipped = tuple(run.made), tuple(run.skipped)
+    reporter.say(
+        f"{output}: nothing to do, all {len(skipped)} stages are there" if not made else f"made: {', '.join(made)}"
+    )
+    return RunResult(
+        output, recipe, found.samples, tuple(models), start, reports, comparisons, run.record, made, skipped
+    )
+
+
+def prepare(recipe: Recipe, options: RunOptions) -> tuple[Recipe, ReadRecipe]:
+    """The recipe with its start model, its tables read and checked; one that trains nothing is refused."""
+    init = recipe.table("encoder").get("init", EncoderOptions().init)
+    if options.init and not str(init).startswith(CHAIN):
+        encoder = {**recipe.table("encoder"), "init": options.init}
+        recipe = dataclasses.replace(recipe, tables={**recipe.tables, "encoder": encoder})
+    _check_chain(recipe)
+    read = read_recipe(recipe)
+    if read.training is None:
+        raise UserError(f"recipe {recipe.name} has no [training] table; mine its samples with `citeweave mine`")
+    return recipe, read
+
+
+def _check_chain(recipe: Recipe) -> None:
+    """Refuse recipes that start from each other's models in a circle."""
+    seen = [recipe.name]
+    while (init := str(recipe.table("encoder").get("init", ""))).startswith(CHAIN):
+        recipe = load_recipe(init.removeprefix(CHAIN))
+        if recipe.name in seen:
+            circle = " -> ".join([*seen, recipe.name])
+            raise UserError(f"encoder.init leads in a circle: {circle}; give one of them another start model")
+        seen.append(recipe.name)
+
+
+def identity_of(recipe: Recipe, corpus: Corpus, options: RunOptions) -> dict[str, Any]:
+    """What makes a run this one; more seeds, suites and tasks can be added to it."""
+    tables = {name: dict(table) for name, table in recipe.tables.items() if name != "recipe"}
+    if "training" in tables:
+        tables["training"].pop("seeds", None)
+    return {
+        "recipe": tables,
+        "init": options.init,
+        "corpus": corpus.hash,
+        "held_out": options.held_out,
+        "bands": options.bands,
+        "tables": {name: _hash_table(name, path) for name, path in sorted(options.tables.items())},
+    }
+
+
+def _hash_table(name: str, path: Path) -> str:
+    if not path.is_file():
+        raise UserError(f"--table {name}={path}: there is no such file; give a file of pairs")
+    return hash_file(path)
+
+
+def _start_of(
+    run: RunFolder, read: ReadRecipe, corpus: str | Path, options: RunOptions, reporter: Reporter
+) -> EncoderOptions:
+    """The start model; that of a chained recipe is trained first."""
+    init = read.encoder.init
+    if not init.startswith(CHAIN):
+        return read.encoder
+    name = init.removeprefix(CHAIN)
+    inner = load_recipe(name)
+    own = dataclasses.replace(options, seeds=1)
+    inputs = [identity_of(inner, Corpus.open(corpus), own), sorted(options.suites)]
+
+    def make(folder: Path) -> None:
+        reporter.say(f"{name} comes first: its model is where this recipe starts")
+        run_recipe(inner, corpus, folder, own, reporter=reporter)
+
+    folder = run.run(f"init-{inner.label}", inputs, make)
+    return dataclasses.replace(read.encoder, init=str(folder / "model"))
+
+
+def _judge(
+    run: RunFolder,
+    recipe: Recipe,
+    encoder: EncoderOptions,
+    models: list[Path],
+    suites: Suites,
+    reporter: Reporter,
+) -> tuple[dict[str, Report], dict[str, tuple[Report, ...]]]:
+    """Reports of the start model and of every trained one, by suite."""
+    start: dict[str, Report] = {}
+    trained: dict[str, list[Report]] = {name: [] for name in suites.names}
+    text, wanted = encoder.text_recipe, sorted(suites.options.tasks)
+    settings = ModelStages.start_key(encoder)
+    judged: list[tuple[str, Path | EncoderOptions, str, Any]] = [("report-start", encoder, encoder.init, settings)]
+    for number, model in enumerate(models):
+        suffix = f"-{number}" if number else ""
+        judged.append((f"report{suffix}", model, recipe.label, run.record["stages"][f"model{suffix}"]["mark"]))
+    for place, model_, name, key in judged:
+        for suite in suites.names:
+
+            def make(folder: Path, model: Path | EncoderOptions = model_, name: str = name, suite: str = suite) -> None:
+                judge(model, name, suites, suite, folder, text, reporter=reporter)
+
+            folder = run.run(f"{place}/{suite}", [key, suites.key(suite), wanted, text.hash], make)
+            if place == "report-start":
+                start[suite] = Report.open(folder)
+            else:
+                trained[suite].append(Report.open(folder))
+    return start, {suite: tuple(several) for suite, several in trained.items()}

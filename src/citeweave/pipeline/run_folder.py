@@ -1,0 +1,164 @@
+"""The folder of a run: its stages, each skipped while its inputs stay the same, and the record of what was done.
+
+    run/recipe.toml         the recipe as it was resolved
+    run/run.json            corpus, options, stages with their keys, bands, results
+    run/corpus/             the corpus without the references that are asked for; run/audited/ before it where papers left
+    run/graph/ samples/     see `graph` and `mine`
+    run/model/              the trained encoder; those of further seeds are model-1/, model-2/, ...
+    run/report-start/SUITE/, run/report/SUITE/     of the start model and of the trained ones (report-1/, ...)
+    run/comparison.md
+
+A stage's key is a hash of everything it depends on. The record says which key made the folder that is there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from citeweave.errors import UserError
+from citeweave.files import MANIFEST, hash_json, write_json
+from citeweave.progress import Reporter
+from citeweave.version import __version__
+
+RECORD = "run.json"
+RECIPE = "recipe.toml"
+VERSION = 1
+_SHARED = ("audited", "corpus", "graph", "samples", "report-start", "init-")
+
+
+@dataclass
+class RunFolder:
+    """Where stages are put, and what is known of earlier ones."""
+
+    folder: Path
+    identity: dict[str, Any]
+    """What makes it this run and no other: recipe, corpus, start model, what is held out."""
+
+    reporter: Reporter
+    shared: Path | None = None
+    overwrite: bool = False
+    record: dict[str, Any] = field(default_factory=dict)
+    made: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    def open(self) -> None:
+        """Read the record of an earlier run; another run in this folder is refused."""
+        check_identity(self.folder, self.identity, overwrite=self.overwrite)
+        self.record = read_record(self.folder) or {"version": VERSION, "stages": {}}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.record |= {"identity": self.identity, "citeweave": __version__}
+        write_json(self.folder / RECORD, self.record)
+
+    def place(self, stage: str, key: str) -> Path:
+        """The folder of a stage; what runs share is named by its key."""
+        if self.shared is not None and stage.startswith(_SHARED):
+            return self.shared / f"{stage}-{key[:12]}"
+        return self.folder / stage
+
+    def is_done(self, stage: str, key: str) -> bool:
+        """Whether the stage was made from the same inputs and its result is still there."""
+        entry = self.record["stages"].get(stage)
+        if not isinstance(entry, dict) or entry.get("key") != key:
+            return False
+        return entry.get("folder") is None or mark_of(self.folder / entry["folder"]) == entry.get("mark")
+
+    def run(self, stage: str, inputs: Any, make: Callable[[Path], Mapping[str, Any] | None]) -> Path:
+        """Make a stage unless it is there. `make` gets the folder; what it returns is kept in the record."""
+        key = key_of(inputs)
+        folder = self.place(stage, key)
+        if self.is_done(stage, key):
+            self.skipped.append(stage)
+            return self.folder / (self.record["stages"][stage]["folder"] or folder.resolve())
+        before = mark_of(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        facts = dict(make(folder) or {})
+        made = mark_of(folder)
+        (self.skipped if made is not None and made == before else self.made).append(stage)
+        entry = {"key": key, "folder": None if made is None else self._kept(folder), "mark": made, "facts": facts}
+        self.record["stages"][stage] = entry
+        write_json(self.folder / RECORD, self.record)
+        return folder
+
+    def _kept(self, folder: Path) -> str:
+        """A folder as the record names it: from the run's own where it is inside, so that a run can be moved."""
+        inside = folder.is_relative_to(self.folder)
+        return folder.relative_to(self.folder).as_posix() if inside else str(folder.resolve())
+
+    def facts(self, stage: str) -> dict[str, Any]:
+        """What the stage reported when it was made."""
+        return dict(self.record["stages"].get(stage, {}).get("facts", {}))
+
+    def keep(self, **values: Any) -> None:
+        """Write something into the record."""
+        self.record |= values
+        write_json(self.folder / RECORD, self.record)
+
+
+def check_identity(folder: Path, identity: dict[str, Any], *, overwrite: bool) -> None:
+    """Refuse a folder that holds something else, or another run."""
+    found = read_record(folder)
+    if found is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} exists and is no run of citeweave (no {RECORD}); choose another -o")
+    known = (found or {}).get("identity", identity)
+    if known != identity and not overwrite:
+        raise UserError(
+            f"{folder} holds another run ({_difference(known, identity)}); choose another -o, or --overwrite"
+        )
+
+
+def key_of(inputs: Any) -> str:
+    return hash_json(inputs)
+
+
+def mark_of(folder: Path) -> str | None:
+    """The content's hash of an artefact, or of the run inside a folder; None where there is neither.
+
+    The time of its making counts too: an artefact that was made again is another one.
+    """
+    for name in (MANIFEST, RECORD):
+        try:
+            value = json.loads((folder / name).read_bytes())
+            return str(value["hash"]) + str(value.get("made", "")) if name == MANIFEST else str(value["result"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """The record of a run, None where there is none."""
+    path = folder / RECORD
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or found.get("version") != VERSION or not isinstance(found.get("stages"), dict):
+        raise UserError(f"{path} is damaged or of another version; choose another -o, or remove the folder")
+    return found
+
+
+def _difference(known: Any, asked: Any) -> str:
+    """Where two identities differ, in words.
+
+    >>> _difference({"recipe": {"mining": {"count": 5}}}, {"recipe": {"mining": {"count": 7}}})
+    'recipe.mining.count is 5 there and 7 here'
+    """
+    left, right = _flat(known), _flat(asked)
+    names = [name for name in {**left, **right} if left.get(name) != right.get(name)]
+    shown = [f"{name} is {left.get(name, 'absent')} there and {right.get(name, 'absent')} here" for name in names[:3]]
+    return "; ".join([*shown, *(["..."] if len(names) > 3 else [])])
+
+
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {path: value}
+    return {
+        name: each
+        for key, inner in value.items()
+        for name, each in _flat(inner, f"{path}.{key}" if path else str(key)).items()
+    }

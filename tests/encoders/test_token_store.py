@@ -1,0 +1,175 @@
+"""Tokens are made once: what is stored is what the reader gives, whatever the blocks and wherever a run was killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from citeweave.encoders import token_store
+from citeweave.encoders.reading import TextReader, make_reader
+from citeweave.encoders.token_store import TokenStore, make_token_store, tokenizer_hash
+from citeweave.errors import ArtefactError, UserError
+from citeweave.files import check_files, partial_folder
+
+WORDS = ["the", "cell", "grows", "and", "we", "find", "how", "models", "learn", "from", "data", "in", "citations"]
+RECIPE = {"corpus": "c", "text_recipe": "t"}
+
+
+@pytest.fixture(scope="module")
+def reader(bert: Path) -> TextReader:
+    transformers = pytest.importorskip("transformers")
+    return make_reader(transformers.AutoTokenizer.from_pretrained(bert), 12)
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    draw = np.random.default_rng(0)
+    return ["" if n % 7 == 3 else "[SEP]".join(draw.choice(WORDS, 1 + n % 20)) for n in range(50)]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_store, "BLOCK", 8)
+
+
+def test_what_is_stored_is_what_the_reader_gives(reader, texts, tmp_path):
+    make_token_store(reader, texts, tmp_path / "t", recipe=RECIPE)
+    store, wanted = TokenStore.open(tmp_path / "t"), reader.read(texts)
+    assert len(store) == 50 and store.ids.dtype == np.uint16
+    for row, tokens in enumerate(wanted):
+        assert store[row].dtype == np.int64 and store[row].tolist() == tokens.tolist()
+    assert [found.tolist() for found in store.take([49, 3, 0])] == [wanted[row].tolist() for row in (49, 3, 0)]
+    assert store.lengths().tolist() == [len(tokens) for tokens in wanted]
+    assert store.lengths()[3] == 0 and store.lengths().max() == 12
+    facts = store.manifest.facts
+    assert (facts["texts"], facts["empty"], facts["longest"]) == (50, 7, 12)
+    check_files(tmp_path / "t", store.manifest, content=True)
+    assert sorted(path.name for path in (tmp_path / "t").iterdir()) == ["ids.npy", "manifest.json", "offsets.npy"]
+    for row in (-1, 50):
+        with pytest.raises(IndexError):
+            store[row]
+        with pytest.raises(IndexError):
+            store.take([row])
+
+
+class Killed(BaseException):
+    pass
+
+
+class Fragile(Sequence[str]):
+    """Texts whose reading fails at the given slice; counts those that were read."""
+
+    def __init__(self, texts: list[str], fails_at: int | None) -> None:
+        self.texts, self.fails_at, self.read = texts, fails_at, 0
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, rows):
+        if self.fails_at is not None and rows.start >= self.fails_at:
+            raise Killed
+        self.read += len(self.texts[rows])
+        return self.texts[rows]
+
+
+@pytest.mark.parametrize("fails_at", [0, 8, 24, 48])
+def test_an_interrupted_run_goes_on_with_its_block(reader, texts, tmp_path, fails_at):
+    whole = make_token_store(reader, texts, tmp_path / "whole", recipe=RECIPE)
+    with pytest.raises(Killed):
+        make_token_store(reader, Fragile(texts, fails_at), tmp_path / "t", recipe=RECIPE)
+    # a block that was being written when the power went
+    for path in partial_folder(tmp_path / "t").rglob("*.npy"):
+        with path.open("ab") as file:
+            file.write(b"half a block")
+    rest = Fragile(texts, None)
+    made = make_token_store(reader, rest, tmp_path / "t", recipe=RECIPE)
+    assert rest.read == 50 - fails_at
+    assert made.manifest.hash == whole.manifest.hash and made.manifest.facts == whole.manifest.facts
+
+
+def test_the_blocks_do_not_show(reader, texts, tmp_path, monkeypatch):
+    one = make_token_store(reader, texts, tmp_path / "one", recipe=RECIPE)
+    monkeypatch.setattr(token_store, "BLOCK", 17)
+    assert make_token_store(reader, texts, tmp_path / "two", recipe=RECIPE).manifest.hash == one.manifest.hash
+
+
+def test_what_is_there_is_opened_and_other_inputs_are_refused(reader, texts, tmp_path):
+    make_token_store(reader, texts, tmp_path / "t", recipe=RECIPE)
+    again = Fragile(texts, None)
+    reader.read(["a text that is cut " * 9])  # a call leaves its settings in the tokenizer
+    make_token_store(reader, again, tmp_path / "t", recipe=RECIPE)
+    assert again.read == 0
+    shorter = make_reader(reader.tokenizer, 5)
+    for other, recipe in ((shorter, RECIPE), (reader, {**RECIPE, "corpus": "d"})):
+        with pytest.raises(UserError, match="made from other inputs"):
+            make_token_store(other, texts, tmp_path / "t", recipe=recipe)
+    replaced = make_token_store(shorter, texts, tmp_path / "t", recipe=RECIPE, overwrite=True)
+    assert replaced.lengths().max() == 5
+
+
+def test_a_large_vocabulary_takes_four_bytes(save_bert, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(save_bert(tmp_path / "model"))
+    before = tokenizer_hash(tokenizer)
+    tokenizer.add_tokens([f"word{number}" for number in range(2**16)])
+    assert tokenizer_hash(tokenizer) != before
+    store = make_token_store(make_reader(tokenizer, 12), ["the word65535", ""], tmp_path / "t", recipe=RECIPE)
+    assert store.ids.dtype == np.uint32 and store[0].max() >= 2**16
+
+
+def test_no_texts_at_all(reader, tmp_path):
+    store = make_token_store(reader, [], tmp_path / "t", recipe=RECIPE)
+    assert len(store) == 0 and store.take([]) == [] and store.lengths().tolist() == []
+
+
+@pytest.mark.parametrize("damage", ["offsets", "ids", "missing", "text"])
+def test_damage_is_an_error_not_a_crash(reader, texts, tmp_path, damage):
+    make_token_store(reader, texts, tmp_path / "t", recipe=RECIPE)
+    if damage == "offsets":
+        np.save(tmp_path / "t/offsets.npy", np.array([0, 10**12, 2]))
+    elif damage == "ids":
+        np.save(tmp_path / "t/ids.npy", np.zeros(5))
+    elif damage == "missing":
+        (tmp_path / "t/ids.npy").unlink()
+    else:
+        (tmp_path / "t/ids.npy").write_text("x" * 500)
+    with pytest.raises(ArtefactError, match="make it again"):
+        TokenStore.open(tmp_path / "t")
+
+
+def test_a_damaged_note_of_progress_begins_anew(reader, texts, tmp_path):
+    with pytest.raises(Killed):
+        make_token_store(reader, Fragile(texts, 16), tmp_path / "t", recipe=RECIPE)
+    (note,) = partial_folder(tmp_path / "t").rglob("progress.json")
+    note.write_text(json.dumps(["nothing"]))
+    made = make_token_store(reader, texts, tmp_path / "t", recipe=RECIPE)
+    assert [tokens.tolist() for tokens in made.take(range(50))] == [tokens.tolist() for tokens in reader.read(texts)]
+
+
+@given(st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=6), max_size=12), st.data())
+def test_any_rows_are_taken(rows, data):
+    ids = np.array([number for row in rows for number in row], np.uint16)
+    store = TokenStore(ids, np.cumsum([0, *map(len, rows)]))
+    wanted = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=20)) if rows else []
+    assert [tokens.tolist() for tokens in store.take(wanted)] == [rows[row] for row in wanted]
+
+
+def test_opening_needs_numpy_alone(reader, texts, tmp_path):
+    make_token_store(reader, texts, tmp_path / "t", recipe=RECIPE)
+    code = f"""
+import sys
+for name in ("numba", "torch", "transformers", "tokenizers", "pyarrow", "orjson", "scipy"):
+    sys.modules[name] = None
+from citeweave.encoders.token_store import TokenStore
+print(len(TokenStore.open({str(tmp_path / "t")!r}).take([0, 1])))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "2"

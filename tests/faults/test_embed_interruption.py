@@ -1,0 +1,71 @@
+"""embed, killed at any moment: the next run goes on with the next shard and ends with the same bytes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from citeweave import Corpus
+from citeweave.cli import main
+from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.writing import synthesize
+from citeweave.files import partial_folder
+from citeweave.similarity.vectors import Vectors
+
+SHARD, SHARDS = 25, 40
+
+
+def arguments(folder: Path, bert: Path, out: str) -> list[str]:
+    words = [
+        folder / "corpus",
+        "--model",
+        bert,
+        "-o",
+        folder / out,
+        "--shard",
+        SHARD,
+        "--tokens",
+        folder / f"{out}-tokens",
+    ]
+    return ["embed", *map(str, words), "--text", "title", "--device", "cpu", "--quiet"]
+
+
+def killed_when(reached: Callable[[], bool], words: list[str]) -> bool:
+    process = subprocess.Popen([sys.executable, "-m", "citeweave", *words], start_new_session=True)
+    while process.poll() is None and not reached():
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    return process.wait() == -signal.SIGKILL
+
+
+def run(words: list[str]) -> None:
+    try:
+        main(words)
+    except SystemExit as end:
+        assert not end.code
+
+
+def test_killed_embeddings_read_no_finished_shard_again(tmp_path: Path, bert: Path) -> None:
+    synthesize(tmp_path / "corpus", Synthetic(papers=SHARD * SHARDS))
+    run(arguments(tmp_path, bert, "whole"))
+    out = tmp_path / "broken"
+
+    def shards() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in partial_folder(out).glob(".work/*/shards*/*.npz")}
+
+    words, seen = arguments(tmp_path, bert, "broken"), dict[str, int]()
+    for reached in (lambda: len(shards()) >= 3, lambda: len(shards()) >= SHARDS // 2):
+        assert killed_when(reached, words), "the run was not killed: the test proved nothing"
+        kept = shards()
+        assert seen.items() <= kept.items(), "a finished shard was read again"
+        seen = kept
+    assert SHARDS // 2 <= len(seen) < SHARDS
+    run(words)
+    whole, resumed = Vectors.open(tmp_path / "whole"), Vectors.open(out)
+    assert len(whole) == len(Corpus.open(tmp_path / "corpus"))
+    assert (whole.manifest.hash, whole.manifest.facts) == (resumed.manifest.hash, resumed.manifest.facts)
+    assert not partial_folder(out).exists()

@@ -1,0 +1,123 @@
+"""Recipes: every shipped one is read whole; bases, removals and overrides; what is written reads back the same."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from citeweave.errors import UserError
+from citeweave.recipe import Recipe, load_recipe, read_recipe, shipped_recipes
+from citeweave.recipe_writing import as_toml
+
+MINING_ONLY = {"aspire", "sciaspect", "sciaspect_hybrid", "sciaspect_l2"}
+
+
+def write(folder: Path, **recipes: str) -> None:
+    for name, text in recipes.items():
+        (folder / f"{name}.toml").write_text(text)
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_every_shipped_recipe_is_read(name: str) -> None:
+    recipe = load_recipe(name)
+    assert set(recipe.table("recipe")) == {"about", "source"}
+    read = read_recipe(recipe)
+    assert read.rules.rules or read.rules.tasks
+    assert (read.training is None) == (name in MINING_ONLY)
+    assert tomllib.loads(as_toml(recipe.tables)) == recipe.tables
+
+
+def test_published_numbers() -> None:
+    """A few that are easily lost by a wrong base."""
+    specter, study = (read_recipe(load_recipe(name)) for name in ("specter", "loss_study_cosent_gte"))
+    assert specter.training is not None and study.training is not None
+    assert (specter.training.batch, specter.training.epochs, specter.training.warmup) == (32, 2, 0.1)
+    assert (study.training.batch, study.training.epochs, study.training.seeds) == (128, 1, 3)
+    assert set(study.training.losses) == {"cosent"}
+    assert (study.encoder.init, study.encoder.pooling) == ("thenlper/gte-base", "mean")
+    bitfit = read_recipe(load_recipe("scincl_bitfit")).training
+    assert bitfit is not None
+    assert (bitfit.parts, bitfit.learning_rate, bitfit.losses["triplet"]["margin"]) == ("bias", 1e-4, 1.0)
+    pairs = {
+        tuple(rule.band for rule in read_recipe(load_recipe(name)).rules.rules)
+        for name in shipped_recipes()
+        if name.startswith("cocite")
+    }
+    assert pairs == {(25, 1000), (25, 3000), (25, 5000), (200, 3000), (500, 3000)}
+
+
+def test_a_base_gives_what_is_not_replaced(tmp_path: Path) -> None:
+    text = '[recipe]\nbase = "scincl"\nremove = ["mining.negatives.hard"]\n[mining.positives]\nband = 7\n'
+    write(tmp_path, mine=text, deeper='[recipe]\nbase = "mine.toml"\n[training]\nbatch = 4\n')
+    recipe = load_recipe(str(tmp_path / "deeper.toml"))
+    rules = read_recipe(recipe).rules
+    assert [(rule.name, rule.count, rule.band) for rule in rules.rules] == [("positives", 5, 7), ("easy", 3, None)]
+    assert recipe.table("training") == {**load_recipe("scincl").table("training"), "batch": 4}
+    assert recipe.bases == (str(tmp_path / "mine.toml"), "scincl")
+    assert recipe.label == "deeper"
+    assert load_recipe("scincl").table("mining")["negatives"]["hard"]["band"] == 4000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[recipe]\nbase = "b.toml"\n', "a.toml builds on itself: .*a.toml -> .*b.toml -> .*a.toml"),
+        ('[recipe]\nbase = "scinkl"\n', "base is 'scinkl'.*Did you mean 'scincl'"),
+        ("[recipe]\nbase = 3\n", "base is 3; it must be the name"),
+        ('[recipe]\nbas = "scincl"\n', "Did you mean 'base'"),
+        ("recipe = 3\n", "it must be a table"),
+        ('[recipe]\nbase = "scincl"\nremove = "mining"\n', "remove is 'mining'; it must be a list"),
+        ('[recipe]\nbase = "scincl"\nremove = ["mining.negatives.hrad"]\n', "part 3 is 'hrad'.*Did you mean 'hard'"),
+        ('[recipe]\nbase = "scincl"\nremove = ["mining.positives.count.x"]\n', "part 4 is 'x'"),
+        ("[traning]\n", "Did you mean 'training'"),
+    ],
+)
+def test_bad_recipes_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    write(tmp_path, a=text, b='[recipe]\nbase = "a.toml"\n')
+    with pytest.raises(UserError, match=message):
+        load_recipe(str(tmp_path / "a.toml"))
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("mining.positives.coutn=3", "did you mean 'count'"),
+        ("graph.dimensoin=3", "Did you mean 'dimension'"),
+        ("encoder.poling=cls", "Did you mean 'pooling'"),
+        ("training.bacth=3", "Did you mean 'batch'"),
+        ("training.losses.triplets.margin=2", "Did you mean 'triplet'"),
+        ("training.losses.triplet.magrin=2", "Did you mean 'margin'"),
+        ("training.batch=many", "training.batch is 'many'; it must be a int"),
+        ("recipe.abuot=x", "Did you mean 'about'"),
+    ],
+)
+def test_unknown_keys_are_refused_with_the_nearest(override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_recipe(load_recipe("scincl", [override]))
+
+
+def test_overrides() -> None:
+    recipe = load_recipe("specter_cl", ["training.losses.supcon.temperature=0.1", "encoder.init=my/model"])
+    read = read_recipe(recipe)
+    assert read.training is not None
+    assert read.training.losses["supcon"]["temperature"] == 0.1
+    assert read.encoder.init == "my/model"
+    assert recipe.is_set("training.losses.supcon.temperature") and recipe.is_set("training.losses")
+    assert not recipe.is_set("training.losses.supcon.scope") and not recipe.is_set("mining.positives.band")
+    assert Recipe("x", {}, overrides=("mining.positives={}",)).is_set("mining.positives.band")
+    assert load_recipe("table3").name == "signal_table"
+
+
+_VALUES = st.one_of(st.booleans(), st.integers(-(2**60), 2**60), st.floats(allow_nan=False), st.text())
+_KEYS = st.text(min_size=1)
+_TABLES = st.dictionaries(_KEYS, st.recursive(_VALUES, lambda v: st.lists(v) | st.dictionaries(_KEYS, v), max_leaves=8))
+
+
+@given(tables=_TABLES)
+def test_what_is_written_reads_back(tables: dict[str, Any]) -> None:
+    assert tomllib.loads(as_toml(tables)) == tables
