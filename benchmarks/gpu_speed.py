@@ -3,6 +3,7 @@
 PYTHONPATH=src python benchmarks/gpu_speed.py                                     all, some five minutes on an H200
 PYTHONPATH=src python benchmarks/gpu_speed.py --what embed,train --json out.json
 PYTHONPATH=src python benchmarks/gpu_speed.py --what equality                     numbers of ours against float64
+PYTHONPATH=src python benchmarks/gpu_speed.py --what profile                      where a training step's time goes
 
 BERT-base's shape with random weights; texts of random tokens with the lengths of abstracts (mean 230, 16 to 512).
 Per cent is of `--peak` TFLOP/s (790, a large bfloat16 product on an H200) and counts real tokens alone: a token of a text
@@ -58,11 +59,11 @@ def main() -> None:
     lengths = np.array([len(ids) for ids in tokens])
     print(f"{len(tokens)} texts, mean {lengths.mean():.1f} tokens; a token's own text has {mean_context(lengths):.1f}")
     rows: list[Row] = []
-    for name, measure in (("equality", equality), ("embed", embed), ("train", train)):
+    for name, measure in (("embed", embed), ("train", train), ("equality", equality), ("profile", profile)):
         if name in what:
             rows += measure(tokens, options, "peers" in what)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+        if options.json:
+            options.json.write_text(json.dumps(rows, indent=1))
 
 
 def make_texts(count: int, seed: int) -> list[np.ndarray]:
@@ -106,12 +107,18 @@ def first_call(work: Callable[[], object]) -> float:
     return timed(work, 1)[0][0]
 
 
-def show(title: str, rows: list[Row], unit: str) -> list[Row]:
-    print(f"\n{title}\n{'':58}{'per cent':>10}{unit:>12}{'ratio':>8}{'GiB':>7}{'spread':>8}{'first s':>9}")
-    for row in rows:
-        ratio = f"{row['rate'] / rows[-1]['rate']:.2f}"
-        numbers = f"{row['percent']:10.1f}{row['rate']:12,.0f}{ratio:>8}{row['gib']:7.1f}{row['spread']:8.1%}"
-        print(f"{row['name']:58}{numbers}{row['first']:9.1f}", flush=True)
+def head(title: str, unit: str) -> None:
+    print(f"\n{title}\n{'':66}{'per cent':>9}{unit:>12}{'GiB':>7}{'spread':>8}{'first s':>9}", flush=True)
+
+
+def show(row: Row) -> None:
+    """A line as soon as it is measured: a run that is cut short has not been for nothing."""
+    numbers = f"{row['percent']:9.1f}{row['rate']:12,.0f}{row['gib']:7.1f}{row['spread']:8.1%}{row['first']:9.1f}"
+    print(f"{row['name']:66}{numbers}", flush=True)
+
+
+def ratios(rows: list[Row]) -> list[Row]:
+    print("ratio to the last line: " + ", ".join(f"{row['rate'] / rows[-1]['rate']:.2f}" for row in rows), flush=True)
     return rows
 
 
@@ -125,12 +132,14 @@ def row_of(name: str, seconds: list[float], gib: float, flops: float, count: int
 def embed(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool) -> list[Row]:
     model = new_model().to(torch.bfloat16).eval()
     flops = forward_flops(np.array([len(ids) for ids in tokens]), model.config)
-    rows = []
+    rows: list[Row] = []
+    head("Embedding", "papers/s")
 
     def measure(name: str, work: Callable[[], object], warm_up: Callable[[], object] | None = None) -> None:
         first = first_call(warm_up or work)
         seconds, gib = timed(work, 2)
         rows.append(row_of(name, seconds, gib, flops, len(tokens), options.peak, first))
+        show(rows[-1])
 
     plain = Network(model, "cuda", 0)
     for name, network in (("packed, compiled", speed_up(plain)), ("packed", plain)):
@@ -146,7 +155,7 @@ def embed(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool) ->
                     f"sentence-transformers encode, bf16, batches of {size}", encode, lambda: peer.encode(texts[:512])
                 )
         measure("usual: transformers, padded, sorted, bf16", lambda: usual_encode(model, tokens, 32_768))
-    return show("Embedding", rows, "papers/s")
+    return ratios(rows)
 
 
 def make_triplets(papers: int, groups: int, seed: int) -> np.ndarray:
@@ -180,8 +189,9 @@ def our_step(network: Network, tokens: list[np.ndarray], triplets: np.ndarray, o
 def train(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool) -> list[Row]:
     rows: list[Row] = []
     for batch, steps in ((32, 60), (1024, 2)):
-        here = train_at(tokens, batch, steps, peers, options.peak)
-        rows += show(f"Training, {batch} triplets a step", here, "triplets/s")
+        head(f"Training, {batch} triplets a step", "triplets/s")
+        here = ratios(train_at(tokens, batch, steps, peers, options.peak))
+        rows += here
         minutes = SPECTER_TRIPLETS * EPOCHS / here[0]["rate"] / 60
         print(f"SPECTER's training, {SPECTER_TRIPLETS} triplets, {EPOCHS} epochs, at this rate: {minutes:.1f} minutes")
     return rows
@@ -191,21 +201,23 @@ def train_at(tokens: list[np.ndarray], batch: int, steps: int, peers: bool, peak
     triplets = make_triplets(len(tokens), batch * (steps + 2) // 5 + 1, seed=1)
     batches = [triplets[start * batch : (start + 1) * batch] for start in range(steps + 2)]
     lengths = np.array([len(ids) for ids in tokens])
-    rows = []
+    rows: list[Row] = []
 
     def measure(name: str, step: Callable[[Any, np.ndarray, Any], None], once: bool, some: int = steps) -> None:
         model = new_model().train()
         optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
         first = first_call(lambda: step(model, batches[-1][:160], optimizer))
-        step(model, batches[-2][:160], optimizer)
+        for one in batches[-2:] * (4 if batch <= 128 else 1):  # the first steps of every kind are slow
+            step(model, one[:160], optimizer)
         seconds, gib = timed(lambda: [step(model, one, optimizer) for one in batches[:some]], 2)
         real = sum(
             forward_flops(lengths[np.unique(one) if once else one.ravel()], model.config) for one in batches[:some]
         )
         rows.append(row_of(name, seconds, gib, 3 * real, batch * some, peak, first))
+        show(rows[-1])
 
     def compiled(model: Any, one: np.ndarray, optimizer: Any) -> None:
-        our_step(speed_up(Network(model, "cuda", 0)), tokens, one, optimizer)
+        our_step(Network(model, "cuda", 0, compiled=True), tokens, one, optimizer)
 
     def uncompiled(model: Any, one: np.ndarray, optimizer: Any) -> None:
         our_step(Network(model, "cuda", 0), tokens, one, optimizer)
@@ -213,8 +225,8 @@ def train_at(tokens: list[np.ndarray], batch: int, steps: int, peers: bool, peak
     measure("citeweave, packed, papers once, compiled", compiled, True)
     measure("citeweave, packed, papers once", uncompiled, True)
     if peers:
-        few = max(1, steps // 7)
-        if importlib.util.find_spec("sentence_transformers"):
+        few = max(1, steps // 3)
+        if importlib.util.find_spec("sentence_transformers") and batch <= 128:
             name = "sentence-transformers, TripletLoss in a plain loop, 32 at a time"
             measure(name, loop_of_sentence_transformers(tokens, 32), False, few)
         if batch > 128:
@@ -247,6 +259,32 @@ def equality(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool)
             rows.append({"name": f"equality: {pooling}, {name}", "vectors": errors[0], "gradients": errors[1]})
             print(f"{pooling:6}{name:28}{errors[0]:12.2e}{errors[1]:12.2e}", flush=True)
     return rows
+
+
+def profile(tokens: list[np.ndarray], options: argparse.Namespace, peers: bool) -> list[Row]:
+    """Where the time of a training step goes: kernels on the GPU, against the clock on the wall."""
+    from torch.profiler import ProfilerActivity
+
+    model = new_model().train()
+    network = Network(model, "cuda", 0, compiled=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
+    for batch in (32, MICRO_TRIPLETS):
+        triplets = make_triplets(len(tokens), batch // 5 + 1, seed=2)[:batch]
+
+        def step(triplets: np.ndarray = triplets) -> None:
+            our_step(network, tokens, triplets, optimizer)
+
+        timed(step, 3)
+        wall = float(np.median(timed(lambda: [step() for _ in range(5)], 3)[0])) / 5
+        with torch.profiler.profile(activities=[ProfilerActivity.CUDA]) as found:
+            step()
+            torch.cuda.synchronize()
+        events = sorted(found.key_averages(), key=lambda event: -event.device_time_total)
+        total = sum(event.device_time_total for event in events) / 1e3
+        print(f"\nA step of {batch} triplets: {1e3 * wall:.2f} ms; kernels {total:.2f} ms")
+        for event in events[:20]:
+            print(f"{event.device_time_total / 1e3:9.3f} ms {event.count:5}  {event.key[:90]}", flush=True)
+    return []
 
 
 def probe(vectors: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,7 @@ PAPERS_SEEN = 100_000
 def prepare(arguments: argparse.Namespace) -> None:
     """Mine every recipe's samples and write them with the tokens of all papers."""
     from citeweave.encoders.token_store import TokenStore
-    from citeweave.training.train import load_start
+    from citeweave.training.starting import load_start
 
     folder = arguments.output
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def _gather(name: str, arguments: argparse.Namespace) -> tuple[Any, dict[str, An
     from citeweave.progress import Reporter
     from citeweave.recipe import load_recipe
     from citeweave.training.gathering import Sources, gather
-    from citeweave.training.train import load_start
+    from citeweave.training.starting import load_start
 
     suites = dict(pair.split("=", 1) for pair in arguments.suite)
     options = RunOptions(init=arguments.init, suites={key: Path(path) for key, path in suites.items()}, device="cpu")
@@ -140,9 +140,12 @@ def train(arguments: argparse.Namespace) -> None:
         if arguments.recipes and path.stem not in arguments.recipes:
             continue
         for seed in range(arguments.seeds):
-            line = _train_one(arguments, path.stem, seed)
+            name = path.stem
+            line = _train_one(arguments, name, seed)
             found.append(line)
-            print(json.dumps(line), flush=True)
+            gains = {task: f"{100 * (after - line['before'][task]):+.2f}" for task, after in line["after"].items()}
+            gains |= {f"l2 {t}": f"{100 * (a - line['l2']['before'][t]):+.2f}" for t, a in line["l2"]["after"].items()}
+            print(name, "seed", seed, f"{line['seconds']:.0f} s, {line['steps']} steps", gains, flush=True)
             arguments.json.write_text(json.dumps(found, indent=1))
 
 
@@ -151,8 +154,9 @@ def _train_one(arguments: argparse.Namespace, name: str, seed: int) -> dict[str,
     from citeweave.training.batches import Batches
     from citeweave.training.options import EncoderOptions, training_options
     from citeweave.training.processes import Processes
-    from citeweave.training.train import load_start, make_run
+    from citeweave.training.starting import load_start, make_run
     from citeweave.training.trainer import train_network
+    from citeweave.training.validation import Validation
 
     data = _read(arguments.folder, name)
     table = json.loads((arguments.folder / f"{name}.json").read_text())["training"]
@@ -165,11 +169,19 @@ def _train_one(arguments: argparse.Namespace, name: str, seed: int) -> dict[str,
     a_step = np.mean([len(batches.at(step).papers) for step in range(min(20, batches.per_epoch))])
     steps = max(1, min(round(arguments.papers / a_step), round(options.epochs * batches.per_epoch)))
     options = dataclasses.replace(options, steps=steps)
-    start = load_start(EncoderOptions(init=str(arguments.folder / "model"), max_tokens=256), arguments.device)
+    start = load_start(
+        EncoderOptions(init=str(arguments.folder / "model"), max_tokens=256, normalize=arguments.normalize),
+        arguments.device,
+    )
+    start = dataclasses.replace(start, network=dataclasses.replace(start.network, packed=arguments.packed))
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as work:
-        progress = train_network(make_run(start, data, options, Processes(), QUIET), Path(work))
+        run = make_run(start, data, options, Processes(), QUIET)
+        by_l2 = Validation(run.stepper, distance="l2")
+        before = by_l2.judge()
+        progress = train_network(run, Path(work))
     seconds = time.monotonic() - begun
+    straight = {"before": before, "after": by_l2.judge()}
     facts = {"steps": steps, "papers": round(steps * a_step), "epochs": steps / batches.per_epoch, "seconds": seconds}
     return {
         "recipe": name,
@@ -177,6 +189,7 @@ def _train_one(arguments: argparse.Namespace, name: str, seed: int) -> dict[str,
         **facts,
         "before": progress.before,
         "after": progress.last,
+        "l2": straight,
         "set": arguments.set,
     }
 
@@ -241,6 +254,8 @@ def main() -> None:
     second.add_argument("--seeds", type=int, default=3)
     second.add_argument("--papers", type=int, default=PAPERS_SEEN)
     second.add_argument("--device", default="auto")
+    second.add_argument("--normalize", action=argparse.BooleanOptionalAction, default=False)
+    second.add_argument("--packed", action=argparse.BooleanOptionalAction, default=None)
     second.add_argument("--recipes", nargs="+", default=[])
     second.add_argument("--set", action="append", default=[])
     second.add_argument("--json", type=Path, required=True)

@@ -11,15 +11,21 @@ import pytest
 
 from citeweave import Corpus, Samples, synthesize
 from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.text import TextRecipe
+from citeweave.encoders.encoder import load_encoder
 from citeweave.errors import UserError
+from citeweave.evaluation.evaluate import evaluate
+from citeweave.evaluation.judging.encoded import Encoded
 from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, held_out_rows, training_graph
 from citeweave.graph.citations import build_graph
 from citeweave.pipeline.data_stages import DataStages
 from citeweave.pipeline.fitting_bands import fit_bands
+from citeweave.pipeline.narrowing import Narrowed, needed_rows
 from citeweave.pipeline.options import RunOptions
 from citeweave.pipeline.planning import picks_of, plan_run, triplets_of
 from citeweave.pipeline.run import RunResult, identity_of, prepare, run_recipe
 from citeweave.pipeline.run_folder import RunFolder
+from citeweave.pipeline.starting import with_start
 from citeweave.pipeline.suites import Suites
 from citeweave.pipeline.sweep import Over, parse_over, sweep_recipe
 from citeweave.pipeline.training_corpus import without_references
@@ -212,7 +218,7 @@ def test_a_chain_runs_its_first_recipe(place: Place, tmp_path: Path, monkeypatch
     """A chained recipe is shipped with its published sizes, so both links are files here."""
     (tmp_path / "first.toml").write_text("")
     monkeypatch.chdir(tmp_path)
-    from citeweave.recipe_writing import as_toml
+    from citeweave.pipeline.recipe_writing import as_toml
 
     (tmp_path / "first.toml").write_text(as_toml(tiny("specter").tables))
     result = run_recipe(
@@ -226,6 +232,12 @@ def test_a_chain_runs_its_first_recipe(place: Place, tmp_path: Path, monkeypatch
         result.start["corpus"].metrics["cite.map"]
         == json.loads((folder / "run.json").read_text())["metrics"]["trained"]["corpus"][0]["cite.map"]
     )
+
+
+def test_several_processes_are_refused(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="a run is one process"):
+        run_recipe(tiny("specter"), place.corpus.folder, tmp_path / "run", place.options)
 
 
 def test_a_circle_of_start_models_is_refused(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,6 +272,10 @@ def test_papers_of_a_suite_leave_the_corpus(place: Place, tmp_path: Path) -> Non
     trained = Corpus.open(result.record["stages"]["corpus"]["folder"])
     assert len(trained) == 295
     assert not set(trained.ids) & {each.id for each in papers}
+    result = run_recipe(
+        tiny("specter"), place.corpus.folder, tmp_path / "all", replace(options, held_out="none", tasks=())
+    )
+    assert set(result.reports) == {"beir"} and "corpus" not in result.record["stages"]
 
 
 def test_a_ranking_can_be_watched(place: Place, tmp_path: Path) -> None:
@@ -267,6 +283,31 @@ def test_a_ranking_can_be_watched(place: Place, tmp_path: Path) -> None:
     result = run_recipe(recipe, place.corpus.folder, tmp_path / "run", place.options)
     assert "cite.map" in result.record["stages"]["model"]["facts"]["after"]
     assert "corpus-watched" in result.record["stages"]
+
+
+def test_reading_only_what_is_asked_changes_nothing(place: Place, bert: Path, tmp_path: Path) -> None:
+    suite = Suites(place.corpus, place.options).read("corpus")
+    encoder = load_encoder(bert, device="cpu")
+    chosen = suite.choose(["cite", "field", "title"])
+    narrowed = Narrowed(encoder, chosen, cache=tmp_path / "cache", text_recipe=TextRecipe())
+    tasks = [task.name for task in chosen.tasks]
+    few = evaluate(narrowed, suite, tmp_path / "few", tasks=tasks)
+    all_ = evaluate(Encoded(encoder), suite, tmp_path / "all", tasks=tasks)
+    assert few.metrics == pytest.approx(all_.metrics)
+    assert few.value["coverage"] == all_.value["coverage"]
+    rows = needed_rows(suite.choose(["cite"]))
+    [cite] = suite.choose(["cite"]).tasks
+    assert 0 < len(rows[cite.texts.hash]) < len(cite.texts)
+
+
+def test_a_start_model_that_says_how_it_pools_keeps_it(place: Place, ran: RunResult, bert: Path) -> None:
+    trained = str(ran.models[0])  # a sentence-transformers folder
+    assert "pooling" not in with_start(load_recipe("loss_study_angle_mean"), trained).table("encoder")
+    assert with_start(load_recipe("loss_study_angle_mean"), str(bert)).table("encoder")["pooling"] == "mean"
+    told = load_recipe("specter", ["encoder.pooling=mean"])
+    assert with_start(told, trained).table("encoder")["pooling"] == "mean"
+    assert with_start(load_recipe("specter_cocite"), trained).table("encoder")["init"] == "recipe:specter"
+    assert with_start(load_recipe("specter"), "a/b", download=False).table("encoder")["init"] == "a/b"
 
 
 def test_bad_options_are_told_first(place: Place, tmp_path: Path) -> None:
@@ -277,6 +318,9 @@ def test_bad_options_are_told_first(place: Place, tmp_path: Path) -> None:
         run_recipe(tiny("specter"), folder, out, replace(place.options, tasks=("cote",)))
     with pytest.raises(UserError, match="--suite is 'csfcub'.*Did you mean 'csfcube'"):
         run_recipe(tiny("specter"), folder, out, replace(place.options, suites={"csfcub": tmp_path}))
+    with pytest.raises(UserError, match="no known name"):
+        run_recipe(tiny("specter"), folder, tmp_path / "run3", replace(place.options, init="no/such/model/here"))
+    assert not (tmp_path / "run3" / "samples").exists()
     with pytest.raises(UserError, match="leaves nothing to judge by"):
         RunOptions(held_out="none")
     with pytest.raises(UserError, match="--suite corpus="):
@@ -310,6 +354,7 @@ def test_a_sweep_shares_stages_and_draws(place: Place, tmp_path: Path) -> None:
     result = sweep_recipe(*arguments, overrides=small)
     assert [run.record["bands"]["bands"]["positives"] for run in result.runs] == [6, 20]
     graphs = {run.record["stages"]["graph"]["folder"] for run in result.runs}
+    assert [run.folder.name for run in result.runs] == ["band-6", "band-20"]
     assert len(graphs) == 1 and "graph" in result.runs[1].skipped and "samples" in result.runs[1].made
     assert result.values["corpus.cite.map"].shape == (2, 3)
     found = json.loads((tmp_path / "sweep" / "sweep.json").read_text())

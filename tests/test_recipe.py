@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citeweave.errors import UserError
+from citeweave.pipeline.recipe_writing import as_toml
 from citeweave.recipe import Recipe, load_recipe, read_recipe, shipped_recipes
-from citeweave.recipe_writing import as_toml
 
 MINING_ONLY = {"aspire", "sciaspect", "sciaspect_hybrid", "sciaspect_l2"}
 

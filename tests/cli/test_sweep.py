@@ -30,7 +30,9 @@ def test_sweep(bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     words += ["--queries", "12", "--device", "cpu", "--cache", tmp_path / "cache"]
     code, out, err = run(capsys, "sweep", *words, "--over", "encoder.pooling=cls,mean")
     assert code == 0, err
-    assert out.startswith("| encoder.pooling | corpus.cite.map |") and "| cls |" in out and "| start model, mean |" in out
+    assert (
+        out.startswith("| encoder.pooling | corpus.cite.map |") and "| cls |" in out and "| start model, mean |" in out
+    )
     assert (tmp_path / "sweep" / "curves" / "corpus.cite.map.png").is_file()
     code, out, _ = run(capsys, "sweep", *words, "--over", "encoder.pooling=cls,mean", "--json")
     assert code == 0 and json.loads(out)["values"] == ["cls", "mean"]

@@ -24,7 +24,8 @@ from citeweave.graph.citations import CitationGraph
 from citeweave.mining.samples import Samples
 from citeweave.training.gathering import Sources
 from citeweave.training.options import EncoderOptions, TrainingOptions
-from citeweave.training.train import Plan, train_encoder
+from citeweave.training.plan import Plan
+from citeweave.training.train import train_encoder
 
 corpus, graph, samples, model, output, *losses = sys.argv[1:]
 for loss in losses:

@@ -18,8 +18,10 @@ from citeweave.progress import QUIET
 from citeweave.training import trainer
 from citeweave.training.gathering import Sources, gather
 from citeweave.training.options import EncoderOptions, TrainingOptions
+from citeweave.training.plan import Plan
 from citeweave.training.processes import Processes
-from citeweave.training.train import EncoderRun, Plan, load_start, make_run, train_encoder
+from citeweave.training.starting import load_start, make_run
+from citeweave.training.train import EncoderRun, train_encoder
 from citeweave.training.trainer import train_network
 
 from .conftest import Literature

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
     from citeweave.progress import Reporter
     from citeweave.training.gathering import Sources
-    from citeweave.training.train import EncoderRun, Plan
+    from citeweave.training.plan import Plan
+    from citeweave.training.train import EncoderRun
 
 _Corpus = Annotated[Path | None, typer.Argument(help="Folder of a corpus; not with --bundle.", show_default=False)]
 _BundledCorpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
@@ -150,7 +151,7 @@ def _plan(recipe: str | None, overrides: list[str], init: str | None) -> Plan:
     """What a recipe says of encoder and training, or the defaults."""
     from citeweave.recipe import load_recipe, read_overrides
     from citeweave.training.options import encoder_options, training_options
-    from citeweave.training.train import About, Plan
+    from citeweave.training.plan import About, Plan
 
     tables = load_recipe(recipe, overrides).tables if recipe else read_overrides(overrides)
     encoder = encoder_options({**tables.get("encoder", {}), **({"init": init} if init else {})})

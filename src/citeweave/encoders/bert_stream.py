@@ -31,7 +31,7 @@ except ImportError:  # no triton, as on a machine without CUDA
 
 PLAIN_MODELS = ("BertModel", "RobertaModel", "XLMRobertaModel", "CamembertModel")
 
-_LINEAR = ("query", "key", "value", "dense")
+_PLAIN_PARTS = (torch.nn.Linear, torch.nn.LayerNorm)
 
 
 class Shape(NamedTuple):
@@ -50,8 +50,7 @@ def is_plain(model: Any) -> bool:
     """Whether `bert_stream` computes this model exactly: no adapters, no cross-attention, exact GELU."""
     if type(model).__name__ not in PLAIN_MODELS or model.config.is_decoder or model.config.hidden_act != "gelu":
         return False
-    parts = [part for name, part in model.encoder.named_modules() if name.rpartition(".")[2] in _LINEAR]
-    return all(type(part) is torch.nn.Linear for part in parts) and len(parts) == 6 * len(model.encoder.layer)
+    return all(type(part) in _PLAIN_PARTS for layer in model.encoder.layer for part in _parts(layer))
 
 
 def bert_stream(
@@ -94,7 +93,7 @@ def _run_layer(
         kept, seen = _see_first(stream, cast, packed, shape.heads)  # (texts + 1, dimension) each
     else:
         wide = linear(stream, torch.cat(cast[0:6:2]), torch.cat(cast[1:6:2]))  # (tokens, 3 dimension)
-        kept, seen = stream, _attend_wide(wide.unflatten(1, (3, shape.heads, -1)), packed).flatten(1)
+        kept, seen = stream, _attend_wide(wide.view(wide.shape[0], 3, shape.heads, -1), packed).flatten(1)
     middle = layer_norm(kept + _drop(linear(seen, out, out_bias), rate), norm.shape, norm, norm_bias, shape.eps)
     deep = linear(_gelu(linear(middle, up, up_bias)), down, down_bias)
     return layer_norm(middle + _drop(deep, rate), last.shape, last, last_bias, shape.eps)
@@ -104,15 +103,16 @@ def _attend_wide(wide: Tensor, packed: Packed) -> Tensor:
     """Attention (tokens, heads, size) of queries, keys and values in one tensor (tokens, 3, heads, size)."""
     if wide.is_cuda and wide.shape[-1] in SIZES and wide.numel() < 2**31:  # the kernels count in 32 bits
         return attend_tiles(wide, packed.tiles)
-    return attend(*wide.unbind(1), Spans(packed.bounds, packed.bounds, packed.longest, packed.longest))
+    query, key, value = wide.unbind(1)
+    return attend(query, key, value, Spans(packed.bounds, packed.bounds, packed.longest, packed.longest))
 
 
 def _see_first(stream: Tensor, cast: list[Tensor], packed: Packed, heads: int) -> tuple[Tensor, Tensor]:
     """States of the texts' first tokens, and what these see of their texts."""
     kept = stream[packed.bounds[:-1]]  # (texts + 1, dimension)
-    query = linear(kept, cast[0], cast[1]).unflatten(1, (heads, -1))  # (texts + 1, heads, size)
+    query = linear(kept, cast[0], cast[1]).view(kept.shape[0], heads, -1)  # (texts + 1, heads, size)
     both = linear(stream, torch.cat(cast[2:6:2]), torch.cat(cast[3:6:2]))  # (tokens, 2 dimension)
-    key, value = both.unflatten(1, (2, heads, -1)).unbind(1)  # (tokens, heads, size) each
+    key, value = both.view(both.shape[0], 2, heads, -1).unbind(1)  # (tokens, heads, size) each
     one_each = torch.arange(len(packed.bounds), device=stream.device, dtype=torch.int32)
     return kept, attend(query, key, value, Spans(one_each, packed.bounds, 1, packed.longest)).flatten(1)
 
@@ -135,8 +135,8 @@ class _FastGelu(torch.autograd.Function):
         return (wide * _normal(wide)[0]).to(states.dtype)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
-        (states,) = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        states: Tensor = ctx.saved_tensors[0]
         wide = states.float()
         below, bell = _normal(wide)
         return (grad.float() * (below + wide * bell * 0.3989422804014327)).to(states.dtype)
@@ -169,12 +169,15 @@ def _tables(model: Any) -> tuple[Any, ...]:
     return word.weight, word.padding_idx, position.weight, position.padding_idx, kind, norm.weight, norm.bias
 
 
-def _weights(layer: Any) -> tuple[Tensor, ...]:
-    """Weight and bias of the eight parts of a layer, in the order in which `_run_layer` uses them."""
+def _parts(layer: Any) -> tuple[Any, ...]:
+    """What a layer computes with, in the order in which `_run_layer` uses it."""
     seeing, output = layer.attention.self, layer.attention.output
-    parts = (seeing.query, seeing.key, seeing.value, output.dense, output.LayerNorm)
-    parts += (layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm)
-    return tuple(weight for part in parts for weight in (part.weight, part.bias))
+    around = (output.dense, output.LayerNorm, layer.intermediate.dense, layer.output.dense, layer.output.LayerNorm)
+    return seeing.query, seeing.key, seeing.value, *around
+
+
+def _weights(layer: Any) -> tuple[Tensor, ...]:
+    return tuple(weight for part in _parts(layer) for weight in (part.weight, part.bias))
 
 
 def _rate(part: Any) -> float:

@@ -4,8 +4,8 @@
     mask     (texts, tokens)               1 at a token, 0 where a shorter text is padded at its end
 
 On CUDA in half precision (its weights, or `torch.autocast` around the call) models of the BERT family read texts
-without padding, see `packing.py`. For long runs let the code be compiled: embedding and training are about twice as
-fast then, after a minute at the first batch of either.
+without padding, see `packing.py`. For long runs let the layers be compiled: they take less time and memory then, after
+a minute at the first batch of embedding and at the first of training.
 
     network = speed_up(network)
     with torch.autocast("cuda", torch.bfloat16):                    # weights stay float32, so do their gradients

@@ -20,7 +20,7 @@ import importlib.util
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -28,9 +28,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 try:
-    from torch.nn.attention.varlen import varlen_attn
+    from torch.nn.attention import varlen
 except ImportError:  # torch before 2.10
-    varlen_attn = None
+    HAS_VARLEN = False
+else:
+    HAS_VARLEN = True
 
 STEP = 256
 """The stream's length is a multiple of this."""
@@ -86,7 +88,8 @@ def pack(batch: Sequence[NDArray[np.int64]], pad: int, device: str) -> Packed:
     positions[:tokens] = np.arange(tokens) - np.repeat(bounds[:-2], lengths[:-1])
     longest = -(-int(lengths.max()) // ROUND_LONGEST) * ROUND_LONGEST
     arrays = (ids, positions, bounds.astype(np.int32), _tiles(bounds, TILE))
-    return Packed(*(_sent(array, device) for array in arrays), longest)
+    on_device = [_sent(array, device) for array in arrays]
+    return Packed(on_device[0], on_device[1], on_device[2], on_device[3], longest)
 
 
 def _tiles(bounds: NDArray[np.int64], rows: int) -> NDArray[np.int32]:
@@ -130,10 +133,10 @@ def attend(query: Tensor, key: Tensor, value: Tensor, spans: Spans, window: int 
     if not query.is_cuda:
         return _attend_masked(query, key, value, spans, window)
     more: dict[str, Any] = {} if window is None else {"window_size": (window, window)}
-    found: Tensor = varlen_attn(
+    found: Any = varlen.varlen_attn(
         query, key, value, spans.queries, spans.keys, spans.longest_query, spans.longest_key, **more
     )
-    return found
+    return cast(Tensor, found)
 
 
 def _attend_masked(query: Tensor, key: Tensor, value: Tensor, spans: Spans, window: int | None) -> Tensor:
@@ -142,8 +145,8 @@ def _attend_masked(query: Tensor, key: Tensor, value: Tensor, spans: Spans, wind
     if window is not None:
         places = torch.arange(len(key), device=key.device)
         seen &= (places[:, None] - places[None, :]).abs() <= window
-    heads_first = (states.transpose(0, 1) for states in (query, key, value))  # (heads, tokens, size) each
-    found = torch.nn.functional.scaled_dot_product_attention(*heads_first, attn_mask=seen)
+    query, key, value = (states.transpose(0, 1) for states in (query, key, value))  # (heads, tokens, size) each
+    found = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
     return found.transpose(0, 1)  # (queries, heads, size)
 
 
@@ -189,7 +192,7 @@ def can_pack(model: Any, device: str, *, slowly: bool = False) -> bool:
         return False
     if not device.startswith("cuda"):
         return slowly
-    if varlen_attn is None or torch.cuda.get_device_capability(device) < (8, 0):
+    if not HAS_VARLEN or torch.cuda.get_device_capability(device) < (8, 0):
         return False
     return computes_in(model, device) in (torch.bfloat16, torch.float16)
 
@@ -199,7 +202,7 @@ def can_compile(model: Any, device: str) -> bool:
     from citeweave.encoders.bert_stream import is_plain
 
     found = importlib.util.find_spec("triton") is not None
-    return found and device.startswith("cuda") and varlen_attn is not None and is_plain(model)
+    return found and device.startswith("cuda") and HAS_VARLEN and is_plain(model)
 
 
 def computes_in(model: Any, device: str) -> torch.dtype:
@@ -258,6 +261,6 @@ def _attend_for_transformers(
         more.get("scaling") or query.shape[-1] ** -0.5, query.shape[-1] ** -0.5
     )
     window = more.get("sliding_window")
-    heads_second = (states[0].transpose(0, 1) for states in (query, key, value))  # (tokens, heads, size) each
+    query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))  # (tokens, heads, size) each
     inner = None if window is None else window - 1  # transformers counts the token itself
-    return attend(*heads_second, more["citeweave_spans"], inner)[None], None
+    return attend(query, key, value, more["citeweave_spans"], inner)[None], None

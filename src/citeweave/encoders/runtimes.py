@@ -91,9 +91,9 @@ class ExportedNetwork(Network):
 
 def check_runtime(runtime: Runtime, precision: str, pooling: str, device: str) -> None:
     """Refuse what a runtime cannot do, before anything is loaded."""
-    choose(precision, PRECISIONS[runtime.name], f"--dtype of --runtime {runtime.name}")
     if runtime.name == "torch":
-        return
+        return  # load_network checks what the device can
+    choose(precision, PRECISIONS[runtime.name], f"--dtype with --runtime {runtime.name}")
     if pooling not in _POOLINGS:
         raise UserError(
             f"--runtime {runtime.name} gives the last layer only, and pooling {pooling} needs all; take torch"

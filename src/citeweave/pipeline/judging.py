@@ -15,9 +15,9 @@ from citeweave.corpus.text import TextRecipe
 from citeweave.evaluation.compare import compare
 from citeweave.evaluation.comparison import Comparison
 from citeweave.evaluation.evaluate import evaluate
-from citeweave.evaluation.judging.encoded import Encoded
 from citeweave.evaluation.report import Report
 from citeweave.evaluation.reporting.markdown import comparison_as_markdown
+from citeweave.pipeline.narrowing import Narrowed
 from citeweave.pipeline.suites import Suites
 from citeweave.progress import QUIET, Reporter
 from citeweave.training.options import EncoderOptions
@@ -36,26 +36,20 @@ def judge(
     reporter: Reporter = QUIET,
 ) -> Report:
     """Judge a trained model's folder, or a start model with the recipe's settings, by one suite."""
-    options = suites.options
-    judged = Encoded(
+    options, read, tasks = suites.options, suites.read(suite), suites.tasks(suite)
+    judged = Narrowed(
         dataclasses.replace(_load(model, options.device), name=name),
+        read.choose(tasks),
         cache=options.cache if isinstance(model, EncoderOptions) else None,
         text_recipe=text,
         reporter=reporter,
     )
-    return evaluate(
-        judged,
-        suites.read(suite),
-        folder,
-        tasks=suites.tasks(suite),
-        overwrite=options.overwrite,
-        reporter=reporter,
-    )
+    return evaluate(judged, read, folder, tasks=tasks, overwrite=options.overwrite, reporter=reporter)
 
 
 def _load(model: Path | EncoderOptions, device: str) -> Any:
     if isinstance(model, EncoderOptions):
-        from citeweave.training.train import load_start
+        from citeweave.training.starting import load_start
 
         return load_start(model, device)
     from citeweave.encoders.encoder import load_encoder
@@ -67,6 +61,7 @@ def compare_runs(
     start: Mapping[str, Report], trained: Mapping[str, Sequence[Report]], name: str, *, resamples: int
 ) -> dict[str, Comparison]:
     """Suite -> the trained models against the start model."""
+    name = name if name != START else f"{name} (trained)"
     return {
         suite: compare({START: [report], name: list(trained[suite])}, resamples=resamples)
         for suite, report in start.items()

@@ -43,7 +43,8 @@ class ModelStages:
     ) -> Path:
         def make(folder: Path) -> Mapping[str, Any]:
             from citeweave.training.gathering import Sources
-            from citeweave.training.train import About, Plan, train_encoder
+            from citeweave.training.plan import About, Plan
+            from citeweave.training.train import train_encoder
 
             teacher = material.inputs.vectors.get(NODES) if "student_teacher" in training.losses else None
             about = About(

@@ -78,7 +78,7 @@ def plan_run(recipe: Recipe, corpus: str | Path, output: str | Path, options: Ru
     """The stages that `run_recipe` with the same arguments would make."""
     options, output = options or RunOptions(), Path(output)
     check_suites(options)
-    recipe, read = prepare(recipe, options)
+    recipe, read = prepare(recipe, options, download=False)
     opened = Corpus.open(corpus)
     check_identity(output, identity_of(recipe, opened, options), overwrite=options.overwrite)
     known = (read_record(output) or {"stages": {}})["stages"]

@@ -11,12 +11,14 @@ did not change is skipped, an interrupted run goes on. A recipe whose start mode
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from citeweave.corpus.corpus import Corpus
+from citeweave.encoders.locating import locate
 from citeweave.errors import UserError
 from citeweave.evaluation.comparison import Comparison
 from citeweave.evaluation.report import Report
@@ -26,11 +28,12 @@ from citeweave.pipeline.data_stages import DataStages
 from citeweave.pipeline.judging import compare_runs, comparison_page, judge
 from citeweave.pipeline.model_stages import ModelStages
 from citeweave.pipeline.options import CHAIN, RunOptions
+from citeweave.pipeline.recipe_writing import as_toml
 from citeweave.pipeline.run_folder import RECIPE, RunFolder
+from citeweave.pipeline.starting import check_chain, with_start
 from citeweave.pipeline.suites import Suites, check_suites
 from citeweave.progress import QUIET, Reporter
 from citeweave.recipe import ReadRecipe, Recipe, load_recipe, read_recipe
-from citeweave.recipe_writing import as_toml
 from citeweave.training.options import EncoderOptions
 
 COMPARISON = "comparison.md"
@@ -71,18 +74,22 @@ def run_recipe(
 ) -> RunResult:
     """Run a recipe into a folder; the same call again makes nothing."""
     options, output = options or RunOptions(), Path(output)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("a run is one process, and torchrun started several; train its samples with `citeweave train`")
     check_suites(options)
     recipe, read = prepare(recipe, options)
     opened = Corpus.open(corpus)
     run = RunFolder(output, identity_of(recipe, opened, options), reporter, options.shared, options.overwrite)
     run.open()
+    if "model" not in run.record["stages"] and not read.encoder.init.startswith(CHAIN):
+        locate(read.encoder.init)  # a model that is not to be had is told before samples are mined
     (output / RECIPE).write_text(as_toml(recipe.tables), encoding="utf-8")
     data = DataStages(run, recipe, read, options, reporter)
     audited = data.audit(opened)
     suites = Suites(audited, options, reporter)
     if not all(f"report-start/{name}" in run.record["stages"] for name in suites.names):
         suites.check_tasks()  # a wrong name is told before hours of training
-    encoder = _start_of(run, read, corpus, options, reporter)
+    encoder = _start_of(run, recipe, read, corpus, options, reporter)
     found = data.make(audited, suites)
     models = ModelStages(run, recipe, read, options, reporter).train(found, encoder)
     start, reports = _judge(run, recipe, encoder, models, suites, reporter)
@@ -105,28 +112,14 @@ def run_recipe(
     )
 
 
-def prepare(recipe: Recipe, options: RunOptions) -> tuple[Recipe, ReadRecipe]:
+def prepare(recipe: Recipe, options: RunOptions, *, download: bool = True) -> tuple[Recipe, ReadRecipe]:
     """The recipe with its start model, its tables read and checked; one that trains nothing is refused."""
-    init = recipe.table("encoder").get("init", EncoderOptions().init)
-    if options.init and not str(init).startswith(CHAIN):
-        encoder = {**recipe.table("encoder"), "init": options.init}
-        recipe = dataclasses.replace(recipe, tables={**recipe.tables, "encoder": encoder})
-    _check_chain(recipe)
+    check_chain(recipe)
     read = read_recipe(recipe)
     if read.training is None:
         raise UserError(f"recipe {recipe.name} has no [training] table; mine its samples with `citeweave mine`")
-    return recipe, read
-
-
-def _check_chain(recipe: Recipe) -> None:
-    """Refuse recipes that start from each other's models in a circle."""
-    seen = [recipe.name]
-    while (init := str(recipe.table("encoder").get("init", ""))).startswith(CHAIN):
-        recipe = load_recipe(init.removeprefix(CHAIN))
-        if recipe.name in seen:
-            circle = " -> ".join([*seen, recipe.name])
-            raise UserError(f"encoder.init leads in a circle: {circle}; give one of them another start model")
-        seen.append(recipe.name)
+    recipe = with_start(recipe, options.init, download=download)
+    return recipe, read_recipe(recipe)
 
 
 def identity_of(recipe: Recipe, corpus: Corpus, options: RunOptions) -> dict[str, Any]:
@@ -151,7 +144,7 @@ def _hash_table(name: str, path: Path) -> str:
 
 
 def _start_of(
-    run: RunFolder, read: ReadRecipe, corpus: str | Path, options: RunOptions, reporter: Reporter
+    run: RunFolder, recipe: Recipe, read: ReadRecipe, corpus: str | Path, options: RunOptions, reporter: Reporter
 ) -> EncoderOptions:
     """The start model; that of a chained recipe is trained first."""
     init = read.encoder.init
@@ -167,7 +160,9 @@ def _start_of(
         run_recipe(inner, corpus, folder, own, reporter=reporter)
 
     folder = run.run(f"init-{inner.label}", inputs, make)
-    return dataclasses.replace(read.encoder, init=str(folder / "model"))
+    # the model of the first recipe knows how it is pooled
+    pooling = read.encoder.pooling if recipe.is_set("encoder.pooling") else ""
+    return dataclasses.replace(read.encoder, init=str(folder / "model"), pooling=pooling)
 
 
 def _judge(

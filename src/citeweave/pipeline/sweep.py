@@ -3,7 +3,7 @@
     sweep_recipe("scincl", Over("mining.positives.band", ("5", "25", "100")), "corpus/", "sweep/", RunOptions(...))
 
     sweep/shared/                    stages that the runs have in common: corpus, graph, samples, start reports
-    sweep/VALUE/                     one run a value
+    sweep/KEY-VALUE/                 one run a value, such as band-25
     sweep/curves/SUITE.TASK.png      a curve a task and one of all tasks together, also as .svg
     sweep/sweep.json, sweep.md       all numbers
 
@@ -102,7 +102,8 @@ def sweep_recipe(
     (output / "shared").mkdir(parents=True, exist_ok=True)
     options = dataclasses.replace(options, shared=output / "shared")
     runs = []
-    folders = file_names(over.values)
+    last = over.key.rpartition(".")[2]
+    folders = dict(zip(over.values, file_names(f"{last}-{value}" for value in over.values).values(), strict=True))
     for recipe, value in zip(recipes, over.values, strict=True):
         reporter.say(f"{over.key} = {value}")
         runs.append(run_recipe(recipe, corpus, output / folders[value], options, reporter=reporter))

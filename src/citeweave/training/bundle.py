@@ -34,7 +34,9 @@ from citeweave.files import check_files, matches, new_artefact, read_manifest, w
 from citeweave.progress import QUIET, Reporter
 from citeweave.training.data import Groups, Lists, RankingPools, TrainingData
 from citeweave.training.options import encoder_options, training_options
-from citeweave.training.train import About, EncoderRun, Plan, Training, load_start
+from citeweave.training.plan import About, Plan
+from citeweave.training.starting import load_start
+from citeweave.training.train import EncoderRun, Training
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus

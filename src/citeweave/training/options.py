@@ -205,6 +205,8 @@ def _typed(value: Any, hint: Any, key: str) -> Any:
         if isinstance(value, list | tuple) and all(isinstance(entry, str) for entry in value):
             return tuple(value)
         raise UserError(f'{key} is {value!r}; it must be a list of texts such as ["title", "abstract"]')
+    if value is None and NoneType in get_args(hint):
+        return None
     kind = get_args(hint)[0] if NoneType in get_args(hint) else hint
     if kind not in (bool, int, float, str):
         return value

@@ -16,34 +16,23 @@ checkpoint. With torchrun every process calls it and shares the work.
 from __future__ import annotations
 
 import dataclasses
-import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from citeweave.encoders.deltas import save_delta
-from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.model_card import ModelCard
-from citeweave.encoders.saving import save_encoder
 from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.errors import UserError
 from citeweave.files import ArtefactWriter, Manifest, check_files, matches, new_artefact, read_manifest
 from citeweave.progress import QUIET, Reporter
 from citeweave.training.data import TrainingData
-from citeweave.training.masked_language import MaskedLanguage, mask_token
-from citeweave.training.objective import Material, Objective
-from citeweave.training.options import EncoderOptions, TrainingOptions
-from citeweave.training.partial import choose_parts
+from citeweave.training.finishing import hardware, write_encoder
+from citeweave.training.plan import Plan
 from citeweave.training.processes import Processes, join_processes, local_device
-from citeweave.training.stepping import Stepper
-from citeweave.training.trainer import Progress, Run, train_network
-from citeweave.version import __version__
+from citeweave.training.starting import load_start, make_run
+from citeweave.training.trainer import train_network
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
@@ -52,33 +41,11 @@ if TYPE_CHECKING:
 
 KIND, VERSION = "encoder", 1
 
-MICRO_TOKENS = {"cpu": 16_384, "cuda": 65_536}
-"""Tokens encoded at a time where the recipe does not say."""
-
 _NO_CHANGE = ("checkpoint_every", "micro_tokens")
 """Options that a run may be resumed with other values of."""
 
 Gather = Callable[[TorchEncoder, Path], TrainingData]
 """Makes the data for a start model; the path is a folder for its tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """What the model's card says beside what training knows itself."""
-
-    recipe: str = ""
-    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    held_out: str = ""
-    audit: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is trained, and how."""
-
-    encoder: EncoderOptions = field(default_factory=EncoderOptions)
-    training: TrainingOptions = field(default_factory=TrainingOptions)
-    about: About = field(default_factory=About)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +140,8 @@ class Training:
         progress = train_network(run, work)
         if not processes.is_first:
             return None
-        _save(self, start, data, progress, list(run.weights), writer.folder)
+        name = self.folder.resolve().name
+        write_encoder(writer.folder, name, self.plan, start, data, progress, list(run.weights))
         (writer.folder / "training").mkdir()
         shutil.copyfile(work / "log.jsonl", writer.folder / "training" / "log.jsonl")
         writer.facts = {
@@ -188,7 +156,7 @@ class Training:
             "data": dict(data.facts),
             "trained weights": sum(weight.numel() for weight in run.weights.values()),
             "processes": processes.count,
-            "device": _hardware(run.stepper.network.device),
+            "device": hardware(run.stepper.network.device),
             "seconds": round(time.monotonic() - begun, 1),
         }
         return writer.finish()
@@ -199,127 +167,6 @@ class Training:
         encoder = {name: value for name, value in encoder.items() if name != "init"}
         encoder["text"] = list(self.plan.encoder.text)
         return {**self.made_of, "start": start.revision, "encoder": encoder, "training": training}
-
-
-def load_start(options: EncoderOptions, device: str) -> TorchEncoder:
-    """The start model with the recipe's pooling and length."""
-    if options.init.startswith("recipe:"):
-        raise UserError(
-            f"encoder.init is {options.init!r}, the model of another recipe; `citeweave run` trains that one first. "
-            "Here give its folder with --init"
-        )
-    found = load_encoder(options.init, pooling=options.pooling or None, normalize=options.normalize, device=device)
-    limit = found.network.longest
-    length = options.max_tokens if limit is None else min(options.max_tokens, limit)
-    settings = dataclasses.replace(found.settings, max_tokens=length)
-    return dataclasses.replace(found, settings=settings, reader=dataclasses.replace(found.reader, max_tokens=length))
-
-
-def make_run(
-    start: TorchEncoder, data: TrainingData, options: TrainingOptions, processes: Processes, reporter: Reporter
-) -> Run:
-    """Everything that the loop needs, with the parts of the network chosen that are to be trained."""
-    network = start.network
-    kind = network.device.partition(":")[0]
-    chosen = choose_parts(
-        network.model,
-        options.parts,
-        frozen_layers=options.frozen_layers,
-        lora_rank=options.lora_rank,
-        seed=options.seed,
-    )
-    if options.dropout is not None:
-        set_dropout(network.model, options.dropout)
-    language = _language(start, data, options)
-    weights = dict(chosen)
-    if language is not None:
-        weights |= {f"language.{name}": weight for name, weight in language.head.named_parameters()}
-    teacher = None if data.teacher is None else torch.from_numpy(data.teacher).to(network.device)
-    stepper = Stepper(
-        data,
-        network,
-        start.settings,
-        Objective(options.losses, Material(data.relatives, teacher)),
-        options.micro_tokens or MICRO_TOKENS[kind],
-        _in_half(options.precision, kind),
-        options.seed,
-        processes,
-        language,
-    )
-    return Run(stepper, options, weights, reporter)
-
-
-def set_dropout(model: Any, rate: float) -> None:
-    """Every dropout of a network gets this rate."""
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = rate
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = rate
-
-
-def _language(start: TorchEncoder, data: TrainingData, options: TrainingOptions) -> MaskedLanguage | None:
-    if "mlm" not in options.losses:
-        return None
-    tokenizer, settings = start.reader.tokenizer, options.losses["mlm"]
-    return MaskedLanguage(
-        data,
-        start.network,
-        special=list(tokenizer.all_special_ids),
-        mask=mask_token(tokenizer, start.name),
-        weight=settings["weight"],
-        share=settings["share"],
-        seed=options.seed,
-    )
-
-
-def _in_half(precision: str, kind: str) -> bool:
-    if precision == "bfloat16" and kind == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        raise UserError("training.precision is bfloat16, for which this processor has no fast arithmetic; take float32")
-    return precision == "bfloat16" or (precision == "auto" and kind == "cuda")
-
-
-def _save(
-    training: Training, start: TorchEncoder, data: TrainingData, progress: Progress, names: list[str], folder: Path
-) -> None:
-    """The whole encoder, and where only parts were trained also these alone."""
-    encoder, options, about = training.plan.encoder, training.plan.training, training.plan.about
-    card = ModelCard(
-        name=training.folder.resolve().name,
-        base=encoder.init,
-        base_revision=start.revision,
-        recipe=about.recipe,
-        tables=about.tables,
-        data={**{name: value for name, value in data.facts.items() if name != "left out"}, **data.facts["left out"]},
-        held_out=about.held_out,
-        seeds=[options.seed],
-        options=dataclasses.asdict(options),
-        audit=about.audit,
-        results={name: (100 * progress.before[name], 100 * value) for name, value in progress.last.items()},
-        hardware=_hardware(start.network.device),
-        versions={"citeweave": __version__, "torch": torch.__version__, "python": platform.python_version()},
-    )
-    model, tokenizer = start.network.model, start.reader.tokenizer
-    model.eval()
-    save_encoder(folder, start.network, tokenizer, start.settings, card=card)
-    if options.parts != "all" or options.frozen_layers:
-        (folder / "delta").mkdir()
-        own = [name for name in names if not name.startswith("language.")]
-        save_delta(
-            folder / "delta",
-            model,
-            start.settings,
-            base=encoder.init,
-            changed=own,
-            kind=options.parts,
-            card=card,
-        )
-
-
-def _hardware(device: str) -> str:
-    if device.startswith("cuda"):
-        return str(torch.cuda.get_device_name(device))
-    return f"CPU, {platform.machine()}, {torch.get_num_threads()} threads"
 
 
 @contextmanager

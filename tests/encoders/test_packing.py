@@ -1,0 +1,195 @@
+"""A packed batch gives the states, means and gradients that the padded one gives."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citeweave.encoders.network import Network
+
+torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")
+
+from citeweave.encoders import bert_stream  # noqa: E402
+from citeweave.encoders.packing import STEP, Spans, _tiles, attend, can_pack, pack  # noqa: E402
+
+LENGTHS = (5, 40, 17, 1, 30)
+SHAPE: dict[str, Any] = {
+    "vocab_size": 60, "pad_token_id": 0, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2,
+    "intermediate_size": 48, "max_position_embeddings": 64,
+}  # fmt: skip
+NO_SPECIALS = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"))
+OTHERS: dict[str, dict[str, Any]] = {
+    "ModernBert": {"local_attention": 8, "global_attn_every_n_layers": 2, **NO_SPECIALS},
+    "DistilBert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48},
+}
+MODELS = ("Bert", "Roberta", "ModernBert", "DistilBert", "Electra")
+
+
+def make(kind: str, **more: Any) -> Any:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**(SHAPE | OTHERS.get(kind, {}) | more))
+    model = getattr(transformers, f"{kind}Model")(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():  # as drawn, a model is too close to linear for errors to show
+            weight.add_(torch.randn_like(weight) * 0.2)
+    return model
+
+
+def texts(lengths: tuple[int, ...] = LENGTHS) -> list[np.ndarray]:
+    draw = np.random.default_rng(0)
+    return [draw.integers(3, 60, length) for length in lengths]
+
+
+def gradients(model: Any, vectors: Any) -> dict[str, Any]:
+    model.zero_grad()
+    (vectors * torch.linspace(-1.0, 1.0, vectors.numel()).view_as(vectors)).sum().backward()
+    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_packed_equals_padded_with_gradients(kind, pooling):
+    model, batch, found = make(kind), texts(), []
+    for packed in (True, False):
+        network = Network(model, "cpu", 0, packed=packed)
+        assert network.packs is packed
+        states = network.states(batch, first_only=pooling == "cls")
+        vectors = states.cls() if pooling == "cls" else states.mean()
+        assert vectors.dtype == torch.float32
+        found.append((vectors.detach(), gradients(model, vectors)))
+    (vectors, grads), (wanted, wanted_grads) = found
+    torch.testing.assert_close(vectors, wanted, atol=1e-5, rtol=1e-5)
+    assert grads.keys() == wanted_grads.keys()
+    for name, grad in grads.items():
+        torch.testing.assert_close(
+            grad, wanted_grads[name], atol=1e-5 * float(grad.abs().max() + 1), rtol=1e-4, msg=name
+        )
+
+
+def test_neighbours_in_the_stream_do_not_matter():
+    model = make("Bert")
+    whole = Network(model, "cpu", 0, packed=True).states(texts()).mean()
+    for row, ids in enumerate(texts()):
+        alone = Network(model, "cpu", 0, packed=True).states([ids]).mean()[0]
+        torch.testing.assert_close(alone, whole[row], atol=1e-5, rtol=1e-5)
+    assert float((whole[0] - whole[1]).detach().abs().max()) > 0.1
+
+
+def test_only_plain_bert_goes_through_its_own_layers():
+    assert bert_stream.is_plain(make("Bert")) and bert_stream.is_plain(make("Roberta"))
+    assert not bert_stream.is_plain(make("Bert", hidden_act="relu")) and not bert_stream.is_plain(make("Electra"))
+    adapted = make("Bert")
+    query = adapted.encoder.layer[1].attention.self.query
+    adapted.encoder.layer[1].attention.self.query = torch.nn.Sequential(query, torch.nn.Identity())
+    assert not bert_stream.is_plain(adapted)
+    found = Network(adapted, "cpu", 0, packed=True).states(texts()).cls()
+    wanted = Network(adapted, "cpu", 0, packed=False).states(texts()).cls()
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_what_cannot_be_packed_is_padded():
+    mpnet = transformers.MPNetModel(transformers.MPNetConfig(**SHAPE)).eval()
+    assert not can_pack(mpnet, "cpu", slowly=True) and not Network(mpnet, "cpu", 1, packed=True).packs
+    assert not Network(make("Bert"), "cpu", 0).packs  # it never pays on a CPU
+
+
+def test_the_model_keeps_its_attention():
+    model = make("ModernBert")
+    before = model.config._attn_implementation
+    Network(model, "cpu", 0, packed=True).states(texts())
+    assert model.config._attn_implementation == before
+
+
+def test_dropout_is_drawn_in_training_alone():
+    model = make("Bert", attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.5)
+    network = Network(model, "cpu", 0, packed=True)
+    torch.testing.assert_close(network.states(texts()).cls(), network.states(texts()).cls())
+    model.train()
+    assert not torch.allclose(network.states(texts()).cls(), network.states(texts()).cls(), atol=0.01)
+    unseen = make("Bert", attention_probs_dropout_prob=0.9, hidden_dropout_prob=0.0).train()
+    network = Network(unseen, "cpu", 0, packed=True)
+    torch.testing.assert_close(network.states(texts()).cls(), network.states(texts()).cls())
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul")
+def test_autocast_decides_the_precision_and_gradients_stay_float32():
+    model = make("Bert")
+    network = Network(model, "cpu", 0, packed=True)
+    exact = network.states(texts()).mean()
+    with torch.autocast("cpu", torch.bfloat16):
+        states = network.states(texts())
+        assert states.stream.dtype == torch.bfloat16
+    rough = states.mean()
+    assert 0 < float((rough - exact).norm() / exact.norm()) < 0.05
+    assert {grad.dtype for grad in gradients(model, rough).values()} == {torch.float32}
+
+
+def test_compiled_code_is_made_once_for_all_batches(monkeypatch):
+    made = []
+    compile_eagerly = functools.partial(torch.compile, backend=lambda graph, _: made.append(graph) or graph.forward)
+    monkeypatch.setattr(torch, "compile", compile_eagerly)
+    bert_stream._compiled.cache_clear()
+    model = make("Bert")
+    try:
+        for lengths in (LENGTHS, (3, 50), (60,) * 9):
+            found = Network(model, "cpu", 0, packed=True, compiled=True).states(texts(lengths)).mean()
+            wanted = Network(model, "cpu", 0, packed=True).states(texts(lengths)).mean()
+            torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+    finally:
+        bert_stream._compiled.cache_clear()
+    assert len(made) == 1
+
+
+def test_the_fast_gelu_is_gelu():
+    numbers = torch.linspace(-9, 9, 20_001, requires_grad=True)
+    exact = numbers.detach().double().requires_grad_()
+    wanted, found = torch.nn.functional.gelu(exact), bert_stream._FastGelu.apply(numbers)
+    wanted.sum().backward()
+    found.sum().backward()
+    torch.testing.assert_close(found.double(), wanted, atol=1e-6, rtol=0)
+    torch.testing.assert_close(numbers.grad.double(), exact.grad, atol=1e-6, rtol=0)
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=8))
+@settings(max_examples=30, deadline=None)
+def test_every_token_is_in_the_stream_and_in_one_tile(lengths):
+    batch = texts(tuple(lengths))
+    packed = pack(batch, 0, "cpu")
+    bounds = packed.bounds.tolist()
+    assert len(packed.ids) % STEP == 0 and bounds[-1] == len(packed.ids) > bounds[-2] and packed.longest % 512 == 0
+    for row, ids in enumerate(batch):
+        span = slice(bounds[row], bounds[row + 1])
+        assert packed.ids[span].tolist() == ids.tolist() and packed.positions[span].tolist() == list(range(len(ids)))
+    seen = [token for begin, end, first in packed.tiles.tolist() for token in range(first, min(first + 64, end))]
+    assert sorted(seen) == list(range(len(packed.ids)))
+    assert all(begin in bounds and end in bounds for begin, end, _ in packed.tiles.tolist())
+    assert len(_tiles(np.array(bounds), 1)) == len(packed.ids)
+
+
+def test_a_window_hides_far_neighbours():
+    bounds = torch.tensor([0, 6, 10], dtype=torch.int32)
+    states = torch.randn(3, 10, 1, 4)
+    found = attend(*states, Spans(bounds, bounds, 6, 6), window=1)
+    near = torch.nn.functional.softmax(states[0, 2, 0] @ states[1, 1:4, 0].T / 2, dim=-1) @ states[2, 1:4, 0]
+    torch.testing.assert_close(found[2, 0], near)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available() or not importlib.util.find_spec("triton"), reason="no CUDA")
+def test_kernels_on_a_gpu_give_what_float32_gives():
+    model, batch = make("Bert", num_attention_heads=1).cuda(), texts((5, 40, 17, 1, 64, 63))
+    found = []
+    for packed in (None, False):
+        with torch.autocast("cuda", torch.bfloat16, enabled=packed is None):
+            vectors = Network(model, "cuda", 0, packed=packed).states(batch).mean()
+        model.zero_grad()
+        vectors.pow(2).sum().backward()
+        found.append((vectors.detach(), torch.cat([w.grad.ravel() for w in model.parameters() if w.grad is not None])))
+    for one, other in zip(*found, strict=True):
+        assert float((one - other).norm() / other.norm()) < 0.02
