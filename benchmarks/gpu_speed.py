@@ -32,7 +32,7 @@ from torch.nn.functional import triplet_margin_loss
 
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network, speed_up
-from citeweave.encoders.pooling import text_vectors
+from citeweave.encoders.text_vectors import text_vectors
 from citeweave.encoders.torch_encoder import TorchEncoder
 
 PAPERS = 16_384

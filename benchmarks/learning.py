@@ -101,7 +101,7 @@ def _encoder(arguments: argparse.Namespace, table: dict[str, Any]) -> Any:
 
 
 def _save_start(start: Any, folder: Path) -> None:
-    from citeweave.encoders.model_card import ModelCard
+    from citeweave.encoders.saved.model_card import ModelCard
     from citeweave.encoders.saving import save_encoder
 
     folder.mkdir(exist_ok=True)

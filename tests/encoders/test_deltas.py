@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.encoders.deltas import open_model, save_delta
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.model_card import ModelCard
+from citeweave.encoders.saved.deltas import open_model, save_delta
+from citeweave.encoders.saved.model_card import ModelCard
 from citeweave.encoders.saving import save_encoder
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import InputError, UserError

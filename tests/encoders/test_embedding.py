@@ -14,15 +14,15 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import ImportOptions, import_papers
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders import embedding
-from citeweave.encoders.devices import device_names
 from citeweave.encoders.embedding import EmbeddingOptions, embed_papers, embed_smaller, embed_texts
-from citeweave.encoders.embedding_sentences import embed_sentences
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.full_text import FullText, chunks_of, embed_full_text
-from citeweave.encoders.paper_texts import PaperTexts
 from citeweave.encoders.sentences import encode_sentences
+from citeweave.encoders.streaming.devices import device_names
+from citeweave.encoders.streaming.embedding_sentences import embed_sentences
+from citeweave.encoders.streaming.full_text import FullText, chunks_of, embed_full_text
+from citeweave.encoders.streaming.paper_texts import PaperTexts
+from citeweave.encoders.streaming.vector_shards import NO_TEXT
 from citeweave.encoders.token_store import TokenStore
-from citeweave.encoders.vector_shards import NO_TEXT
 from citeweave.errors import EmptyResultError, InputError, UserError
 from citeweave.files import partial_folder
 from citeweave.progress import QUIET, Reporter

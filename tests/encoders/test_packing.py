@@ -16,8 +16,10 @@ from citeweave.encoders.network import Network
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.encoders import bert_stream  # noqa: E402
-from citeweave.encoders.packing import STEP, Spans, _tiles, attend, can_pack, pack  # noqa: E402
+from citeweave.encoders.packed import bert as bert_stream  # noqa: E402
+from citeweave.encoders.packed.attention import Spans, attend  # noqa: E402
+from citeweave.encoders.packed.stream import STEP, _tiles, pack  # noqa: E402
+from citeweave.encoders.packing import can_pack  # noqa: E402
 
 LENGTHS = (5, 40, 17, 1, 30)
 SHAPE: dict[str, Any] = {

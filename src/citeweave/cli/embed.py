@@ -79,7 +79,7 @@ def embed(
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.text import TextRecipe
     from citeweave.encoders.embedding import SHARD, EmbeddingOptions
-    from citeweave.encoders.full_text import FULL_TEXT_SHARD
+    from citeweave.encoders.streaming.full_text import FULL_TEXT_SHARD
 
     opened = Corpus.open(corpus)
     usual = FULL_TEXT_SHARD if full_text else SHARD
@@ -99,8 +99,8 @@ def embed(
 
 
 def _load(model: str, device: str, runtime: str, settings: dict[str, Any]) -> list[TorchEncoder]:
-    from citeweave.encoders.devices import device_names
     from citeweave.encoders.encoder import load_encoder
+    from citeweave.encoders.streaming.devices import device_names
 
     if runtime != "torch":
         settings = {**settings, "runtime": runtime}
@@ -138,8 +138,8 @@ class _Chosen:
         reporter: Reporter,
     ) -> Any:
         from citeweave.encoders.embedding import embed_papers, embed_smaller
-        from citeweave.encoders.embedding_sentences import embed_sentences
-        from citeweave.encoders.full_text import FullText, embed_full_text
+        from citeweave.encoders.streaming.embedding_sentences import embed_sentences
+        from citeweave.encoders.streaming.full_text import FullText, embed_full_text
 
         how: dict[str, Any] = {"overwrite": overwrite, "reporter": reporter}
         if self.sentences:

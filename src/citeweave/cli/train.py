@@ -149,12 +149,17 @@ def bundle(
 
 def _plan(recipe: str | None, overrides: list[str], init: str | None) -> Plan:
     """What a recipe says of encoder and training, or the defaults."""
+    from citeweave.pipeline.starting import with_start
     from citeweave.recipe import load_recipe, read_overrides
     from citeweave.training.options import encoder_options, training_options
     from citeweave.training.plan import About, Plan
 
-    tables = load_recipe(recipe, overrides).tables if recipe else read_overrides(overrides)
-    encoder = encoder_options({**tables.get("encoder", {}), **({"init": init} if init else {})})
+    tables = read_overrides(overrides)
+    if recipe:
+        tables = with_start(load_recipe(recipe, overrides), init or "").tables
+    elif init:
+        tables["encoder"] = {**tables.get("encoder", {}), "init": init}
+    encoder = encoder_options(tables.get("encoder", {}))
     about = About(recipe or "", {name: tables[name] for name in ("graph", "mining") if name in tables})
     return Plan(encoder, training_options(tables.get("training", {})), about)
 

@@ -25,11 +25,11 @@ from citeweave.columns import release
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.encoder import Encoder
-from citeweave.encoders.paper_texts import PaperTexts
 from citeweave.encoders.reading import Tokens
-from citeweave.encoders.shards import Arrays, Maker
+from citeweave.encoders.streaming.paper_texts import PaperTexts
+from citeweave.encoders.streaming.shards import Arrays, Maker
+from citeweave.encoders.streaming.vector_shards import Plan, kept_rows, write_vectors
 from citeweave.encoders.token_store import TokenStore, make_token_store
-from citeweave.encoders.vector_shards import Plan, kept_rows, write_vectors
 from citeweave.errors import EmptyResultError, UserError, choose
 from citeweave.files import ArtefactWriter, matches, partial_folder
 from citeweave.hashing import hash_texts

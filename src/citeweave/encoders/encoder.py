@@ -19,13 +19,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.encoders.deltas import base_revision, complete_model, open_model
 from citeweave.encoders.locating import locate
 from citeweave.encoders.model_folder import ModelFolder
 from citeweave.encoders.network import Network, load_network, speed_up
 from citeweave.encoders.pooling import POOLINGS
 from citeweave.encoders.reading import make_reader
 from citeweave.encoders.runtimes import Runtime, check_runtime, exported_network, revision_in
+from citeweave.encoders.saved.deltas import base_revision, complete_model, open_model
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import UserError, choose
 from citeweave.progress import QUIET, Reporter

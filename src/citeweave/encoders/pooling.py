@@ -11,18 +11,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from citeweave.encoders.layer_mix import PARAMETER, mix_layers
+from citeweave.encoders.saved.layer_mix import mix_layers
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from citeweave.encoders.model_folder import Settings
-    from citeweave.encoders.network import Network
-    from citeweave.encoders.reading import Tokens
 
 POOLINGS = ("cls", "mean", "layers", "mix")
 
@@ -49,18 +45,6 @@ class PaddedStates:
 
     def mean(self) -> Tensor:
         return mean_tokens(self.states, self.mask)
-
-
-def text_vectors(network: Network, batch: Sequence[Tokens], settings: Settings) -> Tensor:
-    """Vectors (texts, dimension) of texts, each of one token or more, as the settings pool and normalize them."""
-    if settings.pooling in ("layers", "mix"):
-        layers, mask = network.padded(batch, every=True)
-        vectors = pool(layers, mask, settings.pooling, getattr(network.model, PARAMETER, None))
-    elif settings.pooling == "cls":
-        vectors = network.states(batch, first_only=True).cls()
-    else:
-        vectors = network.states(batch).mean()
-    return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-12) if settings.normalize else vectors
 
 
 def pool(layers: tuple[Tensor, ...], mask: Tensor, pooling: str, mix: Tensor | None = None) -> Tensor:

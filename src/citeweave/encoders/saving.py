@@ -21,12 +21,12 @@ import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from citeweave.encoders.deltas import check_finite
-from citeweave.encoders.layer_mix import PARAMETER, TENSOR, count_states
-from citeweave.encoders.merging import merged_weights
-from citeweave.encoders.model_card import ModelCard, card_text
 from citeweave.encoders.model_folder import WEIGHTS, Settings
 from citeweave.encoders.network import Network, quiet
+from citeweave.encoders.saved.deltas import check_finite
+from citeweave.encoders.saved.layer_mix import PARAMETER, TENSOR, count_states
+from citeweave.encoders.saved.merging import merged_weights
+from citeweave.encoders.saved.model_card import ModelCard, card_text
 from citeweave.errors import choose
 from citeweave.extras import require
 from citeweave.files import write_json

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from citeweave.encoders.backing_off import run_batches
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
-from citeweave.encoders.pooling import text_vectors
 from citeweave.encoders.reading import TextReader, Tokens
+from citeweave.encoders.text_vectors import text_vectors
 from citeweave.extras import require
 from citeweave.progress import QUIET, Advance, Reporter
 

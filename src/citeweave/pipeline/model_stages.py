@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from citeweave.encoders.deltas import open_model
 from citeweave.encoders.locating import hub_name, locate
+from citeweave.encoders.saved.deltas import open_model
 from citeweave.mining.gathering import NODES
 from citeweave.pipeline.data_stages import TrainingMaterial
 from citeweave.pipeline.options import RunOptions

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from citeweave.encoders.deltas import open_model
 from citeweave.encoders.locating import MINILM, hub_name, locate
+from citeweave.encoders.saved.deltas import open_model
 from citeweave.errors import UserError
 from citeweave.pipeline.options import CHAIN
 from citeweave.recipe import Recipe, load_recipe

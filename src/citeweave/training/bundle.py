@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.encoders.model_card import ModelCard
+from citeweave.encoders.saved.model_card import ModelCard
 from citeweave.encoders.saving import save_encoder
 from citeweave.encoders.token_store import TokenStore
 from citeweave.encoders.torch_encoder import TorchEncoder

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from citeweave.encoders.deltas import save_delta
-from citeweave.encoders.model_card import ModelCard
+from citeweave.encoders.saved.deltas import save_delta
+from citeweave.encoders.saved.model_card import ModelCard
 from citeweave.encoders.saving import save_encoder
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.training.data import TrainingData

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.encoders.paper_texts import PaperTexts
 from citeweave.encoders.reading import TextReader
+from citeweave.encoders.streaming.paper_texts import PaperTexts
 from citeweave.encoders.token_store import make_token_store
 from citeweave.errors import EmptyResultError, UserError
 from citeweave.files import hash_json

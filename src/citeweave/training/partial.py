@@ -6,7 +6,7 @@
     choose_parts(model, "all", frozen_layers=4)      without the embeddings and the first four layers
 
 The head over the first token that BERT brings along (its "pooler") is never trained: no vector goes through it. The
-weights of a learned mix of layers always are. Does not save: `encoders/deltas.py` writes what was chosen.
+weights of a learned mix of layers always are. Does not save: `encoders/saved/deltas.py` writes what was chosen.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from citeweave.encoders.layer_mix import PARAMETER
+from citeweave.encoders.saved.layer_mix import PARAMETER
 from citeweave.errors import UserError, choose
 from citeweave.extras import require
 from citeweave.randomness import stream

@@ -24,7 +24,7 @@ from torch import Tensor
 from citeweave.encoders.batching import batches
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
-from citeweave.encoders.pooling import text_vectors
+from citeweave.encoders.text_vectors import text_vectors
 from citeweave.randomness import stream
 from citeweave.training.batches import Batch, split
 from citeweave.training.data import Numbers, TrainingData

@@ -26,10 +26,10 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.embedding import EmbeddingOptions, encoders_of, plan_of
 from citeweave.encoders.encoder import Encoder
-from citeweave.encoders.paper_texts import PaperTexts
 from citeweave.encoders.reading import TextReader, Tokens
-from citeweave.encoders.shards import Arrays, Maker
-from citeweave.encoders.vector_shards import kept_rows, write_ragged, write_vectors
+from citeweave.encoders.streaming.paper_texts import PaperTexts
+from citeweave.encoders.streaming.shards import Arrays, Maker
+from citeweave.encoders.streaming.vector_shards import kept_rows, write_ragged, write_vectors
 from citeweave.errors import InputError, UserError
 from citeweave.files import hash_file, matches
 from citeweave.hashing import hash_texts

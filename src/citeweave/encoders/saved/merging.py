@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from citeweave.encoders.layer_mix import PARAMETER
+from citeweave.encoders.saved.layer_mix import PARAMETER
 from citeweave.errors import UserError
 
 if TYPE_CHECKING:

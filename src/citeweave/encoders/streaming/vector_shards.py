@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.encoders.shards import Arrays, Maker, fill_shards, read_shards
+from citeweave.encoders.streaming.shards import Arrays, Maker, fill_shards, read_shards
 from citeweave.errors import EmptyResultError
 from citeweave.files import ArtefactWriter, new_artefact
 from citeweave.progress import QUIET, Reporter

@@ -21,12 +21,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from citeweave.encoders.layer_mix import PARAMETER, add_mix, check_sum, count_states, read_mix
 from citeweave.encoders.locating import MINILM, locate
-from citeweave.encoders.merging import LowRank, low_rank_layers
-from citeweave.encoders.model_card import ModelCard, card_text
 from citeweave.encoders.model_folder import ModelFolder, Settings, read_json, read_model_folder, revision_of
-from citeweave.encoders.tensors_file import read_tensors
+from citeweave.encoders.saved.layer_mix import PARAMETER, add_mix, check_sum, count_states, read_mix
+from citeweave.encoders.saved.merging import LowRank, low_rank_layers
+from citeweave.encoders.saved.model_card import ModelCard, card_text
+from citeweave.encoders.saved.tensors_file import read_tensors
 from citeweave.errors import InputError, UserError
 from citeweave.extras import require
 from citeweave.files import hash_file, hash_json, write_json

@@ -17,9 +17,9 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe, sentence_texts
 from citeweave.encoders.embedding import EmbeddingOptions, encoders_of, plan_of
 from citeweave.encoders.sentences import encode_sentences
-from citeweave.encoders.shards import Arrays, Maker
+from citeweave.encoders.streaming.shards import Arrays, Maker
+from citeweave.encoders.streaming.vector_shards import write_ragged
 from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.encoders.vector_shards import write_ragged
 from citeweave.errors import UserError
 from citeweave.files import matches
 from citeweave.progress import QUIET, Reporter

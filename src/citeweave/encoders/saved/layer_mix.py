@@ -17,7 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from citeweave.encoders.tensors_file import read_tensors
+from citeweave.encoders.saved.tensors_file import read_tensors
 from citeweave.errors import InputError
 from citeweave.extras import require
 

@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from citeweave.encoders.packing import TILE
+from citeweave.encoders.packed.stream import TILE
 
 SIZES: tuple[int, ...] = (16, 32, 64, 128)
 """Numbers that a head may have."""

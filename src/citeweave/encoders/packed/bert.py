@@ -22,10 +22,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout, embedding, layer_norm, linear
 
-from citeweave.encoders.packing import Packed, Spans, attend
+from citeweave.encoders.packed.attention import Spans, attend
+from citeweave.encoders.packed.stream import Packed
 
 try:
-    from citeweave.encoders.attention_kernels import SIZES, attend_tiles
+    from citeweave.encoders.packed.kernels import SIZES, attend_tiles
 except ImportError:  # no triton, as on a machine without CUDA
     SIZES = ()
 

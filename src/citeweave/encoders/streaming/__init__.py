@@ -1,0 +1,1 @@
+"""Embedding whole corpora: what is read, in which shards, on which devices."""
