@@ -14,6 +14,7 @@ from citeweave.errors import UserError
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
     from citeweave.encoders.embedding import EmbeddingOptions
+    from citeweave.encoders.runtimes import Runtime
     from citeweave.encoders.torch_encoder import TorchEncoder
     from citeweave.progress import Reporter
 
@@ -39,7 +40,10 @@ _Pooling = Annotated[
 _MaxTokens = Annotated[
     int | None, typer.Option("--max-tokens", help="Where texts are cut; else the model's own.", show_default=False)
 ]
-_Runtime = Annotated[str, typer.Option("--runtime", help="torch, onnx or openvino.")]
+_Runtime = Annotated[str, typer.Option("--runtime", help="torch, onnx, openvino or int8.")]
+_Compiled = Annotated[
+    bool, typer.Option("--compiled", help="With torch on a GPU: compile the layers first; pays in long runs.")
+]
 _Device = Annotated[str, typer.Option("--device", help="cpu, cuda, several such as cuda:0,cuda:1, cuda:all, or auto.")]
 _BatchTokens = Annotated[
     int | None, typer.Option("--batch-tokens", help="Tokens of a batch; else by device.", show_default=False)
@@ -66,6 +70,7 @@ def embed(
     pooling: _Pooling = None,
     max_tokens: _MaxTokens = None,
     runtime: _Runtime = "torch",
+    compiled: _Compiled = False,
     device: _Device = "auto",
     batch_tokens: _BatchTokens = None,
     shard: _Shard = None,
@@ -79,6 +84,7 @@ def embed(
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.text import TextRecipe
     from citeweave.encoders.embedding import SHARD, EmbeddingOptions
+    from citeweave.encoders.runtimes import Runtime
     from citeweave.encoders.streaming.full_text import FULL_TEXT_SHARD
 
     opened = Corpus.open(corpus)
@@ -89,7 +95,7 @@ def embed(
     chosen = _Chosen(output, as_ or "", sentences, full_text, keep_chunks)
     chosen.check()
     settings = {"pooling": pooling, "max_tokens": max_tokens, "dtype": precision, "batch_tokens": batch_tokens}
-    encoders = _load(model, device, runtime, settings)
+    encoders = _load(model, device, Runtime(runtime, compiled=compiled), settings)
     made = chosen.make(opened, encoders, options, overwrite=overwrite, reporter=reporter_of(quiet or json))
     facts = {**(made.manifest.facts if made.manifest else {}), "papers": len(opened), "output": str(output)}
     if json:
@@ -98,13 +104,11 @@ def embed(
         print(_text(output, facts))
 
 
-def _load(model: str, device: str, runtime: str, settings: dict[str, Any]) -> list[TorchEncoder]:
+def _load(model: str, device: str, runtime: Runtime, settings: dict[str, Any]) -> list[TorchEncoder]:
     from citeweave.encoders.encoder import load_encoder
     from citeweave.encoders.streaming.devices import device_names
 
-    if runtime != "torch":
-        settings = {**settings, "runtime": runtime}
-    return [load_encoder(model, device=name, **settings) for name in device_names(device)]
+    return [load_encoder(model, device=name, runtime=runtime, **settings) for name in device_names(device)]
 
 
 @dataclass(frozen=True)

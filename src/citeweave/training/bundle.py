@@ -3,7 +3,8 @@
     bundle/
       bundle.json                        the plan: encoder, training, what the card says
       model/                             the start model, weights in float16 (or float32)
-      rows.npy  tokens/  groups/  validation/  relatives/  teacher.npy  pools/NAME/  facts.json
+      tokens.npz                         of every paper, compressed
+      rows.npy  groups/  validation/  relatives/  teacher.npy  pools/NAME/  facts.json
 
     make_bundle(corpus, samples, "bundle/", plan)           here
     train_bundle("bundle/", "model/", device="cuda")        there, or: python -m citeweave.training.bundle bundle/ model/
@@ -18,6 +19,8 @@ import argparse
 import dataclasses
 import json
 import sys
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +47,9 @@ if TYPE_CHECKING:
     from citeweave.training.gathering import Sources
 
 KIND, VERSION = "bundle", 1
+
+MOST_COMPRESSED = 50
+"""Tokens of texts become three to ten times smaller; what would grow by more than this is no text."""
 
 
 def make_bundle(
@@ -124,13 +130,10 @@ def read_data(folder: Path) -> TrainingData:
         )
         for path in sorted((folder / "pools").glob("*"))
     }
-    tokens = TokenStore(
-        _read(folder / "tokens" / "ids.npy", "uint16", "uint32"), _read(folder / "tokens" / "offsets.npy", "int64")
-    )
     teacher = folder / "teacher.npy"
     data = TrainingData(
         rows=_read(folder / "rows.npy", "int64"),
-        tokens=tokens,
+        tokens=_read_tokens(folder / "tokens.npz"),
         groups=_read_groups(folder / "groups"),
         validation=_read_groups(folder / "validation"),
         relatives=_read_lists(folder / "relatives") if (folder / "relatives").is_dir() else None,
@@ -161,8 +164,7 @@ def _check(folder: Path, data: TrainingData) -> None:
 
 def _write_data(data: TrainingData, folder: Path) -> None:
     _write(folder / "rows.npy", data.rows)
-    _write(folder / "tokens" / "ids.npy", data.tokens.ids)
-    _write(folder / "tokens" / "offsets.npy", data.tokens.offsets)
+    np.savez_compressed(folder / "tokens.npz", ids=data.tokens.ids, offsets=data.tokens.offsets)
     for name, groups in (("groups", data.groups), ("validation", data.validation)):
         _write(folder / name / "anchors.npy", groups.anchors)
         _write_lists(folder / name / "positives", groups.positives)
@@ -185,7 +187,7 @@ def _write(path: Path, values: NDArray[Any]) -> None:
 
 def _write_lists(folder: Path, lists: Lists) -> None:
     _write(folder / "offsets.npy", lists.offsets)
-    _write(folder / "papers.npy", lists.papers)
+    _write(folder / "papers.npy", lists.papers.astype(np.int32))
 
 
 def _read(path: Path, *dtypes: str) -> NDArray[Any]:
@@ -199,7 +201,24 @@ def _read(path: Path, *dtypes: str) -> NDArray[Any]:
 
 
 def _read_lists(folder: Path) -> Lists:
-    return Lists(_read(folder / "offsets.npy", "int64"), _read(folder / "papers.npy", "int64"))
+    return Lists(_read(folder / "offsets.npy", "int64"), _read(folder / "papers.npy", "int32").astype(np.int64))
+
+
+def _read_tokens(path: Path) -> TokenStore:
+    """Tokens of all papers; an archive that would grow out of proportion is refused before it is read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            grows = any(entry.file_size > MOST_COMPRESSED * entry.compress_size + (1 << 20) for entry in members)
+        if grows or {entry.filename for entry in members} != {"ids.npy", "offsets.npy"}:
+            raise ValueError
+        with np.load(path, allow_pickle=False) as stored:
+            ids, offsets = stored["ids"], stored["offsets"]
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
+        raise ArtefactError(f"{path} is missing or no archive of tokens; make the bundle again") from None
+    if ids.dtype.name not in ("uint16", "uint32") or offsets.dtype.name != "int64":
+        raise ArtefactError(f"{path} holds {ids.dtype.name} and {offsets.dtype.name}; make the bundle again")
+    return TokenStore(ids, offsets, name=str(path))
 
 
 def _read_groups(folder: Path) -> Groups:

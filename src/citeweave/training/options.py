@@ -129,6 +129,9 @@ class TrainingOptions:
     precision: str = "auto"
     """What the network computes in: `float32`, `bfloat16` (weights stay float32), or `auto`: bfloat16 on a GPU."""
 
+    compiled: bool = False
+    """Compile the layers of a BERT-like network on a GPU: long runs are a tenth to a half faster, after a minute."""
+
     micro_tokens: int = 0
     """Tokens encoded at a time; larger steps go in parts with the same result. 0 = by the device."""
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.network import speed_up
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import UserError
 from citeweave.progress import Reporter
@@ -48,7 +49,7 @@ def make_run(
     start: TorchEncoder, data: TrainingData, options: TrainingOptions, processes: Processes, reporter: Reporter
 ) -> Run:
     """Everything that the loop needs, with the parts of the network chosen that are to be trained."""
-    network = start.network
+    network = speed_up(start.network) if options.compiled else start.network
     kind = network.device.partition(":")[0]
     chosen = choose_parts(
         network.model,

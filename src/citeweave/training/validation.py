@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from citeweave.encoders.batching import batches
-from citeweave.evaluation.metrics import rank_as_trec, ranking_metrics
+from citeweave.evaluation.measuring.ranking import rank_as_trec
+from citeweave.evaluation.measuring.relevance import average_precision
 from citeweave.training.data import Numbers, RankingPools
 from citeweave.training.options import ACCURACY
 from citeweave.training.stepping import Stepper, encode_papers
@@ -87,7 +88,7 @@ def mean_precision(
     ranked = rank_as_trec(
         scores, pools.relevant.astype(np.int64), pools.candidates.offsets, ties=np.arange(len(scores))
     )
-    return float(ranking_metrics(ranked, ["map"])["map"].mean())
+    return float(average_precision(ranked).mean())
 
 
 def _papers(pools: RankingPools) -> Numbers:

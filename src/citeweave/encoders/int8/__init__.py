@@ -1,0 +1,1 @@
+"""BERT in int8 on processors with the dot-product instruction of ARM."""

@@ -1,0 +1,206 @@
+"""A BERT in int8: batches of tokens in, states of the tokens out, on all threads.
+
+    network = int8_network(network, reader, threads=2)          the torch weights can be freed
+    network.states([tokens, ...]).mean()                        (texts, dimension)
+
+Texts are read packed, without padding, in pieces of some hundred tokens; every piece has one thread. A text's states are
+the same bits in any piece, order or number of threads. No gradients, no states of inner layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.encoders.int8.instruction import check_instruction
+from citeweave.encoders.int8.kernels import BLOCK, add_norm, layer
+from citeweave.encoders.int8.quantizing import Floats, Layer, group_of, norm_of, quantize_layers
+from citeweave.encoders.int8.rows import STRIDE
+from citeweave.encoders.int8.sample_texts import sample_texts
+from citeweave.encoders.int8.tiles import COLUMNS, ROWS
+from citeweave.encoders.network import Network
+from citeweave.encoders.pooling import States
+from citeweave.encoders.reading import TextReader, Tokens
+from citeweave.errors import UserError
+from citeweave.extras import require
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PIECE = 512
+"""Tokens that a thread reads at a time, more where a text is longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bert:
+    """All weights, and the shape."""
+
+    words: Floats
+    """(words, hidden)"""
+
+    places: Floats
+    """Position and type of a token together, (positions, hidden)."""
+
+    norm: tuple[Floats, Floats]
+    layers: list[Layer]
+    heads: int
+    hidden: int
+    middle: int
+    eps: np.float32
+
+    def read(self, piece: Sequence[Tokens], work: Any) -> tuple[Floats, NDArray[np.int64]]:
+        """States (tokens, hidden) of a piece, valid until the next, and where its texts begin and end."""
+        bounds = np.cumsum([0, *(len(tokens) for tokens in piece)])  # (texts + 1,)
+        tokens = int(bounds[-1])
+        x, y, *rest = work
+        x[:tokens] = self.words[np.concatenate(piece)]
+        places = np.concatenate([self.places[: len(text)] for text in piece])  # (tokens, hidden)
+        add_norm(x, places, 0, tokens, *self.norm, self.eps)
+        groups = group_of(self.hidden), group_of(self.middle)
+        for part in self.layers:
+            layer(x, bounds, self.heads, groups, part.weights, part.norms, self.eps, (*rest[:3], y, *rest[3:]))
+        return x[:tokens], bounds
+
+    def workspace(self, tokens: int) -> Any:
+        """Arrays for pieces of so many tokens: x, y, and the rest of what `kernels.layer` writes into."""
+        rows, size = tokens + STRIDE, self.hidden // self.heads
+        block, wide = BLOCK + ROWS, max(self.hidden, self.middle)
+
+        def floats(*shape: int) -> Floats:
+            return np.zeros(shape, np.float32)
+
+        return (
+            floats(rows, self.hidden),
+            floats(block, _whole(self.hidden)),
+            floats(rows, 3 * self.hidden),
+            floats(rows, self.hidden),
+            floats(block, _whole(self.middle)),
+            np.zeros(block * wide, np.int8),
+            floats(block * (wide // STRIDE)),
+            (
+                np.zeros(rows * size, np.int8),
+                np.zeros(rows * size, np.int8),
+                floats(rows),
+                floats(rows),
+                floats(ROWS * (rows + STRIDE + COLUMNS)),
+                floats(ROWS),
+                np.ones(size, np.float32),
+                floats(COLUMNS),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """First states and means over the tokens, (texts, dimension) each."""
+
+    first: Floats
+    means: Floats
+
+    def cls(self) -> Tensor:
+        return _tensor(self.first)
+
+    def mean(self) -> Tensor:
+        return _tensor(self.means)
+
+
+@dataclass(frozen=True, slots=True)
+class Int8Network(Network):
+    """A network whose states `Bert` computes; `model` only says its shape."""
+
+    bert: Bert | None = None
+    threads: int = 1
+
+    def states(self, batch: Sequence[Tokens], *, first_only: bool = False) -> States:
+        assert self.bert is not None
+        bert, first, means = self.bert, *np.zeros((2, len(batch), self.dimension), np.float32)
+        pieces = list(_pieces(batch, self.threads))
+        longest = max(sum(len(batch[row]) for row in rows) for rows in pieces)
+        free: SimpleQueue[Any] = SimpleQueue()
+        for _ in range(min(self.threads, len(pieces))):
+            free.put(bert.workspace(longest))
+
+        def read(rows: range) -> None:
+            work = free.get()
+            states, bounds = bert.read([batch[row] for row in rows], work)
+            first[rows.start : rows.stop] = states[bounds[:-1]]
+            sums = np.add.reduceat(states, bounds[:-1], axis=0)  # (texts, hidden)
+            means[rows.start : rows.stop] = sums / np.diff(bounds)[:, None].astype(np.float32)
+            free.put(work)
+
+        with ThreadPoolExecutor(self.threads) as pool:
+            list(pool.map(read, pieces))
+        return Pooled(first, means)
+
+    def padded(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
+        raise AssertionError("the int8 runtime gives vectors of texts, not states of tokens")
+
+
+def int8_network(network: Network, reader: TextReader, name: str, threads: int = 0) -> Int8Network:
+    """The same network in int8; `name` is the model's for errors, 0 threads are torch's number."""
+    check_instruction()
+    model = network.model
+    _check_model(model.config, name)
+    torch = require("torch", extra="minilm")
+    config, embeddings = model.config, model.embeddings
+    texts = [tokens for tokens in reader.read(sample_texts()) if len(tokens)]
+    positions = embeddings.position_embeddings.weight + embeddings.token_type_embeddings.weight[0]
+    bert = Bert(
+        embeddings.word_embeddings.weight.detach().float().numpy().copy(),
+        positions.detach().float().numpy(),
+        norm_of(embeddings.LayerNorm),
+        quantize_layers(model, texts),
+        int(config.num_attention_heads),
+        int(config.hidden_size),
+        int(config.intermediate_size),
+        np.float32(config.layer_norm_eps),
+    )
+    shape = SimpleNamespace(config=config)
+    return Int8Network(shape, "cpu", network.pad, packed=False, bert=bert, threads=threads or torch.get_num_threads())
+
+
+def _check_model(config: Any, name: str) -> None:
+    if config.model_type != "bert" or getattr(config, "is_decoder", False) or config.hidden_act != "gelu":
+        raise UserError(
+            f"--runtime int8 reads BERT with GELU, and {name} is {config.model_type} with "
+            f"{getattr(config, 'hidden_act', 'another activation')}; take --runtime torch"
+        )
+    for what, value in (
+        ("hidden size", config.hidden_size),
+        ("intermediate size", config.intermediate_size),
+        ("size of a head", config.hidden_size // config.num_attention_heads),
+    ):
+        if value % STRIDE:
+            raise UserError(
+                f"--runtime int8 needs sizes that are multiples of {STRIDE}, and the {what} of {name} is {value}; "
+                "take --runtime torch"
+            )
+
+
+def _pieces(batch: Sequence[Tokens], threads: int) -> Iterator[range]:
+    """Rows of texts that are read together: pieces of about the same number of tokens, a whole number for each thread."""
+    total = sum(map(len, batch))
+    most = max(1, -(-total // (threads * max(1, round(total / (threads * PIECE))))))
+    start, tokens = 0, 0
+    for row, text in enumerate(batch):
+        if tokens and tokens + len(text) / 2 > most:
+            yield range(start, row)
+            start, tokens = row, 0
+        tokens += len(text)
+    yield range(start, len(batch))
+
+
+def _whole(columns: int) -> int:
+    return -(-columns // COLUMNS) * COLUMNS
+
+
+def _tensor(vectors: Floats) -> Tensor:
+    found: Tensor = require("torch", extra="minilm").from_numpy(vectors)
+    return found

@@ -1,0 +1,104 @@
+"""The instruction that all rests on, SDOT of ARM's version 8.2: sixteen products of int8 and twelve sums at once.
+
+    acc[i] += a[4 i] b[4 i] + a[4 i + 1] b[4 i + 1] + a[4 i + 2] b[4 i + 2] + a[4 i + 3] b[4 i + 3]      i = 0 .. 3
+
+Says whether this processor has it, and writes vectors of numbers in LLVM's language for `tiles.py` and `rows.py`.
+Holds no arithmetic of a network.
+"""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding
+from llvmlite import ir
+from numba.core import cgutils
+
+from citeweave.errors import UserError
+
+I8, I32, I64, F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
+BYTES, INTS, FLOATS = ir.VectorType(I8, 16), ir.VectorType(I32, 4), ir.VectorType(F32, 4)
+"""The three readings of a register of 128 bits."""
+
+FUSED = ("contract",)
+"""The only liberty with float arithmetic: x * y + z in one step. More would undo the rounding in `exp2`."""
+
+
+def has_instruction() -> bool:
+    """Whether this processor has SDOT and the compiler knows that it does."""
+    known = platform.machine() in ("aarch64", "arm64") and llvmlite.binding.get_host_cpu_name() != "generic"
+    told = Path("/proc/cpuinfo")
+    return known and told.is_file() and "asimddp" in told.read_text().split()
+
+
+def check_instruction() -> None:
+    """Refuse a processor without the instruction."""
+    if not has_instruction():
+        raise UserError(
+            "--runtime int8 needs an ARM processor with the dot-product instruction (asimddp) under Linux, "
+            f"and this one is {platform.machine()}; take --runtime torch"
+        )
+
+
+def pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any, element: Any) -> Any:
+    """Where element number `at` of an array lies."""
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.gep(builder.bitcast(data, element.as_pointer()), [at])
+
+
+def load(builder: Any, start: Any, at: Any, vector: Any) -> Any:
+    """The vector that begins `at` elements after `start`."""
+    return builder.load(builder.bitcast(builder.gep(start, [at]), vector.as_pointer()), align=1)
+
+
+def store(builder: Any, value: Any, start: Any, at: Any) -> None:
+    builder.store(value, builder.bitcast(builder.gep(start, [at]), value.type.as_pointer()), align=1)
+
+
+def splat(builder: Any, scalar: Any) -> Any:
+    """One float in all four places."""
+    vector = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), scalar, I32(0))
+    return builder.shuffle_vector(vector, vector, ir.Constant(INTS, [0] * 4))
+
+
+def lane(builder: Any, vector: Any, place: int) -> Any:
+    """The number at one place, in all four places."""
+    return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), ir.Constant(INTS, [place] * 4))
+
+
+def floats(value: float) -> Any:
+    return ir.Constant(FLOATS, [value] * 4)
+
+
+def multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
+    return builder.fadd(builder.fmul(x, y, flags=FUSED), z, flags=FUSED)
+
+
+def call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+    """Call one of LLVM's own functions, most of which are a single instruction."""
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+def larger(builder: Any, x: Any, y: Any) -> Any:
+    return call(builder, "llvm.maxnum.v4f32", FLOATS, x, y)
+
+
+def smaller(builder: Any, x: Any, y: Any) -> Any:
+    return call(builder, "llvm.minnum.v4f32", FLOATS, x, y)
+
+
+def size(builder: Any, x: Any) -> Any:
+    return call(builder, "llvm.fabs.v4f32", FLOATS, x)
+
+
+def rounded(builder: Any, x: Any) -> Any:
+    """The nearest integers, as int32."""
+    return call(builder, "llvm.aarch64.neon.fcvtns.v4i32.v4f32", INTS, x)
+
+
+def largest(builder: Any, x: Any) -> Any:
+    """The largest of the four floats."""
+    return call(builder, "llvm.aarch64.neon.fmaxnmv.f32.v4f32", F32, x)

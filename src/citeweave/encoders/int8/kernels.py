@@ -1,0 +1,148 @@
+"""A layer of BERT over a packed stream of tokens, compiled: products in int8, all else in float32.
+
+    dense    quantize rows, multiply, add the bias
+    attend   scores in int8, softmax and the mean of the values in float32
+    layer    attention, normalization, the two products around GELU, normalization
+
+Arrays of work may have stale rows behind the tokens: what is computed there is finite and is never read. A token's
+states depend on the tokens of its text alone, not on the stream.
+"""
+
+# ruff: noqa: PLR0913
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from citeweave.encoders.int8.rows import STRIDE, exp2_row, gelu_row, pack_row, row_largest, row_size
+from citeweave.encoders.int8.tiles import COLUMNS, ROWS, SHARE, add_tile, mix_tile, store_tile
+
+BLOCK = 64
+"""Rows that go through two products around GELU together, so that what lies between stays in the cache."""
+
+_LEAST = np.float32(1e-9)
+_TOP = np.float32(127)
+_LOG2_E = np.float32(1.4426950408889634)
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def quantize(x: Any, first: int, rows: int, factors: Any, group: int, panels: Any, scales: Any) -> None:
+    """Rows of x, times the factors, as panels of int8 with a scale for each group of columns."""
+    width = x.shape[1]
+    count = len(factors)
+    flat, groups, step = x.reshape(-1), count // group, group // 4
+    for row in range(rows):
+        at = (first + row) * width
+        target = (row // ROWS) * (count // 4) * ROWS + row % ROWS
+        for number in range(groups):
+            place = number * group
+            most = max(row_size(flat, at + place, factors, place, group), _LEAST)
+            scales[row * groups + number] = most / _TOP
+            pack_row(flat, at + place, factors, place, group, _TOP / most, panels, target + number * step * ROWS, ROWS)
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def dense(x: Any, first: int, rows: int, weights: Any, group: int, panels: Any, scales: Any, out: Any, to: int) -> None:
+    """out[to : to + rows] = x[first : first + rows] times the weights, with their bias."""
+    factors, right, right_scales, bias = weights
+    quantize(x, first, rows, factors, group, panels, scales)
+    groups, steps, width, flat = len(factors) // group, group // 4, out.shape[1], out.reshape(-1)
+    every = groups * steps
+    for column in range(len(bias) // COLUMNS):
+        for tile in range((rows + ROWS - 1) // ROWS):
+            a, b, s = tile * every * 4 * ROWS, column * every * 4 * COLUMNS, tile * ROWS * groups
+            at = (to + tile * ROWS) * width + column * COLUMNS
+            store_tile(
+                panels, a, right, b, steps, scales, s, groups, right_scales, column * groups * COLUMNS,
+                bias, column * COLUMNS, flat, at, width,
+            )  # fmt: skip
+            for g in range(1, groups):
+                a, b = a + steps * 4 * ROWS, b + steps * 4 * COLUMNS
+                c = (column * groups + g) * COLUMNS
+                add_tile(panels, a, right, b, steps, scales, s + g, groups, right_scales, c, flat, at, width)
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _pack_head(qkv: Any, first: int, tokens: int, at: int, size: int, height: int, scale: Any, panels: Any, scales: Any, ones: Any) -> None:
+    """One head's queries or keys as panels of `height` rows."""
+    flat, width = qkv.reshape(-1), qkv.shape[1]
+    for token in range(tokens):
+        start = (first + token) * width + at
+        most = max(row_size(flat, start, ones, 0, size), _LEAST)
+        scales[token] = most / _TOP * scale
+        target = (token // height) * (size // 4) * height + token % height
+        pack_row(flat, start, ones, 0, size, _TOP / most, panels, target, height)
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def attend(qkv: Any, first: int, tokens: int, head: int, size: int, out: Any, work: Any) -> None:
+    """One head of one text; writes up to seven rows behind the text, which the next text writes anew."""
+    queries, keys, query_scales, key_scales, scores, shares, ones, nothing = work
+    hidden, width, out_width = qkv.shape[1] // 3, qkv.shape[1], out.shape[1]
+    scale = _LOG2_E / np.sqrt(np.float32(size))
+    _pack_head(qkv, first, tokens, head * size, size, ROWS, scale, queries, query_scales, ones)
+    _pack_head(qkv, first, tokens, hidden + head * size, size, COLUMNS, np.float32(1), keys, key_scales, ones)
+    padded = (tokens + STRIDE - 1) // STRIDE * STRIDE
+    line = padded + COLUMNS  # tiles of twelve columns may end behind it
+    steps, flat, out_flat = size // 4, qkv.reshape(-1), out.reshape(-1)
+    for tile in range((tokens + ROWS - 1) // ROWS):
+        for column in range((tokens + COLUMNS - 1) // COLUMNS):
+            store_tile(
+                queries, tile * size * ROWS, keys, column * size * COLUMNS, steps, query_scales, tile * ROWS, 1,
+                key_scales, column * COLUMNS, nothing, 0, scores, column * COLUMNS, line,
+            )  # fmt: skip
+        for row in range(min(ROWS, tokens - tile * ROWS)):
+            at = row * line
+            for place in range(tokens, padded):
+                scores[at + place] = np.float32(-1e30)
+            most = row_largest(scores, at, padded)
+            shares[row] = np.float32(1) / exp2_row(scores, at, padded, most)
+            for place in range(tokens, padded):
+                scores[at + place] = np.float32(0)  # what lies behind the text must not count, however little
+        for part in range(size // SHARE):
+            start = first * width + 2 * hidden + head * size + part * SHARE
+            to = (first + tile * ROWS) * out_width + head * size + part * SHARE
+            mix_tile(scores, line, (tokens + 3) // 4, flat, start, width, shares, out_flat, to, out_width)
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"}, error_model="numpy")  # type: ignore[untyped-decorator]
+def add_norm(x: Any, y: Any, first: int, rows: int, gain: Any, shift: Any, eps: Any) -> None:
+    """x = layer normalization of x + y[: rows], in place (Ba and others 2016)."""
+    count = len(gain)
+    for row in range(rows):
+        line, other = x[first + row], y[row]
+        total = np.float32(0)
+        for j in range(count):
+            line[j] += other[j]
+            total += line[j]
+        mean, spread = total / np.float32(count), np.float32(0)
+        for j in range(count):
+            spread += (line[j] - mean) * (line[j] - mean)
+        scale = np.float32(1) / np.sqrt(spread / np.float32(count) + eps)
+        for j in range(count):
+            line[j] = (line[j] - mean) * scale * gain[j] + shift[j]
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def layer(x: Any, bounds: Any, heads: int, groups: Any, weights: Any, norms: Any, eps: Any, work: Any) -> None:
+    """One layer in place: x (tokens and some, hidden); bounds (texts + 1,) say where texts begin and end."""
+    (to_heads, from_heads, up, down), (narrow, wide) = weights, groups
+    gain, shift, last_gain, last_shift = norms
+    qkv, mixed, middle, y, panels, scales, head_work = work
+    tokens, hidden = bounds[-1], x.shape[1]
+    for first in range(0, tokens, BLOCK):
+        dense(x, first, min(BLOCK, tokens - first), to_heads, narrow, panels, scales, qkv, first)
+    for text in range(len(bounds) - 1):
+        for head in range(heads):
+            attend(qkv, bounds[text], bounds[text + 1] - bounds[text], head, hidden // heads, mixed, head_work)
+    for first in range(0, tokens, BLOCK):
+        rows = min(BLOCK, tokens - first)
+        dense(mixed, first, rows, from_heads, narrow, panels, scales, y, 0)
+        add_norm(x, y, first, rows, gain, shift, eps)
+        dense(x, first, rows, up, narrow, panels, scales, middle, 0)
+        gelu_row(middle.reshape(-1), 0, (rows * middle.shape[1] + STRIDE - 1) // STRIDE * STRIDE)
+        dense(middle, 0, rows, down, wide, panels, scales, y, 0)
+        add_norm(x, y, first, rows, last_gain, last_shift, eps)

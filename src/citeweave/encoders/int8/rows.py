@@ -1,0 +1,189 @@
+"""Passes over a row of floats, four numbers an instruction: largest, quantize, exponential, GELU.
+
+Lengths are multiples of 16. Does not know what the rows mean; see `kernels.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from citeweave.encoders.int8.instruction import (
+    F32,
+    FLOATS,
+    I8,
+    I32,
+    I64,
+    INTS,
+    call,
+    floats,
+    larger,
+    largest,
+    load,
+    multiply_add,
+    pointer,
+    rounded,
+    size,
+    smaller,
+    splat,
+    store,
+)
+
+STRIDE = 16
+"""Lengths of rows are multiples of it: four vectors a turn of a loop, so that none waits for another."""
+
+_EXP2 = (0.0013276472, 0.0096755413, 0.055507133, 0.24022651, 0.69314718, 1.0)
+"""2 ** x for |x| <= 0.5, the highest power first; within 4e-6."""
+
+_MAGIC, _MAGIC_BITS = 12582912.0, 0x4B400000
+"""1.5 * 2 ** 23: a float that is added to it leaves its nearest integer in the lowest bits."""
+
+_END = 4.5
+_GELU = (
+    2.8705813e-11,
+    -3.16422002e-09,
+    1.53420555e-07,
+    -4.33633889e-06,
+    8.00629324e-05,
+    -0.00102819555,
+    0.00954919256,
+    -0.065917357,
+    0.398668829,
+)
+"""(Phi(x) - 0.5) / x in powers of x ** 2 for |x| <= 4.5, the highest first; GELU within 5e-5 of the exact one."""
+
+
+def _loop(builder: Any, count: Any, start: Any, step: Callable[[Any, Any], Any]) -> list[Any]:
+    """For at = 0, 4, ... below count: carry = step(at, carry), with four carries that take turns."""
+    before, body = builder.block, builder.append_basic_block("row.body")
+    end = builder.append_basic_block("row.end")
+    builder.branch(body)
+    builder.position_at_end(body)
+    at = builder.phi(I64)
+    at.add_incoming(I64(0), before)
+    carries = [builder.phi(FLOATS) for _ in range(4)]
+    found = [step(builder.add(at, I64(4 * turn)), carry) for turn, carry in enumerate(carries)]
+    for old, new in zip(carries, found, strict=True):
+        old.add_incoming(start, before)
+        old.add_incoming(new, body)
+    following = builder.add(at, I64(STRIDE))
+    at.add_incoming(following, body)
+    builder.cbranch(builder.icmp_signed("<", following, count), body, end)
+    builder.position_at_end(end)
+    return found
+
+
+def _fold(builder: Any, vectors: list[Any], two: Callable[[Any, Any, Any], Any]) -> Any:
+    return two(builder, two(builder, vectors[0], vectors[1]), two(builder, vectors[2], vectors[3]))
+
+
+@intrinsic
+def row_size(typing, row, row_at, factors, factors_at, count):  # type: ignore[no-untyped-def]
+    """The largest |row * factors|."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x = pointer(context, builder, signature.args[0], arguments[0], arguments[1], F32)
+        f = pointer(context, builder, signature.args[2], arguments[2], arguments[3], F32)
+
+        def step(at: Any, most: Any) -> Any:
+            product = builder.fmul(load(builder, x, at, FLOATS), load(builder, f, at, FLOATS))
+            return larger(builder, most, size(builder, product))
+
+        return largest(builder, _fold(builder, _loop(builder, arguments[4], floats(0), step), larger))
+
+    return types.float32(row, types.int64, factors, types.int64, types.int64), code
+
+
+@intrinsic
+def pack_row(typing, row, row_at, factors, factors_at, count, scale, out, out_at, width):  # type: ignore[no-untyped-def]
+    """round(row * factors * scale) as int8 into a panel: four numbers at out_at, the next four `width` fours on."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x = pointer(context, builder, signature.args[0], arguments[0], arguments[1], F32)
+        f = pointer(context, builder, signature.args[2], arguments[2], arguments[3], F32)
+        target = pointer(context, builder, signature.args[6], arguments[6], I64(0), I32)
+        scales = splat(builder, arguments[5])
+        fours = ir.VectorType(I8, 4)
+
+        def step(at: Any, carry: Any) -> Any:
+            product = builder.fmul(load(builder, x, at, FLOATS), load(builder, f, at, FLOATS))
+            four = builder.trunc(rounded(builder, builder.fmul(product, scales)), fours)
+            place = builder.add(arguments[7], builder.mul(builder.lshr(at, I64(2)), arguments[8]))
+            store(builder, builder.bitcast(four, I32), target, place)
+            return carry
+
+        _loop(builder, arguments[4], floats(0), step)
+        return context.get_dummy_value()
+
+    n = types.int64
+    return types.void(row, n, factors, n, n, types.float32, out, n, n), code
+
+
+@intrinsic
+def row_largest(typing, row, row_at, count):  # type: ignore[no-untyped-def]
+    """The largest number of a row."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x = pointer(context, builder, signature.args[0], arguments[0], arguments[1], F32)
+        found = _loop(builder, arguments[2], floats(-1e30), lambda at, most: larger(builder, most, load(builder, x, at, FLOATS)))
+        return largest(builder, _fold(builder, found, larger))
+
+    return types.float32(row, types.int64, types.int64), code
+
+
+@intrinsic
+def exp2_row(typing, row, row_at, count, shift):  # type: ignore[no-untyped-def]
+    """row = 2 ** (row - shift) in place; gives the sum. What is below 2 ** -100 becomes that."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x = pointer(context, builder, signature.args[0], arguments[0], arguments[1], F32)
+        shifts = splat(builder, arguments[3])
+
+        def step(at: Any, total: Any) -> Any:
+            power = larger(builder, builder.fsub(load(builder, x, at, FLOATS), shifts), floats(-100.0))
+            found = _exp2(builder, power)
+            store(builder, found, x, at)
+            return builder.fadd(total, found)
+
+        total = _fold(builder, _loop(builder, arguments[2], floats(0), step), lambda b, y, z: b.fadd(y, z))
+        return call(builder, "llvm.vector.reduce.fadd.v4f32", F32, F32(-0.0), total)
+
+    return types.float32(row, types.int64, types.int64, types.float32), code
+
+
+def _exp2(builder: Any, x: Any) -> Any:
+    """2 ** x: a polynomial of what is left beside the nearest integer, which goes into the exponent."""
+    shifted = builder.fadd(x, floats(_MAGIC))
+    rest = builder.fsub(x, builder.fsub(shifted, floats(_MAGIC)))
+    found = floats(_EXP2[0])
+    for factor in _EXP2[1:]:
+        found = multiply_add(builder, found, rest, floats(factor))
+    exponent = builder.shl(builder.bitcast(shifted, INTS), ir.Constant(INTS, [23] * 4))
+    return builder.bitcast(builder.add(builder.bitcast(found, INTS), exponent), FLOATS)
+
+
+@intrinsic
+def gelu_row(typing, row, row_at, count):  # type: ignore[no-untyped-def]
+    """row = row * Phi(row) in place (Hendrycks and Gimpel 2016, GELU)."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        start = pointer(context, builder, signature.args[0], arguments[0], arguments[1], F32)
+
+        def step(at: Any, carry: Any) -> Any:
+            x = load(builder, start, at, FLOATS)
+            inner = larger(builder, smaller(builder, x, floats(_END)), floats(-_END))
+            square = builder.fmul(inner, inner)
+            found = floats(_GELU[0])
+            for factor in _GELU[1:]:
+                found = multiply_add(builder, found, square, floats(factor))
+            store(builder, builder.fmul(x, multiply_add(builder, found, inner, floats(0.5))), start, at)
+            return carry
+
+        _loop(builder, arguments[2], floats(0), step)
+        return context.get_dummy_value()
+
+    return types.void(row, types.int64, types.int64), code

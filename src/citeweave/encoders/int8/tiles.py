@@ -1,0 +1,155 @@
+"""Tiles of matrix products, each one loop whose sums never leave the registers.
+
+    store_tile, add_tile   8 rows times 12 columns of int8, 24 registers of sums; scaled to float32 at the end
+    mix_tile               8 rows of float32 weights times 8 columns of float32 values, 16 registers of sums
+
+Panels of int8 lie as the instruction reads them: of 8 (left) or 12 (right) rows the first four numbers of each, then
+the next four of each. Does not pack panels and does not loop over tiles; see `kernels.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from citeweave.encoders.int8.instruction import (
+    BYTES,
+    F32,
+    FLOATS,
+    I8,
+    I32,
+    I64,
+    INTS,
+    call,
+    floats,
+    lane,
+    load,
+    multiply_add,
+    pointer,
+    splat,
+    store,
+)
+
+ROWS, COLUMNS, SHARE = 8, 12, 8
+"""Rows of a left panel, columns of a right panel, columns of a tile of `mix_tile`."""
+
+
+def _sums(builder: Any, left: Any, right: Any, steps: Any) -> list[Any]:
+    """The loop over a group of inputs, four a step: 24 vectors of int32 sums, three a row."""
+    before, body = builder.block, builder.append_basic_block("tile.body")
+    end = builder.append_basic_block("tile.end")
+    builder.branch(body)
+    builder.position_at_end(body)
+    step = builder.phi(I64)
+    step.add_incoming(I64(0), before)
+    sums = [builder.phi(INTS) for _ in range(ROWS * 3)]
+    at = builder.mul(step, I64(4 * ROWS)), builder.mul(step, I64(4 * COLUMNS))
+    a = [load(builder, left, builder.add(at[0], I64(16 * j)), INTS) for j in range(2)]
+    b = [load(builder, right, builder.add(at[1], I64(16 * j)), BYTES) for j in range(3)]
+    added = []
+    for row in range(ROWS):
+        four = builder.bitcast(lane(builder, a[row // 4], row % 4), BYTES)
+        for j in range(3):
+            added.append(call(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", INTS, sums[row * 3 + j], b[j], four))
+    for old, new in zip(sums, added, strict=True):
+        old.add_incoming(ir.Constant(INTS, [0] * 4), before)
+        old.add_incoming(new, body)
+    following = builder.add(step, I64(1))
+    step.add_incoming(following, body)
+    builder.cbranch(builder.icmp_signed("<", following, steps), body, end)
+    builder.position_at_end(end)
+    return added
+
+
+def _tile(context: Any, builder: Any, signature: Any, arguments: Any, *, first: bool) -> Any:
+    """out = start + sums * left scale * right scale, where `start` is a bias for the first group, else `out` itself."""
+    kinds = signature.args
+    (left, left_at, right, right_at, steps, rows, rows_at, rows_step, scales, scales_at, *rest) = arguments
+    out, out_at, width = rest[-3:]
+    a = pointer(context, builder, kinds[0], left, left_at, I8)
+    b = pointer(context, builder, kinds[2], right, right_at, I8)
+    row_scales = pointer(context, builder, kinds[5], rows, rows_at, F32)
+    column_scales = pointer(context, builder, kinds[8], scales, scales_at, F32)
+    target = pointer(context, builder, kinds[-3], out, out_at, F32)
+    sums = _sums(builder, a, b, steps)
+    weights = [load(builder, column_scales, I64(4 * j), FLOATS) for j in range(3)]
+    if first:
+        bias = pointer(context, builder, kinds[10], rest[0], rest[1], F32)
+        starts = [load(builder, bias, I64(4 * j), FLOATS) for j in range(3)]
+    for row in range(ROWS):
+        scale = splat(builder, builder.load(builder.gep(row_scales, [builder.mul(I64(row), rows_step)])))
+        for j in range(3):
+            at = builder.add(builder.mul(I64(row), width), I64(4 * j))
+            scaled = builder.fmul(builder.sitofp(sums[row * 3 + j], FLOATS), scale)
+            start = starts[j] if first else load(builder, target, at, FLOATS)
+            store(builder, multiply_add(builder, scaled, weights[j], start), target, at)
+    return context.get_dummy_value()
+
+
+@intrinsic
+def store_tile(  # type: ignore[no-untyped-def]
+    typing, left, left_at, right, right_at, steps, rows, rows_at, rows_step, scales, scales_at, bias, bias_at, out, out_at, width
+):
+    """out[8, 12] = bias[12] + (left @ right) scaled; `rows` scales rows, `scales` scales columns."""
+    n = types.int64
+    kinds = (left, n, right, n, n, rows, n, n, scales, n, bias, n, out, n, n)
+    return types.void(*kinds), lambda *call: _tile(*call, first=True)
+
+
+@intrinsic
+def add_tile(  # type: ignore[no-untyped-def]
+    typing, left, left_at, right, right_at, steps, rows, rows_at, rows_step, scales, scales_at, out, out_at, width
+):
+    """out[8, 12] += (left @ right) scaled."""
+    n = types.int64
+    kinds = (left, n, right, n, n, rows, n, n, scales, n, out, n, n)
+    return types.void(*kinds), lambda *call: _tile(*call, first=False)
+
+
+@intrinsic
+def mix_tile(typing, weights, stride, steps, values, values_at, width, scales, out, out_at, out_width):  # type: ignore[no-untyped-def]
+    """out[8, 8] = scales[8] * (weights[8, 4 steps] @ values[4 steps, 8]), all float32."""
+    n = types.int64
+    return types.void(weights, n, n, values, n, n, scales, out, n, n), _mix
+
+
+def _mix(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    kinds = signature.args
+    weights, stride, steps, values, values_at, width, scales, out, out_at, out_width = arguments
+    w = pointer(context, builder, kinds[0], weights, I64(0), F32)
+    v = pointer(context, builder, kinds[3], values, values_at, F32)
+    s = pointer(context, builder, kinds[6], scales, I64(0), F32)
+    target = pointer(context, builder, kinds[7], out, out_at, F32)
+    before, body = builder.block, builder.append_basic_block("mix.body")
+    end = builder.append_basic_block("mix.end")
+    builder.branch(body)
+    builder.position_at_end(body)
+    step = builder.phi(I64)
+    step.add_incoming(I64(0), before)
+    sums = [builder.phi(FLOATS) for _ in range(ROWS * 2)]
+    token = builder.mul(step, I64(4))
+    w4 = [load(builder, w, builder.add(builder.mul(I64(row), stride), token), FLOATS) for row in range(ROWS)]
+    added = list(sums)
+    for k in range(4):
+        at = builder.mul(builder.add(token, I64(k)), width)
+        v8 = [load(builder, v, builder.add(at, I64(4 * j)), FLOATS) for j in range(2)]
+        for row in range(ROWS):
+            weight = lane(builder, w4[row], k)
+            for j in range(2):
+                added[row * 2 + j] = multiply_add(builder, weight, v8[j], added[row * 2 + j])
+    for old, new in zip(sums, added, strict=True):
+        old.add_incoming(floats(0), before)
+        old.add_incoming(new, body)
+    following = builder.add(step, I64(1))
+    step.add_incoming(following, body)
+    builder.cbranch(builder.icmp_signed("<", following, steps), body, end)
+    builder.position_at_end(end)
+    for row in range(ROWS):
+        scale = splat(builder, builder.load(builder.gep(s, [I32(row)])))
+        for j in range(2):
+            at = builder.add(builder.mul(I64(row), out_width), I64(4 * j))
+            store(builder, builder.fmul(added[row * 2 + j], scale), target, at)
+    return context.get_dummy_value()
