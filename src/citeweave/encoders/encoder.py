@@ -33,7 +33,7 @@ from citeweave.progress import QUIET, Reporter
 PLAIN_TOKENS = 512
 """Length at which texts are cut where a folder does not say; SPECTER's, SciNCL's and SPECTER2's."""
 
-BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
+BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536, "int8": 65_536}
 """Tokens of a batch where the caller does not say."""
 
 
@@ -75,7 +75,7 @@ def load_encoder(
 
     A plain Hugging Face folder says nothing: cls pooling, raw vectors, at most 512 tokens. `dtype` is what the network
     computes in (vectors are always float32); in torch it is no part of the revision. `batch_tokens` decides memory, not
-    results. `runtime` is what computes the network: torch, onnx or openvino, see `runtimes.py`.
+    results. `runtime` is what computes the network: torch, onnx, openvino or int8, see `runtimes.py`.
     """
     runtime = Runtime(runtime) if isinstance(runtime, str) else runtime
     located = locate(name_or_path)
@@ -99,12 +99,17 @@ def load_encoder(
     around = len(reader.opening) + len(reader.closing)
     if settings.max_tokens <= around:
         raise UserError(f"--max-tokens is {settings.max_tokens}; {located.name} sets {around} tokens around every text")
-    budget = BATCH_TOKENS[network.device.partition(":")[0]] if batch_tokens is None else batch_tokens
+    place = "int8" if runtime.name == "int8" else network.device.partition(":")[0]
+    budget = BATCH_TOKENS[place] if batch_tokens is None else batch_tokens
     if budget < 1:
         raise UserError(f"--batch-tokens is {budget}; it must be at least 1")
     if runtime.name == "torch":
         network = replace(network, packed=runtime.packed)
         network = speed_up(network) if runtime.compiled else network
+    elif runtime.name == "int8":
+        from citeweave.encoders.int8.forward import int8_network
+
+        network = int8_network(network, reader, located.name, runtime.threads)
     else:
         network = exported_network(network, base_revision(model), runtime, dtype)
     revision = revision_in(model.revision(settings), runtime, dtype)

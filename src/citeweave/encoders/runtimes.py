@@ -1,4 +1,4 @@
-"""What computes an encoder's network: torch, ONNX Runtime or OpenVINO, behind one option.
+"""What computes an encoder's network: torch, ONNX Runtime, OpenVINO or code of this project, behind one option.
 
     load_encoder("minilm", runtime="openvino", dtype="float16")
     load_encoder("minilm", runtime=Runtime("onnx", threads=2, cache=Path("cache")), dtype="int8")
@@ -6,9 +6,10 @@
     torch      float32, bfloat16, float16    processors and graphics cards
     onnx       float32, int8                 processors
     openvino   float32, float16, bfloat16    processors; half precision where the processor computes in it
+    int8       int8, whatever dtype says     ARM processors with the dot-product instruction; see `int8/forward.py`
 
-The last two read a file that `exporting.py` makes once. They give the last layer alone, without gradients, so that
-they serve the poolings `cls` and `mean`, and no training.
+onnx and openvino read a file that `exporting.py` makes once. All but torch give the last layer alone, without gradients, so
+that they serve the poolings `cls` and `mean`, and no training.
 """
 
 from __future__ import annotations
@@ -33,8 +34,13 @@ from citeweave.extras import require
 if TYPE_CHECKING:
     from torch import Tensor
 
-PRECISIONS = {"torch": DTYPES, "onnx": ("float32", "int8"), "openvino": ("float32", "float16", "bfloat16")}
-"""Runtime -> what it computes in."""
+PRECISIONS = {
+    "torch": DTYPES,
+    "onnx": ("float32", "int8"),
+    "openvino": ("float32", "float16", "bfloat16"),
+    "int8": ("float32", "int8"),
+}
+"""Runtime -> what --dtype may be; int8 computes products in int8 and all else in float32 with either."""
 
 _POOLINGS = ("cls", "mean")
 _HINTS = {"float32": ("f32", "FP32"), "float16": ("f16", "FP16"), "bfloat16": ("bf16", "BF16")}
@@ -57,7 +63,8 @@ class Runtime:
     """torch only: whether packed layers are compiled at the first batch; for long runs on a graphics card."""
 
     threads: int = 0
-    """onnx and openvino: threads of one batch; 0 = the processor's cores. torch has torch.set_num_threads."""
+    """onnx and openvino: threads of one batch; 0 = the processor's cores. torch has torch.set_num_threads, and int8
+    takes its number for 0."""
 
     cache: Path | None = None
     """Where exported models are kept; None = $CITEWEAVE_CACHE, else ~/.cache/citeweave."""
@@ -104,6 +111,10 @@ def check_runtime(runtime: Runtime, precision: str, pooling: str, device: str) -
         )
     if runtime.name == "openvino":
         _check_processor(precision)
+    if runtime.name == "int8":
+        from citeweave.encoders.int8.instruction import check_instruction
+
+        check_instruction()
 
 
 def exported_network(network: Network, revision: str, runtime: Runtime, precision: str) -> ExportedNetwork:
@@ -119,7 +130,11 @@ def revision_in(revision: str, runtime: Runtime, precision: str) -> str:
 
     >>> revision_in("1f0c", Runtime("onnx"), "float32"), revision_in("1f0c", Runtime("onnx"), "int8")
     ('1f0c', '1f0c-onnx-int8')
+    >>> revision_in("1f0c", Runtime("int8"), "float32")
+    '1f0c-int8'
     """
+    if runtime.name == "int8":
+        return f"{revision}-int8"
     return revision if runtime.name == "torch" or precision == "float32" else f"{revision}-{runtime.name}-{precision}"
 
 

@@ -87,9 +87,11 @@ class Bert:
             (
                 np.zeros(rows * size, np.int8),
                 np.zeros(rows * size, np.int8),
+                np.zeros(rows * size, np.uint16),
                 floats(rows),
                 floats(rows),
                 floats(ROWS * (rows + STRIDE + COLUMNS)),
+                np.zeros(ROWS * (rows + STRIDE + COLUMNS), np.uint16),
                 floats(ROWS),
                 np.ones(size, np.float32),
                 floats(COLUMNS),

@@ -18,26 +18,31 @@ from numba.core import cgutils
 
 from citeweave.errors import UserError
 
-I8, I32, I64, F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
-BYTES, INTS, FLOATS = ir.VectorType(I8, 16), ir.VectorType(I32, 4), ir.VectorType(F32, 4)
-"""The three readings of a register of 128 bits."""
+I8, I32, I64, F16, F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.HalfType(), ir.FloatType()
+BYTES, INTS, HALVES, FLOATS = (
+    ir.VectorType(I8, 16),
+    ir.VectorType(I32, 4),
+    ir.VectorType(F16, 8),
+    ir.VectorType(F32, 4),
+)
+"""The readings of a register of 128 bits."""
 
 FUSED = ("contract",)
 """The only liberty with float arithmetic: x * y + z in one step. More would undo the rounding in `exp2`."""
 
 
 def has_instruction() -> bool:
-    """Whether this processor has SDOT and the compiler knows that it does."""
+    """Whether this processor has SDOT and float16 arithmetic, and the compiler knows that it does."""
     known = platform.machine() in ("aarch64", "arm64") and llvmlite.binding.get_host_cpu_name() != "generic"
     told = Path("/proc/cpuinfo")
-    return known and told.is_file() and "asimddp" in told.read_text().split()
+    return known and told.is_file() and {"asimddp", "asimdhp"} <= set(told.read_text().split())
 
 
 def check_instruction() -> None:
     """Refuse a processor without the instruction."""
     if not has_instruction():
         raise UserError(
-            "--runtime int8 needs an ARM processor with the dot-product instruction (asimddp) under Linux, "
+            "--runtime int8 needs an ARM processor with the dot-product instruction (asimddp) and float16 (asimdhp) under Linux, "
             f"and this one is {platform.machine()}; take --runtime torch"
         )
 
@@ -59,13 +64,13 @@ def store(builder: Any, value: Any, start: Any, at: Any) -> None:
 
 def splat(builder: Any, scalar: Any) -> Any:
     """One float in all four places."""
-    vector = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), scalar, I32(0))
-    return builder.shuffle_vector(vector, vector, ir.Constant(INTS, [0] * 4))
+    return lane(builder, builder.insert_element(ir.Constant(FLOATS, ir.Undefined), scalar, I32(0)), 0)
 
 
 def lane(builder: Any, vector: Any, place: int) -> Any:
-    """The number at one place, in all four places."""
-    return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), ir.Constant(INTS, [place] * 4))
+    """The number at one place, in all places."""
+    places = ir.Constant(ir.VectorType(I32, vector.type.count), [place] * vector.type.count)
+    return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), places)
 
 
 def floats(value: float) -> Any:

@@ -1,7 +1,7 @@
 """A layer of BERT over a packed stream of tokens, compiled: products in int8, all else in float32.
 
     dense    quantize rows, multiply, add the bias
-    attend   scores in int8, softmax and the mean of the values in float32
+    attend   scores in int8, softmax in float32, the mean of the values in float16
     layer    attention, normalization, the two products around GELU, normalization
 
 Arrays of work may have stale rows behind the tokens: what is computed there is finite and is never read. A token's
@@ -17,7 +17,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from citeweave.encoders.int8.rows import STRIDE, exp2_row, gelu_row, pack_row, row_largest, row_size
+from citeweave.encoders.int8.rows import STRIDE, exp2_row, gelu_row, halve_row, pack_row, row_largest, row_size
 from citeweave.encoders.int8.tiles import COLUMNS, ROWS, SHARE, add_tile, mix_tile, store_tile
 
 BLOCK = 64
@@ -25,6 +25,7 @@ BLOCK = 64
 
 _LEAST = np.float32(1e-9)
 _TOP = np.float32(127)
+_ROOM = np.float32(4)  # weights of at most 2 ** -3: their sums over 512 values of 1,000 fit into float16
 _LOG2_E = np.float32(1.4426950408889634)
 
 
@@ -66,7 +67,9 @@ def dense(x: Any, first: int, rows: int, weights: Any, group: int, panels: Any, 
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _pack_head(qkv: Any, first: int, tokens: int, at: int, size: int, height: int, scale: Any, panels: Any, scales: Any, ones: Any) -> None:
+def _pack_head(
+    qkv: Any, first: int, tokens: int, at: int, size: int, height: int, scale: Any, panels: Any, scales: Any, ones: Any
+) -> None:
     """One head's queries or keys as panels of `height` rows."""
     flat, width = qkv.reshape(-1), qkv.shape[1]
     for token in range(tokens):
@@ -80,14 +83,17 @@ def _pack_head(qkv: Any, first: int, tokens: int, at: int, size: int, height: in
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def attend(qkv: Any, first: int, tokens: int, head: int, size: int, out: Any, work: Any) -> None:
     """One head of one text; writes up to seven rows behind the text, which the next text writes anew."""
-    queries, keys, query_scales, key_scales, scores, shares, ones, nothing = work
-    hidden, width, out_width = qkv.shape[1] // 3, qkv.shape[1], out.shape[1]
+    queries, keys, values, query_scales, key_scales, scores, weights, shares, ones, nothing = work
+    hidden, out_width = qkv.shape[1] // 3, out.shape[1]
     scale = _LOG2_E / np.sqrt(np.float32(size))
     _pack_head(qkv, first, tokens, head * size, size, ROWS, scale, queries, query_scales, ones)
     _pack_head(qkv, first, tokens, hidden + head * size, size, COLUMNS, np.float32(1), keys, key_scales, ones)
+    flat, start = qkv.reshape(-1), 2 * hidden + head * size
+    for token in range(tokens):
+        halve_row(flat, (first + token) * qkv.shape[1] + start, size, values, token * size)
     padded = (tokens + STRIDE - 1) // STRIDE * STRIDE
     line = padded + COLUMNS  # tiles of twelve columns may end behind it
-    steps, flat, out_flat = size // 4, qkv.reshape(-1), out.reshape(-1)
+    steps, out_flat = size // 4, out.reshape(-1)
     for tile in range((tokens + ROWS - 1) // ROWS):
         for column in range((tokens + COLUMNS - 1) // COLUMNS):
             store_tile(
@@ -98,14 +104,13 @@ def attend(qkv: Any, first: int, tokens: int, head: int, size: int, out: Any, wo
             at = row * line
             for place in range(tokens, padded):
                 scores[at + place] = np.float32(-1e30)
-            most = row_largest(scores, at, padded)
-            shares[row] = np.float32(1) / exp2_row(scores, at, padded, most)
+            most = row_largest(scores, at, padded) + _ROOM
+            shares[row] = np.float32(1) / exp2_row(scores, at, padded, most, weights)
             for place in range(tokens, padded):
-                scores[at + place] = np.float32(0)  # what lies behind the text must not count, however little
+                weights[at + place] = 0  # what lies behind the text must not count, however little
         for part in range(size // SHARE):
-            start = first * width + 2 * hidden + head * size + part * SHARE
             to = (first + tile * ROWS) * out_width + head * size + part * SHARE
-            mix_tile(scores, line, (tokens + 3) // 4, flat, start, width, shares, out_flat, to, out_width)
+            mix_tile(weights, line, (tokens + 7) // 8, values, part * SHARE, size, shares, out_flat, to, out_width)
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"}, error_model="numpy")  # type: ignore[untyped-decorator]

@@ -13,6 +13,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from citeweave.encoders.int8.instruction import (
+    F16,
     F32,
     FLOATS,
     I8,
@@ -33,28 +34,20 @@ from citeweave.encoders.int8.instruction import (
     store,
 )
 
+_FOUR_HALVES = ir.VectorType(F16, 4)
+
 STRIDE = 16
 """Lengths of rows are multiples of it: four vectors a turn of a loop, so that none waits for another."""
 
-_EXP2 = (0.0013276472, 0.0096755413, 0.055507133, 0.24022651, 0.69314718, 1.0)
-"""2 ** x for |x| <= 0.5, the highest power first; within 4e-6."""
+_EXP2 = (0.0551718231, 0.242611508, 0.693260996, 0.999928051)
+"""2 ** x for |x| <= 0.5, the highest power first; within 8e-5 of itself."""
 
-_MAGIC, _MAGIC_BITS = 12582912.0, 0x4B400000
+_MAGIC = 12582912.0
 """1.5 * 2 ** 23: a float that is added to it leaves its nearest integer in the lowest bits."""
 
-_END = 4.5
-_GELU = (
-    2.8705813e-11,
-    -3.16422002e-09,
-    1.53420555e-07,
-    -4.33633889e-06,
-    8.00629324e-05,
-    -0.00102819555,
-    0.00954919256,
-    -0.065917357,
-    0.398668829,
-)
-"""(Phi(x) - 0.5) / x in powers of x ** 2 for |x| <= 4.5, the highest first; GELU within 5e-5 of the exact one."""
+_END = 4.0
+_GELU = (2.27808112e-08, -1.59857055e-06, 4.79548972e-05, -0.000814009541, 0.00877236007, -0.06457305, 0.397883307)
+"""(Phi(x) - 0.5) / x in powers of x ** 2 for |x| <= 4, the highest first; GELU within 2e-4 of the exact one."""
 
 
 def _loop(builder: Any, count: Any, start: Any, step: Callable[[Any, Any], Any]) -> list[Any]:
@@ -129,36 +122,57 @@ def row_largest(typing, row, row_at, count):  # type: ignore[no-untyped-def]
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x = pointer(context, builder, signature.args[0], arguments[0], arguments[1], F32)
-        found = _loop(builder, arguments[2], floats(-1e30), lambda at, most: larger(builder, most, load(builder, x, at, FLOATS)))
+        found = _loop(
+            builder, arguments[2], floats(-1e30), lambda at, most: larger(builder, most, load(builder, x, at, FLOATS))
+        )
         return largest(builder, _fold(builder, found, larger))
 
     return types.float32(row, types.int64, types.int64), code
 
 
 @intrinsic
-def exp2_row(typing, row, row_at, count, shift):  # type: ignore[no-untyped-def]
-    """row = 2 ** (row - shift) in place; gives the sum. What is below 2 ** -100 becomes that."""
+def exp2_row(typing, row, row_at, count, shift, out):  # type: ignore[no-untyped-def]
+    """out = 2 ** (row - floor(shift)) as float16 at the same place; gives the sum, in which 2 ** -100 is the least."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x = pointer(context, builder, signature.args[0], arguments[0], arguments[1], F32)
-        shifts = splat(builder, arguments[3])
+        target = pointer(context, builder, signature.args[4], arguments[4], arguments[1], F16)
+        whole = splat(builder, call(builder, "llvm.floor.f32", F32, arguments[3]))
+        low, magic = builder.fsub(whole, floats(100.0)), builder.fsub(floats(_MAGIC), whole)
 
         def step(at: Any, total: Any) -> Any:
-            power = larger(builder, builder.fsub(load(builder, x, at, FLOATS), shifts), floats(-100.0))
-            found = _exp2(builder, power)
-            store(builder, found, x, at)
+            found = _exp2(builder, larger(builder, load(builder, x, at, FLOATS), low), magic)
+            store(builder, builder.fptrunc(found, _FOUR_HALVES), target, at)
             return builder.fadd(total, found)
 
         total = _fold(builder, _loop(builder, arguments[2], floats(0), step), lambda b, y, z: b.fadd(y, z))
         return call(builder, "llvm.vector.reduce.fadd.v4f32", F32, F32(-0.0), total)
 
-    return types.float32(row, types.int64, types.int64, types.float32), code
+    return types.float32(row, types.int64, types.int64, types.float32, out), code
 
 
-def _exp2(builder: Any, x: Any) -> Any:
-    """2 ** x: a polynomial of what is left beside the nearest integer, which goes into the exponent."""
-    shifted = builder.fadd(x, floats(_MAGIC))
-    rest = builder.fsub(x, builder.fsub(shifted, floats(_MAGIC)))
+@intrinsic
+def halve_row(typing, row, row_at, count, out, out_at):  # type: ignore[no-untyped-def]
+    """out = row as float16."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x = pointer(context, builder, signature.args[0], arguments[0], arguments[1], F32)
+        target = pointer(context, builder, signature.args[3], arguments[3], arguments[4], F16)
+
+        def step(at: Any, carry: Any) -> Any:
+            store(builder, builder.fptrunc(load(builder, x, at, FLOATS), _FOUR_HALVES), target, at)
+            return carry
+
+        _loop(builder, arguments[2], floats(0), step)
+        return context.get_dummy_value()
+
+    return types.void(row, types.int64, types.int64, out, types.int64), code
+
+
+def _exp2(builder: Any, x: Any, magic: Any) -> Any:
+    """2 ** (x - _MAGIC + magic): a polynomial of what is left beside the nearest integer, which goes to the exponent."""
+    shifted = builder.fadd(x, magic)
+    rest = builder.fsub(x, builder.fsub(shifted, magic))
     found = floats(_EXP2[0])
     for factor in _EXP2[1:]:
         found = multiply_add(builder, found, rest, floats(factor))

@@ -1,7 +1,7 @@
 """Tiles of matrix products, each one loop whose sums never leave the registers.
 
     store_tile, add_tile   8 rows times 12 columns of int8, 24 registers of sums; scaled to float32 at the end
-    mix_tile               8 rows of float32 weights times 8 columns of float32 values, 16 registers of sums
+    mix_tile               8 rows of float16 weights times 16 columns of float16 values, 16 registers of sums
 
 Panels of int8 lie as the instruction reads them: of 8 (left) or 12 (right) rows the first four numbers of each, then
 the next four of each. Does not pack panels and does not loop over tiles; see `kernels.py`.
@@ -17,14 +17,15 @@ from numba.extending import intrinsic
 
 from citeweave.encoders.int8.instruction import (
     BYTES,
+    F16,
     F32,
     FLOATS,
+    HALVES,
     I8,
     I32,
     I64,
     INTS,
     call,
-    floats,
     lane,
     load,
     multiply_add,
@@ -33,7 +34,7 @@ from citeweave.encoders.int8.instruction import (
     store,
 )
 
-ROWS, COLUMNS, SHARE = 8, 12, 8
+ROWS, COLUMNS, SHARE = 8, 12, 16
 """Rows of a left panel, columns of a right panel, columns of a tile of `mix_tile`."""
 
 
@@ -91,7 +92,22 @@ def _tile(context: Any, builder: Any, signature: Any, arguments: Any, *, first: 
 
 @intrinsic
 def store_tile(  # type: ignore[no-untyped-def]
-    typing, left, left_at, right, right_at, steps, rows, rows_at, rows_step, scales, scales_at, bias, bias_at, out, out_at, width
+    typing,
+    left,
+    left_at,
+    right,
+    right_at,
+    steps,
+    rows,
+    rows_at,
+    rows_step,
+    scales,
+    scales_at,
+    bias,
+    bias_at,
+    out,
+    out_at,
+    width,
 ):
     """out[8, 12] = bias[12] + (left @ right) scaled; `rows` scales rows, `scales` scales columns."""
     n = types.int64
@@ -111,7 +127,7 @@ def add_tile(  # type: ignore[no-untyped-def]
 
 @intrinsic
 def mix_tile(typing, weights, stride, steps, values, values_at, width, scales, out, out_at, out_width):  # type: ignore[no-untyped-def]
-    """out[8, 8] = scales[8] * (weights[8, 4 steps] @ values[4 steps, 8]), all float32."""
+    """out[8, 16] = scales[8] * (weights[8, 8 steps] @ values[8 steps, 16]); float16 in and float32 out."""
     n = types.int64
     return types.void(weights, n, n, values, n, n, scales, out, n, n), _mix
 
@@ -119,37 +135,46 @@ def mix_tile(typing, weights, stride, steps, values, values_at, width, scales, o
 def _mix(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     kinds = signature.args
     weights, stride, steps, values, values_at, width, scales, out, out_at, out_width = arguments
-    w = pointer(context, builder, kinds[0], weights, I64(0), F32)
-    v = pointer(context, builder, kinds[3], values, values_at, F32)
+    w = pointer(context, builder, kinds[0], weights, I64(0), F16)
+    v = pointer(context, builder, kinds[3], values, values_at, F16)
     s = pointer(context, builder, kinds[6], scales, I64(0), F32)
     target = pointer(context, builder, kinds[7], out, out_at, F32)
+    sums = _mixed(builder, w, stride, steps, v, width)
+    for row in range(ROWS):
+        scale = splat(builder, builder.load(builder.gep(s, [I32(row)])))
+        for quarter in range(4):
+            half = ir.Constant(INTS, [quarter % 2 * 4 + j for j in range(4)])
+            found = sums[row * 2 + quarter // 2]
+            wide = builder.fpext(builder.shuffle_vector(found, ir.Constant(HALVES, ir.Undefined), half), FLOATS)
+            at = builder.add(builder.mul(I64(row), out_width), I64(4 * quarter))
+            store(builder, builder.fmul(wide, scale), target, at)
+    return context.get_dummy_value()
+
+
+def _mixed(builder: Any, w: Any, stride: Any, steps: Any, v: Any, width: Any) -> list[Any]:
+    """The loop over tokens, eight a step: 16 vectors of float16 sums, two a row."""
     before, body = builder.block, builder.append_basic_block("mix.body")
     end = builder.append_basic_block("mix.end")
     builder.branch(body)
     builder.position_at_end(body)
     step = builder.phi(I64)
     step.add_incoming(I64(0), before)
-    sums = [builder.phi(FLOATS) for _ in range(ROWS * 2)]
-    token = builder.mul(step, I64(4))
-    w4 = [load(builder, w, builder.add(builder.mul(I64(row), stride), token), FLOATS) for row in range(ROWS)]
+    sums = [builder.phi(HALVES) for _ in range(ROWS * 2)]
+    token = builder.mul(step, I64(8))
+    w8 = [load(builder, w, builder.add(builder.mul(I64(row), stride), token), HALVES) for row in range(ROWS)]
     added = list(sums)
-    for k in range(4):
+    for k in range(8):
         at = builder.mul(builder.add(token, I64(k)), width)
-        v8 = [load(builder, v, builder.add(at, I64(4 * j)), FLOATS) for j in range(2)]
+        v16 = [load(builder, v, builder.add(at, I64(8 * j)), HALVES) for j in range(2)]
         for row in range(ROWS):
-            weight = lane(builder, w4[row], k)
+            weight = lane(builder, w8[row], k)
             for j in range(2):
-                added[row * 2 + j] = multiply_add(builder, weight, v8[j], added[row * 2 + j])
+                added[row * 2 + j] = multiply_add(builder, weight, v16[j], added[row * 2 + j])
     for old, new in zip(sums, added, strict=True):
-        old.add_incoming(floats(0), before)
+        old.add_incoming(ir.Constant(HALVES, [0.0] * 8), before)
         old.add_incoming(new, body)
     following = builder.add(step, I64(1))
     step.add_incoming(following, body)
     builder.cbranch(builder.icmp_signed("<", following, steps), body, end)
     builder.position_at_end(end)
-    for row in range(ROWS):
-        scale = splat(builder, builder.load(builder.gep(s, [I32(row)])))
-        for j in range(2):
-            at = builder.add(builder.mul(I64(row), out_width), I64(4 * j))
-            store(builder, builder.fmul(added[row * 2 + j], scale), target, at)
-    return context.get_dummy_value()
+    return added
