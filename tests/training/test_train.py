@@ -352,3 +352,13 @@ def test_sentence_transformers_reads_the_trained_encoder(
     texts = ["a paper[SEP]shows that the cell grows", "models learn"]
     theirs = SentenceTransformer(str(run.folder), device="cpu").encode(texts)
     np.testing.assert_allclose(load_encoder(run.folder, device="cpu").encode(texts), theirs, atol=1e-5)
+
+
+def test_a_tracker_gets_the_log(literature: Literature, tmp_path: Path) -> None:
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        with pytest.raises(UserError, match="pip install tensorboard"):
+            train(literature, tmp_path / "model", track="tensorboard")
+        return
+    train(literature, tmp_path / "model", track="tensorboard", steps=1)

@@ -49,6 +49,7 @@ OPTIMIZERS = ("adam", "adamw")
 SCHEDULES = ("slanted", "linear", "cosine", "constant")
 PARTS = ("all", "bias", "lora")
 PRECISIONS = ("auto", "float32", "bfloat16")
+TRACKERS = ("", "tensorboard", "wandb")
 ACCURACY = "accuracy"
 
 
@@ -153,6 +154,9 @@ class TrainingOptions:
     watch: str = ACCURACY
     """What validation compares: `accuracy` of triplets, or a task of the corpus suite such as `cite.map`."""
 
+    track: str = ""
+    """Where the log goes too: `tensorboard` or `wandb`, where they are installed."""
+
     seed: int = 0
     seeds: int = 1
     """So many models are trained, with the seeds from `seed` on."""
@@ -164,6 +168,7 @@ class TrainingOptions:
         choose(self.schedule, SCHEDULES, "training.schedule")
         choose(self.parts, PARTS, "training.parts")
         choose(self.precision, PRECISIONS, "training.precision")
+        choose(self.track, TRACKERS, "training.track")
         _at_least(self, "training", batch=1, seeds=1, lora_rank=1)
         for name in ("block", "steps", "weight_decay", "epsilon", "clip", "warmup", "frozen_layers", "micro_tokens"):
             _at_least(self, "training", **{name: 0})

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 KIND, VERSION = "encoder", 1
 
-_NO_CHANGE = ("checkpoint_every", "compiled", "micro_tokens")
+_NO_CHANGE = ("checkpoint_every", "compiled", "micro_tokens", "track")
 """Options that a run may be resumed with other values of."""
 
 Gather = Callable[[TorchEncoder, Path], TrainingData]

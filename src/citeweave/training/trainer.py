@@ -27,6 +27,7 @@ from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
 from citeweave.training.options import TrainingOptions
 from citeweave.training.schedules import factor, warmup_steps
 from citeweave.training.stepping import Stepper
+from citeweave.training.tracking import open_tracker
 from citeweave.training.validation import Validation
 
 LOG_EVERY = 10
@@ -88,6 +89,7 @@ class _Loop:
         self.optimizer = _optimizer(run)
         self.validation = Validation(stepper)
         self.pending: list[Tensor] = []
+        self.track = open_tracker(options.track if stepper.processes.is_first else "", work)
         work.mkdir(parents=True, exist_ok=True)
 
     def finish(self) -> Progress:
@@ -203,6 +205,7 @@ class _Loop:
             file.write(json.dumps(line) + "\n")
             file.flush()
             self.progress.log_bytes = file.tell()
+        self.track(line)
 
     def _cut_log(self) -> None:
         """Lines written after the checkpoint will be written again."""

@@ -4,8 +4,7 @@
 
 The smoothing f = max |x| ** 0.5 / max |W| ** 0.5 of an input's channel moves what is hard to round from the states,
 where single channels stand out, to the weights (Xiao and others 2023, SmoothQuant). How large states grow is seen on
-`sample_texts.py`; the bias takes up what rounding the weights loses there on average (Nagel and others 2019, bias
-correction). Does not compute a network.
+`sample_texts.py`. Does not compute a network.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def group_of(inputs: int) -> int:
 
 def quantize_layers(model: Any, batch: Sequence[Tokens]) -> list[Layer]:
     """All layers of a BERT of transformers, smoothed for texts such as these."""
-    seen = _inputs(model, batch)
+    sizes = _input_sizes(model, batch)
     layers = []
     for number, part in enumerate(model.encoder.layer):
         attention, prefix = part.attention, f"encoder.layer.{number}"
@@ -57,10 +56,10 @@ def quantize_layers(model: Any, batch: Sequence[Tokens]) -> list[Layer]:
         layers.append(
             Layer(
                 (
-                    _dense(to_heads, seen[f"{prefix}.attention.self.query"]),
-                    _dense([attention.output.dense], seen[f"{prefix}.attention.output.dense"]),
-                    _dense([part.intermediate.dense], seen[f"{prefix}.intermediate.dense"]),
-                    _dense([part.output.dense], seen[f"{prefix}.output.dense"]),
+                    _dense(to_heads, sizes[f"{prefix}.attention.self.query"]),
+                    _dense([attention.output.dense], sizes[f"{prefix}.attention.output.dense"]),
+                    _dense([part.intermediate.dense], sizes[f"{prefix}.intermediate.dense"]),
+                    _dense([part.output.dense], sizes[f"{prefix}.output.dense"]),
                 ),
                 (*norm_of(attention.output.LayerNorm), *norm_of(part.output.LayerNorm)),
             )
@@ -73,28 +72,15 @@ def norm_of(module: Any) -> tuple[Floats, Floats]:
     return module.weight.detach().float().numpy().copy(), module.bias.detach().float().numpy().copy()
 
 
-@dataclass(slots=True)
-class Inputs:
-    """What went into a linear part: the largest |input| and the sum of each channel (channels,), and the tokens."""
-
-    sizes: Floats
-    sums: NDArray[np.float64]
-    tokens: int
-
-
-def _inputs(model: Any, batch: Sequence[Tokens]) -> dict[str, Inputs]:
-    """Name of a linear part -> what goes into it where the model reads the texts."""
+def _input_sizes(model: Any, batch: Sequence[Tokens]) -> dict[str, Floats]:
+    """Name of a linear part -> the largest |input| of each channel over the tokens of the texts."""
     torch = require("torch", extra="minilm")
-    found: dict[str, Inputs] = {}
+    found: dict[str, Floats] = {}
 
     def watch(name: str) -> Any:
         def see(module: Any, inputs: Any) -> None:
-            states = inputs[0].flatten(0, -2).numpy()  # (tokens, channels)
-            channels = states.shape[1]
-            before = found.setdefault(name, Inputs(np.zeros(channels, np.float32), np.zeros(channels), 0))
-            before.sizes = np.maximum(before.sizes, np.abs(states).max(axis=0))
-            before.sums += states.sum(axis=0, dtype=np.float64)
-            before.tokens += len(states)
+            seen = inputs[0].abs().flatten(0, -2).amax(0).numpy()  # (channels,)
+            found[name] = np.maximum(found[name], seen) if name in found else seen
 
         return see
 
@@ -110,28 +96,21 @@ def _inputs(model: Any, batch: Sequence[Tokens]) -> dict[str, Inputs]:
     return found
 
 
-def _dense(parts: Sequence[Any], seen: Inputs) -> Dense:
+def _dense(parts: Sequence[Any], sizes: Floats) -> Dense:
     matrix = np.concatenate([part.weight.detach().float().numpy() for part in parts])  # (outputs, inputs)
     bias = np.concatenate([part.bias.detach().float().numpy() for part in parts])  # (outputs,)
-    smoothing = np.sqrt(np.maximum(seen.sizes, 1e-3) / np.maximum(np.abs(matrix).max(axis=0), 1e-3))  # (inputs,)
+    smoothing = np.sqrt(np.maximum(sizes, 1e-3) / np.maximum(np.abs(matrix).max(axis=0), 1e-3))  # (inputs,)
     filler = -len(matrix) % COLUMNS  # outputs without weights, up to a whole panel
-    smooth = np.pad(matrix * smoothing, ((0, filler), (0, 0)))  # (outputs and filler, inputs)
-    small, scales = round_weights(smooth)
-    lost = smooth - (small * scales[:, :, None]).reshape(smooth.shape)  # (outputs and filler, inputs)
-    mended = np.pad(bias, (0, filler)) + lost @ (seen.sums / seen.tokens / smoothing)  # (outputs and filler,)
-    return (1 / smoothing).astype(np.float32), *panels_of(small, scales), mended.astype(np.float32)
+    panels, scales = _panels(np.pad(matrix * smoothing, ((0, filler), (0, 0))))
+    return (1 / smoothing).astype(np.float32), panels, scales, np.pad(bias, (0, filler)).astype(np.float32)
 
 
-def round_weights(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """Weights as int8 (outputs, groups, inputs of a group), and their scales (outputs, groups)."""
+def _panels(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """Panels of twelve outputs, flat, and their scales (panels, groups, 12), flat."""
     outputs, inputs = matrix.shape
     grouped = matrix.reshape(outputs, -1, group_of(inputs))  # (outputs, groups, inputs of a group)
-    scales = np.maximum(np.abs(grouped).max(axis=2), 1e-9).astype(np.float32) / 127  # (outputs, groups)
-    return np.rint(grouped / scales[:, :, None]).astype(np.int8), scales
-
-
-def panels_of(small: NDArray[np.int8], scales: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """Panels of twelve outputs, flat, and their scales (panels, groups, 12), flat."""
-    panels = small.reshape(len(small) // COLUMNS, COLUMNS, -1, 4).transpose(0, 2, 1, 3)  # (panels, inputs / 4, 12, 4)
+    scales = np.maximum(np.abs(grouped).max(axis=2), 1e-9) / 127  # (outputs, groups)
+    small = np.rint(grouped / scales[:, :, None]).astype(np.int8)
+    panels = small.reshape(-1, COLUMNS, inputs // 4, 4).transpose(0, 2, 1, 3)  # (panels, inputs / 4, 12, 4)
     by_panel = scales.reshape(-1, COLUMNS, scales.shape[1]).transpose(0, 2, 1)  # (panels, groups, 12)
-    return np.ascontiguousarray(panels).reshape(-1), np.ascontiguousarray(by_panel).reshape(-1)
+    return np.ascontiguousarray(panels).reshape(-1), np.ascontiguousarray(by_panel, np.float32).reshape(-1)

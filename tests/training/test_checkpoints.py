@@ -1,0 +1,60 @@
+"""Checkpoints: weights and moments come back to the bit; those of another model are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from citeweave.errors import ArtefactError, UserError
+from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
+
+
+def new(size: int, seed: int = 0) -> tuple[dict[str, torch.Tensor], torch.optim.Optimizer]:
+    torch.manual_seed(seed)
+    weights = {name: torch.nn.Parameter(torch.randn(size, 2)) for name in ("a", "b")}
+    return weights, torch.optim.AdamW(weights.values(), lr=0.1)
+
+
+def step(weights: dict[str, torch.Tensor], optimizer: torch.optim.Optimizer, number: int) -> None:
+    for weight in weights.values():
+        weight.grad = torch.sin(weight.detach() * (number + 1))
+    optimizer.step()
+
+
+def test_training_goes_on_to_the_bit(tmp_path: Path) -> None:
+    weights, optimizer = new(3)
+    for number in range(3):
+        step(weights, optimizer, number)
+    save_checkpoint(tmp_path, 3, weights, optimizer, {"note": "x"})
+    again, other = new(3, seed=1)
+    assert load_checkpoint(tmp_path, again, other) == {"step": 3, "note": "x"}
+    for number in range(3, 6):
+        step(weights, optimizer, number)
+        step(again, other, number)
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
+
+
+def test_only_the_last_two_stay(tmp_path: Path) -> None:
+    weights, optimizer = new(3)
+    for number in range(1, 5):
+        save_checkpoint(tmp_path, number, weights, optimizer, {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000004"]
+
+
+def test_another_size_is_refused(tmp_path: Path) -> None:
+    weights, optimizer = new(3)
+    save_checkpoint(tmp_path, 1, weights, optimizer, {})
+    with pytest.raises(
+        UserError, match=r"a has shape \[3, 2\], and this model's \[4, 2\]; the start model has another size"
+    ):
+        load_checkpoint(tmp_path, *new(4))
+    fewer, other = new(3)
+    del fewer["b"]
+    with pytest.raises(ArtefactError, match="holds other weights"):
+        load_checkpoint(tmp_path, fewer, other)
+
+
+def test_no_checkpoint_is_no_state(tmp_path: Path) -> None:
+    assert load_checkpoint(tmp_path / "none", *new(3)) is None
