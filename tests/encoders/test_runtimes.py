@@ -103,7 +103,7 @@ def test_an_exported_model_is_made_once_and_again_where_it_is_damaged(bert, cach
 
 def test_what_a_runtime_cannot_do_is_refused(bert):
     for runtime, options, message in (
-        ("onxx", {}, "--runtime is 'onxx'; it must be one of onnx, openvino, torch. Did you mean 'onnx'"),
+        ("onxx", {}, "--runtime is 'onxx'; it must be one of int8, onnx, openvino, torch. Did you mean 'onnx'"),
         ("onnx", {"dtype": "float16"}, "--dtype with --runtime onnx is 'float16'; it must be one of float32, int8"),
         ("openvino", {"dtype": "int8"}, "--dtype with --runtime openvino is 'int8'"),
         ("onnx", {"pooling": "layers"}, "gives the last layer only, and pooling layers needs all"),

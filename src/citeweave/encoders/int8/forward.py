@@ -9,7 +9,7 @@ the same bits in any piece, order or number of threads. No gradients, no states 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -33,6 +33,9 @@ from citeweave.extras import require
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Take = Callable[[range, Floats, NDArray[np.int64]], None]
+"""What is done with a piece: its rows of the batch, its states, and where its texts begin and end."""
 
 PIECE = 512
 """Tokens that a thread reads at a time, more where a text is longer."""
@@ -94,7 +97,6 @@ class Bert:
                 np.zeros(ROWS * (rows + STRIDE + COLUMNS), np.uint16),
                 floats(ROWS),
                 np.ones(size, np.float32),
-                floats(COLUMNS),
             ),
         )
 
@@ -121,9 +123,33 @@ class Int8Network(Network):
     threads: int = 1
 
     def states(self, batch: Sequence[Tokens], *, first_only: bool = False) -> States:
+        first, means = np.zeros((2, len(batch), self.dimension), np.float32)  # (texts, dimension) each
+
+        def take(rows: range, states: Floats, bounds: NDArray[np.int64]) -> None:
+            first[rows.start : rows.stop] = states[bounds[:-1]]
+            sums = np.add.reduceat(states, bounds[:-1], axis=0)  # (texts, dimension)
+            means[rows.start : rows.stop] = sums / np.diff(bounds)[:, None].astype(np.float32)
+
+        self._read(batch, take)
+        return Pooled(first, means)
+
+    def padded(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
+        """States of the last layer; there are no others and no gradients."""
+        assert not every
+        shape = len(batch), max(map(len, batch))
+        padded, mask = np.zeros((*shape, self.dimension), np.float32), np.zeros(shape, np.int64)
+
+        def take(rows: range, states: Floats, bounds: NDArray[np.int64]) -> None:
+            for row, start, end in zip(rows, bounds[:-1], bounds[1:], strict=True):
+                padded[row, : end - start], mask[row, : end - start] = states[start:end], 1
+
+        self._read(batch, take)
+        return (_tensor(padded),), _tensor(mask)
+
+    def _read(self, batch: Sequence[Tokens], take: Take) -> None:
+        """Hand over the states of every piece, from several threads."""
         assert self.bert is not None
-        bert, first, means = self.bert, *np.zeros((2, len(batch), self.dimension), np.float32)
-        pieces = list(_pieces(batch, self.threads))
+        bert, pieces = self.bert, list(_pieces(batch, self.threads))
         longest = max(sum(len(batch[row]) for row in rows) for rows in pieces)
         free: SimpleQueue[Any] = SimpleQueue()
         for _ in range(min(self.threads, len(pieces))):
@@ -131,18 +157,13 @@ class Int8Network(Network):
 
         def read(rows: range) -> None:
             work = free.get()
-            states, bounds = bert.read([batch[row] for row in rows], work)
-            first[rows.start : rows.stop] = states[bounds[:-1]]
-            sums = np.add.reduceat(states, bounds[:-1], axis=0)  # (texts, hidden)
-            means[rows.start : rows.stop] = sums / np.diff(bounds)[:, None].astype(np.float32)
-            free.put(work)
+            try:
+                take(rows, *bert.read([batch[row] for row in rows], work))
+            finally:
+                free.put(work)
 
         with ThreadPoolExecutor(self.threads) as pool:
             list(pool.map(read, pieces))
-        return Pooled(first, means)
-
-    def padded(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
-        raise AssertionError("the int8 runtime gives vectors of texts, not states of tokens")
 
 
 def int8_network(network: Network, reader: TextReader, name: str, threads: int = 0) -> Int8Network:
@@ -203,6 +224,6 @@ def _whole(columns: int) -> int:
     return -(-columns // COLUMNS) * COLUMNS
 
 
-def _tensor(vectors: Floats) -> Tensor:
+def _tensor(vectors: NDArray[Any]) -> Tensor:
     found: Tensor = require("torch", extra="minilm").from_numpy(vectors)
     return found

@@ -12,7 +12,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding
+import llvmlite.binding  # type: ignore[import-untyped]
 from llvmlite import ir
 from numba.core import cgutils
 
@@ -84,7 +84,8 @@ def multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
 def call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
     """Call one of LLVM's own functions, most of which are a single instruction."""
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+    found = cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+    return builder.call(found, arguments)
 
 
 def larger(builder: Any, x: Any, y: Any) -> Any:

@@ -18,7 +18,7 @@ import numba
 import numpy as np
 
 from citeweave.encoders.int8.rows import STRIDE, exp2_row, gelu_row, halve_row, pack_row, row_largest, row_size
-from citeweave.encoders.int8.tiles import COLUMNS, ROWS, SHARE, add_tile, mix_tile, store_tile
+from citeweave.encoders.int8.tiles import COLUMNS, ROWS, SHARE, add_tile, mix_tile, score_tile, store_tile
 
 BLOCK = 64
 """Rows that go through two products around GELU together, so that what lies between stays in the cache."""
@@ -29,7 +29,7 @@ _ROOM = np.float32(4)  # weights of at most 2 ** -3: their sums over 512 values 
 _LOG2_E = np.float32(1.4426950408889634)
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)
 def quantize(x: Any, first: int, rows: int, factors: Any, group: int, panels: Any, scales: Any) -> None:
     """Rows of x, times the factors, as panels of int8 with a scale for each group of columns."""
     width = x.shape[1]
@@ -45,7 +45,7 @@ def quantize(x: Any, first: int, rows: int, factors: Any, group: int, panels: An
             pack_row(flat, at + place, factors, place, group, _TOP / most, panels, target + number * step * ROWS, ROWS)
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)
 def dense(x: Any, first: int, rows: int, weights: Any, group: int, panels: Any, scales: Any, out: Any, to: int) -> None:
     """out[to : to + rows] = x[first : first + rows] times the weights, with their bias."""
     factors, right, right_scales, bias = weights
@@ -66,7 +66,7 @@ def dense(x: Any, first: int, rows: int, weights: Any, group: int, panels: Any, 
                 add_tile(panels, a, right, b, steps, scales, s + g, groups, right_scales, c, flat, at, width)
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)
 def _pack_head(
     qkv: Any, first: int, tokens: int, at: int, size: int, height: int, scale: Any, panels: Any, scales: Any, ones: Any
 ) -> None:
@@ -80,10 +80,10 @@ def _pack_head(
         pack_row(flat, start, ones, 0, size, _TOP / most, panels, target, height)
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)
 def attend(qkv: Any, first: int, tokens: int, head: int, size: int, out: Any, work: Any) -> None:
     """One head of one text; writes up to seven rows behind the text, which the next text writes anew."""
-    queries, keys, values, query_scales, key_scales, scores, weights, shares, ones, nothing = work
+    queries, keys, values, query_scales, key_scales, scores, weights, shares, ones = work
     hidden, out_width = qkv.shape[1] // 3, out.shape[1]
     scale = _LOG2_E / np.sqrt(np.float32(size))
     _pack_head(qkv, first, tokens, head * size, size, ROWS, scale, queries, query_scales, ones)
@@ -96,9 +96,9 @@ def attend(qkv: Any, first: int, tokens: int, head: int, size: int, out: Any, wo
     steps, out_flat = size // 4, out.reshape(-1)
     for tile in range((tokens + ROWS - 1) // ROWS):
         for column in range((tokens + COLUMNS - 1) // COLUMNS):
-            store_tile(
+            score_tile(
                 queries, tile * size * ROWS, keys, column * size * COLUMNS, steps, query_scales, tile * ROWS, 1,
-                key_scales, column * COLUMNS, nothing, 0, scores, column * COLUMNS, line,
+                key_scales, column * COLUMNS, scores, column * COLUMNS, line,
             )  # fmt: skip
         for row in range(min(ROWS, tokens - tile * ROWS)):
             at = row * line
@@ -113,7 +113,7 @@ def attend(qkv: Any, first: int, tokens: int, head: int, size: int, out: Any, wo
             mix_tile(weights, line, (tokens + 7) // 8, values, part * SHARE, size, shares, out_flat, to, out_width)
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"}, error_model="numpy")  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc"}, error_model="numpy")
 def add_norm(x: Any, y: Any, first: int, rows: int, gain: Any, shift: Any, eps: Any) -> None:
     """x = layer normalization of x + y[: rows], in place (Ba and others 2016)."""
     count = len(gain)
@@ -131,7 +131,7 @@ def add_norm(x: Any, y: Any, first: int, rows: int, gain: Any, shift: Any, eps: 
             line[j] = (line[j] - mean) * scale * gain[j] + shift[j]
 
 
-@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)
 def layer(x: Any, bounds: Any, heads: int, groups: Any, weights: Any, norms: Any, eps: Any, work: Any) -> None:
     """One layer in place: x (tokens and some, hidden); bounds (texts + 1,) say where texts begin and end."""
     (to_heads, from_heads, up, down), (narrow, wide) = weights, groups

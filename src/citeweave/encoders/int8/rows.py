@@ -3,14 +3,16 @@
 Lengths are multiples of 16. Does not know what the rows mean; see `kernels.py`.
 """
 
+# ruff: noqa: PLR0913
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import extending, types
 
 from citeweave.encoders.int8.instruction import (
     F16,
@@ -34,6 +36,7 @@ from citeweave.encoders.int8.instruction import (
     store,
 )
 
+_intrinsic: Any = extending.intrinsic
 _FOUR_HALVES = ir.VectorType(F16, 4)
 
 STRIDE = 16
@@ -74,8 +77,8 @@ def _fold(builder: Any, vectors: list[Any], two: Callable[[Any, Any, Any], Any])
     return two(builder, two(builder, vectors[0], vectors[1]), two(builder, vectors[2], vectors[3]))
 
 
-@intrinsic
-def row_size(typing, row, row_at, factors, factors_at, count):  # type: ignore[no-untyped-def]
+@_intrinsic
+def row_size(typing, row, row_at, factors, factors_at, count):
     """The largest |row * factors|."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -91,8 +94,8 @@ def row_size(typing, row, row_at, factors, factors_at, count):  # type: ignore[n
     return types.float32(row, types.int64, factors, types.int64, types.int64), code
 
 
-@intrinsic
-def pack_row(typing, row, row_at, factors, factors_at, count, scale, out, out_at, width):  # type: ignore[no-untyped-def]
+@_intrinsic
+def pack_row(typing, row, row_at, factors, factors_at, count, scale, out, out_at, width):
     """round(row * factors * scale) as int8 into a panel: four numbers at out_at, the next four `width` fours on."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -116,8 +119,8 @@ def pack_row(typing, row, row_at, factors, factors_at, count, scale, out, out_at
     return types.void(row, n, factors, n, n, types.float32, out, n, n), code
 
 
-@intrinsic
-def row_largest(typing, row, row_at, count):  # type: ignore[no-untyped-def]
+@_intrinsic
+def row_largest(typing, row, row_at, count):
     """The largest number of a row."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -130,8 +133,8 @@ def row_largest(typing, row, row_at, count):  # type: ignore[no-untyped-def]
     return types.float32(row, types.int64, types.int64), code
 
 
-@intrinsic
-def exp2_row(typing, row, row_at, count, shift, out):  # type: ignore[no-untyped-def]
+@_intrinsic
+def exp2_row(typing, row, row_at, count, shift, out):
     """out = 2 ** (row - floor(shift)) as float16 at the same place; gives the sum, in which 2 ** -100 is the least."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -151,8 +154,8 @@ def exp2_row(typing, row, row_at, count, shift, out):  # type: ignore[no-untyped
     return types.float32(row, types.int64, types.int64, types.float32, out), code
 
 
-@intrinsic
-def halve_row(typing, row, row_at, count, out, out_at):  # type: ignore[no-untyped-def]
+@_intrinsic
+def halve_row(typing, row, row_at, count, out, out_at):
     """out = row as float16."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -180,8 +183,8 @@ def _exp2(builder: Any, x: Any, magic: Any) -> Any:
     return builder.bitcast(builder.add(builder.bitcast(found, INTS), exponent), FLOATS)
 
 
-@intrinsic
-def gelu_row(typing, row, row_at, count):  # type: ignore[no-untyped-def]
+@_intrinsic
+def gelu_row(typing, row, row_at, count):
     """row = row * Phi(row) in place (Hendrycks and Gimpel 2016, GELU)."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

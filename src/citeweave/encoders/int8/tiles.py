@@ -1,19 +1,21 @@
 """Tiles of matrix products, each one loop whose sums never leave the registers.
 
-    store_tile, add_tile   8 rows times 12 columns of int8, 24 registers of sums; scaled to float32 at the end
-    mix_tile               8 rows of float16 weights times 16 columns of float16 values, 16 registers of sums
+    score_tile, store_tile, add_tile   8 rows times 12 columns of int8, 24 registers of sums; scaled to float32 at the end
+    mix_tile                           8 rows of float16 weights times 16 columns of float16 values, 16 registers of sums
 
 Panels of int8 lie as the instruction reads them: of 8 (left) or 12 (right) rows the first four numbers of each, then
 the next four of each. Does not pack panels and does not loop over tiles; see `kernels.py`.
 """
 
+# ruff: noqa: PLR0913
+# mypy: disable-error-code="no-untyped-def"
+
 from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import extending, types
 
 from citeweave.encoders.int8.instruction import (
     BYTES,
@@ -33,6 +35,9 @@ from citeweave.encoders.int8.instruction import (
     splat,
     store,
 )
+
+_intrinsic: Any = extending.intrinsic
+_N = types.int64
 
 ROWS, COLUMNS, SHARE = 8, 12, 16
 """Rows of a left panel, columns of a right panel, columns of a tile of `mix_tile`."""
@@ -65,8 +70,8 @@ def _sums(builder: Any, left: Any, right: Any, steps: Any) -> list[Any]:
     return added
 
 
-def _tile(context: Any, builder: Any, signature: Any, arguments: Any, *, first: bool) -> Any:
-    """out = start + sums * left scale * right scale, where `start` is a bias for the first group, else `out` itself."""
+def _tile(context: Any, builder: Any, signature: Any, arguments: Any, *, start: str) -> Any:
+    """out = start + sums * left scale * right scale, where `start` is nothing, a bias, or `out` itself."""
     kinds = signature.args
     (left, left_at, right, right_at, steps, rows, rows_at, rows_step, scales, scales_at, *rest) = arguments
     out, out_at, width = rest[-3:]
@@ -77,7 +82,7 @@ def _tile(context: Any, builder: Any, signature: Any, arguments: Any, *, first: 
     target = pointer(context, builder, kinds[-3], out, out_at, F32)
     sums = _sums(builder, a, b, steps)
     weights = [load(builder, column_scales, I64(4 * j), FLOATS) for j in range(3)]
-    if first:
+    if start == "bias":
         bias = pointer(context, builder, kinds[10], rest[0], rest[1], F32)
         starts = [load(builder, bias, I64(4 * j), FLOATS) for j in range(3)]
     for row in range(ROWS):
@@ -85,13 +90,27 @@ def _tile(context: Any, builder: Any, signature: Any, arguments: Any, *, first: 
         for j in range(3):
             at = builder.add(builder.mul(I64(row), width), I64(4 * j))
             scaled = builder.fmul(builder.sitofp(sums[row * 3 + j], FLOATS), scale)
-            start = starts[j] if first else load(builder, target, at, FLOATS)
-            store(builder, multiply_add(builder, scaled, weights[j], start), target, at)
+            if start == "nothing":
+                found = builder.fmul(scaled, weights[j])
+            else:
+                before = starts[j] if start == "bias" else load(builder, target, at, FLOATS)
+                found = multiply_add(builder, scaled, weights[j], before)
+            store(builder, found, target, at)
     return context.get_dummy_value()
 
 
-@intrinsic
-def store_tile(  # type: ignore[no-untyped-def]
+@_intrinsic
+def score_tile(
+    typing, left, left_at, right, right_at, steps, rows, rows_at, rows_step, scales, scales_at, out, out_at, width
+):
+    """out[8, 12] = (left @ right) scaled; `rows` scales rows, `scales` scales columns."""
+    return types.void(left, _N, right, _N, _N, rows, _N, _N, scales, _N, out, _N, _N), lambda *code: _tile(
+        *code, start="nothing"
+    )
+
+
+@_intrinsic
+def store_tile(
     typing,
     left,
     left_at,
@@ -109,27 +128,26 @@ def store_tile(  # type: ignore[no-untyped-def]
     out_at,
     width,
 ):
-    """out[8, 12] = bias[12] + (left @ right) scaled; `rows` scales rows, `scales` scales columns."""
-    n = types.int64
-    kinds = (left, n, right, n, n, rows, n, n, scales, n, bias, n, out, n, n)
-    return types.void(*kinds), lambda *call: _tile(*call, first=True)
+    """out[8, 12] = bias[12] + (left @ right) scaled."""
+    return types.void(left, _N, right, _N, _N, rows, _N, _N, scales, _N, bias, _N, out, _N, _N), lambda *code: _tile(
+        *code, start="bias"
+    )
 
 
-@intrinsic
-def add_tile(  # type: ignore[no-untyped-def]
+@_intrinsic
+def add_tile(
     typing, left, left_at, right, right_at, steps, rows, rows_at, rows_step, scales, scales_at, out, out_at, width
 ):
     """out[8, 12] += (left @ right) scaled."""
-    n = types.int64
-    kinds = (left, n, right, n, n, rows, n, n, scales, n, out, n, n)
-    return types.void(*kinds), lambda *call: _tile(*call, first=False)
+    return types.void(left, _N, right, _N, _N, rows, _N, _N, scales, _N, out, _N, _N), lambda *code: _tile(
+        *code, start="out"
+    )
 
 
-@intrinsic
-def mix_tile(typing, weights, stride, steps, values, values_at, width, scales, out, out_at, out_width):  # type: ignore[no-untyped-def]
+@_intrinsic
+def mix_tile(typing, weights, stride, steps, values, values_at, width, scales, out, out_at, out_width):
     """out[8, 16] = scales[8] * (weights[8, 8 steps] @ values[8 steps, 16]); float16 in and float32 out."""
-    n = types.int64
-    return types.void(weights, n, n, values, n, n, scales, out, n, n), _mix
+    return types.void(weights, _N, _N, values, _N, _N, scales, out, _N, _N), _mix
 
 
 def _mix(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
