@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from citeweave import Corpus
 from citeweave.cli import main
@@ -35,7 +38,8 @@ def arguments(folder: Path, bert: Path, out: str) -> list[str]:
 
 
 def killed_when(reached: Callable[[], bool], words: list[str]) -> bool:
-    process = subprocess.Popen([sys.executable, "-m", "citeweave", *words], start_new_session=True)
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([sys.executable, "-m", "citeweave", *words], start_new_session=True, env=alone)
     while process.poll() is None and not reached():
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
@@ -49,6 +53,7 @@ def run(words: list[str]) -> None:
         assert not end.code
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_killed_embeddings_read_no_finished_shard_again(tmp_path: Path, bert: Path) -> None:
     synthesize(tmp_path / "corpus", Synthetic(papers=SHARD * SHARDS))
     run(arguments(tmp_path, bert, "whole"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -35,10 +36,12 @@ def arguments(made: Path, bert: Path, output: Path) -> list[str]:
     return words + [word for setting in more.split() for word in ("--set", setting)]
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_killed_training_ends_with_the_same_weights(made: Path, bert: Path, tmp_path: Path) -> None:
     run(arguments(made, bert, tmp_path / "whole"))
     words = arguments(made, bert, tmp_path / "killed")
-    process = subprocess.Popen([sys.executable, "-m", "citeweave", *words], start_new_session=True)
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([sys.executable, "-m", "citeweave", *words], start_new_session=True, env=alone)
     partial = partial_folder(tmp_path / "killed")
     while process.poll() is None and not list(partial.glob(".work/*/training/checkpoints/step-000000[1-9]*")):
         time.sleep(0.001)
