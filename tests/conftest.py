@@ -7,7 +7,7 @@ weights and a vocabulary of a few words.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,14 +84,3 @@ def save_bert() -> Callable[..., Path]:
 def bert(save_bert: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plain folder that all tests share and none changes."""
     return save_bert(tmp_path_factory.mktemp("models") / "tiny-bert")
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Sums are rounded differently by another number of threads."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

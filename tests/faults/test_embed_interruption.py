@@ -10,16 +10,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from citeweave import Corpus
-from citeweave.cli import main
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.corpus.synthetic.writing import synthesize
 from citeweave.files import partial_folder
 from citeweave.similarity.vectors import Vectors
 
 SHARD, SHARDS = 25, 40
+
+ALONE = {**os.environ, "OMP_NUM_THREADS": "1"}
+"""Every run in a process of its own with one thread: what other tests left behind in this one would round differently."""
+
+
+def command(words: list[str]) -> list[str]:
+    return [sys.executable, "-m", "citeweave", *words]
 
 
 def arguments(folder: Path, bert: Path, out: str) -> list[str]:
@@ -38,8 +42,7 @@ def arguments(folder: Path, bert: Path, out: str) -> list[str]:
 
 
 def killed_when(reached: Callable[[], bool], words: list[str]) -> bool:
-    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([sys.executable, "-m", "citeweave", *words], start_new_session=True, env=alone)
+    process = subprocess.Popen(command(words), start_new_session=True, env=ALONE)
     while process.poll() is None and not reached():
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
@@ -47,13 +50,9 @@ def killed_when(reached: Callable[[], bool], words: list[str]) -> bool:
 
 
 def run(words: list[str]) -> None:
-    try:
-        main(words)
-    except SystemExit as end:
-        assert not end.code
+    subprocess.run(command(words), env=ALONE, check=True)
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_killed_embeddings_read_no_finished_shard_again(tmp_path: Path, bert: Path) -> None:
     synthesize(tmp_path / "corpus", Synthetic(papers=SHARD * SHARDS))
     run(arguments(tmp_path, bert, "whole"))

@@ -14,6 +14,13 @@ import pytest
 from citeweave.cli import main
 from citeweave.files import partial_folder
 
+ALONE = {**os.environ, "OMP_NUM_THREADS": "1"}
+"""Every run in a process of its own with one thread: what other tests left behind in this one would round differently."""
+
+
+def command(words: list[str]) -> list[str]:
+    return [sys.executable, "-m", "citeweave", *words]
+
 
 def run(words: list[str]) -> None:
     try:
@@ -36,18 +43,16 @@ def arguments(made: Path, bert: Path, output: Path) -> list[str]:
     return words + [word for setting in more.split() for word in ("--set", setting)]
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_a_killed_training_ends_with_the_same_weights(made: Path, bert: Path, tmp_path: Path) -> None:
-    run(arguments(made, bert, tmp_path / "whole"))
+    subprocess.run(command(arguments(made, bert, tmp_path / "whole")), env=ALONE, check=True)
     words = arguments(made, bert, tmp_path / "killed")
-    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([sys.executable, "-m", "citeweave", *words], start_new_session=True, env=alone)
+    process = subprocess.Popen(command(words), start_new_session=True, env=ALONE)
     partial = partial_folder(tmp_path / "killed")
     while process.poll() is None and not list(partial.glob(".work/*/training/checkpoints/step-000000[1-9]*")):
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "it ended before it could be killed"
     assert not (tmp_path / "killed").exists()
-    run(words)
+    subprocess.run(command(words), env=ALONE, check=True)
     for name in ("model.safetensors", "training/log.jsonl"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
