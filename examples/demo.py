@@ -68,6 +68,19 @@ def main() -> None:
     run(f"citeweave mine {FOLDER}/training --recipe scincl --bands auto --graph {FOLDER}/graph -o {FOLDER}/samples")
     run(f"citeweave audit {FOLDER}/samples --graph {FOLDER}/graph --against benchmark={FOLDER}/benchmark")
 
+    show_training()
+    say(f"Done in {time.monotonic() - start:.0f} s. Look around, or take your own files:")
+    print(
+        f"  open {FOLDER}/run/report/corpus/report.html and {FOLDER}/report-field/map.html in a browser (the explorer comes "
+        f"with search)\n  less {FOLDER}/run/comparison.md {FOLDER}/run/model/README.md\n  .venv/bin/citeweave recipes\n"
+        f"  .venv/bin/citeweave mine {FOLDER}/training --recipe sciaspect -o {FOLDER}/samples-sciaspect\n"
+        f"  .venv/bin/citeweave info {FOLDER}/corpus --merges --samples 0\n"
+        "  .venv/bin/citeweave import YOUR_LIBRARY.bib -o my-corpus"
+    )
+
+
+def show_training() -> None:
+    """Other recipes, a whole run of one, and what its encoder is good for."""
     say("Other systems are other recipes: here SPECTER's, and papers cited in the same sentence, as ASPIRE takes them.")
     run(f"citeweave mine {FOLDER}/training --recipe specter --graph {FOLDER}/graph -o {FOLDER}/samples-specter")
     run(f"citeweave mine {FOLDER}/training --recipe aspire --graph {FOLDER}/graph -o {FOLDER}/samples-aspire")
@@ -92,14 +105,6 @@ def main() -> None:
     run(f"citeweave embed {FOLDER}/training --model {FOLDER}/run/model -o {FOLDER}/vectors --device cpu")
     suite = f"--suite corpus --data {FOLDER}/training --task field --map"
     run(f"citeweave evaluate {FOLDER}/vectors {suite} -o {FOLDER}/report-field")
-    say(f"Done in {time.monotonic() - start:.0f} s. Look around, or take your own files:")
-    print(
-        f"  open {FOLDER}/run/report/corpus/report.html and {FOLDER}/report-field/map.html in a browser (the explorer comes "
-        f"with search)\n  less {FOLDER}/run/comparison.md {FOLDER}/run/model/README.md\n  .venv/bin/citeweave recipes\n"
-        f"  .venv/bin/citeweave mine {FOLDER}/training --recipe sciaspect -o {FOLDER}/samples-sciaspect\n"
-        f"  .venv/bin/citeweave info {FOLDER}/corpus --merges --samples 0\n"
-        "  .venv/bin/citeweave import YOUR_LIBRARY.bib -o my-corpus"
-    )
 
 
 def say(text: str) -> None:

@@ -226,6 +226,12 @@ def write_json(path: Path, value: object) -> None:
     _sync_folder(path.parent)
 
 
+def cache_folder(given: Path | None = None) -> Path:
+    """Where what can be made again is kept: the folder given, else $CITEWEAVE_CACHE, else ~/.cache/citeweave."""
+    named = os.environ.get("CITEWEAVE_CACHE")
+    return given or (Path(named) if named else Path.home() / ".cache" / "citeweave")
+
+
 def link_or_copy(source: Path, target: Path) -> None:
     """Share a file between two artefacts; copied where the file system cannot link."""
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 
 from citeweave.cli.options import Debug, Device, Json, Output, Overwrite, Quiet, Seed, print_json, reporter_of
 from citeweave.errors import UserError, choose
+from citeweave.files import cache_folder
 
 if TYPE_CHECKING:
     from citeweave.evaluation.judged import Judged
@@ -141,7 +141,7 @@ def evaluate(
     options = verb.EvaluationOptions(distance, missing, intercept, seed)
     made_from = CorpusSuiteOptions(held_out=held_out, queries=queries, seed=pool_seed)
     opening = OpeningOptions(
-        distance, precision, pooling, max_tokens, device, _cache(cache), temperature, sentence_metric
+        distance, precision, pooling, max_tokens, device, cache_folder(cache), temperature, sentence_metric
     )
     asked = _read(suite, data, split, made_from, reporter)
     opened = _open(judged, opening, corpus, data if suite == "corpus" else None, made_from, seed, reporter)
@@ -198,11 +198,6 @@ def _open(
     is_same = judged_corpus is not None and Corpus.open(judged_corpus).hash == opened.hash
     graph = training_graph(opened, made_from if is_same else None)
     return judged_baseline(name.removeprefix(BASELINE), opened, graph, options, seed=seed, reporter=reporter)
-
-
-def _cache(given: Path | None) -> Path:
-    named = os.environ.get("CITEWEAVE_CACHE")
-    return given or (Path(named) if named else Path.home() / ".cache" / "citeweave")
 
 
 def _text(folder: Path, report: Report) -> str:

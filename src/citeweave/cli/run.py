@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +19,7 @@ from citeweave.cli.options import (
     print_json,
     reporter_of,
 )
+from citeweave.files import cache_folder
 
 if TYPE_CHECKING:
     from citeweave.pipeline.options import RunOptions
@@ -129,12 +129,6 @@ def run(
         print_json(_json(result))
     elif not quiet:
         print(_text(result, options))
-
-
-def cache_folder(given: Path | None) -> Path:
-    """Where vectors of start models are kept."""
-    named = os.environ.get("CITEWEAVE_CACHE")
-    return given or (Path(named) if named else Path.home() / ".cache" / "citeweave")
 
 
 def recipes(json: Json = False, debug: Debug = False) -> None:

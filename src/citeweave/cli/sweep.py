@@ -30,8 +30,8 @@ from citeweave.cli.run import (
     SuiteFolders,
     Tables,
     TaskNames,
-    cache_folder,
 )
+from citeweave.files import cache_folder
 
 _Over = Annotated[
     str,

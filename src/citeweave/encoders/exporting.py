@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import logging
-import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,17 +23,11 @@ from typing import Any
 from citeweave.encoders.network import Network
 from citeweave.errors import ArtefactError, UserError
 from citeweave.extras import require
-from citeweave.files import check_files, matches, new_artefact, read_manifest
+from citeweave.files import cache_folder, check_files, matches, new_artefact, read_manifest
 
 KIND, VERSION = "exported encoder", 1
 MODEL = "model.onnx"
 EXPORTED = ("float32", "int8")
-
-
-def cache_folder(given: Path | None) -> Path:
-    """The folder given, else $CITEWEAVE_CACHE, else ~/.cache/citeweave."""
-    named = os.environ.get("CITEWEAVE_CACHE")
-    return given or (Path(named) if named else Path.home() / ".cache" / "citeweave")
 
 
 def exported(network: Network, revision: str, *, precision: str, cache: Path | None = None) -> Path:
