@@ -16,6 +16,7 @@ RUNS = [
     ["leakage.py"],
     ["graph.py", "--papers", "100000", "--queries", "10000", "--peer-queries", "2000", "--slow-papers", "20000"],
     ["evaluation.py"],
+    ["aspects.py", "--papers", "200", "--queries", "100"],
     ["probes.py", "--papers", "2000", "--dimension", "128"],
     ["cpu_embedding.py", "--papers", "30", "--rounds", "1"],
     ["mining.py", "--pool", "20000", "--queries", "2000", "--peer-queries", "500"],

@@ -75,6 +75,8 @@ def main() -> None:
         f"with search)\n  less {FOLDER}/run/comparison.md {FOLDER}/run/model/README.md\n  .venv/bin/citeweave recipes\n"
         f"  .venv/bin/citeweave mine {FOLDER}/training --recipe sciaspect -o {FOLDER}/samples-sciaspect\n"
         f"  .venv/bin/citeweave info {FOLDER}/corpus --merges --samples 0\n"
+        f"  .venv/bin/citeweave evaluate minilm --suite aspects --data {FOLDER}/literature --papers 200 --distance mean_best "
+        f"--sentence-metric cosine -o {FOLDER}/report-aspects\n"
         "  .venv/bin/citeweave import YOUR_LIBRARY.bib -o my-corpus"
     )
 

@@ -1,8 +1,10 @@
 """Recipes: one TOML file names what is embedded, which rules choose samples, and what is trained.
 
     [recipe]     about, source; base and remove: see below
+    [texts]      texts that are trained on in place of papers: see `corpus/derived/options.py`
     [graph]      what node vectors are made of: see `graph/making.py`
     [mining]     the rules: see `mining/rules.py`
+    [alignment]  which sentences of a pair belong together: see `mining/aligning/options.py`
     [encoder]    the start model and how it reads a paper: see `training/options.py`
     [training]   losses, batches, optimizer: the same file
 
@@ -25,11 +27,13 @@ from typing import TYPE_CHECKING, Any
 from citeweave.errors import UserError, choose
 
 if TYPE_CHECKING:
+    from citeweave.corpus.derived.options import DerivedTexts
     from citeweave.graph.making import GraphOptions
+    from citeweave.mining.aligning.options import AlignmentOptions
     from citeweave.mining.rules import MiningRules
     from citeweave.training.options import EncoderOptions, TrainingOptions
 
-TABLES = ("recipe", "graph", "mining", "encoder", "training")
+TABLES = ("recipe", "texts", "graph", "mining", "alignment", "encoder", "training")
 ABOUT = ("about", "source", "base", "remove")
 """Keys of [recipe]."""
 
@@ -81,6 +85,12 @@ class ReadRecipe:
     training: TrainingOptions | None
     """None where the recipe says nothing of training."""
 
+    alignment: AlignmentOptions | None = None
+    """None where sentences are not aligned."""
+
+    texts: DerivedTexts | None = None
+    """None where papers are trained on."""
+
 
 def shipped_recipes() -> list[str]:
     """Names of the recipes that come with citeweave."""
@@ -120,19 +130,35 @@ def read_overrides(entries: Sequence[str]) -> dict[str, Any]:
 
 def read_recipe(recipe: Recipe) -> ReadRecipe:
     """Read and check every table; an unknown key is refused with the nearest known one."""
+    from citeweave.corpus.derived.options import PAPERS, texts_options
     from citeweave.graph.making import graph_options
+    from citeweave.mining.aligning.options import alignment_options
     from citeweave.mining.rule_reading import parse_rules
-    from citeweave.training.options import encoder_options, training_options
+    from citeweave.training.options import ACCURACY, encoder_options, training_options
 
     for key in recipe.table("recipe"):
         choose(key, ABOUT, f"recipe {recipe.name}: key of [recipe]")
-    training = recipe.table("training")
-    return ReadRecipe(
+    training, alignment = recipe.table("training"), recipe.table("alignment")
+    texts = texts_options(recipe.table("texts"))
+    read = ReadRecipe(
         parse_rules(recipe.table("mining")),
         graph_options(recipe.table("graph")),
         encoder_options(recipe.table("encoder")),
         training_options(training) if training else None,
+        alignment_options(alignment) if alignment else None,
+        texts if texts.of != PAPERS else None,
     )
+    if read.texts is not None and read.training is not None and read.training.watch != ACCURACY:
+        raise UserError(
+            f"recipe {recipe.name}: training.watch is {read.training.watch!r}, a ranking of papers, and texts.of is "
+            f"{read.texts.of!r}; watch {ACCURACY}"
+        )
+    if read.alignment is not None and read.alignment.by == "contexts" and not read.rules.from_contexts:
+        raise UserError(
+            f"recipe {recipe.name}: alignment.by is contexts, and no sample has any: mining.anchors_per is papers; set "
+            'that to contexts, or alignment.by to "abstracts"'
+        )
+    return read
 
 
 def _resolve(name: str, option: str, seen: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.sentences import encode_sentences
+from citeweave.encoders.sentence_layout import lay_out
+from citeweave.encoders.sentences import encode_sentences, sentence_vectors
 from citeweave.errors import UserError
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
@@ -56,12 +59,26 @@ def test_sentences_are_means_of_their_tokens(bert, budget):
 
 def test_sentences_are_read_as_one_text(bert):
     """Title, separator and sentences are the tokens of the paper's text; so the sentences' tokens have its states."""
-    from citeweave.encoders.sentences import _lay_out
-
     reader = load_encoder(bert).reader
-    (layout,) = _lay_out(reader, TITLES[:1], SENTENCES[:1])
+    (layout,) = lay_out(reader, TITLES[:1], SENTENCES[:1])
     assert layout.tokens.tolist() == reader.read(["The cell grows[SEP]" + " ".join(SENTENCES[0])])[0].tolist()
-    assert layout.owner.tolist() == [*sorted(layout.owner[:-1].tolist()), -1]
+    assert layout.starts.tolist()[1:] == layout.ends.tolist()[:-1] and layout.ends[-1] == len(layout.tokens) - 1
+
+
+def test_packed_and_padded_sentences_are_the_same_with_gradients(bert):
+    encoder = load_encoder(bert)
+    layouts = [layout for layout in lay_out(encoder.reader, TITLES, SENTENCES) if len(layout.numbers)]
+    found, gradients = [], []
+    for packed in (False, True):
+        network = dataclasses.replace(encoder.network, packed=packed)
+        vectors = sentence_vectors(network, layouts)  # (sentences, dimension)
+        encoder.network.model.zero_grad()
+        vectors.square().sum().backward()
+        found.append(vectors.detach().numpy())
+        gradients.append(encoder.network.model.embeddings.word_embeddings.weight.grad.clone())
+    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+    np.testing.assert_allclose(gradients[0], gradients[1], atol=1e-4)
+    assert float(gradients[0].abs().max()) > 0.01
 
 
 def test_windows_join_without_a_seam(bert, monkeypatch):

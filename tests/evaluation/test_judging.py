@@ -270,8 +270,8 @@ def test_sentence_vectors_of_a_folder(tmp_path: Path) -> None:
     means = judged.vectors(TEXTS)
     assert means.matrix.tolist() == [[0.5, 0.5], [0, 2], [5, 5], [0, 0]]
     assert means.state.tolist() == [PRESENT, PRESENT, PRESENT, ABSENT]
-    with pytest.raises(NoAnswerError, match="not built yet"):
-        judged.top(TEXTS, np.array([0]), np.array([1]), 1, "single")
+    rows, scores = judged.top(TEXTS, np.array([0, 3]), np.array([1, 2, 3]), 2, "single")
+    assert rows.tolist() == [[1, 2], [-1, -1]] and scores[0, 0] == -1 and np.isnan(scores[1]).all()
     with pytest.raises(UserError, match="--distance is 'cosine'; s takes single"):
         choose_distance(judged, "cosine", "l2")
 

@@ -15,11 +15,15 @@ from citeweave.evaluation.comparison import Comparison, Difference
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.reporting.document import json_text, one_line, text
 from citeweave.evaluation.reporting.drawing import bar, curves, dots, histogram, span_of, ticks
+from citeweave.evaluation.reporting.explain_page import WORDS, explain_page
 from citeweave.evaluation.reporting.heat import shades
+from citeweave.evaluation.reporting.matches import PairTexts
 from citeweave.evaluation.reporting.page import as_page, comparison_as_page
 from citeweave.evaluation.reporting.paper_map import MapData
 from citeweave.evaluation.resampling import intervals_of
 from citeweave.randomness import stream
+from citeweave.similarity.explaining import Explanation
+from citeweave.similarity.transport import DocumentDistance
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -259,3 +263,24 @@ def test_json_in_a_script_cannot_end_it() -> None:
     escaped = json_text(HOSTILE[:4])
     assert not re.search("[<>&\u2028\u2029]", escaped)
     assert text(HOSTILE[1]) == "&quot;quotes&quot; and &#x27;single&#x27; &amp; &lt;b onmouseover=alert(1)&gt;"
+
+
+# --- matching sentences --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("left", "right"), [(1, 1), (60, 2), (3, 60)])
+def test_sentences_of_others_stay_text(left: int, right: int) -> None:
+    plan = stream(left, "plan").random((left, right))
+    explained = Explanation(np.arange(left), np.arange(right), plan / plan.sum(), plan, 1.0)
+    texts = PairTexts(HOSTILE[0], HOSTILE[1], (HOSTILE * 20)[:left], (HOSTILE * 20)[:right])
+    for name in WORDS:
+        found = check(explain_page(explained, texts, DocumentDistance(name), model="<img src=x>"))
+        assert not {"script", "img"} & set(found.tags)
+        assert found.tags.count("foreignobject") == left + right + 2
+        assert any("alert(1)" in words for words in found.texts)
+        assert found.tags.count("td") == left * right + 3 * min(12, left * right)
+
+
+def test_a_plan_without_mass_is_drawn() -> None:
+    nothing = Explanation(np.arange(2), np.arange(1), np.zeros((2, 1)), np.zeros((2, 1)), 0.0)
+    check(explain_page(nothing, PairTexts("", "", [], []), DocumentDistance("single")))

@@ -31,6 +31,8 @@ SMALL = {
     "cocite": ["mining.negatives.far.band=200"],
     "sciaspect": ["mining.every_aspect=false"],
     "oracle": ["mining.text=abstract"],
+    "aspire_context": ["mining.text=abstract"],
+    "ict": ["mining.text=abstract"],
 }
 
 

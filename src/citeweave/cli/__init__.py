@@ -8,18 +8,22 @@ import sys
 import typer
 
 from citeweave.cli import (
+    align,
     audit,
     benchmark,
     compare,
     convert,
+    derive,
     doctor,
     embed,
     evaluate,
+    explain,
     graph,
     importing,
     info,
     mine,
     run,
+    similar,
     sweep,
     synthesize,
     train,
@@ -37,8 +41,10 @@ app = typer.Typer(
 app.command("synthesize")(synthesize.synthesize)
 app.command("import")(importing.import_)
 app.command("info")(info.info)
+app.command("derive")(derive.derive)
 app.command("graph")(graph.graph)
 app.command("mine")(mine.mine)
+app.command("align")(align.align)
 app.command("train")(train.train)
 app.command("bundle")(train.bundle)
 app.command("run")(run.run)
@@ -47,6 +53,8 @@ app.command("recipes")(run.recipes)
 app.command("audit")(audit.audit)
 app.command("convert")(convert.convert)
 app.command("embed")(embed.embed)
+app.command("similar")(similar.similar)
+app.command("explain")(explain.explain)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("benchmark")(benchmark.benchmark)

@@ -37,13 +37,15 @@ _Suite = Annotated[
     str,
     typer.Option(
         "--suite",
-        help="scidocs, scirepeval, mdcr, csfcube, relish, treccovid_rf, beir, reviewers, or corpus.",
+        help="scidocs, scirepeval, mdcr, csfcube, relish, treccovid_rf, beir, reviewers, corpus, or aspects.",
         show_default=False,
     ),
 ]
 _Data = Annotated[
     Path,
-    typer.Option("--data", help="Folder with the suite's own files; for corpus, a corpus.", show_default=False),
+    typer.Option(
+        "--data", help="Folder with the suite's own files; for corpus and aspects, a corpus.", show_default=False
+    ),
 ]
 _Tasks = Annotated[
     list[str], typer.Option("--task", help="Only this task of the suite; may be repeated.", show_default=False)
@@ -92,8 +94,13 @@ _HeldOut = Annotated[
         "--held-out", help="With --suite corpus: citing papers to ask about, year:2016 (from then on) or share:0.1."
     ),
 ]
-_PoolSeed = Annotated[int, typer.Option("--pool-seed", help="With --suite corpus: seed of what is held out and drawn.")]
-_Queries = Annotated[int, typer.Option("--queries", help="With --suite corpus: at most so many queries a task.")]
+_PoolSeed = Annotated[
+    int, typer.Option("--pool-seed", help="With --suite corpus or aspects: seed of what is held out and drawn.")
+]
+_Queries = Annotated[
+    int, typer.Option("--queries", help="With --suite corpus or aspects: at most so many queries a task.")
+]
+_Papers = Annotated[int, typer.Option("--papers", help="With --suite aspects: ask about so many papers at most.")]
 _Cache = Annotated[
     Path | None,
     typer.Option(
@@ -122,6 +129,7 @@ def evaluate(
     corpus: _Corpus = None,
     held_out: _HeldOut = "share:0.1",
     queries: _Queries = 1000,
+    papers: _Papers = 1000,
     pool_seed: _PoolSeed = 0,
     cache: _Cache = None,
     with_map: _Map = False,
@@ -143,8 +151,9 @@ def evaluate(
     opening = OpeningOptions(
         distance, precision, pooling, max_tokens, device, cache_folder(cache), temperature, sentence_metric
     )
-    asked = _read(suite, data, split, made_from, reporter)
-    opened = _open(judged, opening, corpus, data if suite == "corpus" else None, made_from, seed, reporter)
+    asked = _read(suite, data, split, made_from, papers, reporter)
+    trained_on = data if suite == "aspects" and corpus is None else corpus
+    opened = _open(judged, opening, trained_on, data if suite == "corpus" else None, made_from, seed, reporter)
     report = verb.evaluate(
         opened,
         asked,
@@ -161,15 +170,17 @@ def evaluate(
         print(_text(output, report))
 
 
-def _read(name: str, data: Path, split: str, options: CorpusSuiteOptions, reporter: Reporter) -> Suite:
-    from citeweave.evaluation.suites.registry import SUITES, read_suite
+def _read(name: str, data: Path, split: str, options: CorpusSuiteOptions, papers: int, reporter: Reporter) -> Suite:
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.evaluation.suites import aspects, corpus
+    from citeweave.evaluation.suites.registry import MADE, SUITES, read_suite
 
-    if name == "corpus":
-        from citeweave.corpus.corpus import Corpus
-        from citeweave.evaluation.suites.corpus import make_suite
-
-        return make_suite(Corpus.open(data), options, reporter=reporter)
-    choose(name, [*SUITES, "corpus"], "--suite")
+    if name == corpus.NAME:
+        return corpus.make_suite(Corpus.open(data), options, reporter=reporter)
+    if name == aspects.NAME:
+        drawn = aspects.AspectSuiteOptions(papers=papers, queries=options.queries, seed=options.seed)
+        return aspects.make_suite(Corpus.open(data), drawn)
+    choose(name, [*SUITES, *MADE], "--suite")
     return read_suite(name, data, split=split)
 
 

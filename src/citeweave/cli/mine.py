@@ -101,6 +101,7 @@ def mine(
     choose(intents, ("corpus", "sections"), "--intents")
     choose(bands, ("recipe", "auto"), "--bands")
     opened, loaded = Corpus.open(corpus), load_recipe(recipe, set_)
+    _check_texts(opened, loaded)
     rules = parse_rules(loaded.table("mining"))
     options = MiningOptions(seed, workers, parse_size(memory, "--memory"), device)
     making = {"seed": seed, "workers": workers, "device": device}
@@ -121,6 +122,21 @@ def mine(
         print_json({**_summary(samples), "bands": chosen, "output": str(output)})
     elif not quiet:
         print(_text(output, samples, chosen))
+
+
+def _check_texts(corpus: Corpus, recipe: Recipe) -> None:
+    """A recipe for texts that are not papers needs a corpus of these."""
+    from citeweave.corpus.derived.options import PAPERS, texts_options
+
+    wanted, found = (
+        texts_options(recipe.table("texts")).of,
+        corpus.manifest.facts.get("derived", {}).get("texts", PAPERS),
+    )
+    if wanted not in (PAPERS, found):
+        raise UserError(
+            f"recipe {recipe.name} is for {wanted}, and {corpus.folder} holds {found}; make them first: `citeweave derive "
+            f"{corpus.folder} --texts {wanted} -o texts/`"
+        )
 
 
 def _inputs(

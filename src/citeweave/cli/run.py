@@ -39,6 +39,12 @@ Init = Annotated[
         "--init", help="Start model in place of the recipe's: minilm, a folder, a hub name.", show_default=False
     ),
 ]
+Aligner = Annotated[
+    str,
+    typer.Option(
+        "--aligner", help="Encoder for aligning sentences in place of the recipe's; as --init.", show_default=False
+    ),
+]
 SuiteFolders = Annotated[
     list[str],
     typer.Option(
@@ -82,6 +88,7 @@ def run(
     corpus: CorpusFolder,
     output: Output,
     init: Init = "",
+    aligner: Aligner = "",
     set_: Set = [],  # noqa: B006
     suite: SuiteFolders = [],  # noqa: B006
     task: TaskNames = [],  # noqa: B006
@@ -105,6 +112,7 @@ def run(
     loaded = load_recipe(recipe, set_)
     options = RunOptions(
         init=init,
+        aligner=aligner,
         suites=named_paths(suite, "--suite", "csfcube=data/csfcube"),
         tasks=tuple(task),
         seeds=seeds,

@@ -19,6 +19,7 @@ from citeweave.cli.options import (
     reporter_of,
 )
 from citeweave.cli.run import (
+    Aligner,
     BandsHow,
     Cache,
     CorpusFolder,
@@ -45,6 +46,7 @@ def sweep(
     corpus: CorpusFolder,
     output: Output,
     init: Init = "",
+    aligner: Aligner = "",
     set_: Set = [],  # noqa: B006
     suite: SuiteFolders = [],  # noqa: B006
     task: TaskNames = [],  # noqa: B006
@@ -66,6 +68,7 @@ def sweep(
 
     options = RunOptions(
         init=init,
+        aligner=aligner,
         suites=named_paths(suite, "--suite", "csfcube=data/csfcube"),
         tasks=tuple(task),
         seeds=seeds,

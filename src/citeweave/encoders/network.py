@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from citeweave.encoders.pooling import PaddedStates, States
+from citeweave.encoders.pooling import PaddedStates, States, TokenStates
 from citeweave.encoders.reading import Tokens
 from citeweave.errors import InputError, UserError, choose
 from citeweave.extras import require
@@ -76,13 +76,20 @@ class Network:
 
     def states(self, batch: Sequence[Tokens], *, first_only: bool = False) -> States:
         """Last states, with gradients where they are asked for; with `first_only` they need to know `cls()` alone."""
+        if not first_only or not self.packs:
+            return self.token_states(batch)
+        from citeweave.encoders.packing import first_states, pack
+
+        return first_states(self.model, pack(batch, self.pad, self.device), compiled=self.compiled)
+
+    def token_states(self, batch: Sequence[Tokens]) -> TokenStates:
+        """Last states of every token, with gradients where they are asked for."""
         if not self.packs:
             layers, mask = self.padded(batch)
             return PaddedStates(layers[0], mask)
-        from citeweave.encoders.packing import pack, packed_states
+        from citeweave.encoders.packing import pack, packed_tokens
 
-        stream = pack(batch, self.pad, self.device)
-        return packed_states(self.model, stream, first_only=first_only, compiled=self.compiled)
+        return packed_tokens(self.model, pack(batch, self.pad, self.device), compiled=self.compiled)
 
     def layers(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
         """The padded states after the last layer, or with `every` of the embeddings and all layers; and the mask."""

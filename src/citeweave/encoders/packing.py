@@ -5,7 +5,7 @@
     packed/bert.py        the layers of BERT and RoBERTa over a stream
     packed/kernels.py     their attention on a GPU
 
-`packed_states` runs a model: BERT and RoBERTa by their own layers, ModernBERT, DistilBERT, ELECTRA and BERT with adapters
+`packed_tokens` runs a model: BERT and RoBERTa by their own layers, ModernBERT, DistilBERT, ELECTRA and BERT with adapters
 through transformers' attention interface. Models that add a bias of their own to the attention (MPNet, DeBERTa, T5)
 cannot be packed. A packed model trains with the dropout of its states alone: its attention drops nothing at random.
 Imports torch: import this module inside functions.
@@ -21,13 +21,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from citeweave.encoders.packed.attention import HAS_VARLEN, Spans, attend
 from citeweave.encoders.packed.bert import bert_stream, is_plain
 from citeweave.encoders.packed.stream import Packed, pack
+from citeweave.encoders.pooling import States, mean_spans
 
-__all__ = ["Packed", "can_compile", "can_pack", "pack", "packed_states"]
+__all__ = ["Packed", "can_compile", "can_pack", "first_states", "pack", "packed_tokens"]
 
 INTERFACE = "citeweave_packed"
 """Name of packed attention among transformers' attention functions."""
@@ -46,12 +48,19 @@ class PackedStates:
     bounds: Tensor
     """(texts + 2,), the filler's at the end."""
 
+    begins: NDArray[np.int64]
+    """(texts + 2,), the same where the processor is, so that nobody waits for the device."""
+
     def cls(self) -> Tensor:
         return self.stream[self.bounds[:-2].long()].float()  # (texts, dimension)
 
     def mean(self) -> Tensor:
         sums = torch.segment_reduce(self.stream.float(), "sum", offsets=self.bounds.long(), axis=0)  # (texts + 1, ...)
         return (sums / self.bounds.diff()[:, None])[:-1]  # (texts, dimension)
+
+    def spans(self, texts: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Tensor:
+        before = self.begins[texts]  # (spans,)
+        return mean_spans(self.stream, before + starts, before + ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +103,20 @@ def computes_in(model: Any, device: str) -> torch.dtype:
     return found
 
 
-def packed_states(
-    model: Any, packed: Packed, *, first_only: bool = False, compiled: bool = False
-) -> PackedStates | FirstStates:
+def packed_tokens(model: Any, packed: Packed, *, compiled: bool = False) -> PackedStates:
     """Run a model that `PACKING_MODELS` names over a stream; differentiable."""
     if not is_plain(model):
-        return PackedStates(_interface_stream(model, packed), packed.bounds)
+        return PackedStates(_interface_stream(model, packed), packed.bounds, packed.begins)
     dtype = computes_in(model, packed.ids.device.type)
-    stream = bert_stream(model, packed, dtype, first_only=first_only, compiled=compiled)
-    return FirstStates(stream) if first_only else PackedStates(stream, packed.bounds)
+    return PackedStates(bert_stream(model, packed, dtype, compiled=compiled), packed.bounds, packed.begins)
+
+
+def first_states(model: Any, packed: Packed, *, compiled: bool = False) -> States:
+    """The same of the first tokens alone, which spares a plain model most of its last layer."""
+    if not is_plain(model):
+        return packed_tokens(model, packed, compiled=compiled)
+    dtype = computes_in(model, packed.ids.device.type)
+    return FirstStates(bert_stream(model, packed, dtype, first_only=True, compiled=compiled))
 
 
 def _interface_stream(model: Any, packed: Packed) -> Tensor:

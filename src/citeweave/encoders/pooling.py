@@ -14,7 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from citeweave.encoders.saved.layer_mix import mix_layers
+from citeweave.extras import require
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +37,16 @@ class States(Protocol):
         """Means over the tokens, (texts, dimension) float32."""
 
 
+class TokenStates(States, Protocol):
+    """States of every token, not only what is made of them."""
+
+    def spans(self, texts: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Tensor:
+        """Means over spans of tokens, each of one token or more, (spans, dimension) float32.
+
+        Span i is from token starts[i] up to ends[i] of text texts[i]; spans come in order and do not overlap.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class PaddedStates:
     """States (texts, tokens, dimension) and their mask (texts, tokens)."""
@@ -45,6 +59,10 @@ class PaddedStates:
 
     def mean(self) -> Tensor:
         return mean_tokens(self.states, self.mask)
+
+    def spans(self, texts: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Tensor:
+        before = texts * self.states.shape[1]  # (spans,)
+        return mean_spans(self.states.flatten(0, 1), before + starts, before + ends)
 
 
 def pool(layers: tuple[Tensor, ...], mask: Tensor, pooling: str, mix: Tensor | None = None) -> Tensor:
@@ -66,6 +84,19 @@ def mean_tokens(states: Tensor, mask: Tensor) -> Tensor:
     """States (texts, tokens, dimension), mask (texts, tokens) with 1 at a token -> (texts, dimension)."""
     weights = mask.unsqueeze(-1).float()  # (texts, tokens, 1)
     return (states.float() * weights).sum(dim=1) / weights.sum(dim=1)  # every text has a token
+
+
+def mean_spans(stream: Tensor, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Tensor:
+    """States (tokens, dimension), spans in order and apart from each other -> (spans, dimension)."""
+    torch = require("torch", extra="minilm")
+    if not len(starts):
+        return stream[:0].float()
+    # every second segment is a span, the others are what lies between them
+    bounds = np.concatenate([[0], np.stack([starts, ends], axis=1).ravel(), [len(stream)]])  # (2 spans + 2,)
+    offsets = torch.from_numpy(bounds).to(stream.device, non_blocking=True)
+    sums = torch.segment_reduce(stream.float(), "sum", offsets=offsets, axis=0)[1::2]  # (spans, dimension)
+    means: Tensor = sums / offsets.diff()[1::2, None]
+    return means
 
 
 def mean_layers(layers: tuple[Tensor, ...]) -> Tensor:

@@ -12,16 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.encoders.batching import batches
-from citeweave.encoders.reading import TextReader, Tokens
+from citeweave.encoders.backing_off import run_batches
+from citeweave.encoders.network import Network
+from citeweave.encoders.sentence_layout import SentenceLayout, lay_out
 from citeweave.encoders.torch_encoder import WINDOW, TorchEncoder
 from citeweave.errors import UserError
 from citeweave.extras import require
-from citeweave.progress import QUIET, Reporter
+from citeweave.progress import QUIET, Advance, Reporter
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +46,6 @@ class Sentences:
     """Sentences without a vector."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """The tokens of a paper and whose they are."""
-
-    tokens: Tokens
-    owner: NDArray[np.int64]
-    """Shape (tokens,): the sentence of every token, -1 for title and special tokens."""
-
-
 def encode_sentences(
     encoder: TorchEncoder,
     titles: Sequence[str],
@@ -62,54 +58,45 @@ def encode_sentences(
         raise UserError(f"{len(titles)} titles for the sentences of {len(sentences)} papers; give one title a paper")
     blocks: list[NDArray[np.float32]] = [np.zeros((0, encoder.dimension), np.float32)]
     numbers: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    counts: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
     with reporter.task("embedding sentences", len(titles), "papers") as advance:
         for start in range(0, len(titles), WINDOW):
-            layouts = _lay_out(encoder.reader, titles[start : start + WINDOW], sentences[start : start + WINDOW])
-            kept = [np.unique(layout.owner[layout.owner >= 0]) for layout in layouts]
-            found: list[NDArray[np.float32]] = [blocks[0]] * len(layouts)
-            # a paper without any sentence needs no reading
-            lengths = [len(layout.tokens) if len(own) else 0 for layout, own in zip(layouts, kept, strict=True)]
-            advance(lengths.count(0))
-            for rows in batches(np.array(lengths, np.int64), encoder.batch_tokens):
-                means = _means(encoder, [layouts[row] for row in rows.tolist()])
-                for row, mean in zip(rows.tolist(), means, strict=True):
-                    found[row] = mean[kept[row]]
-                advance(len(rows))
-            blocks += found
-            numbers += kept
-    offsets = np.cumsum([len(own) for own in numbers], dtype=np.int64)  # the first one is empty: (papers + 1,)
+            layouts = lay_out(encoder.reader, titles[start : start + WINDOW], sentences[start : start + WINDOW])
+            counts.append(np.array([len(layout.numbers) for layout in layouts], np.int64))
+            numbers += [layout.numbers for layout in layouts]
+            blocks.append(_window(encoder, layouts, advance, reporter))
+    offsets = np.cumsum(np.concatenate(counts))  # (papers + 1,)
     lost = sum(map(len, sentences)) - int(offsets[-1])
     return Sentences(np.concatenate(blocks), offsets, np.concatenate(numbers).astype(np.int32), lost)
 
 
-def _lay_out(reader: TextReader, titles: Sequence[str], sentences: Sequence[Sequence[str]]) -> list[_Layout]:
-    """Tokenize title and sentences apart, as ASPIRE does, and put them behind each other."""
-    heads = reader.pieces([reader.prompt + title for title in titles])
-    # tokenizers that mark the beginning of words need the blank
-    bodies = iter(reader.pieces([f" {text}" if at else text for texts in sentences for at, text in enumerate(texts)]))
-    layouts = []
-    for head, texts in zip(heads, sentences, strict=True):
-        own = [next(bodies) for _ in texts]
-        start = np.concatenate([reader.opening, head, reader.separator if len(head) else head])
-        tokens = np.concatenate([start, *own])[: reader.max_tokens - len(reader.closing)]
-        owner = np.repeat(np.arange(-1, len(own)), [len(start), *map(len, own)])[: len(tokens)]
-        closing = np.full(len(reader.closing), -1, np.int64)
-        layouts.append(_Layout(np.concatenate([tokens, reader.closing]), np.concatenate([owner, closing])))
-    return layouts
-
-
-def _means(encoder: TorchEncoder, batch: list[_Layout]) -> NDArray[np.float32]:
-    """Mean state of every sentence's tokens, (papers, most sentences of one, dimension); zeros where there is none."""
+def _window(
+    encoder: TorchEncoder, layouts: list[SentenceLayout], advance: Advance, reporter: Reporter
+) -> NDArray[np.float32]:
+    """Vectors of the sentences of some papers, one behind the other, (sentences, dimension)."""
     torch = require("torch", extra="minilm")
-    (states,), _ = encoder.network.layers([layout.tokens for layout in batch])  # (papers, tokens, dimension)
-    most = 1 + max(int(layout.owner.max()) for layout in batch)
-    owners = np.full(states.shape[:2], most, np.int64)  # (papers, tokens); tokens of no sentence go to a spare row
-    for row, layout in enumerate(batch):
-        owners[row, : len(layout.owner)] = np.where(layout.owner < 0, most, layout.owner)
-    owners += np.arange(len(batch))[:, None] * (most + 1)
-    counts = np.bincount(owners.ravel(), minlength=len(batch) * (most + 1))
-    sums = torch.zeros((len(counts), states.shape[2]), device=states.device)  # (papers * (most + 1), dimension)
-    sums.index_add_(0, torch.from_numpy(owners.ravel()).to(states.device), states.flatten(0, 1).float())
-    means = sums.cpu().numpy() / np.maximum(counts, 1)[:, None].astype(np.float32)
-    found: NDArray[np.float32] = means.reshape(len(batch), most + 1, -1)[:, :most]
-    return found
+    counts = np.array([len(layout.numbers) for layout in layouts], np.int64)  # (papers,)
+    begins = np.cumsum(counts) - counts
+    matrix = np.zeros((int(counts.sum()), encoder.dimension), np.float32)  # (sentences, dimension)
+    # a paper without any sentence needs no reading
+    lengths = np.array([len(layout.tokens) if len(layout.numbers) else 0 for layout in layouts], np.int64)
+    advance(int((lengths == 0).sum()))
+
+    def encode(rows: NDArray[np.int64]) -> None:
+        batch = [layouts[row] for row in rows.tolist()]
+        with torch.inference_mode():
+            found = sentence_vectors(encoder.network, batch).cpu().numpy()  # (sentences of the batch, dimension)
+        places = np.repeat(begins[rows] - (np.cumsum(counts[rows]) - counts[rows]), counts[rows])
+        matrix[places + np.arange(len(places))] = found
+        advance(len(rows))
+
+    run_batches(lengths, encoder.batch_tokens, encode, reporter=reporter)
+    return matrix
+
+
+def sentence_vectors(network: Network, batch: Sequence[SentenceLayout]) -> Tensor:
+    """Mean states of the sentences of papers with tokens, (sentences, dimension); differentiable."""
+    states = network.token_states([layout.tokens for layout in batch])
+    texts = np.repeat(np.arange(len(batch)), [len(layout.numbers) for layout in batch])  # (sentences,)
+    starts = np.concatenate([layout.starts for layout in batch])
+    return states.spans(texts, starts, np.concatenate([layout.ends for layout in batch]))

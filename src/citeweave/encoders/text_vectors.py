@@ -29,4 +29,9 @@ def text_vectors(network: Network, batch: Sequence[Tokens], settings: Settings) 
         vectors = network.states(batch, first_only=True).cls()
     else:
         vectors = network.states(batch).mean()
+    return normalized(vectors, settings)
+
+
+def normalized(vectors: Tensor, settings: Settings) -> Tensor:
+    """Vectors (texts, dimension) at length 1 where the settings say so."""
     return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-12) if settings.normalize else vectors

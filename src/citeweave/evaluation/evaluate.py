@@ -21,6 +21,7 @@ import numpy as np
 
 from citeweave.errors import EmptyResultError, UserError, choose
 from citeweave.evaluation.averaging import averages_of
+from citeweave.evaluation.example_matches import example_matches
 from citeweave.evaluation.fingerprint import fingerprint
 from citeweave.evaluation.finished import Finished, Marks, Work, find_earlier
 from citeweave.evaluation.judged import Judged, NoAnswerError, choose_distance
@@ -91,7 +92,7 @@ def evaluate(
             finished, failed = _judge_all(judged, chosen, options, work, marks, reporter)
             value = _assemble(judged, chosen, options, [each.outcome for each in finished], failed)
             value["data"]["hash"] = hash_json(recipe["tasks"])[:16]
-            _write(value, writer.folder, finished, topics, reporter)
+            _write(value, writer.folder, judged, chosen, finished, topics, reporter)
         except UserError:
             if work.is_empty:
                 shutil.rmtree(writer.folder, ignore_errors=True)
@@ -102,13 +103,20 @@ def evaluate(
 
 
 def _write(
-    value: dict[str, Any], folder: Path, finished: Sequence[Finished], topics: TopicMap | None, reporter: Reporter
+    value: dict[str, Any],
+    folder: Path,
+    judged: Judged,
+    suite: Suite,
+    finished: Sequence[Finished],
+    topics: TopicMap | None,
+    reporter: Reporter,
 ) -> None:
-    """Write the report, with its map where there is one."""
+    """Write the report, with its map where there is one, and with matching sentences where the model has them."""
     map_data = topics.make(seed=value["options"]["seed"], reporter=reporter) if topics else None
     if topics and map_data:
         value["map"] = map_facts(map_data, topics.task.name)
-    write_report(value, folder, {each.outcome.task: each.run for each in finished if each.run}, map_data)
+    runs = {each.outcome.task: each.run for each in finished if each.run}
+    write_report(value, folder, runs, map_data, example_matches(judged, suite, value, runs))
 
 
 def _what_is_asked(judged: Judged, suite: Suite, options: EvaluationOptions) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from citeweave.errors import ArtefactError
 from citeweave.evaluation.outcomes import Outcome
@@ -28,6 +28,9 @@ from citeweave.evaluation.reporting.mteb import as_mteb
 from citeweave.evaluation.reporting.page import as_page
 from citeweave.evaluation.reporting.paper_map import MapData
 from citeweave.files import Manifest, link_or_copy, read_manifest, write_json
+
+if TYPE_CHECKING:
+    from citeweave.evaluation.example_matches import ExampleMatch
 
 KIND, VERSION = "report", 1
 REPORT = "report.json"
@@ -85,12 +88,16 @@ class Report:
 
 
 def write_report(
-    value: Mapping[str, Any], folder: Path, runs: Mapping[str, Path], map_data: MapData | None = None
+    value: Mapping[str, Any],
+    folder: Path,
+    runs: Mapping[str, Path],
+    map_data: MapData | None = None,
+    matches: Sequence[ExampleMatch] = (),
 ) -> None:
     """Write every form of a report into a folder; `runs` are finished files, which are shared or copied."""
     write_json(folder / REPORT, value)
     (folder / "report.md").write_text(as_markdown(value), encoding="utf-8")
-    (folder / PAGE).write_text(as_page(value, map_data=map_data), encoding="utf-8")
+    (folder / PAGE).write_text(as_page(value, map_data=map_data, matches=matches), encoding="utf-8")
     if map_data is not None:
         title = f"{value['model']['name']} on {value['suite']}"
         (folder / MAP).write_text(map_page(map_data, title=title, back=PAGE), encoding="utf-8")

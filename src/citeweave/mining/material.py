@@ -56,7 +56,7 @@ class Material:
 
     corpus: Corpus
     text: str = "abstract"
-    """Which papers take part: abstract, title, any."""
+    """Which papers take part: abstract, title, either, any."""
 
     relations: Relations | None = None
     vectors: Mapping[str, Vectors] = field(default_factory=dict)
@@ -74,7 +74,12 @@ class Material:
     def in_pool(self) -> NDArray[np.bool_]:
         """Which papers have the text that is asked for; shape (papers,)."""
         has_title, has_abstract = (column.lengths() > 0 for column in (self.corpus.titles, self.corpus.abstracts))
-        return {"abstract": has_title & has_abstract, "title": has_title, "any": np.ones_like(has_title)}[self.text]
+        return {
+            "abstract": has_title & has_abstract,
+            "title": has_title,
+            "either": has_title | has_abstract,
+            "any": np.ones_like(has_title),
+        }[self.text]
 
     @cached_property
     def pool(self) -> NDArray[np.int32]:

@@ -33,7 +33,7 @@ OTHER_SOURCES = ("random", "table")
 SOURCES = (*SIGNALS, *VECTOR_SOURCES, *OTHER_SOURCES)
 ORDERS = ("random", "strongest", "weakest")
 FEW = ("keep", "skip", "repeat", "random")
-TEXTS = ("abstract", "title", "any")
+TEXTS = ("abstract", "title", "either", "any")
 FIELDS = ("", "same", "overlapping", "disjoint")
 GRADES = ("", "upper", "lower")
 METRICS = ("cosine", "dot", "l2")
@@ -200,7 +200,7 @@ class MiningRules:
     positives: tuple[Rule, ...] = ()
     negatives: tuple[Rule, ...] = ()
     text: str = "abstract"
-    """Which papers take part: with title and abstract, with a title, or any."""
+    """Which papers take part: with title and abstract, with a title, with either of the two, or any."""
 
     anchors: int = 0
     """How many anchors to draw from those that are possible; 0 = all."""
@@ -252,6 +252,11 @@ class MiningRules:
         """Whether some rule draws by the vectors of this name."""
         inner = any(rules.needs_vectors(name) for _, _, rules in self.tasks)
         return inner or any(rule.source in VECTOR_SOURCES and rule.vectors == name for rule in self.rules)
+
+    @property
+    def from_contexts(self) -> bool:
+        """Whether some samples come from citing sentences, and so have some."""
+        return self.anchors_per == "contexts" or any(rules.from_contexts for _, _, rules in self.tasks)
 
     @property
     def needs_intents(self) -> bool:

@@ -37,6 +37,36 @@ class Picks:
 
 
 @dataclass(frozen=True, slots=True)
+class Alignment:
+    """The sentences in which an anchor and its positive are alike; all parallel to the positives' picks, (picks,).
+
+    Where a pair is not aligned sentences and contexts are -1, similarities NaN.
+    """
+
+    anchor_sentences: NDArray[np.int16]
+    """Number of the sentence of the anchor's abstract, as `corpus.text.sentence_texts` splits it."""
+
+    sentences: NDArray[np.int16]
+    """The same of the positive's abstract."""
+
+    anchor_contexts: NDArray[np.int64]
+    """The context to which the anchor's sentence is nearest, -1 also where alignment is by abstracts."""
+
+    contexts: NDArray[np.int64]
+    """The same of the positive's sentence."""
+
+    anchor_similarities: NDArray[np.float32]
+    """What the anchor's sentence reached: dot product with its context, or with the other sentence."""
+
+    similarities: NDArray[np.float32]
+
+    @property
+    def aligned(self) -> NDArray[np.bool_]:
+        """Which picks have sentences."""
+        return self.sentences >= 0
+
+
+@dataclass(frozen=True, slots=True)
 class SampleBlock:
     """Some samples in memory."""
 

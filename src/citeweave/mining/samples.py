@@ -5,6 +5,7 @@
       positives/offsets.npy row.npy rule.npy score.npy     ragged: the picks of every sample
       negatives/...                                        the same
       contexts/offsets.npy number.npy           the citing sentences behind a sample, where it has some
+      positives/sentence.npy anchor_sentence.npy ...       aligned sentences, where they were aligned
       manifest.json                             the corpus's hash, the rules, what was asked and what was got
 
 Rows are rows of one corpus, named by its hash. A sample holds a group; `triplets()` pairs positives with
@@ -37,9 +38,18 @@ from numpy.typing import NDArray
 from citeweave.columns import NumberWriter, open_numbers
 from citeweave.errors import ArtefactError, EmptyResultError, UserError
 from citeweave.files import ArtefactWriter, Manifest, check_files, new_artefact, read_manifest
-from citeweave.mining.sample_blocks import Picks, SampleBlock
+from citeweave.mining.sample_blocks import Alignment, Picks, SampleBlock
 
 KIND, VERSION = "samples", 1
+ALIGNMENT_COLUMNS = {
+    "anchor_sentences": "positives/anchor_sentence.npy",
+    "sentences": "positives/sentence.npy",
+    "anchor_contexts": "positives/anchor_context.npy",
+    "contexts": "positives/context.npy",
+    "anchor_similarities": "positives/anchor_similarity.npy",
+    "similarities": "positives/similarity.npy",
+}
+"""Attributes of `Alignment` and their files; all are there or none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +101,8 @@ class Samples:
         self.positives, self.negatives = (self._picks(name) for name in ("positives", "negatives"))
         self.context_offsets: NDArray[np.int64] = open_numbers(folder / "contexts" / "offsets.npy", np.int64)
         self.contexts: NDArray[np.int64] = open_numbers(folder / "contexts" / "number.npy", np.int64)
+        self.alignment = self._alignment()
+        """Sentences aligned by `alignment.py`; None where nothing was aligned."""
         self._check()
 
     @classmethod
@@ -140,6 +152,16 @@ class Samples:
         types = {"offsets": np.int64, "row": np.int32, "rule": np.uint8, "score": np.float32}
         return Picks(*(open_numbers(folder / f"{column}.npy", dtype) for column, dtype in types.items()))
 
+    def _alignment(self) -> Alignment | None:
+        if ALIGNMENT_COLUMNS["sentences"] not in self.manifest.files:
+            return None
+        types = {"sentences": np.int16, "contexts": np.int64, "similarities": np.float32}
+        columns = {
+            attribute: open_numbers(self.folder / name, types[attribute.removeprefix("anchor_")])
+            for attribute, name in ALIGNMENT_COLUMNS.items()
+        }
+        return Alignment(**columns)
+
     def _check(self) -> None:
         lists: list[tuple[NDArray[np.int64], NDArray[Any]]]
         lists = [(p.offsets, p.rows) for p in (self.positives, self.negatives)]
@@ -148,6 +170,9 @@ class Samples:
         for offsets, values in lists:
             right = right and len(offsets) == len(self) + 1 and offsets[0] == 0 and offsets[-1] == len(values)
             right = right and bool((np.diff(offsets) >= 0).all())
+        if self.alignment is not None:
+            columns = [getattr(self.alignment, attribute) for attribute in ALIGNMENT_COLUMNS]
+            right = right and all(len(column) == len(self.positives.rows) for column in columns)
         if not right:
             raise ArtefactError(f"{self.folder} is damaged: its columns do not fit together; mine the samples again")
 

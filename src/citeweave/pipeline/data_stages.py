@@ -2,6 +2,7 @@
 
     audited    the corpus without the papers of published suites, where it holds some
     corpus     without the references that the suite of the corpus asks for; papers and rows stay
+    texts      a corpus of other texts of it, where the recipe trains on those; from here on they are the papers
     graph      citations, with node vectors where rules or a teacher need them
     samples    what the rules chose; held-out papers are no anchors
 
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.derived.deriving import derive_corpus
 from citeweave.corpus.importing import exclude_papers
 from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, held_out_rows, make_suite
 from citeweave.evaluation.tasks import Suite
@@ -66,6 +68,8 @@ class DataStages:
     read: ReadRecipe
     options: RunOptions
     reporter: Reporter
+    before: Corpus | None = None
+    """The corpus before papers of suites left it; what these wrote is not learned from."""
 
     @property
     def is_oracle(self) -> bool:
@@ -81,6 +85,7 @@ class DataStages:
         """The corpus without papers of the published suites."""
         if not self.options.suites or self.is_oracle:
             return corpus
+        self.before = corpus
         suites = Suites(corpus, self.options, self.reporter)
 
         def make(folder: Path) -> Mapping[str, Any]:
@@ -107,6 +112,9 @@ class DataStages:
             watched = make_suite(corpus, WATCHED, reporter=self.reporter)
             also = held_out_rows(corpus, WATCHED)
             corpus, held = self._without(corpus, also, "corpus-watched", WATCHED.held_out), held | also
+        if self.read.texts is not None:
+            corpus = self._texts(corpus)
+            held = np.zeros(len(corpus), bool)  # what held-out papers cite, and the sentences, are gone already
         inputs, graph_hash = self._graph(corpus)
         samples = self._samples(corpus, inputs, graph_hash, held, suites)
         return TrainingMaterial(corpus, samples, inputs, watched)
@@ -117,6 +125,20 @@ class DataStages:
             return dict(made.manifest.facts["held out"])
 
         return Corpus.open(self.run.run(stage, [corpus.hash, why], make))
+
+    def _texts(self, corpus: Corpus) -> Corpus:
+        """The texts that are trained on, as a corpus; rows are others from here on."""
+        options, before = self.read.texts, self.before
+        assert options is not None
+
+        def make(folder: Path) -> Mapping[str, Any]:
+            made = derive_corpus(
+                corpus, folder, options, before=before, overwrite=self.options.overwrite, reporter=self.reporter
+            )
+            return dict(made.manifest.facts["derived"])
+
+        key = [corpus.hash, options.as_recipe(), None if before is None else before.hash]
+        return Corpus.open(self.run.run("texts", key, make))
 
     def _graph(self, corpus: Corpus) -> tuple[Inputs, str]:
         """The graph, where rules or losses need it, and the hash of its folder."""

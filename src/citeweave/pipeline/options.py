@@ -15,7 +15,7 @@ CORPUS = "corpus"
 """The suite that is made from the corpus itself."""
 
 CHAIN = "recipe:"
-"""Before the name of a recipe whose model is the start model."""
+"""Before the name of a recipe whose model is the start model, or the aligner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,9 @@ class RunOptions:
 
     init: str = ""
     """Start model in place of the recipe's; of a chain, in place of the first recipe's."""
+
+    aligner: str = ""
+    """Frozen encoder that aligns sentences, in place of the recipe's alignment.encoder."""
 
     suites: Mapping[str, Path] = field(default_factory=dict)
     """Published suites to judge by, with the folders of their files; their papers are not trained on."""

@@ -8,7 +8,6 @@ what it asks for.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,20 +16,27 @@ import numpy as np
 
 from citeweave import estimate
 from citeweave.corpus.corpus import Corpus
-from citeweave.encoders.locating import hub_name, locate
+from citeweave.corpus.derived.deriving import expected_texts
+from citeweave.encoders.locating import MINILM, hub_name, locate
 from citeweave.encoders.model_folder import read_model_folder
 from citeweave.extras import require
+from citeweave.mining.aligning.options import AlignmentOptions
 from citeweave.mining.rules import MiningRules
+from citeweave.pipeline.aligning import STAGE
 from citeweave.pipeline.model_stages import seeds_of
 from citeweave.pipeline.options import CHAIN, CORPUS, RunOptions
 from citeweave.pipeline.run import identity_of, prepare
 from citeweave.pipeline.run_folder import check_identity, read_record
+from citeweave.pipeline.starting import chained, options_of
 from citeweave.pipeline.suites import check_suites
-from citeweave.recipe import ReadRecipe, Recipe, load_recipe
+from citeweave.recipe import ReadRecipe, Recipe
 from citeweave.training.options import TrainingOptions
 
 MICRO_TOKENS = {"cpu": 16_384, "cuda": 65_536}
 """Tokens encoded at a time where the recipe does not say, as in training."""
+
+SENTENCES, SENTENCE_TOKENS = 8, 30
+"""Sentences of a paper, those that cite it counted, and tokens of one; more or less."""
 
 SUITE_PAPERS = 25_000
 """Papers that the suite of a corpus asks about, at most, more or less."""
@@ -84,13 +90,12 @@ def plan_run(recipe: Recipe, corpus: str | Path, output: str | Path, options: Ru
     known = (read_record(output) or {"stages": {}})["stages"]
     device = options.device if options.device != "auto" else _device()
     planner = _Planner(opened, read, options, device, set(known))
-    chained = []
-    if read.encoder.init.startswith(CHAIN):
-        inner = load_recipe(read.encoder.init.removeprefix(CHAIN))
-        plan = plan_run(inner, corpus, output / f"init-{inner.label}", dataclasses.replace(options, seeds=1))
-        stage = PlannedStage(f"init-{inner.label}", f"the recipe {inner.label} first", plan.seconds, plan.memory)
-        chained = [stage]
-    return RunPlan(output, recipe, (*chained, *planner.stages()), device)
+    first = []
+    for stage, inner in chained(recipe).items():
+        plan = plan_run(inner, corpus, output / stage, options_of(inner, options))
+        size = f"the recipe {inner.label} first"
+        first.append(PlannedStage(stage, size, plan.seconds, plan.memory, stage in known))
+    return RunPlan(output, recipe, (*first, *planner.stages()), device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,25 +110,33 @@ class _Planner:
         training = self.read.training
         assert training is not None
         papers, citations = len(self.corpus), len(self.corpus.citing)
-        anchors, picks = self._anchors(), picks_of(self.read.rules)
+        anchors, tokens = self._read_texts()
+        picks = picks_of(self.read.rules)
         found = [
             self._stage("corpus", f"{papers:,} papers without the references held out by {self.options.held_out}"),
             self._stage("graph", f"{papers:,} papers, {citations:,} citations"),
             self._stage("samples", f"up to {anchors:,} anchors with up to {picks} papers each"),
         ]
+        if self.read.texts is not None:
+            size = f"{self.read.texts.of} of them, up to {anchors:,} that may have a partner"
+            found[1:2] = [self._stage("texts", size), self._stage("graph", "the texts and what relates them")]
+        if self.read.alignment is not None:
+            found.append(self._aligned(self.read.alignment, anchors))
         if self.options.suites:
             benchmarks = ", ".join(self.options.suites)
             found.insert(0, self._stage("audited", f"papers of {benchmarks} are looked for among {papers:,}"))
         for number, seed in enumerate(seeds_of(training, self.options)):
-            found.append(self._training(training, number, seed, anchors, picks))
+            found.append(self._training(training, number, seed, anchors, picks, tokens))
         names = [*([CORPUS] if self.options.suite_options else []), *self.options.suites]
         several = range(len(seeds_of(training, self.options)))
         for place in ("report-start", *(f"report-{number}" if number else "report" for number in several)):
             found += [self._report(place, name) for name in names]
         return found
 
-    def _training(self, training: TrainingOptions, number: int, seed: int, anchors: int, picks: int) -> PlannedStage:
-        shape, tokens = self._shape(), self._tokens()
+    def _training(
+        self, training: TrainingOptions, number: int, seed: int, anchors: int, picks: int, tokens: float
+    ) -> PlannedStage:
+        shape = self._shape()
         units = anchors if training.unit == "groups" else anchors * triplets_of(self.read.rules)
         steps = training.steps or max(1, round(units * training.share * training.epochs / training.batch))
         texts = steps * training.batch / max(1, units) * anchors * (1 + picks)
@@ -140,6 +153,12 @@ class _Planner:
         size = f"seed {seed}: {steps:,} steps of {training.batch} {training.unit}, texts of {tokens:.0f} tokens"
         return PlannedStage(name, size, seconds, memory, name in self.known)
 
+    def _aligned(self, alignment: AlignmentOptions, papers: int) -> PlannedStage:
+        texts, by = papers * SENTENCES, f"by {alignment.by} with {alignment.encoder}"
+        shape = self._shape(alignment.encoder)
+        seconds = estimate.embed_seconds(shape, texts, SENTENCE_TOKENS, self.device, _cores())
+        return PlannedStage(STAGE, f"up to {texts:,} sentences, {by}", seconds, 0.0, STAGE in self.known)
+
     def _report(self, place: str, suite: str) -> PlannedStage:
         papers = min(len(self.corpus), SUITE_PAPERS) if suite == CORPUS else SUITE_PAPERS
         seconds = estimate.embed_seconds(self._shape(), papers, self._tokens(), self.device, _cores())
@@ -148,6 +167,13 @@ class _Planner:
 
     def _stage(self, name: str, size: str) -> PlannedStage:
         return PlannedStage(name, size, is_there=name in self.known)
+
+    def _read_texts(self) -> tuple[int, float]:
+        """How many texts may be anchors, and their tokens in the mean."""
+        if self.read.texts is None:
+            return self._anchors(), self._tokens()
+        expected = expected_texts(self.corpus, self.read.texts)
+        return expected.anchors, estimate.tokens_of(expected.characters, self.read.encoder.max_tokens)
 
     def _anchors(self) -> int:
         has_text = (self.corpus.titles.lengths() > 0) & (self.corpus.abstracts.lengths() > 0)
@@ -165,12 +191,13 @@ class _Planner:
         mean = float(lengths[lengths > 0].mean()) if (lengths > 0).any() else 0.0
         return estimate.tokens_of(mean, self.read.encoder.max_tokens)
 
-    def _shape(self) -> estimate.Shape:
-        """Of the start model, where it lies here; else BERT-base's."""
-        init = self.options.init or self.read.encoder.init
-        if init.startswith(CHAIN) or (hub_name(init) and init != "minilm"):
+    def _shape(self, name: str = "") -> estimate.Shape:
+        """Of a model, or of the start model, where it lies here; else BERT-base's."""
+        name = self.options.init if self.options.init and name.startswith(CHAIN) else name
+        name = name or self.options.init or self.read.encoder.init
+        if name.startswith(CHAIN) or (hub_name(name) and name != MINILM):
             return estimate.BERT_BASE
-        return estimate.read_shape(read_model_folder(locate(init).folder).weights)
+        return estimate.read_shape(read_model_folder(locate(name).folder).weights)
 
 
 def picks_of(rules: MiningRules) -> int:

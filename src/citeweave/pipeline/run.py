@@ -4,8 +4,9 @@
     result.models, result.comparisons["corpus"].sentences
 
 Stages: papers of published suites leave the corpus; the references that the corpus suite asks for leave it too; graph
-and node vectors; samples; one model a seed; reports of the start model and of the trained ones. A stage whose inputs
-did not change is skipped, an interrupted run goes on. A recipe whose start model is `recipe:NAME` runs that one first.
+and node vectors; samples, their sentences aligned where the recipe says so; one model a seed; reports of the start
+model and of the trained ones. A stage whose inputs did not change is skipped, an interrupted run goes on. A recipe
+whose start model or aligner is `recipe:NAME` runs that one first.
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ from citeweave.errors import UserError
 from citeweave.evaluation.comparison import Comparison
 from citeweave.evaluation.report import Report
 from citeweave.files import hash_file, hash_json
+from citeweave.mining.aligning.options import AlignmentOptions
 from citeweave.mining.samples import Samples
+from citeweave.pipeline.aligning import STAGE, align_stage
 from citeweave.pipeline.data_stages import DataStages
 from citeweave.pipeline.judging import compare_runs, comparison_page, judge
 from citeweave.pipeline.model_stages import ModelStages
 from citeweave.pipeline.options import CHAIN, RunOptions
 from citeweave.pipeline.recipe_writing import as_toml
 from citeweave.pipeline.run_folder import RECIPE, RunFolder
-from citeweave.pipeline.starting import check_chain, with_start
+from citeweave.pipeline.starting import chained, check_chain, options_of, with_aligner, with_start
 from citeweave.pipeline.suites import Suites, check_suites
 from citeweave.progress import QUIET, Reporter
-from citeweave.recipe import ReadRecipe, Recipe, load_recipe, read_recipe
+from citeweave.recipe import ReadRecipe, Recipe, read_recipe
 from citeweave.training.options import EncoderOptions
 
 COMPARISON = "comparison.md"
@@ -81,16 +84,20 @@ def run_recipe(
     opened = Corpus.open(corpus)
     run = RunFolder(output, identity_of(recipe, opened, options), reporter, options.shared, options.overwrite)
     run.open()
-    if "model" not in run.record["stages"] and not read.encoder.init.startswith(CHAIN):
-        locate(read.encoder.init)  # a model that is not to be had is told before samples are mined
+    _check_models(run, read)
     (output / RECIPE).write_text(as_toml(recipe.tables), encoding="utf-8")
     data = DataStages(run, recipe, read, options, reporter)
     audited = data.audit(opened)
     suites = Suites(audited, options, reporter)
     if not all(f"report-start/{name}" in run.record["stages"] for name in suites.names):
         suites.check_tasks()  # a wrong name is told before hours of training
-    encoder = _start_of(run, recipe, read, corpus, options, reporter)
+    first = {
+        stage: _run_first(run, stage, inner, corpus, options, reporter) for stage, inner in chained(recipe).items()
+    }
+    encoder = _start_of(recipe, read, first)
     found = data.make(audited, suites)
+    if (alignment := _alignment_of(read, first)) is not None:
+        found = align_stage(run, found, alignment, options, reporter)
     models = ModelStages(run, recipe, read, options, reporter).train(found, encoder)
     start, reports = _judge(run, recipe, encoder, models, suites, reporter)
     comparisons = compare_runs(start, reports, recipe.label, resamples=options.resamples)
@@ -118,7 +125,7 @@ def prepare(recipe: Recipe, options: RunOptions, *, download: bool = True) -> tu
     read = read_recipe(recipe)
     if read.training is None:
         raise UserError(f"recipe {recipe.name} has no [training] table; mine its samples with `citeweave mine`")
-    recipe = with_start(recipe, options.init, download=download)
+    recipe = with_aligner(with_start(recipe, options.init, download=download), options.aligner)
     return recipe, read_recipe(recipe)
 
 
@@ -130,6 +137,7 @@ def identity_of(recipe: Recipe, corpus: Corpus, options: RunOptions) -> dict[str
     return {
         "recipe": tables,
         "init": options.init,
+        **({"aligner": options.aligner} if options.aligner else {}),
         "corpus": corpus.hash,
         "held_out": options.held_out,
         "bands": options.bands,
@@ -143,26 +151,45 @@ def _hash_table(name: str, path: Path) -> str:
     return hash_file(path)
 
 
-def _start_of(
-    run: RunFolder, recipe: Recipe, read: ReadRecipe, corpus: str | Path, options: RunOptions, reporter: Reporter
-) -> EncoderOptions:
-    """The start model; that of a chained recipe is trained first."""
-    init = read.encoder.init
-    if not init.startswith(CHAIN):
-        return read.encoder
-    name = init.removeprefix(CHAIN)
-    inner = load_recipe(name)
-    own = dataclasses.replace(options, seeds=1)
+def _check_models(run: RunFolder, read: ReadRecipe) -> None:
+    """A model that is not to be had is told before samples are mined."""
+    wanted = {"model": read.encoder.init, STAGE: read.alignment.encoder if read.alignment else ""}
+    for stage, name in wanted.items():
+        if name and stage not in run.record["stages"] and not name.startswith(CHAIN):
+            locate(name)
+
+
+def _run_first(
+    run: RunFolder, stage: str, inner: Recipe, corpus: str | Path, options: RunOptions, reporter: Reporter
+) -> Path:
+    """Run a recipe whose model is needed here; its model's folder."""
+    own = options_of(inner, options)
     inputs = [identity_of(inner, Corpus.open(corpus), own), sorted(options.suites)]
 
     def make(folder: Path) -> None:
-        reporter.say(f"{name} comes first: its model is where this recipe starts")
+        use = "is where this recipe starts" if stage.startswith("init-") else "aligns the sentences"
+        reporter.say(f"{inner.name} comes first: its model {use}")
         run_recipe(inner, corpus, folder, own, reporter=reporter)
 
-    folder = run.run(f"init-{inner.label}", inputs, make)
+    return run.run(stage, inputs, make) / "model"
+
+
+def _start_of(recipe: Recipe, read: ReadRecipe, first: Mapping[str, Path]) -> EncoderOptions:
+    """The start model; `first` are the models of recipes that ran before, by stage."""
+    found = [folder for stage, folder in first.items() if stage.startswith("init-")]
+    if not found:
+        return read.encoder
     # the model of the first recipe knows how it is pooled
     pooling = read.encoder.pooling if recipe.is_set("encoder.pooling") else ""
-    return dataclasses.replace(read.encoder, init=str(folder / "model"), pooling=pooling)
+    return dataclasses.replace(read.encoder, init=str(found[0]), pooling=pooling)
+
+
+def _alignment_of(read: ReadRecipe, first: Mapping[str, Path]) -> AlignmentOptions | None:
+    """How sentences are aligned, with a model that is there; None where they are not."""
+    found = [folder for stage, folder in first.items() if stage.startswith("aligner-")]
+    if read.alignment is None or not found:
+        return read.alignment
+    return dataclasses.replace(read.alignment, encoder=str(found[0]))
 
 
 def _judge(

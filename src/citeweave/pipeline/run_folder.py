@@ -3,7 +3,9 @@
     run/recipe.toml         the recipe as it was resolved
     run/run.json            corpus, options, stages with their keys, bands, results
     run/corpus/             the corpus without the references that are asked for; run/audited/ before it where papers left
-    run/graph/ samples/     see `graph` and `mine`
+    run/texts/              the texts that are trained on in place of papers, where the recipe says so
+    run/graph/ samples/ aligned/     see `graph`, `mine` and `align`; aligned/ where the recipe aligns sentences
+    run/init-NAME/ aligner-NAME/     whole runs of recipes whose models are the start model, or the aligner
     run/model/              the trained encoder; those of further seeds are model-1/, model-2/, ...
     run/report-start/SUITE/, run/report/SUITE/     of the start model and of the trained ones (report-1/, ...)
     run/comparison.md
@@ -27,7 +29,7 @@ from citeweave.version import __version__
 RECORD = "run.json"
 RECIPE = "recipe.toml"
 VERSION = 1
-_SHARED = ("audited", "corpus", "graph", "samples", "report-start", "init-")
+_SHARED = ("audited", "corpus", "texts", "graph", "samples", "aligned", "report-start", "init-", "aligner-")
 
 
 @dataclass

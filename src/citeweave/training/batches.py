@@ -108,8 +108,8 @@ class Batches:
     def __init__(self, groups: Groups, options: TrainingOptions) -> None:
         self._seed, self._size = options.seed, options.batch
         self._by_triplets = options.unit == "triplets"
-        drawn = _draw(groups, options.share, options.seed)
-        self._groups = _blocks(drawn, options.block) if self._by_triplets else drawn
+        drawn = _draw(groups, options)
+        self._groups = _blocks(drawn, options.block) if self._by_triplets else _positive_blocks(drawn, options)
         self._triplets = self._groups.triplet_counts()  # (groups,)
         units = int(self._triplets.sum()) if self._by_triplets else len(self._groups)
         self.units = units
@@ -133,13 +133,14 @@ class Batches:
         return order, np.cumsum(self._triplets[order])
 
 
-def _draw(groups: Groups, share: float, seed: int) -> Groups:
+def _draw(groups: Groups, options: TrainingOptions) -> Groups:
     """Groups that can be trained on, or a share of them."""
-    usable = np.flatnonzero(groups.triplet_counts() > 0)
-    if share >= 1:
+    fits = groups.positives.counts() > 0 if options.pairs_suffice else groups.triplet_counts() > 0
+    usable = np.flatnonzero(fits)
+    if options.share >= 1:
         return groups.take(usable)
-    count = max(1, round(share * len(usable)))
-    return groups.take(np.sort(stream(seed, "training", "share").permutation(usable)[:count]))
+    count = max(1, round(options.share * len(usable)))
+    return groups.take(np.sort(stream(options.seed, "training", "share").permutation(usable)[:count]))
 
 
 def _blocks(groups: Groups, size: int) -> Groups:
@@ -150,6 +151,18 @@ def _blocks(groups: Groups, size: int) -> Groups:
     owner = np.repeat(np.arange(len(groups)), counts)
     place = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
     return _of_triplets(groups.triplets(), owner * (int(counts.max()) + 1) + place // size)
+
+
+def _positive_blocks(groups: Groups, options: TrainingOptions) -> Groups:
+    """Groups of at most so many positives each, where pairs suffice; each has all negatives of its anchor."""
+    counts, size = groups.positives.counts(), options.block
+    if not size or not options.pairs_suffice or int(counts.max(initial=0)) <= size:
+        return groups
+    owner = np.repeat(np.arange(len(groups)), counts)  # (positives,)
+    place = np.arange(len(owner)) - np.repeat(groups.positives.offsets[:-1], counts)
+    starts = np.flatnonzero(place % size == 0)  # (blocks,)
+    lists = Lists(np.concatenate([starts, [len(owner)]]), groups.positives.papers)
+    return Groups(groups.anchors[owner[starts]], lists, groups.negatives.take(owner[starts]))
 
 
 def _range_of_triplets(groups: Groups, first: int, last: int) -> Groups:

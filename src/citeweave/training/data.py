@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.encoders.token_store import TokenStore
+from citeweave.training.sentence_level.spans import Alignment, Numbers, SentenceSpans
 
-Numbers = NDArray[np.int64]
+__all__ = ["Groups", "Lists", "Numbers", "RankingPools", "TrainingData", "groups_of", "lists_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,12 @@ class TrainingData:
     validation: Groups
     relatives: Lists | None = None
     """Papers that are known to be related to each paper: never negatives by accident."""
+
+    sentences: SentenceSpans | None = None
+    """Where the sentences are among the tokens, for losses that read them."""
+
+    alignment: Alignment | None = None
+    """Which sentences of an anchor and its positive belong together, where the samples say it."""
 
     teacher: NDArray[np.float32] | None = None
     """A vector of another model for every paper, shape (papers, its dimension)."""

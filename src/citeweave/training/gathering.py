@@ -18,14 +18,16 @@ from numpy.typing import NDArray
 
 from citeweave.encoders.reading import TextReader
 from citeweave.encoders.streaming.paper_texts import PaperTexts
-from citeweave.encoders.token_store import make_token_store
+from citeweave.encoders.token_store import TokenStore, make_token_store
 from citeweave.errors import EmptyResultError, UserError
 from citeweave.files import hash_json
-from citeweave.graph.signals import Signal, related
-from citeweave.hashing import hash_texts, mix
+from citeweave.hashing import mix
 from citeweave.progress import QUIET, Reporter
 from citeweave.training.data import Groups, Lists, Numbers, RankingPools, TrainingData
 from citeweave.training.options import EncoderOptions, TrainingOptions
+from citeweave.training.relatives import find_relatives
+from citeweave.training.sentence_level.reading import align, read_sentences
+from citeweave.training.sentence_level.spans import SentenceSpans
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
@@ -36,9 +38,6 @@ if TYPE_CHECKING:
 
 QUERIES = 200
 """Queries of a task that validation ranks."""
-
-RELATIVES = ("connected", "cocited")
-"""Signals of the citation graph that make a paper no random negative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +82,8 @@ def gather(
     _check_sources(options, sources)
     groups, pools = _groups(samples), _pools(corpus, sources)
     rows = np.unique(np.concatenate([_papers(groups), *(_pool_papers(pool) for pool in pools.values())]))
-    tokens = make_token_store(
-        reader,
-        _Chosen(PaperTexts(corpus, encoder.text_recipe), rows),
-        folder,
-        recipe={"corpus": corpus.hash, "text_recipe": encoder.text_recipe.hash, "rows": hash_json(rows.tolist())},
-        overwrite=True,
-        reporter=reporter,
-    )
-    kept, left_out = _readable(_renumbered(groups, rows), tokens.lengths() > 0)
+    tokens, spans = _read(corpus, rows, reader, encoder, options, folder, reporter)
+    kept, left_out = _readable(_renumbered(groups, rows), tokens.lengths() > 0, pairs_suffice=options.pairs_suffice)
     held = _held_back(rows[kept.anchors], options)
     training, validation = (kept.take(np.flatnonzero(part)) for part in (~held, held))
     return TrainingData(
@@ -99,7 +91,9 @@ def gather(
         tokens=tokens,
         groups=training,
         validation=validation,
-        relatives=_relatives(corpus, sources.graph, rows) if _asks_for_relatives(options) else None,
+        relatives=_relatives(corpus, sources.graph, rows, options),
+        sentences=spans,
+        alignment=None if spans is None else align(samples, rows, spans),
         teacher=_teacher(corpus, sources.teacher, rows),
         pools={name: _renumbered_pools(pool, rows) for name, pool in pools.items()},
         facts={
@@ -112,6 +106,31 @@ def gather(
             "left out": left_out,
         },
     )
+
+
+def _read(
+    corpus: Corpus,
+    rows: Numbers,
+    reader: TextReader,
+    encoder: EncoderOptions,
+    options: TrainingOptions,
+    folder: Path,
+    reporter: Reporter,
+) -> tuple[TokenStore, SentenceSpans | None]:
+    """Tokens of the papers, and where their sentences are if a loss reads them."""
+    if options.reads_sentences:
+        if encoder.text != ("title", "abstract"):
+            raise UserError(f"encoder.text is {list(encoder.text)}; losses on sentences read title and abstract")
+        return read_sentences(corpus, rows, reader, folder, reporter=reporter)
+    tokens = make_token_store(
+        reader,
+        _Chosen(PaperTexts(corpus, encoder.text_recipe), rows),
+        folder,
+        recipe={"corpus": corpus.hash, "text_recipe": encoder.text_recipe.hash, "rows": hash_json(rows.tolist())},
+        overwrite=True,
+        reporter=reporter,
+    )
+    return tokens, None
 
 
 def _check_sources(options: TrainingOptions, sources: Sources) -> None:
@@ -130,7 +149,8 @@ def _check_sources(options: TrainingOptions, sources: Sources) -> None:
 
 def _asks_for_relatives(options: TrainingOptions) -> bool:
     return any(
-        settings.get("relatives") and settings.get("scope", "batch") == "batch" for settings in options.losses.values()
+        settings.get("relatives") and "own" not in (settings.get("scope"), settings.get("negatives"))
+        for settings in options.losses.values()
     )
 
 
@@ -157,7 +177,7 @@ def _renumbered(groups: Groups, rows: Numbers) -> Groups:
     return Groups(np.searchsorted(rows, groups.anchors), lists(groups.positives), lists(groups.negatives))
 
 
-def _readable(groups: Groups, has_text: NDArray[np.bool_]) -> tuple[Groups, dict[str, int]]:
+def _readable(groups: Groups, has_text: NDArray[np.bool_], *, pairs_suffice: bool) -> tuple[Groups, dict[str, int]]:
     """Groups without papers that cannot be read, and what was left out why."""
 
     def lists(old: Lists) -> Lists:
@@ -168,7 +188,8 @@ def _readable(groups: Groups, has_text: NDArray[np.bool_]) -> tuple[Groups, dict
 
     thinner = Groups(groups.anchors, lists(groups.positives), lists(groups.negatives))
     has_anchor = has_text[groups.anchors]
-    whole = has_anchor & (thinner.triplet_counts() > 0)
+    fits = thinner.positives.counts() > 0 if pairs_suffice else thinner.triplet_counts() > 0  # (samples,)
+    whole = has_anchor & fits
     dropped = len(_papers(groups)) - len(groups) - len(thinner.positives.papers) - len(thinner.negatives.papers)
     reasons = {
         "positives and negatives without text": int(dropped),
@@ -191,31 +212,11 @@ def _held_back(rows: Numbers, options: TrainingOptions) -> NDArray[np.bool_]:
     return np.zeros_like(held) if held.all() else held
 
 
-def _relatives(corpus: Corpus, graph: CitationGraph | None, rows: Numbers) -> Lists:
-    """Related papers of every paper among those that take part: by citations, by co-citation, and by equal titles."""
-    assert graph is not None
-    owners, others = _same_titles(corpus, rows)
-    for name in RELATIVES:
-        found = related(graph, Signal(name), rows)
-        owner = np.repeat(np.arange(len(rows)), np.diff(found.offsets))
-        place = np.minimum(np.searchsorted(rows, found.targets), len(rows) - 1)
-        inside = rows[place] == found.targets
-        owners, others = np.concatenate([owners, owner[inside]]), np.concatenate([others, place[inside]])
-    pairs = np.unique(np.stack([owners, others], axis=1), axis=0)  # (pairs, 2)
-    counts = np.bincount(pairs[:, 0], minlength=len(rows))
-    return Lists(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), pairs[:, 1])
-
-
-def _same_titles(corpus: Corpus, rows: Numbers) -> tuple[Numbers, Numbers]:
-    """Pairs of papers whose titles are the same but for case and blanks, both ways."""
-    titles = [" ".join(title.lower().split()) for title in corpus.titles.take(rows)]
-    keys = np.where([bool(title) for title in titles], hash_texts(titles), np.arange(len(rows), dtype=np.uint64))
-    order = np.argsort(keys, kind="stable")
-    starts = np.flatnonzero(np.diff(keys[order], prepend=~keys[order[:1]]))
-    twins = [order[a:b] for a, b in zip(starts, [*starts[1:], len(order)], strict=True) if b - a > 1]
-    pairs = [(int(left), int(right)) for same in twins for left in same for right in same if left != right]
-    found = np.array(pairs, np.int64).reshape(-1, 2)
-    return found[:, 0], found[:, 1]
+def _relatives(corpus: Corpus, graph: CitationGraph | None, rows: Numbers, options: TrainingOptions) -> Lists | None:
+    if not _asks_for_relatives(options):
+        return None
+    assert graph is not None, "_check_sources asks for it"
+    return find_relatives(corpus, graph, rows)
 
 
 def _teacher(corpus: Corpus, vectors: Vectors | None, rows: Numbers) -> NDArray[np.float32] | None:

@@ -22,6 +22,8 @@ from citeweave.errors import choose
 from citeweave.training import losses
 from citeweave.training.batches import Batch
 from citeweave.training.data import Lists, Numbers
+from citeweave.training.sentence_level import objective as sentence_losses
+from citeweave.training.sentence_level.spans import Alignment, SentenceSpans, paper_rows
 
 SCOPES = ("own", "batch")
 
@@ -35,6 +37,11 @@ class Material:
     relatives: Lists | None = None
     teacher: Tensor | None = None
     """Vectors of all papers of the data, (papers, dimension of the teacher)."""
+
+    sentences: SentenceSpans | None = None
+    """Of all papers of the data; then a batch's vectors are rows of papers and sentences, see `PaperRows`."""
+
+    alignment: Alignment | None = None
 
 
 Settings = Mapping[str, Any]
@@ -55,16 +62,50 @@ class Objective:
     @property
     def splits(self) -> bool:
         """Whether the groups of a batch may be judged apart."""
-        return all(name in COUNTS and values.get("scope", "own") == "own" for name, values in self.terms.items())
+        return all(
+            name in COUNTS and "batch" not in (values.get("scope"), values.get("negatives"))
+            for name, values in self.terms.items()
+        )
+
+    @property
+    def sentence_distance(self) -> Settings | None:
+        """The distance between papers by their sentences that is trained, None where no loss reads sentences."""
+        if "sentence_triplet" in self.terms:
+            return self.terms["sentence_triplet"]
+        if "aligned_triplet" in self.terms:  # without contexts the nearest pair of sentences counts
+            single = {"distance": "single", "temperature": 1.0, "mode": "exact"}
+            return {**single, "metric": self.terms["aligned_triplet"]["metric"]}
+        if "sentence_in_batch" in self.terms:
+            settings = self.terms["sentence_in_batch"]
+            attention = {"temperature": settings["sharpness"], "mode": "exact"}
+            return {"distance": settings["match"], "metric": "cosine", **attention}
+        return None
 
     def __call__(self, vectors: Tensor, part: Batch, whole: Batch) -> Tensor:
         """The share that a part has in the loss of the whole batch; of the batch itself, all of it."""
         total = vectors.sum() * 0
+        rows = paper_rows(self.material.sentences, part.papers)
+        own = vectors if self.material.sentences is None else _rows(vectors, rows.own)  # (papers, dimension)
         for name, values in self.terms.items():
             share = COUNTS[name](part) / max(1, COUNTS[name](whole)) if name in COUNTS else 1.0
-            if share:
-                total = total + float(values["weight"]) * share * FORMULAS[name](vectors, part, values, self.material)
+            if not share:
+                continue
+            if name in FORMULAS:
+                loss = FORMULAS[name](own, part, values, self.material)
+            else:
+                loss = self._on_sentences(name, sentence_losses.Vectors(vectors, rows), part, values)
+            total = total + float(values["weight"]) * share * loss
         return total
+
+    def _on_sentences(self, name: str, vectors: sentence_losses.Vectors, batch: Batch, settings: Settings) -> Tensor:
+        def allowed(left: Numbers, right: Numbers) -> Mask:
+            return _allowed(batch, left, right, settings, self.material)
+
+        if name == "aligned_triplet":
+            return sentence_losses.aligned_triplet(vectors, batch, settings, allowed, self.material.alignment)
+        if name == "sentence_triplet":
+            return sentence_losses.sentence_triplet(vectors, batch, settings, allowed)
+        return sentence_losses.sentence_in_batch(vectors, batch, settings, allowed)
 
 
 def allowed_pairs(left: Numbers, right: Numbers, relatives: Lists | None) -> Mask:
@@ -201,6 +242,8 @@ COUNTS: Mapping[str, Count] = {
     "n_pairs": _positives,
     "info_nce": _positives,
     "supcon": lambda batch: len(batch.anchors),
+    "aligned_triplet": lambda batch: len(batch.triplets),
+    "sentence_triplet": lambda batch: len(batch.triplets),
 }
 """What a loss that splits is a mean over."""
 

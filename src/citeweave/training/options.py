@@ -40,6 +40,24 @@ LOSSES: Mapping[str, Mapping[str, Any]] = {
     "gte": {"temperature": 0.01, "relatives": True},
     "student_teacher": {},
     "mlm": {"share": 0.15},
+    "aligned_triplet": {"margin": 1.0, "metric": "l2", "negatives": "batch", "relatives": True},
+    "sentence_triplet": {
+        "margin": 1.0,
+        "distance": "transport",
+        "metric": "l2",
+        "temperature": 0.5,
+        "mode": "exact",
+        "negatives": "batch",
+        "relatives": True,
+    },
+    "sentence_in_batch": {
+        "match": "mean_best",
+        "sharpness": 0.05,
+        "temperature": 0.05,
+        "facets": 0.0,
+        "whole": 0.0,
+        "relatives": True,
+    },
 }
 """Every loss with the settings it takes and their defaults; each also takes `weight`, 1.0. See `objective.py`."""
 
@@ -49,8 +67,14 @@ OPTIMIZERS = ("adam", "adamw")
 SCHEDULES = ("slanted", "linear", "cosine", "constant")
 PARTS = ("all", "bias", "lora")
 PRECISIONS = ("auto", "float32", "bfloat16")
+NEGATIVES = ("own", "batch")
 TRACKERS = ("", "tensorboard", "wandb")
 ACCURACY = "accuracy"
+
+SENTENCE_LOSSES = ("aligned_triplet", "sentence_triplet", "sentence_in_batch")
+"""Losses that read a vector of every sentence."""
+
+_BATCH_LOSSES = ("in_batch", "gte", "sentence_in_batch", "student_teacher", "mlm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +120,8 @@ class TrainingOptions:
     """What a batch counts: `triplets`, or `groups` of an anchor with all its positives and negatives."""
 
     block: int = 0
-    """Triplets of one anchor that stay together, the rest goes elsewhere; 0 = all."""
+    """Triplets of one anchor that stay together, the rest goes elsewhere; 0 = all. With groups whose negatives are the
+    batch's: positives."""
 
     epochs: float = 2.0
     steps: int = 0
@@ -178,8 +203,24 @@ class TrainingOptions:
         for name, value, top in (("share", self.share, 1.0), ("validation", self.validation, 0.5)):
             if not 0 <= value <= top:
                 raise UserError(f"training.{name} is {value}; it must be between 0 and {top}")
+        for name, settings in self.losses.items():
+            if "negatives" in settings:
+                choose(settings["negatives"], NEGATIVES, f"training.losses.{name}.negatives")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise UserError(f"training.dropout is {self.dropout}; it must be from 0 up and below 1")
+
+    @property
+    def pairs_suffice(self) -> bool:
+        """Whether every loss finds its negatives in the batch, so that samples need none of their own."""
+        return self.unit == "groups" and all(
+            name in _BATCH_LOSSES or "batch" in (settings.get("negatives"), settings.get("scope"))
+            for name, settings in self.losses.items()
+        )
+
+    @property
+    def reads_sentences(self) -> bool:
+        """Whether a loss reads a vector of every sentence."""
+        return any(name in SENTENCE_LOSSES for name in self.losses)
 
 
 def encoder_options(table: Mapping[str, Any]) -> EncoderOptions:

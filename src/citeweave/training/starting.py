@@ -50,6 +50,10 @@ def make_run(
 ) -> Run:
     """Everything that the loop needs, with the parts of the network chosen that are to be trained."""
     network = speed_up(start.network) if options.compiled else start.network
+    if options.reads_sentences and start.settings.pooling not in ("cls", "mean"):
+        raise UserError(
+            f"encoder.pooling is {start.settings.pooling!r}, and losses on sentences read the last layer alone; take cls or mean"
+        )
     kind = network.device.partition(":")[0]
     chosen = choose_parts(
         network.model,
@@ -69,7 +73,7 @@ def make_run(
         data,
         network,
         start.settings,
-        Objective(options.losses, Material(data.relatives, teacher)),
+        Objective(options.losses, Material(data.relatives, teacher, data.sentences, data.alignment)),
         options.micro_tokens or MICRO_TOKENS[kind],
         _in_half(options.precision, kind),
         options.seed,

@@ -24,18 +24,16 @@ from torch import Tensor
 from citeweave.encoders.batching import batches
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
-from citeweave.encoders.text_vectors import text_vectors
 from citeweave.randomness import stream
 from citeweave.training.batches import Batch, split
 from citeweave.training.data import Numbers, TrainingData
 from citeweave.training.masked_language import MaskedLanguage
 from citeweave.training.objective import Objective
 from citeweave.training.processes import Processes
+from citeweave.training.sentence_level.encoding import encode_rows
+from citeweave.training.sentence_level.spans import paper_rows
 
 _Part = TypeVar("_Part")
-
-PADDED_TOKENS = 4096
-"""Tokens of a padded forward, padding included: texts of like length go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class Stepper:
 
     def _at_once(self, whole: Batch, part: Batch, step: int, number: int) -> Tensor:
         """The share of the batch's loss that one part has; its gradient reaches the weights."""
-        vectors = self.encode(part.papers, step, number)  # (papers of the part, dimension)
+        vectors = self.encode(part.papers, step, number)  # (rows of the part, dimension)
         loss = self.objective(vectors, part, whole)
         if self.language is not None:
             loss = loss + self._words(part.papers, whole.papers, step)
@@ -85,18 +83,23 @@ class Stepper:
         return loss.detach()
 
     def _cached(self, batch: Batch, parts: list[Numbers], step: int) -> Tensor:
-        known = torch.zeros((len(batch.papers), self.network.dimension), device=self.network.device)
+        rows = paper_rows(self.data.sentences, batch.papers)
+
+        def places(papers: Numbers) -> Tensor:
+            return torch.from_numpy(rows.of(np.searchsorted(batch.papers, papers))).to(self.network.device)
+
+        known = torch.zeros((rows.total, self.network.dimension), device=self.network.device)
         with torch.no_grad():
             for number, papers in self._mine(parts):
-                known[self._places(batch, papers)] = self.encode(papers, step, number)
-        known = self.processes.sum(known).requires_grad_()  # (papers, dimension)
+                known[places(papers)] = self.encode(papers, step, number)
+        known = self.processes.sum(known).requires_grad_()  # (rows, dimension)
         loss = self.objective(known, batch, batch)
         loss.backward()  # type: ignore[no-untyped-call]
         words = self._zero()
         for number, papers in self._mine(parts):
-            vectors = self.encode(papers, step, number)  # (papers of the part, dimension)
+            vectors = self.encode(papers, step, number)  # (rows of the part, dimension)
             assert known.grad is not None
-            product = (vectors * known.grad[self._places(batch, papers)]).sum()  # its gradient is the chain rule's
+            product = (vectors * known.grad[places(papers)]).sum()  # its gradient is the chain rule's
             if self.language is not None:
                 words += (guessed := self._words(papers, batch.papers, step)).detach()
                 product = product + guessed
@@ -109,10 +112,10 @@ class Stepper:
             return self.language.loss(papers, whole, step)
 
     def encode(self, papers: Numbers, step: int, number: int) -> Tensor:
-        """Vectors (papers, dimension) of different papers, with gradients where they are asked for."""
+        """Rows (rows, dimension) of different papers, with gradients where they are asked for: see `encode_rows`."""
         torch.manual_seed(int(stream(self.seed, "training", "dropout", step, number).integers(2**62)))
         with self.computing():
-            return encode_papers(self.data, self.network, self.settings, papers)
+            return encode_rows(self.data, self.network, self.settings, papers)
 
     def computing(self) -> AbstractContextManager[object]:
         """What the network computes in."""
@@ -124,21 +127,5 @@ class Stepper:
             (number, part) for number, part in enumerate(parts) if number % self.processes.count == self.processes.rank
         )
 
-    def _places(self, batch: Batch, papers: Numbers) -> Tensor:
-        return torch.from_numpy(np.searchsorted(batch.papers, papers)).to(self.network.device)
-
     def _zero(self) -> Tensor:
         return torch.zeros((), device=self.network.device)
-
-
-def encode_papers(data: TrainingData, network: Network, settings: Settings, papers: Numbers) -> Tensor:
-    """Vectors (papers, dimension); texts alike in length are padded together where the network needs padding."""
-    tokens = data.tokens.take(papers)
-    if network.packs:
-        return text_vectors(network, tokens, settings)
-    found, order = [], []
-    for rows in batches(np.array([len(ids) for ids in tokens], np.int64), PADDED_TOKENS):
-        found.append(text_vectors(network, [tokens[row] for row in rows.tolist()], settings))
-        order.append(rows)
-    back = np.argsort(np.concatenate(order))  # (papers,)
-    return torch.cat(found)[torch.from_numpy(back).to(network.device)]

@@ -1,6 +1,7 @@
 """How good the vectors are while they are being trained: triplets and pools that training does not see.
 
-    accuracy       share of held-back triplets whose positive is nearer than their negative
+    accuracy       share of held-back triplets whose positive is nearer than their negative, by L2 of their vectors, or
+                   by the distance between papers that a loss on sentences trains
     cite.map ...   pools of the corpus suite, ranked by cosine: the suite's own number on fewer queries
 
 Judges vectors of a network as it is; decides nothing.
@@ -17,9 +18,15 @@ from numpy.typing import NDArray
 from citeweave.encoders.batching import batches
 from citeweave.evaluation.measuring.ranking import rank_as_trec
 from citeweave.evaluation.measuring.relevance import average_precision
-from citeweave.training.data import Numbers, RankingPools
+from citeweave.training.data import Numbers, RankingPools, TrainingData, lists_of
 from citeweave.training.options import ACCURACY
-from citeweave.training.stepping import Stepper, encode_papers
+from citeweave.training.sentence_level.encoding import encode_rows
+from citeweave.training.sentence_level.objective import Vectors, document_distances
+from citeweave.training.sentence_level.spans import PaperRows, paper_rows
+from citeweave.training.stepping import Stepper
+
+BLOCK = 512
+"""Triplets whose sentences are compared at a time."""
 
 TRIPLETS = 5000
 """Held-back triplets that are looked at, at most; the first ones, whose anchors were drawn at random."""
@@ -36,31 +43,63 @@ class Validation:
     def judge(self) -> dict[str, float]:
         """Every number that validation knows, each between 0 and 1."""
         data = self.stepper.data
-        triplets = data.validation.triplets()[:TRIPLETS]  # (triplets, 3)
+        triplets = held_back_triplets(data)  # (triplets, 3)
         pools = data.pools
         papers = np.unique(np.concatenate([triplets.ravel(), *(_papers(pool) for pool in pools.values())]))
-        vectors = self._vectors(papers)
-        found = {ACCURACY: triplet_accuracy(vectors, np.searchsorted(papers, triplets))} if len(triplets) else {}
+        rows, layout = self._rows(papers), paper_rows(data.sentences, papers)
+        found = {}
+        if len(triplets):
+            found[ACCURACY] = self._accuracy(rows, layout, np.searchsorted(papers, triplets))
+        vectors = rows[layout.own]  # (papers, dimension)
         precisions = {
             f"{name}.map": mean_precision(vectors, papers, pool, distance=self.distance) for name, pool in pools.items()
         }
         return found | precisions
 
-    def _vectors(self, papers: Numbers) -> NDArray[np.float32]:
-        """Vectors (papers, dimension) without dropout."""
+    def _accuracy(self, rows: NDArray[np.float32], layout: PaperRows, triplets: Numbers) -> float:
+        settings = self.stepper.objective.sentence_distance
+        if settings is None:
+            return triplet_accuracy(rows[layout.own], triplets)
+        vectors = Vectors(torch.from_numpy(rows).to(self.stepper.network.device), layout)
+        nearer = 0
+        for start in range(0, len(triplets), BLOCK):
+            anchors, positives, negatives = triplets[start : start + BLOCK].T
+            near, far = (document_distances(vectors, anchors, others, settings) for others in (positives, negatives))
+            nearer += int((near < far).sum())
+        return nearer / len(triplets)
+
+    def _rows(self, papers: Numbers) -> NDArray[np.float32]:
+        """Rows (rows, dimension) of papers, and of their sentences where these are trained, without dropout."""
         stepper, model = self.stepper, self.stepper.network.model
         lengths = stepper.data.tokens.lengths()[papers]
-        found = np.zeros((len(papers), stepper.network.dimension), np.float32)
+        layout = paper_rows(stepper.data.sentences, papers)
+        found = np.zeros((layout.total, stepper.network.dimension), np.float32)
         was_training = model.training
         model.eval()
         try:
             with torch.no_grad(), stepper.computing():
-                for rows in batches(lengths, stepper.micro_tokens):
-                    block = encode_papers(stepper.data, stepper.network, stepper.settings, papers[rows])
-                    found[rows] = block.float().cpu().numpy()
+                for part in batches(lengths, stepper.micro_tokens):
+                    block = encode_rows(stepper.data, stepper.network, stepper.settings, papers[part])
+                    found[layout.of(part)] = block.float().cpu().numpy()
         finally:
             model.train(was_training)
         return found
+
+
+def held_back_triplets(data: TrainingData) -> Numbers:
+    """Triplets of the validation, (triplets, 3); where samples have no negatives, with positives of later samples."""
+    groups = data.validation
+    if len(groups.negatives.papers):
+        return groups.triplets()[:TRIPLETS]
+    owner = np.repeat(np.arange(len(groups)), groups.positives.counts())  # (pairs,)
+    anchors, positives = groups.anchors[owner], groups.positives.papers
+    others = np.roll(positives, -1 - len(positives) // 2)  # of a sample that has nothing to do with this one
+    known = data.relatives.take(anchors) if data.relatives is not None else lists_of([[]] * len(anchors))
+    related = np.zeros(len(anchors), bool)
+    np.logical_or.at(related, np.repeat(np.arange(len(anchors)), known.counts()), known.papers == np.repeat(others, known.counts()))  # fmt: skip
+    keep = ~related & (others != positives) & (others != anchors)
+    found: Numbers = np.stack([anchors, positives, others], axis=1)[keep][:TRIPLETS]
+    return found
 
 
 def triplet_accuracy(vectors: NDArray[np.float32], triplets: Numbers) -> float:

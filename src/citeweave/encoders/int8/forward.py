@@ -26,7 +26,7 @@ from citeweave.encoders.int8.rows import STRIDE
 from citeweave.encoders.int8.sample_texts import sample_texts
 from citeweave.encoders.int8.tiles import COLUMNS, ROWS
 from citeweave.encoders.network import Network
-from citeweave.encoders.pooling import States
+from citeweave.encoders.pooling import PaddedStates, States, TokenStates
 from citeweave.encoders.reading import TextReader, Tokens
 from citeweave.errors import UserError
 from citeweave.extras import require
@@ -132,6 +132,10 @@ class Int8Network(Network):
 
         self._read(batch, take)
         return Pooled(first, means)
+
+    def token_states(self, batch: Sequence[Tokens]) -> TokenStates:
+        layers, mask = self.padded(batch)
+        return PaddedStates(layers[0], mask)
 
     def padded(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
         """States of the last layer; there are no others and no gradients."""

@@ -47,6 +47,9 @@ class Packed:
     longest: int
     """No text has more tokens than this."""
 
+    begins: NDArray[np.int64]
+    """(texts + 2,): `bounds` where the processor is."""
+
 
 def pack(batch: Sequence[NDArray[np.int64]], pad: int, device: str) -> Packed:
     """Lay texts, each of one token or more, end to end.
@@ -67,7 +70,7 @@ def pack(batch: Sequence[NDArray[np.int64]], pad: int, device: str) -> Packed:
     longest = -(-int(lengths.max()) // ROUND_LONGEST) * ROUND_LONGEST
     arrays = (ids, positions, bounds.astype(np.int32), _tiles(bounds, TILE))
     on_device = [_sent(array, device) for array in arrays]
-    return Packed(on_device[0], on_device[1], on_device[2], on_device[3], longest)
+    return Packed(on_device[0], on_device[1], on_device[2], on_device[3], longest, bounds)
 
 
 def _tiles(bounds: NDArray[np.int64], rows: int) -> NDArray[np.int32]:

@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 
 from citeweave.encoders.sentences import encode_sentences
 from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.errors import UserError
 from citeweave.evaluation.fingerprint import fingerprint
-from citeweave.evaluation.judged import ABSENT, PRESENT, NoAnswerError, PaperVectors
+from citeweave.evaluation.judged import ABSENT, PRESENT, PaperVectors
 from citeweave.evaluation.tasks import Pools
 from citeweave.evaluation.texts import Texts
 from citeweave.files import hash_json
 from citeweave.progress import QUIET, Reporter
+from citeweave.similarity.explaining import Explanation, explain_pair
 from citeweave.similarity.provenance import Provenance
+from citeweave.similarity.sentence_search import FIRST, search_sentences
 from citeweave.similarity.sentence_vectors import SentenceVectors
 from citeweave.similarity.transport import DISTANCES, DocumentDistance, document_scores
 
@@ -73,8 +76,8 @@ class SentenceLevel:
         made = self._open(texts)
         rows = made.rows(list(texts.ids))
         usual = PAPER_TEMPERATURE if pools.sentences is None else FACET_TEMPERATURE
-        chosen = DocumentDistance(distance, self._temperature or usual, self._metric)
-        return document_scores(
+        chosen = self._distance(distance, usual)
+        found = document_scores(
             made,
             rows[pools.queries],
             pools.offsets,
@@ -83,13 +86,49 @@ class SentenceLevel:
             query_sentences=pools.sentences,
             device=self._device,
         )
+        return np.where(np.isneginf(found), np.nan, found)  # a paper without sentences has no answer, not the worst one
 
     def top(
         self, texts: Texts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        raise NoAnswerError(
-            f"{self.name}: sentence vectors rank pools; searching all papers with them is not built yet"
-        )
+        made = self._open(texts)
+        rows = made.rows(list(texts.ids))  # (rows of the texts,)
+        has_sentences = (rows >= 0) & (made.lengths()[np.maximum(rows, 0)] > 0)
+        asked = np.flatnonzero(has_sentences[queries])
+        pool = candidates[has_sentences[candidates]]
+        found, scores = np.full((len(queries), depth), -1, np.int64), np.full((len(queries), depth), np.nan)
+        if len(asked) and len(pool):
+            hits = search_sentences(
+                made,
+                rows[queries[asked]],
+                depth,
+                self._distance(distance, PAPER_TEMPERATURE),
+                pool=rows[pool],
+                first=max(depth, FIRST),
+                device=self._device,
+                reporter=self._reporter,
+            )
+            back = np.full(len(made) + 1, -1, np.int64)  # position -> row of the texts; the last one is for -1
+            back[rows[pool]] = pool
+            found[asked], scores[asked] = back[hits.rows], hits.scores
+        return found, scores
+
+    def explain(
+        self, texts: Texts, query: int, candidate: int, distance: str, sentences: NDArray[np.int64] | None = None
+    ) -> Explanation | None:
+        """How two papers match, rows of the texts; None where one of them has no sentence that takes part."""
+        made = self._open(texts)
+        left, right = made.rows([texts.ids[query], texts.ids[candidate]]).tolist()
+        if min(left, right) < 0:
+            return None
+        chosen = self._distance(distance, PAPER_TEMPERATURE if sentences is None else FACET_TEMPERATURE)
+        try:
+            return explain_pair(made, left, right, chosen, query_sentences=sentences)
+        except UserError:
+            return None
+
+    def _distance(self, name: str, usual: float) -> DocumentDistance:
+        return DocumentDistance(name, self._temperature or usual, self._metric)
 
     def _open(self, texts: Texts) -> SentenceVectors:
         if isinstance(self._source, SentenceVectors):

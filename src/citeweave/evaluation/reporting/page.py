@@ -9,7 +9,7 @@ report (`map_page`): here stands a small picture of it, and a link.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from citeweave.evaluation.reporting.bars import Line, bar_table
 from citeweave.evaluation.reporting.comparison_page import comparison_as_page
@@ -17,8 +17,12 @@ from citeweave.evaluation.reporting.document import bullets, contents, number, p
 from citeweave.evaluation.reporting.drawing import Curve, is_number
 from citeweave.evaluation.reporting.drawing import curves as draw_curves
 from citeweave.evaluation.reporting.map_page import MAP, preview
+from citeweave.evaluation.reporting.matches import match_parts
 from citeweave.evaluation.reporting.paper_map import MapData
 from citeweave.evaluation.reporting.queries import field_maps, histograms_of, spreads_of, task_map, worst_and_best
+
+if TYPE_CHECKING:
+    from citeweave.evaluation.example_matches import ExampleMatch
 
 __all__ = ["as_page", "comparison_as_page"]
 
@@ -30,17 +34,20 @@ def as_page(
     *,
     curves: Mapping[str, list[tuple[float, float]]] | None = None,
     map_data: MapData | None = None,
+    matches: Sequence[ExampleMatch] = (),
 ) -> str:
     """The report's page. Curves named alike up to a slash, as `loss/train` and `loss/dev`, share a picture."""
     model, suite = value["model"]["name"], value["suite"]
     header = f"<header><h1>{text(model)} <small>on {text(suite)}</small></h1>{_counts(value)}{_cards(value)}"
-    parts = {title: section(title, *inside) for title, inside in _sections(value, curves or {}, map_data).items()}
+    parts = {
+        title: section(title, *inside) for title, inside in _sections(value, curves or {}, map_data, matches).items()
+    }
     body = [f"{header}{contents(parts)}</header>", "<main>", *(part for part in parts.values() if part), "</main>"]
     return page(f"{model} on {suite}", "\n".join(body))
 
 
 def _sections(
-    value: Mapping[str, Any], curves: Mapping[str, Curve], map_data: MapData | None
+    value: Mapping[str, Any], curves: Mapping[str, Curve], map_data: MapData | None, matches: Sequence[ExampleMatch]
 ) -> dict[str, tuple[str, ...]]:
     """Title -> what stands under it; empty strings where there is nothing."""
     spreads, tasks, fields = spreads_of(value), task_map(value), field_maps(value)
@@ -51,6 +58,7 @@ def _sections(
         "Fields": (fields, _SHADED if fields else ""),
         "Queries": (histograms_of(spreads), _DASHED if spreads else ""),
         "Lowest and highest queries": (worst_and_best(spreads),),
+        "Matching sentences": tuple(match_parts(matches)),
         "Training": (_training(curves),),
         "Map of papers": (_map(map_data),),
         "Coverage": (_coverage(value),),

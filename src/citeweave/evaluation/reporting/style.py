@@ -99,6 +99,17 @@ svg .line{fill:none;stroke:currentColor;stroke-width:1.8}
 svg .dots{fill:none;stroke:currentColor;stroke-linecap:round}
 svg text{fill:var(--muted);font-size:12px;font-variant-numeric:tabular-nums}
 svg [vector-effect]{shape-rendering:crispEdges}
+.match svg{width:100%;min-width:46rem}
+.match foreignObject{overflow:visible}
+.match p{margin:0;max-width:none;font-size:13px;line-height:17px}
+.match .port{fill:var(--muted)}
+.match .ribbon{fill:currentColor}
+.match .ribbon:hover{opacity:.95}
+.n0{opacity:.2}.n1{opacity:.32}.n2{opacity:.46}.n3{opacity:.62}
+table.pairs td:nth-child(n+3){min-width:15rem}
+table.plan td small{display:block;margin:0}
+table.plan tbody th{min-width:16rem}
+table.plan thead th{text-align:center}
 table.heat td,table.heat thead th{padding:.32rem .6rem;text-align:right;white-space:nowrap}
 table.heat thead th{white-space:normal}
 table.heat td{border:2px solid var(--ground)}

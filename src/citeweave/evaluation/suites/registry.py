@@ -18,7 +18,13 @@ SUITES = {
     "beir": "search in any BEIR folder",
     "reviewers": "which reviewer fits a submission",
 }
-"""Name -> what it asks. `corpus` is made from a corpus: see `suites.corpus`."""
+"""Name -> what it asks."""
+
+MADE = {
+    "corpus": "citations, fields, years, titles: tasks made from any corpus",
+    "aspects": "who shares a problem, a method, a finding: made from a made-up literature",
+}
+"""Suites that have no files: `make_suite(corpus, options)` of their module makes them."""
 
 
 def read_suite(name: str, folder: str | Path, *, split: str = "test") -> Suite:

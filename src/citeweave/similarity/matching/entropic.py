@@ -29,6 +29,11 @@ TOLERANCE = 1e-9
 
 MOST_STEPS = 500
 
+CPU_PAUSE, CPU_MOST_LEFT = 1, 0.9
+CUDA_PAUSE, CUDA_MOST_LEFT = 4, 0.5
+"""Steps until the device is asked which pairs are done, and the part that may be left for these to be dropped; both cost
+time on a graphics card. A pair that is done rests, so that none of it changes a result."""
+
 _TINY = 1e-300
 
 
@@ -41,11 +46,10 @@ class Masses(NamedTuple):
 
 def sentence_masses(distances: Tensor, rows: Tensor, columns: Tensor, *, temperature: float) -> Masses:
     """softmax(-distance to the nearest sentence of the other paper / temperature) over the sentences of a paper."""
-    nearest_column = distances.masked_fill(~columns[:, None, :], math.inf).amin(2)  # (pairs, n)
-    nearest_row = distances.masked_fill(~rows[:, :, None], math.inf).amin(1)  # (pairs, m)
+    valid = distances.masked_fill(~(rows[:, :, None] & columns[:, None, :]), math.inf)  # (pairs, n, m)
+    least = valid.detach().amin((1, 2))[:, None]  # taken off before the division, which then cannot overflow
     return Masses(
-        (-nearest_column / temperature).masked_fill(~rows, -math.inf).log_softmax(1),
-        (-nearest_row / temperature).masked_fill(~columns, -math.inf).log_softmax(1),
+        ((least - valid.amin(2)) / temperature).log_softmax(1), ((least - valid.amin(1)) / temperature).log_softmax(1)
     )
 
 
@@ -54,15 +58,18 @@ def entropic_plan(distances: Tensor, masses: Masses) -> Tensor:
     if distances.shape[1] < distances.shape[2]:  # Newton's equations are as many as there are columns
         return entropic_plan(distances.mT, Masses(masses.candidates, masses.queries)).mT
     torch = require("torch", extra="minilm")
+    distances = distances.contiguous()  # else every step would copy them
     with torch.no_grad():
         potentials = _solve(distances.detach(), Masses(masses.queries.detach(), masses.candidates.detach()))
-    shares, flows = _flows(distances, masses, potentials, ENTROPY)
-    error = masses.candidates.exp() - flows.sum(1)  # (pairs, m)
-    step = _newton(shares.detach(), flows.detach(), error)
+    given, taken = masses.queries.exp(), masses.candidates.exp()  # (pairs, n), (pairs, m)
+    inverse = distances.new_full((1, 1, 1), 1 / ENTROPY)
+    shares = _shares(distances, masses.candidates + potentials, inverse)
+    sums = (given[:, :, None] * shares).sum(1)  # (pairs, m)
+    step = _newton(shares.detach(), given.detach().sqrt(), sums.detach(), taken - sums)
     step = step - (step * (1 - _damping(step))).detach()  # the damping is no part of the solution's gradient
-    _, plan = _flows(distances, masses, potentials + step, ENTROPY)
+    plan = given[:, :, None] * _shares(distances, masses.candidates + potentials + step, inverse)
     with torch.no_grad():
-        rest = round_to_marginals(plan, masses.queries.exp(), masses.candidates.exp()) - plan
+        rest = round_to_marginals(plan, given, taken) - plan
     return plan + rest
 
 
@@ -83,68 +90,68 @@ def _solve(distances: Tensor, masses: Masses) -> Tensor:
     entropy = (farthest - distances.masked_fill(~valid, math.inf).amin((1, 2))).clamp_min(ENTROPY)  # (pairs,)
     # an exponent of this size is itself no more exact than this
     tolerance = TOLERANCE + 1e-14 * farthest / ENTROPY
-    solution = torch.zeros_like(masses.candidates)
-    potentials, left = solution.clone(), torch.arange(len(distances), device=distances.device)
-    for _ in range(MOST_STEPS):
-        shares, flows = _flows(distances, masses, potentials, entropy[:, None, None])
-        error = masses.candidates.exp() - flows.sum(1)  # (pairs left, m)
-        size = error.abs().sum(1)
+    given, weights, taken = masses.queries.exp(), masses.candidates, masses.candidates.exp()
+    root_given, potentials, solution = given.sqrt(), torch.zeros_like(taken), torch.zeros_like(taken)
+    left = torch.arange(len(distances), device=distances.device)
+    pause, most_left = (CUDA_PAUSE, CUDA_MOST_LEFT) if distances.is_cuda else (CPU_PAUSE, CPU_MOST_LEFT)
+    for number in range(MOST_STEPS):
+        shares = _shares(distances, weights + potentials, entropy.reciprocal()[:, None, None])
+        sums = (given[:, :, None] * shares).sum(1)  # (pairs left, m)
+        error = taken - sums
+        size = torch.linalg.vector_norm(error, 1, dim=1)
         done = (entropy <= ENTROPY) & (size < tolerance)
-        solution[left] = potentials * (entropy / ENTROPY)[:, None]
-        if done.any():
-            if done.all():
-                break
-            kept = torch.nonzero(~done)[:, 0]
-            state = (distances, *masses, potentials, left, entropy, tolerance, shares, flows, error, size)
-            distances, *pair, potentials, left, entropy, tolerance, shares, flows, error, size = (
-                part[kept] for part in state
-            )
-            masses = Masses(*pair)
-        step = _newton(shares, flows, error)
-        potentials = potentials + step * _damping(step)
+        step = _newton(shares, root_given, sums, error)
+        potentials = potentials + step * _damping(step).masked_fill(done[:, None], 0)
         cooler = torch.where(size < WARM_ERROR, (entropy * COOLING).clamp_min(ENTROPY), entropy)
-        potentials = (
-            potentials * (entropy / cooler)[:, None]
-        )  # the potential itself stays, its ratio to the entropy not
-        entropy = cooler
+        # the potential itself stays, its ratio to the entropy not
+        potentials, entropy = potentials * (entropy / cooler)[:, None], cooler
+        if number % pause == pause - 1:
+            kept = torch.nonzero(~done)[:, 0]  # the processor waits here for the device
+            if len(kept) <= len(done) * most_left:
+                solution[left] = potentials
+                if not len(kept):
+                    return solution
+                state = (distances, given, root_given, weights, taken, potentials, left, entropy, tolerance)
+                distances, given, root_given, weights, taken, potentials, left, entropy, tolerance = (
+                    part[kept] for part in state
+                )
+    solution[left] = potentials * (entropy / ENTROPY)[:, None]
     return solution
 
 
-def _flows(distances: Tensor, masses: Masses, potentials: Tensor, entropy: Tensor | float) -> tuple[Tensor, Tensor]:
-    """What share of its mass each query sentence sends to each candidate sentence, and how much that is."""
-    shares = (masses.candidates[:, None, :] + potentials[:, None, :] - distances / entropy).softmax(2)
-    return shares, masses.queries.exp()[:, :, None] * shares
+def _shares(distances: Tensor, weights: Tensor, inverse: Tensor) -> Tensor:
+    """What share of its mass each query sentence sends to each candidate sentence, (pairs, n, m); 1 / entropy is given."""
+    return weights[:, None, :].addcmul(distances, inverse, value=-1).softmax(2)
 
 
-def _newton(shares: Tensor, flows: Tensor, error: Tensor) -> Tensor:
+def _newton(shares: Tensor, root_given: Tensor, sums: Tensor, error: Tensor) -> Tensor:
     """Newton's step for potentials over the entropy, (pairs, m), 0 on padding; differentiable in `error`.
 
-    The matrix diag(c) - shares^T flows, c being the columns' sums, is scaled to a unit diagonal; the direction in which
-    all potentials grow alike, which changes nothing, is filled up.
+    The matrix diag(sums) - shares^T diag(given) shares is scaled to a unit diagonal; the direction in which all
+    potentials grow alike, which changes nothing, is filled up.
     """
     torch = require("torch", extra="minilm")
-    sums = flows.sum(1).clamp_min(_TINY)  # (pairs, m)
-    root = sums.sqrt()
-    matrix = root[:, :, None] * root[:, None, :]
-    matrix = matrix - _gram(shares / root[:, None, :], flows / root[:, None, :])
+    root = sums.clamp_min(_TINY).sqrt()  # (pairs, m)
+    scaled = shares * root_given[:, :, None] / root[:, None, :]
+    matrix = _less_gram(root[:, :, None] * root[:, None, :], scaled)
     matrix.diagonal(dim1=1, dim2=2).add_(1 + 1e-13)  # parts that exchange nothing may shift against each other freely
     factor, failed = torch.linalg.cholesky_ex(matrix)
     step = torch.cholesky_solve((error / root)[:, :, None], factor)[:, :, 0] / root
-    return torch.where((failed == 0)[:, None], step, error / sums)
+    return torch.where((failed == 0)[:, None], step, error / root.square())
 
 
 def _damping(step: Tensor) -> Tensor:
     """The part of each step that surely ascends, (pairs, 1)."""
-    span = (step.amax(1, keepdim=True) - step.amin(1, keepdim=True)).clamp_min(_TINY)
+    least, most = step.aminmax(dim=1, keepdim=True)
+    span = (most - least).clamp_min(_TINY)
     return span.log1p() / span
 
 
-def _gram(one: Tensor, other: Tensor) -> Tensor:
-    """one^T other, (pairs, m, m)."""
-    if one.is_cuda or one.shape[2] > 24:
-        return one.mT @ other
+def _less_gram(matrix: Tensor, factor: Tensor) -> Tensor:
+    """matrix - factor^T factor, (pairs, m, m)."""
+    if factor.is_cuda or factor.shape[2] > 24:
+        return matrix.baddbmm(factor.mT, factor, alpha=-1)
     # a product of many small matrices costs torch more than their sums on a processor
-    total = one[:, 0, :, None] * other[:, 0, None, :]
-    for row in range(1, one.shape[1]):
-        total.addcmul_(one[:, row, :, None], other[:, row, None, :])
-    return total
+    for row in range(factor.shape[1]):
+        matrix.addcmul_(factor[:, row, :, None], factor[:, row, None, :], value=-1)
+    return matrix

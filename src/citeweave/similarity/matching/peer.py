@@ -72,7 +72,8 @@ def peer_plan(to_queries: Tensor, to_candidates: Tensor, masses: Masses, diamete
     g = -BLUR * (weighted.queries[:, :, None] - to_candidates / BLUR).logsumexp(1)
     value = (masses.queries.exp() * f).sum(1) + (masses.candidates.exp() * g).sum(1)
     exponents = _weighted(masses, f, g, BLUR)
-    plan = (exponents.queries[:, :, None] + exponents.candidates[:, None, :] - to_queries / BLUR).exp()
+    # no entry comes near e, unless distances above 1e13 have lost the digits that the blur asks for
+    plan = (exponents.queries[:, :, None] + exponents.candidates[:, None, :] - to_queries / BLUR).clamp_max(1).exp()
     return PeerPlan(plan, value)
 
 

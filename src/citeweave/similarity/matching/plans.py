@@ -40,8 +40,8 @@ def _nearest_pairs(distances: Tensor, rows: Tensor, columns: Tensor, count: int)
 
 def attention(distances: Tensor, rows: Tensor, columns: Tensor, *, temperature: float) -> Tensor:
     """softmax(-distance / temperature) over all pairs of sentences: ASPIRE's l2attention."""
-    scores = (-distances / temperature).masked_fill(~_both(rows, columns), -math.inf)
-    return scores.flatten(1).softmax(1).reshape(distances.shape)
+    flat = distances.masked_fill(~_both(rows, columns), math.inf).flatten(1)  # (pairs, n * m)
+    return ((flat.detach().amin(1, keepdim=True) - flat) / temperature).softmax(1).reshape(distances.shape)
 
 
 def mean_best(distances: Tensor, rows: Tensor, columns: Tensor) -> Tensor:

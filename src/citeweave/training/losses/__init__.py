@@ -1,11 +1,14 @@
 """Losses: pure functions of vectors, never of models; each returns a scalar that can be differentiated.
 
     triplet           margin between two distances                        one triplet a row
+    distance_margin   the same of distances that are given                one triplet a row
     n_pairs           one positive against the negatives of its anchor    one anchor a row
     info_nce          every positive alone against the negatives          a group: an anchor, its positives and negatives
     supcon            every positive against all the anchor's candidates  a group
     supcon_in_batch   the same, against every candidate of the batch      anchors, and the candidates of all
     in_batch          one target against every candidate of the batch     anchors, and the candidates of all
+    scores_in_batch   the same of scores that are given                   scores of anchors with candidates
+    match_scores      such scores, from the sentences of papers           (a score, no loss)
     gte               a pair against all texts, in both directions        pairs, negatives if any
     cosent, angle     pairs of pairs in the order of their labels         labelled pairs
     angle_sum         cosent + in-batch + angle                           labelled pairs
@@ -22,9 +25,11 @@ under autocast; float32 and float64 stay as they are.
 from __future__ import annotations
 
 from citeweave.training.losses.bidirectional import gte, pairs_in_batch
-from citeweave.training.losses.contrast import in_batch, info_nce, n_pairs, supcon, supcon_in_batch
+from citeweave.training.losses.contrast import in_batch, info_nce, n_pairs, scores_in_batch, supcon, supcon_in_batch
+from citeweave.training.losses.cosines import cosines
 from citeweave.training.losses.imitation import masked_language, student_teacher
-from citeweave.training.losses.margin import triplet
+from citeweave.training.losses.margin import distance_margin, triplet
+from citeweave.training.losses.matching import match_scores
 from citeweave.training.losses.ranking import Pairs, angle, angle_sum, cosent, triplets_as_pairs
 from citeweave.training.losses.weighting import weighted_sum
 
@@ -33,12 +38,16 @@ __all__ = [
     "angle",
     "angle_sum",
     "cosent",
+    "cosines",
+    "distance_margin",
     "gte",
     "in_batch",
     "info_nce",
     "masked_language",
+    "match_scores",
     "n_pairs",
     "pairs_in_batch",
+    "scores_in_batch",
     "student_teacher",
     "supcon",
     "supcon_in_batch",

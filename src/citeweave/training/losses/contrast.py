@@ -139,9 +139,20 @@ def supcon_in_batch(
     >>> round(supcon_in_batch(x, x, targets, temperature=1.0).item(), 4)  # log(1 + 2 / e)
     0.5514
     """
+    return scores_in_batch(cosines(anchors, candidates), targets, allowed=allowed, temperature=temperature)
+
+
+def scores_in_batch(
+    scores: Tensor, targets: Tensor, *, allowed: Tensor | None = None, temperature: float = 0.05
+) -> Tensor:
+    """`supcon_in_batch` of scores that are not cosines of single vectors, such as `match_scores`; (G, C) each.
+
+    >>> scores, targets = torch.eye(3), torch.eye(3, dtype=torch.bool)
+    >>> round(scores_in_batch(scores, targets, temperature=1.0).item(), 4)  # log(1 + 2 / e)
+    0.5514
+    """
     check_temperature(temperature)
-    scores = cosines(anchors, candidates) / temperature  # (G, C)
-    return _mean_over_targets(scores, targets, everywhere(allowed, scores) | targets)
+    return _mean_over_targets(scores / temperature, targets, everywhere(allowed, scores) | targets)
 
 
 def in_batch(

@@ -44,6 +44,19 @@ def triplet(
     return mean_of(losses, counted) if reduction == "mean" else torch.where(counted, losses, 0).sum()
 
 
+def distance_margin(near: Tensor, far: Tensor, *, margin: float = 1.0, mask: Tensor | None = None) -> Tensor:
+    """`triplet` of distances that are not those of single vectors; Mysore et al. 2022 (ASPIRE), section 3.1.
+
+    near and far (B,), mask (B,); one that is infinite, of a paper without sentences, must be masked.
+
+    >>> distance_margin(torch.tensor([5.0, 2.0]), torch.tensor([5.5, 9.0])).item()  # mean of 0.5 and 0
+    0.25
+    """
+    counted = everywhere(mask, near)
+    near, far = (torch.where(counted, values, 0) for values in (near, far))  # what is masked may be infinite
+    return mean_of(torch.relu(near - far + margin), counted)
+
+
 def _l2(x: Tensor, y: Tensor, epsilon: float) -> Tensor:
     # vector_norm has gradient 0 at 0, which the root of a sum of squares has not
     lengths: Tensor = torch.linalg.vector_norm(wide(x) - wide(y) + epsilon, dim=-1)  # (B,)

@@ -1,0 +1,131 @@
+"""Who shares a problem, a method or a finding: whole papers, words, and sentences of the aspect; map and ndcg%20.
+
+    python benchmarks/aspects.py --papers 800 --queries 200          plain MiniLM, 2,000 made-up papers
+    python benchmarks/aspects.py --model my/model
+
+The suite is `aspects` (docs/evaluation.md). `whole` asks with the whole paper, `aspect` with its sentences of the
+aspect; candidates are always whole. `in context` are the vectors of `encoders/sentences.py`, which have read title and
+abstract; `alone` reads each sentence by itself. `all sentences` is the control: sentence vectors, no aspect chosen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave import synthesize
+from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.sentences import encode_sentences
+from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.evaluation.judged import Judged
+from citeweave.evaluation.judging.encoded import Encoded
+from citeweave.evaluation.judging.given_vectors import GivenVectors
+from citeweave.evaluation.judging.lexical import Lexical
+from citeweave.evaluation.judging.opening import SENTENCE_TOKENS
+from citeweave.evaluation.judging.sentence_level import SentenceLevel
+from citeweave.evaluation.running.ranking import run_ranking
+from citeweave.evaluation.suites.aspects import AspectSuiteOptions, make_suite
+from citeweave.evaluation.tasks import Pools, RankingTask
+from citeweave.evaluation.texts import Texts
+from citeweave.progress import Reporter
+from citeweave.randomness import stream
+from citeweave.similarity.lexical import Bm25
+from citeweave.similarity.sentence_vectors import SentenceVectors
+
+TEMPERATURE = 0.5
+MATCHES = (("mean_best", "cosine"), ("single", "cosine"), ("single", "l2"), ("attention", "l2"), ("transport", "l2"))
+
+
+class System(NamedTuple):
+    label: str
+    judged: Judged
+    distance: str = ""
+    by_aspect: bool = True
+
+
+class AspectWords(Lexical):
+    """BM25 that asks with the words of the chosen sentences alone."""
+
+    def scores(self, texts: Texts, pools: Pools, distance: str) -> NDArray[np.float64]:
+        assert pools.sentences is not None
+        asked = []
+        for row, chosen in zip(pools.queries.tolist(), pools.sentences, strict=True):
+            sentences = texts.sentences_of(row)
+            asked.append(" ".join(sentences if chosen is None else [sentences[at] for at in chosen.tolist()]))
+        papers = [f"{title} {abstract}" for title, abstract in zip(texts.titles, texts.abstracts, strict=True)]
+        return Bm25(papers).scores(asked, pools.offsets, pools.candidates)
+
+
+def in_context(encoder: TorchEncoder, texts: Texts) -> SentenceVectors:
+    split = [texts.sentences_of(row) for row in range(len(texts))]
+    found = encode_sentences(encoder, texts.titles, split, reporter=Reporter())
+    papers = [found.matrix[slice(*found.offsets[row : row + 2])] for row in range(len(texts))]
+    numbers = [found.numbers[slice(*found.offsets[row : row + 2])] for row in range(len(texts))]
+    return SentenceVectors.of(texts.ids, papers, numbers=numbers, model=f"{encoder.name} in context")
+
+
+def alone(encoder: TorchEncoder, texts: Texts) -> SentenceVectors:
+    """Every sentence as a text without title; those that several papers have are read once."""
+    split = [texts.sentences_of(row) for row in range(len(texts))]
+    place = {text: at for at, text in enumerate(dict.fromkeys(text for part in split for text in part))}
+    found = encode_sentences(encoder, [""] * len(place), [[text] for text in place], reporter=Reporter())
+    assert not found.lost
+    papers = [found.matrix[[place[text] for text in part]] for part in split]
+    return SentenceVectors.of(texts.ids, papers, model=f"{encoder.name} alone")
+
+
+def systems(model: str, texts: Texts) -> Iterator[System]:
+    drawn = stream(0, "benchmark", "aspects").standard_normal((len(texts), 64))
+    yield System("random vectors", GivenVectors(texts.ids, drawn, name="random"), "cosine", False)
+    yield System("BM25, whole", Lexical(), "", False)
+    yield System("BM25, aspect", AspectWords())
+    with tempfile.TemporaryDirectory() as cache:
+        encoder = load_encoder(model, device="cpu")
+        yield System(f"{model}, whole", Encoded(encoder, cache=Path(cache), reporter=Reporter()), "cosine", False)
+    encoder = load_encoder(model, max_tokens=SENTENCE_TOKENS, device="cpu")
+    assert isinstance(encoder, TorchEncoder)
+    for how, vectors in (("in context", in_context(encoder, texts)), ("alone", alone(encoder, texts))):
+        yield System(
+            f"{how}, all sentences: mean_best cosine", SentenceLevel(vectors, metric="cosine"), "mean_best", False
+        )
+        for distance, metric in MATCHES:
+            judged = SentenceLevel(vectors, metric=metric, temperature=TEMPERATURE)
+            yield System(f"{how}, aspect: {distance} {metric}", judged, distance)
+
+
+def row_of(system: System, tasks: list[RankingTask]) -> list[str]:
+    values = []
+    for task in tasks:
+        asked = task if system.by_aspect else replace(task, pools=replace(task.pools, sentences=None))
+        found = run_ranking(asked, system.judged, system.distance, "wrong").metrics
+        values.append(f"{found['map']:.1f} / {found['ndcg%20']:.1f}")
+    return [system.label, *values]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--literature", type=int, default=2000, help="made-up papers")
+    parser.add_argument("--papers", type=int, default=800, help="papers that are read")
+    parser.add_argument("--queries", type=int, default=200, help="queries an aspect")
+    parser.add_argument("--model", default="minilm")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = synthesize(Path(folder) / "corpus", Synthetic(papers=given.literature, seed=given.seed), workers=1)
+        suite = make_suite(corpus, AspectSuiteOptions(given.papers, given.queries, given.seed))
+        tasks = [task for task in suite.tasks if isinstance(task, RankingTask)]
+        print(f"| {' | '.join(['map / ndcg%20', *(task.name for task in tasks)])} |\n|{'---|' * (len(tasks) + 1)}")
+        for system in systems(given.model, tasks[0].texts):
+            print(f"| {' | '.join(row_of(system, tasks))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

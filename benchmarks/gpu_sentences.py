@@ -1,0 +1,113 @@
+"""Training on sentences on one GPU against what the chip can do: ASPIRE's losses beside one vector a paper.
+
+    PYTHONPATH=src python benchmarks/gpu_sentences.py [--batches 30,240] [--steps 20] [--json out.json]
+
+BERT-base's shape with random weights, papers of random tokens with the lengths of abstracts (mean 230) in sentences of
+28 tokens. A step is the trainer's own: a batch of pairs, every paper read once, packed, the loss over the sentences of
+each pair and of a negative of the batch, backward, AdamW; float32 weights, bfloat16 products. Per cent is of `--peak`
+TFLOP/s and counts as `gpu_speed.py` does. The last row of each block, one vector a paper with in-batch negatives, is
+what the sentences are compared with. Needs numpy, torch and transformers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gpu_speed import first_call, forward_flops, head, make_texts, new_model, ratios, row_of, show, timed
+
+from citeweave.encoders.model_folder import Settings
+from citeweave.encoders.network import Network
+from citeweave.encoders.token_store import TokenStore
+from citeweave.training.batches import Batches
+from citeweave.training.data import Groups, Lists, TrainingData
+from citeweave.training.objective import Material, Objective
+from citeweave.training.options import TrainingOptions
+from citeweave.training.sentence_level.spans import SentenceSpans, make_alignment
+from citeweave.training.stepping import Stepper
+
+PAPERS, SENTENCE = 8192, 28
+
+Losses = Mapping[str, Mapping[str, Any]]
+SYSTEMS: Mapping[str, Losses] = {
+    "aspire_ot: transport": {"sentence_triplet": {"distance": "transport"}},
+    "aspire_ot: transport as the peer": {"sentence_triplet": {"distance": "transport", "mode": "peer"}},
+    "aspire_ts_ot: aligned and transport": {"aligned_triplet": {}, "sentence_triplet": {"distance": "transport"}},
+    "aspire_ts: aligned sentences": {"aligned_triplet": {}},
+    "aspire_max: nearest sentences": {"sentence_triplet": {"distance": "single"}},
+    "aspire_att: attention": {"sentence_triplet": {"distance": "attention"}},
+    "sentences in the batch, mean of the best": {"sentence_in_batch": {}},
+    "one vector a paper, in-batch negatives": {"in_batch": {}},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", default="30,240", help="pairs a step")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--peak", type=float, default=790.0, help="TFLOP/s")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    data, rows = make_data(), []
+    for batch in map(int, asked.batches.split(",")):
+        head(f"Training on sentences, {batch} pairs a step", "pairs/s")
+        found = [measure(name, losses, data, batch, asked) for name, losses in SYSTEMS.items()]
+        rows += [{**row, "batch": batch} for row in ratios(found)]
+    if asked.json:
+        asked.json.write_text(json.dumps(rows, indent=1))
+
+
+def make_data() -> TrainingData:
+    """Papers in pairs, each paper in one pair, cut into sentences, the first ones aligned."""
+    texts = make_texts(PAPERS, seed=0)
+    lengths = np.array([len(ids) for ids in texts])
+    counts = np.maximum(1, lengths // SENTENCE)  # (papers,)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)  # (sentences,)
+    starts = within * SENTENCE
+    ends = np.minimum(starts + SENTENCE, np.repeat(lengths, counts))
+    tokens = TokenStore(np.concatenate(texts).astype(np.uint16), np.concatenate([[0], np.cumsum(lengths)]))
+    pairs = np.random.default_rng(1).permutation(PAPERS).reshape(-1, 2)
+    none = Lists(np.zeros(len(pairs) + 1, np.int64), np.zeros(0, np.int64))
+    groups = Groups(pairs[:, 0], Lists(np.arange(len(pairs) + 1), pairs[:, 1]), none)
+    aligned = make_alignment(pairs[:, 0], pairs[:, 1], np.zeros((len(pairs), 2), np.int64))
+    spans = SentenceSpans(offsets, starts, ends, within)
+    return TrainingData(np.arange(PAPERS), tokens, groups, groups, sentences=spans, alignment=aligned)
+
+
+def measure(name: str, losses: Losses, data: TrainingData, batch: int, asked: argparse.Namespace) -> dict[str, Any]:
+    without = {loss: {**settings, "relatives": False} for loss, settings in losses.items()}
+    options = TrainingOptions(losses=without, batch=batch, unit="groups")
+    model = new_model().train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
+    spans = data.sentences if options.reads_sentences else None
+    shown = TrainingData(data.rows, data.tokens, data.groups, data.groups, sentences=spans, alignment=data.alignment)
+    objective = Objective(options.losses, Material(sentences=spans, alignment=data.alignment))
+    stepper = Stepper(shown, Network(model, "cuda", 0), Settings("cls", 512), objective, 131_072, True, 0)
+    batches = Batches(data.groups, options)
+
+    def step(number: int) -> None:
+        stepper.backward(batches.at(number), number)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    first = first_call(lambda: step(0))
+    for number in range(3):
+        step(number)
+    steps = max(2, min(asked.steps, batches.per_epoch))
+    seconds, gib = timed(lambda: [step(number) for number in range(steps)], 3)
+    lengths = data.tokens.lengths()
+    real = sum(forward_flops(lengths[batches.at(number).papers], model.config) for number in range(steps))
+    row = row_of(name, seconds, gib, 3 * real, batch * steps, asked.peak, first)
+    show(row)
+    return row
+
+
+if __name__ == "__main__":
+    main()

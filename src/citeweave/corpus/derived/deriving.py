@@ -1,0 +1,105 @@
+"""`derive_corpus`: a corpus whose papers are other texts of a corpus, so that all that works on papers works on them.
+
+    texts = derive_corpus(Corpus.open("corpus/"), "texts/", DerivedTexts(of="contexts"))
+    texts.ids[0], texts.abstracts[0]       ("context:12", "Graphs can be matched [3, 7].")
+
+Texts that are derived have no title. What must not be told apart as a negative is related by textless hubs: see `contexts.py`,
+`cloze.py` and `titles.py`. Graph, mining and training need nothing else; `mining.text = "either"` keeps hubs out of samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.derived.cloze import cloze_records
+from citeweave.corpus.derived.context_records import context_records
+from citeweave.corpus.derived.contexts import possible_contexts
+from citeweave.corpus.derived.options import CLOZE, CONTEXTS, PAPERS, TITLES, DerivedTexts, texts_options
+from citeweave.corpus.derived.records import DerivedRecords
+from citeweave.corpus.derived.titles import title_records
+from citeweave.corpus.intake.building import build_corpus
+from citeweave.corpus.intake.merging import MergeOptions
+from citeweave.corpus.intake.staging import Part, PartWriter
+from citeweave.corpus.layout import KIND, VERSION
+from citeweave.errors import UserError
+from citeweave.files import matches, new_artefact
+from citeweave.progress import QUIET, Reporter
+
+KINDS_DERIVED = (CONTEXTS, CLOZE, TITLES)
+
+__all__ = [
+    "CLOZE",
+    "CONTEXTS",
+    "KINDS_DERIVED",
+    "PAPERS",
+    "TITLES",
+    "DerivedTexts",
+    "derive_corpus",
+    "expected_texts",
+    "texts_options",
+]
+
+
+def derive_corpus(
+    corpus: Corpus,
+    folder: str | Path,
+    options: DerivedTexts,
+    *,
+    before: Corpus | None = None,
+    overwrite: bool = False,
+    reporter: Reporter = QUIET,
+) -> Corpus:
+    """Write the texts of a corpus as a corpus; the same call again opens it.
+
+    `before` is the corpus before papers left it, such as those of a benchmark: what they wrote is no text.
+    """
+    folder = Path(folder)
+    if options.of == PAPERS:
+        raise UserError(f"texts.of is {PAPERS!r}, which derives nothing; name {CONTEXTS}, {CLOZE} or {TITLES}")
+    recipe = {"of": corpus.hash, "texts": options.as_recipe(), "before": None if before is None else before.hash}
+    if not matches(folder, KIND, VERSION, recipe):
+        with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+            found = _records(corpus, options, before, reporter)
+            part = PartWriter(writer.work("texts"), keep_ids=False)
+            part.add(found.records)
+            part.finish({"name": f"{options.of} of a corpus", "format": "derived"})
+            # hubs are known only by their citations and must stay
+            build_corpus(
+                writer, [Part(part.folder)], MergeOptions(same_title="never", outside="keep"), reporter=reporter
+            )
+            writer.facts |= {"derived": {"texts": options.of, "of": corpus.hash, **found.facts}}
+            writer.finish()
+    return Corpus.open(folder)
+
+
+def _records(corpus: Corpus, options: DerivedTexts, before: Corpus | None, reporter: Reporter) -> DerivedRecords:
+    if options.of == CONTEXTS:
+        return context_records(corpus, options, before=before, reporter=reporter)
+    make = cloze_records if options.of == CLOZE else title_records
+    return make(corpus, options, reporter=reporter)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """How much would be derived, guessed without reading texts."""
+
+    anchors: int
+    characters: float
+    """Mean length of a text, in bytes."""
+
+
+def expected_texts(corpus: Corpus, options: DerivedTexts) -> Expected:
+    """A guess for plans: at most so many texts that look for a partner."""
+    if options.of == CONTEXTS:
+        lengths = corpus.contexts.texts.lengths()[possible_contexts(corpus, options)]
+        return Expected(len(lengths), float(lengths.mean()) if len(lengths) else 0.0)
+    lengths = corpus.abstracts.lengths()
+    lengths = lengths[lengths > 0]
+    if options.of == TITLES:
+        return Expected(len(corpus) + 2 * len(lengths), float(np.mean(lengths)) / 2 if len(lengths) else 0.0)
+    # a sentence and its rest make one abstract: half of one in the mean
+    return Expected(options.per_paper * len(lengths), float(np.mean(lengths)) / 2 if len(lengths) else 0.0)

@@ -1,0 +1,180 @@
+"""Papers that share a problem, a method or a finding, in a made-up literature, where it is known who shares what.
+
+    suite = make_suite(Corpus.open("made-up/"), AspectSuiteOptions(papers=800, queries=200))
+
+    problem, method, finding    a query is a paper and its sentences of that aspect; relevant is who shares the aspect
+    all                         the queries of the three
+
+A pool has up to 25 relevant papers, up to 25 that share each of the other two aspects but not this one, and 50 that
+share nothing: about the size of CSFCube's, whose metrics these are. Candidates are whole. A model with one vector a
+paper does not see which aspect is asked for, so its best ranking of a pool cannot be right for all three.
+Does not judge, and does not know what a real paper is about: only a corpus of `citeweave synthesize` has the truth.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.synthetic.literature import ASPECTS, Facet
+from citeweave.corpus.synthetic.writing import Truth, open_truth
+from citeweave.corpus.text import sentence_texts
+from citeweave.errors import EmptyResultError, UserError
+from citeweave.evaluation.suites.aspire_files import CALLED
+from citeweave.evaluation.suites.graded_queries import GradedQuery, clean_queries, make_pools
+from citeweave.evaluation.tasks import RankingRule, RankingTask, Suite
+from citeweave.evaluation.texts import Texts
+from citeweave.randomness import stream
+
+NAME = "aspects"
+TASKS = tuple(facet.name.lower() for facet in ASPECTS)
+RULE = RankingRule(metrics=("av_precision", "ndcg%20"), family="csfcube", distance="cosine")
+RELEVANT, NEAR, RANDOM = 25, 25, 50
+"""At most so many papers of a pool share the aspect, share each of the others, share nothing."""
+
+PURPOSE = "aspect suite"
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class AspectSuiteOptions:
+    """How the suite is made; every draw depends on the seed alone."""
+
+    papers: int = 1000
+    """At most so many papers, drawn from those with an abstract: an encoder reads no others."""
+
+    queries: int = 200
+    """At most so many queries a task, the same papers in each; those of a smaller suite are the first of a larger."""
+
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("papers", "queries"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name} is {getattr(self, name)}; it must be 1 or more")
+
+
+@dataclass(frozen=True)
+class Planted:
+    """The papers that were drawn, ascending, with what was planted in them."""
+
+    corpus: Corpus
+    truth: Truth
+    rows: Rows
+
+    @cached_property
+    def codes(self) -> Mapping[str, NDArray[np.int32]]:
+        """Aspect -> (papers,) equal numbers share it."""
+        return {name: np.asarray(getattr(self.truth, name))[self.rows] for name in TASKS}
+
+    @cached_property
+    def facets(self) -> Sequence[NDArray[np.uint8]]:
+        """The Facet of every sentence of every paper."""
+        return [self.truth.facet[slice(*self.truth.facet_offsets[row : row + 2])] for row in self.rows.tolist()]
+
+    @cached_property
+    def texts(self) -> Texts:
+        corpus, rows = self.corpus, self.rows
+        abstracts = corpus.abstracts.take(rows)
+        sentences = [sentence_texts(abstract) for abstract in abstracts]
+        assert [len(part) for part in sentences] == [len(part) for part in self.facets], "sentences are as planted"
+        labels = [[Facet(code).name.lower() for code in part.tolist()] for part in self.facets]
+        return Texts(corpus.ids.take(rows), corpus.titles.take(rows), abstracts, sentences, labels)
+
+    def shares(self, aspect: str, paper: int) -> NDArray[np.bool_]:
+        """(papers,) who shares an aspect with a paper, itself too."""
+        codes = self.codes[aspect]
+        return np.asarray(codes == codes[paper])
+
+
+def make_suite(corpus: Corpus, options: AspectSuiteOptions | None = None) -> Suite:
+    """The tasks of a made-up corpus; the same corpus and options give the same tasks."""
+    options = options or AspectSuiteOptions()
+    planted, without_abstract = _draw_papers(corpus, options)
+    counts: Counter[str] = Counter()
+    queries = {aspect: _queries(planted, aspect, options, counts) for aspect in TASKS}
+    if lost := [aspect for aspect, part in queries.items() if not part]:
+        raise EmptyResultError(
+            f"{corpus.folder}: no query of {', '.join(lost)} among {len(planted.rows):,} papers "
+            f"({'; '.join(f'{what}: {number:,}' for what, number in counts.items()) or 'no paper has an abstract'}); "
+            "take more papers (--papers) or make a larger corpus"
+        )
+    asked = {**queries, "all": [query for part in queries.values() for query in part]}
+    return Suite(
+        NAME,
+        tuple(_task(name, planted.texts, part) for name, part in asked.items()),
+        headline=("all.map", "all.ndcg%20"),
+        notes=(
+            *(f"{what}: {number:,}" for what, number in counts.items()),
+            "made up: these numbers compare models and distances, they say nothing about real papers",
+        ),
+        data={
+            "folder": str(corpus.folder),
+            "corpus": corpus.hash,
+            "options": asdict(options),
+            "papers": len(planted.rows),
+            "papers without abstract, never drawn": without_abstract,
+            "queries": len(asked["all"]),
+            "pairs": sum(len(query.candidates) for query in asked["all"]),
+            "relevant pairs": sum(sum(query.grades) for query in asked["all"]),
+        },
+    )
+
+
+def _draw_papers(corpus: Corpus, options: AspectSuiteOptions) -> tuple[Planted, int]:
+    """Some papers with an abstract, and how many have none."""
+    truth = open_truth(corpus)
+    told = np.flatnonzero(np.diff(truth.facet_offsets))
+    drawn = stream(options.seed, PURPOSE, "papers").permutation(told)[: options.papers]
+    return Planted(corpus, truth, np.sort(drawn).astype(np.int64)), len(corpus) - len(told)
+
+
+def _queries(planted: Planted, aspect: str, options: AspectSuiteOptions, counts: Counter[str]) -> list[GradedQuery]:
+    """Those that can be asked, the first in an order that all aspects share."""
+    found: list[GradedQuery] = []
+    order = stream(options.seed, PURPOSE, "queries").permutation(len(planted.rows))
+    for paper in order.tolist():
+        if len(found) == options.queries:
+            break
+        rows = np.flatnonzero(planted.facets[paper] == Facet[aspect.upper()])
+        right, wrong = _draw_pool(planted, aspect, paper, options.seed)
+        if not len(rows):
+            counts[f"{aspect}: queries left out, since no sentence of theirs is about it"] += 1
+        elif not len(right) or not len(wrong):
+            counts[f"{aspect}: queries left out, since no other paper, or every other, shares it"] += 1
+        else:
+            ids = planted.texts.ids
+            name, pool = ids[paper], [ids[at] for at in (*right.tolist(), *wrong.tolist())]
+            grades = [1] * len(right) + [0] * len(wrong)
+            found.append(GradedQuery(f"{name}_{aspect}", name, pool, grades, aspect, rows))
+    return found
+
+
+def _draw_pool(planted: Planted, aspect: str, paper: int, seed: int) -> tuple[Rows, Rows]:
+    """Who shares the aspect, and others: first those that share another aspect, then those that share none."""
+    rng = stream(seed, PURPOSE, aspect, int(planted.rows[paper]))
+    shared = planted.shares(aspect, paper)
+    taken = shared.copy()
+    shared[paper] = False
+    right = rng.permutation(np.flatnonzero(shared))[:RELEVANT]
+    parts = []
+    for other in TASKS:
+        if other != aspect:
+            near = planted.shares(other, paper) & ~taken
+            parts.append(rng.permutation(np.flatnonzero(near))[:NEAR])
+            taken |= near
+    parts.append(rng.permutation(np.flatnonzero(~taken))[:RANDOM])
+    return right, np.concatenate(parts)
+
+
+def _task(name: str, texts: Texts, queries: Sequence[GradedQuery]) -> RankingTask:
+    # sorted by id: in this family ties keep the given order, which must not tell what is relevant
+    pools = make_pools(texts, clean_queries(queries, relevant=RULE.relevant).queries)
+    return RankingTask(name, texts, pools, RULE, called=CALLED)

@@ -1,0 +1,175 @@
+"""The arrays of a bundle: training data written as plain files, and read back without trust.
+
+    write_data(data, Path("bundle/"))
+    data = read_data(Path("bundle/"))
+
+Arrays of objects, archives that would grow out of proportion and numbers that do not fit together are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.encoders.token_store import TokenStore
+from citeweave.errors import ArtefactError
+from citeweave.files import write_json
+from citeweave.training.data import Groups, Lists, RankingPools, TrainingData
+from citeweave.training.sentence_level.spans import Alignment, SentenceSpans
+
+MOST_COMPRESSED = 50
+"""Tokens of texts become three to ten times smaller; what would grow by more than this is no text."""
+
+SPANS = {"offsets": "int64", "starts": "int32", "ends": "int32", "numbers": "int32"}
+
+
+def read_data(folder: Path) -> TrainingData:
+    """The data of a bundle, memory-mapped."""
+    pools = {
+        path.name: RankingPools(
+            _read(path / "queries.npy", "int64"), _read_lists(path / "candidates"), _read(path / "relevant.npy", "bool")
+        )
+        for path in sorted((folder / "pools").glob("*"))
+    }
+    teacher = folder / "teacher.npy"
+    data = TrainingData(
+        rows=_read(folder / "rows.npy", "int64"),
+        tokens=_read_tokens(folder / "tokens.npz"),
+        groups=_read_groups(folder / "groups"),
+        validation=_read_groups(folder / "validation"),
+        relatives=_read_lists(folder / "relatives") if (folder / "relatives").is_dir() else None,
+        sentences=_read_spans(folder / "sentences"),
+        alignment=_read_alignment(folder / "alignment"),
+        teacher=_read(teacher, "float32") if teacher.is_file() else None,
+        pools=pools,
+        facts=json.loads((folder / "facts.json").read_bytes()),
+    )
+    _check(folder, data)
+    return data
+
+
+def _check(folder: Path, data: TrainingData) -> None:
+    """Every paper that is named must be there."""
+    lists = [data.groups.positives, data.groups.negatives, data.validation.positives, data.validation.negatives]
+    lists += [pool.candidates for pool in data.pools.values()] + ([data.relatives] if data.relatives else [])
+    named = [data.groups.anchors, data.validation.anchors, *(each.papers for each in lists)]
+    named += [pool.queries for pool in data.pools.values()]
+    right = len(data.tokens) == len(data.rows) and all(
+        not len(papers) or (int(papers.min()) >= 0 and int(papers.max()) < len(data.rows)) for papers in named
+    )
+    right = right and all(
+        each.offsets[0] == 0 and each.offsets[-1] == len(each.papers) and bool((np.diff(each.offsets) >= 0).all())
+        for each in lists
+    )
+    right = right and _spans_fit(data)
+    if not right or (data.teacher is not None and len(data.teacher) != len(data.rows)):
+        raise ArtefactError(f"{folder} is damaged: its arrays do not fit together; make the bundle again")
+
+
+def _spans_fit(data: TrainingData) -> bool:
+    """Sentences lie within the tokens of their paper, and aligned ones are there."""
+    spans, alignment = data.sentences, data.alignment
+    if spans is None:
+        return alignment is None
+    offsets, papers = spans.offsets, len(data.rows)
+    if len(offsets) != papers + 1 or offsets[0] != 0 or (np.diff(offsets) < 0).any():
+        return False
+    if not len(spans.starts) == len(spans.ends) == len(spans.numbers) == int(offsets[-1]):
+        return False
+    longest = np.repeat(data.tokens.lengths(), spans.counts())  # (sentences,)
+    inside = (spans.starts >= 0) & (spans.starts < spans.ends) & (spans.ends <= longest)
+    if not inside.all() or alignment is None:
+        return bool(inside.all())
+    pairs = np.stack([alignment.keys >> np.uint64(32), alignment.keys & np.uint64(2**32 - 1)], axis=1).astype(np.int64)
+    if alignment.sentences.shape != pairs.shape or (pairs >= papers).any():
+        return False
+    return bool((alignment.sentences >= 0).all() and (alignment.sentences < spans.counts()[pairs]).all())
+
+
+def write_data(data: TrainingData, folder: Path) -> None:
+    _write(folder / "rows.npy", data.rows)
+    np.savez_compressed(folder / "tokens.npz", ids=data.tokens.ids, offsets=data.tokens.offsets)
+    for name, groups in (("groups", data.groups), ("validation", data.validation)):
+        _write(folder / name / "anchors.npy", groups.anchors)
+        _write_lists(folder / name / "positives", groups.positives)
+        _write_lists(folder / name / "negatives", groups.negatives)
+    if data.relatives is not None:
+        _write_lists(folder / "relatives", data.relatives)
+    if data.sentences is not None:
+        for name, dtype in SPANS.items():
+            _write(folder / "sentences" / f"{name}.npy", getattr(data.sentences, name).astype(dtype))
+    if data.alignment is not None:
+        _write(folder / "alignment" / "keys.npy", data.alignment.keys)
+        _write(folder / "alignment" / "sentences.npy", data.alignment.sentences)
+    if data.teacher is not None:
+        _write(folder / "teacher.npy", data.teacher)
+    for name, pool in data.pools.items():
+        _write(folder / "pools" / name / "queries.npy", pool.queries)
+        _write_lists(folder / "pools" / name / "candidates", pool.candidates)
+        _write(folder / "pools" / name / "relevant.npy", pool.relevant)
+    write_json(folder / "facts.json", dict(data.facts))
+
+
+def _write(path: Path, values: NDArray[Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.save(path, np.ascontiguousarray(values), allow_pickle=False)
+
+
+def _write_lists(folder: Path, lists: Lists) -> None:
+    _write(folder / "offsets.npy", lists.offsets)
+    _write(folder / "papers.npy", lists.papers.astype(np.int32))
+
+
+def _read(path: Path, *dtypes: str) -> NDArray[Any]:
+    try:
+        found: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        raise ArtefactError(f"{path} is missing or no array of numbers; make the bundle again") from None
+    if found.dtype.name not in dtypes:
+        raise ArtefactError(f"{path} holds {found.dtype.name}, not {' or '.join(dtypes)}; make the bundle again")
+    return found
+
+
+def _read_lists(folder: Path) -> Lists:
+    return Lists(_read(folder / "offsets.npy", "int64"), _read(folder / "papers.npy", "int32").astype(np.int64))
+
+
+def _read_spans(folder: Path) -> SentenceSpans | None:
+    if not folder.is_dir():
+        return None
+    return SentenceSpans(*(_read(folder / f"{name}.npy", dtype).astype(np.int64) for name, dtype in SPANS.items()))
+
+
+def _read_alignment(folder: Path) -> Alignment | None:
+    if not folder.is_dir():
+        return None
+    return Alignment(_read(folder / "keys.npy", "uint64"), _read(folder / "sentences.npy", "int64"))
+
+
+def _read_tokens(path: Path) -> TokenStore:
+    """Tokens of all papers; an archive that would grow out of proportion is refused before it is read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            grows = any(entry.file_size > MOST_COMPRESSED * entry.compress_size + (1 << 20) for entry in members)
+        if grows or {entry.filename for entry in members} != {"ids.npy", "offsets.npy"}:
+            raise ValueError
+        with np.load(path, allow_pickle=False) as stored:
+            ids, offsets = stored["ids"], stored["offsets"]
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
+        raise ArtefactError(f"{path} is missing or no archive of tokens; make the bundle again") from None
+    if ids.dtype.name not in ("uint16", "uint32") or offsets.dtype.name != "int64":
+        raise ArtefactError(f"{path} holds {ids.dtype.name} and {offsets.dtype.name}; make the bundle again")
+    return TokenStore(ids, offsets, name=str(path))
+
+
+def _read_groups(folder: Path) -> Groups:
+    return Groups(
+        _read(folder / "anchors.npy", "int64"), _read_lists(folder / "positives"), _read_lists(folder / "negatives")
+    )

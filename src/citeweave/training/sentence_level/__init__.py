@@ -1,0 +1,1 @@
+"""Training on sentences: where they are, which belong together, and what losses make of them."""

@@ -1,0 +1,55 @@
+"""From papers to the rows that losses read: a paper's own vector, and behind it the vectors of its sentences.
+
+The paper is read once: its own vector is pooled as the encoder's settings say, a sentence's is the mean of the states
+of its tokens, raw, as in `encoders/sentences.py`. Without sentences in the data there is one row a paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from citeweave.encoders.batching import batches
+from citeweave.encoders.model_folder import Settings
+from citeweave.encoders.network import Network
+from citeweave.encoders.reading import Tokens
+from citeweave.encoders.text_vectors import normalized, text_vectors
+from citeweave.training.data import Numbers, TrainingData
+from citeweave.training.sentence_level.spans import SentenceSpans, paper_rows
+
+PADDED_TOKENS = 4096
+"""Tokens of a padded forward, padding included: texts of like length go together."""
+
+
+def encode_rows(data: TrainingData, network: Network, settings: Settings, papers: Numbers) -> Tensor:
+    """Rows (rows, dimension) of papers; texts alike in length are padded together where the network needs padding."""
+    tokens = data.tokens.take(papers)
+    if network.packs:
+        return _rows(data.sentences, network, settings, papers, tokens)
+    layout, found, order = paper_rows(data.sentences, papers), [], []
+    for part in batches(np.array([len(ids) for ids in tokens], np.int64), PADDED_TOKENS):
+        found.append(_rows(data.sentences, network, settings, papers[part], [tokens[row] for row in part.tolist()]))
+        order.append(layout.of(part))
+    back = np.argsort(np.concatenate(order))  # (rows,)
+    return torch.cat(found)[torch.from_numpy(back).to(network.device)]
+
+
+def _rows(
+    spans: SentenceSpans | None, network: Network, settings: Settings, papers: Numbers, tokens: Sequence[Tokens]
+) -> Tensor:
+    if spans is None:
+        return text_vectors(network, tokens, settings)
+    states = network.token_states(tokens)
+    own = normalized(states.cls() if settings.pooling == "cls" else states.mean(), settings)  # (papers, dimension)
+    wanted = spans.places(papers)  # (sentences,)
+    layout = paper_rows(spans, papers)
+    texts = np.repeat(np.arange(len(papers)), layout.counts)  # (sentences,)
+    sentences = states.spans(texts, spans.starts[wanted], spans.ends[wanted])  # (sentences, dimension)
+    # paper 0, its sentences, paper 1, ...: sentence i stands behind i sentences and the papers up to its own
+    places = np.empty(layout.total, np.int64)
+    places[layout.own] = np.arange(len(papers))
+    places[np.arange(len(texts)) + texts + 1] = len(papers) + np.arange(len(texts))
+    return torch.cat([own, sentences])[torch.from_numpy(places).to(own.device, non_blocking=True)]

