@@ -1,6 +1,6 @@
 """Runs every benchmark that needs no GPU at a small size, one after the other; each prints one table.
 
-`gpu_speed.py` and `learning.py` want a GPU and are run by hand.
+`gpu_speed.py`, `gpu_sentences.py` and `learning.py` want a GPU and are run by hand.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ RUNS = [
     ["graph.py", "--papers", "100000", "--queries", "10000", "--peer-queries", "2000", "--slow-papers", "20000"],
     ["evaluation.py"],
     ["aspects.py", "--papers", "200", "--queries", "100"],
+    ["transport.py", "--candidates", "2000", "--rounds", "2", "--peer-pairs", "20"],
+    ["sentence_search.py", "speed", "--sentences", "20000"],
     ["probes.py", "--papers", "2000", "--dimension", "128"],
     ["cpu_embedding.py", "--papers", "30", "--rounds", "1"],
     ["mining.py", "--pool", "20000", "--queries", "2000", "--peer-queries", "500"],

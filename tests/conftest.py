@@ -28,7 +28,7 @@ def shared() -> Path:
 VOCABULARY = "a paper shows that the cell grows and we find how models learn from data in graphs of citations . ,"
 
 
-def _tokenizer(sep: str | None, lower: bool) -> Any:
+def _tokenizer(sep: str | None, lower: bool, length: int) -> Any:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -48,7 +48,7 @@ def _tokenizer(sep: str | None, lower: bool) -> Any:
     names = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "mask_token": "[MASK]"} | (
         {"sep_token": sep} if sep else {}
     )
-    return PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=48, **names)
+    return PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=length, **names)
 
 
 @pytest.fixture(scope="session")
@@ -58,8 +58,16 @@ def save_bert() -> Callable[..., Path]:
     transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")
     transformers.utils.logging.disable_progress_bar()
 
-    def save(folder: Path, *, sep: str | None = "[SEP]", lower: bool = True, seed: int = 0, kind: str = "Bert") -> Path:
-        tokenizer = _tokenizer(sep, lower)
+    def save(
+        folder: Path,
+        *,
+        sep: str | None = "[SEP]",
+        lower: bool = True,
+        seed: int = 0,
+        kind: str = "Bert",
+        length: int = 48,
+    ) -> Path:
+        tokenizer = _tokenizer(sep, lower, length)
         config = getattr(transformers, f"{kind}Config")(
             vocab_size=len(tokenizer),
             pad_token_id=tokenizer.pad_token_id,
@@ -67,7 +75,7 @@ def save_bert() -> Callable[..., Path]:
             num_hidden_layers=2,
             num_attention_heads=2,
             intermediate_size=48,
-            max_position_embeddings=64,
+            max_position_embeddings=length + 16,
             initializer_range=0.3,
         )
         with torch.random.fork_rng():

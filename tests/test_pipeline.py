@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from citeweave import Corpus, Samples, synthesize
 from citeweave.corpus.synthetic.literature import Synthetic
@@ -77,7 +79,8 @@ def tiny(name: str, *more: str) -> Recipe:
 
 def options_for(place: Place, recipe: Recipe) -> RunOptions:
     named = [name for name in ("coviews", "coreads") if f"'{name}'" in str(recipe.tables)]
-    return replace(place.options, tables={name: place.folder / f"{name}.tsv" for name in named})
+    aligner = place.options.init if recipe.table("alignment") else ""
+    return replace(place.options, tables={name: place.folder / f"{name}.tsv" for name in named}, aligner=aligner)
 
 
 def mined(place: Place, recipe: Recipe, output: Path, options: RunOptions) -> tuple[Samples, RunFolder]:
@@ -89,18 +92,32 @@ def mined(place: Place, recipe: Recipe, output: Path, options: RunOptions) -> tu
     return stages.make(place.corpus, Suites(place.corpus, options)).samples, run
 
 
+@pytest.fixture(scope="session")
+def long_bert(save_bert: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Reads some sentences of an abstract behind its title."""
+    return save_bert(tmp_path_factory.mktemp("models") / "long-bert", length=200)
+
+
 @pytest.mark.parametrize("name", TRAINING)
-def test_every_recipe_runs(name: str, place: Place, tmp_path: Path) -> None:
+def test_every_recipe_runs(name: str, place: Place, bert: Path, long_bert: Path, tmp_path: Path) -> None:
     recipe = tiny(name)
-    options = options_for(place, recipe)
-    if "init" in recipe.table("encoder") and recipe.table("encoder")["init"].startswith("recipe:"):
-        pytest.skip("runs in test_a_chain_runs_its_first_recipe")
+    read = read_recipe(recipe)
+    assert read.training is not None
+    if read.training.reads_sentences:
+        bert, recipe = long_bert, tiny(name, f"encoder.init={long_bert}", "encoder.max_tokens=200")
+    elif read.encoder.init.startswith("recipe:"):
+        recipe = tiny(name, f"encoder.init={bert}")  # chains run in tests of their own
+    options = replace(options_for(place, recipe), init=str(bert))
     result = run_recipe(recipe, place.corpus.folder, tmp_path / "run", options)
     assert [path.name for path in result.models] == ["model"]
     assert set(result.reports) == set(result.start) == {"corpus"}
     assert "cite.map" in result.reports["corpus"][0].metrics
     assert load_recipe(str(tmp_path / "run" / "recipe.toml")).tables == result.recipe.tables
     assert "| start |" in (tmp_path / "run" / "comparison.md").read_text()
+    before, after = (load_file(folder / "model.safetensors") for folder in (bert, result.models[0]))
+    moved = any((after[key] != before[key]).any() for key in after if key in before)
+    kept = json.loads((result.models[0] / "manifest.json").read_text())["facts"]["kept step"]
+    assert moved == (kept > 0), "it has learned nothing"
 
 
 @pytest.fixture(scope="session")
@@ -232,6 +249,26 @@ def test_a_chain_runs_its_first_recipe(place: Place, tmp_path: Path, monkeypatch
         result.start["corpus"].metrics["cite.map"]
         == json.loads((folder / "run.json").read_text())["metrics"]["trained"]["corpus"][0]["cite.map"]
     )
+
+
+def test_an_aligner_can_be_another_recipe(
+    place: Place, long_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from citeweave.pipeline.recipe_writing import as_toml
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "first.toml").write_text(as_toml(tiny("aspire_context").tables))
+    recipe = tiny(
+        "aspire_ts", f"encoder.init={long_bert}", "alignment.encoder=recipe:first.toml", "encoder.max_tokens=200"
+    )
+    options = replace(place.options, init=str(long_bert))
+    result = run_recipe(recipe, place.corpus.folder, tmp_path / "run", options)
+    stages = result.record["stages"]
+    aligner = load_encoder(Path(stages["aligner-first"]["folder"]) / "model", device="cpu")
+    found = Samples.open(stages["aligned"]["folder"]).manifest.facts["alignment"]
+    assert (found["by"], found["revision"]) == ("contexts", aligner.revision) and found["pairs"]["kept"] > 10
+    with pytest.raises(UserError, match="--aligner is .*, and recipe specter aligns no sentences"):
+        run_recipe(tiny("specter"), place.corpus.folder, tmp_path / "no", replace(options, aligner="minilm"))
 
 
 def test_several_processes_are_refused(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

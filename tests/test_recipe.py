@@ -27,7 +27,7 @@ def test_every_shipped_recipe_is_read(name: str) -> None:
     recipe = load_recipe(name)
     assert set(recipe.table("recipe")) == {"about", "source"}
     read = read_recipe(recipe)
-    assert read.rules.rules or read.rules.tasks
+    assert read.rules.rules or read.rules.tasks or read.rules.anchors_per == "contexts"
     assert (read.training is None) == (name in MINING_ONLY)
     assert tomllib.loads(as_toml(recipe.tables)) == recipe.tables
 
@@ -49,6 +49,36 @@ def test_published_numbers() -> None:
         if name.startswith("cocite")
     }
     assert pairs == {(25, 1000), (25, 3000), (25, 5000), (200, 3000), (500, 3000)}
+
+
+def test_numbers_of_aspire() -> None:
+    """Appendices E and F of its text; samples without negatives need losses that find them in the batch."""
+    wanted = {
+        "aspire_ts": ({"aligned_triplet"}, 2e-5, "contexts"),
+        "aspire_abs": ({"aligned_triplet"}, 2e-5, "abstracts"),
+        "aspire_ot": ({"sentence_triplet"}, 2e-5, None),
+        "aspire_max": ({"sentence_triplet"}, 2e-5, None),
+        "aspire_att": ({"sentence_triplet"}, 2e-5, None),
+        "aspire_ts_ot": ({"aligned_triplet", "sentence_triplet"}, 1e-5, "contexts"),
+    }
+    for name, (losses, rate, by) in wanted.items():
+        read = read_recipe(load_recipe(name))
+        training = read.training
+        assert training is not None
+        assert (set(training.losses), training.learning_rate) == (losses, rate), name
+        assert (read.alignment.by if read.alignment else None) == by
+        assert (training.batch, training.optimizer, training.warmup, training.unit) == (30, "adam", 2000, "groups")
+        assert training.pairs_suffice and training.reads_sentences and not read.rules.rules
+        for settings in training.losses.values():
+            assert (settings["margin"], settings["metric"], settings["negatives"]) == (1.0, "l2", "batch")
+    kinds = {name: load_recipe(name).table("training")["losses"]["sentence_triplet"] for name in wanted if "sentence_triplet" in wanted[name][0]}  # fmt: skip
+    assert {name: kind["distance"] for name, kind in kinds.items()} == {
+        "aspire_ot": "transport",
+        "aspire_ts_ot": "transport",
+        "aspire_max": "single",
+        "aspire_att": "attention",
+    }
+    assert {kind["temperature"] for kind in kinds.values()} == {0.5}
 
 
 def test_a_base_gives_what_is_not_replaced(tmp_path: Path) -> None:

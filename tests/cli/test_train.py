@@ -83,3 +83,14 @@ def test_mistakes_are_told_in_one_line(
     assert not out
     assert message in err and err.count("\n") == 1
     assert not (tmp_path / "model").exists()
+
+
+def test_a_start_model_replaces_the_recipe_that_would_run_first(
+    made: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = f"train {made}/corpus --samples {made}/samples --recipe specter_cocite {SMALL} -o {tmp_path}/m --json"
+    code, _, err = run(given, capsys)
+    assert code == 2 and "recipe:specter" in err and "--init" in err
+    code, out, err = run(f"{given} --init {bert}", capsys)
+    assert code == 0, err
+    assert json.loads(out)["runs"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, import_papers, synthesize
-from citeweave.corpus.derived import cloze, contexts
+from citeweave.corpus.derived import cloze, contexts, titles
 from citeweave.corpus.derived.deriving import DerivedTexts, derive_corpus, expected_texts, texts_options
 from citeweave.corpus.importing import exclude_papers
 from citeweave.corpus.synthetic.literature import Synthetic
@@ -21,6 +21,7 @@ from citeweave.graph.signals import Signal, related
 from citeweave.mining.mine import Inputs, mine_samples
 from citeweave.pipeline.training_corpus import without_references
 from citeweave.recipe import load_recipe, read_recipe
+from citeweave.training.relatives import find_relatives
 
 WORDS = [f"{a}{b}" for a, b in itertools.product("bcdfgklmnprst", ("at", "en", "il", "om"))]
 
@@ -284,3 +285,83 @@ def test_wrong_tables_are_refused(table: dict[str, Any], message: str) -> None:
 def test_a_ranking_of_papers_cannot_be_watched() -> None:
     with pytest.raises(UserError, match="training.watch is 'cite.map', a ranking of papers.*watch accuracy"):
         read_recipe(load_recipe("ict", ["training.watch=cite.map"]))
+
+
+def titled(folder: Path) -> Corpus:
+    """p:2 has the title of p:0 with another number, p:3 a short one, p:4 no abstract; p:5 no title."""
+    texts = [
+        ("Walks on graph 7 are fast", "We walk on graphs."),
+        ("Proteins fold in many shapes", "They fold."),
+        ("walks on graph 12 are FAST", "Others walk on them too."),
+        ("Too short", "A short title."),
+        ("A title without any abstract", ""),
+        ("", "An abstract without any title."),
+    ]
+    rows = [{"id": f"p:{n}", "title": title, "abstract": text} for n, (title, text) in enumerate(texts)]
+    rows[1]["references"], rows[4]["references"] = ["p:0", "p:3"], ["p:1"]
+    return write_corpus(folder, rows, [])
+
+
+def test_titles_find_their_abstracts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = titled(tmp_path)
+    made = derive_corpus(corpus, tmp_path / "texts", DerivedTexts("titles"))
+    ids, split = list(made.ids), [corpus.row("p:0"), corpus.row("p:1")]
+    assert {id for id in ids if id.startswith("title:")} == {f"title:{row}" for row in split}
+    for row in split:
+        title, abstract = (made.row(f"{kind}:{row}") for kind in ("title", "abstract"))
+        assert (made.abstracts[title], made.abstracts[abstract]) == (corpus.titles[row], corpus.abstracts[row])
+        assert not made.titles[title] and json.loads(made.extras[title]) == {"paper": corpus.ids[row]}
+    for row, id in enumerate(corpus.ids):
+        assert (made.titles[made.row(id)], made.abstracts[made.row(id)]) == (corpus.titles[row], corpus.abstracts[row])
+    kept = {(corpus.ids[a], corpus.ids[b]) for a, b in zip(corpus.citing, corpus.cited, strict=True)}
+    assert kept == {("p:1", "p:0"), ("p:1", "p:3"), ("p:4", "p:1")}
+    cited = {(ids[a], ids[b]) for a, b in zip(made.citing, made.cited, strict=True)}
+    names = {row: (corpus.ids[row], f"title:{row}", f"abstract:{row}") for row in split}
+    pairs = {(f"title:{row}", f"abstract:{row}") for row in split}
+    assert cited == kept | pairs | {(f"paper:{row}", name) for row, three in names.items() for name in three}
+    own = {pair for three in names.values() for pair in itertools.permutations(three, 2)}
+    cocited = {("p:0", "p:3"), ("p:3", "p:0")}  # by p:1
+    assert relations(made, tmp_path / "graph", "cocited") == own | cocited
+    facts = made.manifest.facts["derived"]
+    assert (facts["papers"], facts["titles"], facts["citations"]) == (6, 2, 3)
+    assert facts["rejected"] == {
+        "title: under 5 words": 1,
+        "title: repeats another one": 1,
+        "paper: no title or no abstract": 2,
+    }
+    expected = expected_texts(corpus, DerivedTexts("titles"))
+    assert len(corpus) + 2 * len(split) <= expected.anchors and expected.characters > 0
+    monkeypatch.setattr(titles, "BLOCK", 2)
+    assert derive_corpus(corpus, tmp_path / "blocks", DerivedTexts("titles")).hash == made.hash
+    wider = derive_corpus(corpus, tmp_path / "wider", DerivedTexts("titles", least_words=1))
+    assert f"title:{corpus.row('p:3')}" in list(wider.ids)
+
+
+def test_titles_need_abstracts(tmp_path: Path) -> None:
+    bare = write_corpus(tmp_path, papers(3), [])
+    with pytest.raises(EmptyResultError, match="has no paper with a title and an abstract; import a source with both"):
+        derive_corpus(bare, tmp_path / "x", DerivedTexts("titles"))
+    with pytest.raises(UserError, match="texts.removed is for texts of cloze"):
+        texts_options({"of": "titles", "removed": 0.5})
+    short = with_abstracts(tmp_path / "short", "One sentence.", "And another one.")
+    with pytest.raises(EmptyResultError, match="2 title: under 9 words.*lower texts.least_words"):
+        derive_corpus(short, tmp_path / "x", DerivedTexts("titles", least_words=9))
+
+
+def test_a_paper_its_title_and_its_abstract_are_no_negatives_of_each_other(literature: Corpus, tmp_path: Path) -> None:
+    read = read_recipe(load_recipe("cite_titles"))
+    assert read.texts is not None
+    texts = derive_corpus(literature, tmp_path / "texts", read.texts)
+    graph, ids = build_graph(texts, tmp_path / "graph"), list(texts.ids)
+    samples = mine_samples(texts, read.rules, tmp_path / "samples", Inputs(graph=graph))
+    assert not len(samples.negatives.rows)
+    pairs = {(ids[a], ids[b]) for a, b in zip(samples.anchors[samples.positives.owners()], samples.positives.rows, strict=True)}  # fmt: skip
+    has_abstract = {id for id, text in zip(ids, texts.abstracts, strict=True) if text}
+    assert {pair for pair in pairs if set(pair) <= has_abstract} == relations(texts, tmp_path / "graph", "connected")
+    split = [row for row in range(len(literature)) if f"title:{row}" in ids]
+    assert len(split) == texts.manifest.facts["derived"]["titles"] > 200
+    relatives = find_relatives(texts, graph, np.arange(len(texts)))
+    for row in split:
+        three = [texts.row(id) for id in (literature.ids[row], f"title:{row}", f"abstract:{row}")]
+        for one, other in itertools.permutations(three, 2):
+            assert other in relatives.take(np.array([one])).papers

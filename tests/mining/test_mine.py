@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, Vectors
+from citeweave.corpus.importing import exclude_papers
 from citeweave.errors import EmptyResultError, UserError
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.signals import Signal, related
@@ -274,6 +275,17 @@ def test_every_context_is_accounted_for(corpus: Corpus) -> None:
     assert sum(reasons.values()) + pairs.kept <= len(corpus.contexts)
     everything = cocited_pairs(corpus, material.in_pool, ContextFilter(most_contexts=10**6, brackets=False), seed=0)
     assert everything.kept >= pairs.kept
+
+
+def test_what_excluded_papers_wrote_is_no_context(corpus: Corpus, tmp_path: Path) -> None:
+    options = ContextFilter(brackets=False)
+    wrote = np.unique(corpus.contexts.citing[corpus.contexts.citing >= 0])[::2]
+    left = exclude_papers(corpus, wrote, tmp_path / "left", why="papers of a benchmark")
+    in_pool = Material(left).in_pool
+    found, without = (cocited_pairs(left, in_pool, options, seed=0, before=before) for before in (None, corpus))
+    assert (left.contexts.citing[found.contexts] < 0).any()
+    assert (left.contexts.citing[without.contexts] >= 0).all() and len(without.contexts)
+    assert without.rejected["citing paper left the corpus"] > 0
 
 
 def test_tables_are_graded(corpus: Corpus, inputs: Inputs, tmp_path: Path) -> None:

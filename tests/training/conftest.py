@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from citeweave.corpus.corpus import Corpus
 from citeweave.graph.citations import CitationGraph
 from citeweave.mining.samples import Samples
+
+from ..conftest import VOCABULARY
 
 
 @dataclass(frozen=True)
@@ -37,4 +41,54 @@ def literature(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Literatu
     graph = build_graph(corpus, folder / "graph")
     rules = parse_rules(load_recipe("specter", ["mining.anchors=30"]).table("mining"))
     samples = mine_samples(corpus, rules, folder / "samples", Inputs(graph=graph))
+    return Literature(corpus, graph, folder / "graph", samples, bert)
+
+
+TOPICS = ("cell grows a paper", "models learn from data", "graphs of citations and", "we find how that")
+
+
+def _write_papers(folder: Path, number: int) -> list[Path]:
+    """Papers of few words that the small model knows, each of a topic, and sentences that cite two of one topic."""
+    draw = np.random.default_rng(0)
+
+    def words(topic: int, count: int) -> str:
+        return " ".join(draw.choice(TOPICS[topic].split() * 2 + VOCABULARY.split()[:-2], count))
+
+    papers = [
+        {
+            "id": f"p:{row}",
+            "title": words(row % 4, 3).capitalize(),
+            "abstract": " ".join(f"{words(row % 4, 5).capitalize()}." for _ in range(draw.integers(1, 10))),
+        }
+        for row in range(number)
+    ]
+    contexts = []
+    for _ in range(2 * number):
+        topic = int(draw.integers(4))
+        cited = draw.choice(np.arange(topic, number, 4), 2, replace=False).tolist()
+        text = f"{words(topic, 6).capitalize()} [1, 2]."
+        contexts.append({"citing": f"p:{draw.integers(number)}", "text": text, "cited": [f"p:{row}" for row in cited]})
+    paths = [folder / "papers.jsonl", folder / "contexts.jsonl"]
+    for path, lines in zip(paths, (papers, contexts), strict=True):
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return paths
+
+
+@pytest.fixture(scope="session")
+def paired(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Literature:
+    """Papers whose sentences a small model can read, with co-cited pairs for samples: no negatives, aligned sentences."""
+    from citeweave.corpus.importing import import_papers
+    from citeweave.encoders.encoder import load_encoder
+    from citeweave.graph.citations import build_graph
+    from citeweave.mining.alignment import align_samples
+    from citeweave.mining.mine import Inputs, mine_samples
+    from citeweave.mining.rule_reading import parse_rules
+    from citeweave.recipe import load_recipe
+
+    folder = tmp_path_factory.mktemp("pairs")
+    corpus = import_papers(_write_papers(folder, 80), folder / "corpus").corpus
+    graph = build_graph(corpus, folder / "graph")
+    rules = parse_rules(load_recipe("aspire_ot").table("mining"))
+    mined = mine_samples(corpus, rules, folder / "samples", Inputs(graph=graph))
+    samples = align_samples(corpus, mined, load_encoder(bert, device="cpu"), folder / "aligned")
     return Literature(corpus, graph, folder / "graph", samples, bert)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.training.batches import Batches, assemble, split
+from citeweave.training.batches import Batches, are_pairs, assemble, split
 from citeweave.training.data import Groups, groups_of
 from citeweave.training.options import TrainingOptions
 
@@ -82,6 +82,39 @@ def test_groups_are_whole_where_they_are_the_unit() -> None:
             inside = batch.positives[number] >= 0
             found[anchor] = batch.papers[batch.positives[number][inside]].tolist()
     assert found == {0: [1, 2], 10: [11], 20: [21]}, "a paper counts once in a group"
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 1000), st.integers(1, 20), st.integers(1, 9), st.integers(0, 3))
+def test_an_epoch_holds_every_pair_once_where_pairs_suffice(seed: int, count: int, size: int, block: int) -> None:
+    groups = made_groups(seed, count)
+    options = TrainingOptions(losses={"in_batch": {}}, batch=size, block=block, unit="groups", seed=seed)
+    batches, found, wanted = Batches(groups, options), [], []
+    for group in range(count):
+        one = groups.take(np.array([group]))
+        ups, downs = one.positives.papers.tolist(), sorted(set(one.negatives.papers.tolist()))
+        for at in range(0, len(ups), block or len(ups) or 1):
+            kept = tuple(dict.fromkeys(ups[at : at + (block or len(ups))]))
+            wanted.append((int(one.anchors[0]), kept, tuple(downs)))
+    for step in range(batches.per_epoch):
+        batch = batches.at(step)
+        assert len(batch.anchors) <= size
+        lists = [[tuple(batch.papers[line[line >= 0]].tolist()) for line in part] for part in (batch.positives, batch.negatives)]  # fmt: skip
+        found += [
+            (a, p, tuple(sorted(n))) for a, p, n in zip(batch.papers[batch.anchors].tolist(), *lists, strict=True)
+        ]
+    assert sorted(found) == sorted(wanted)
+    needs_negatives = dataclasses.replace(options, losses={"in_batch": {}, "triplet": {}})
+    assert Batches(groups, needs_negatives).units == int((groups.triplet_counts() > 0).sum())
+
+
+def test_positives_of_an_anchor_are_known_across_its_groups() -> None:
+    groups = made_groups(5, 20, papers=12)
+    batch = assemble(groups.take(np.flatnonzero(groups.positives.counts())))
+    pairs = {(int(a), int(p)) for a, line in zip(batch.anchors, batch.positives, strict=True) for p in line if p >= 0}
+    places = np.arange(len(batch.papers))
+    found = are_pairs(batch, places, places[::-1])
+    assert {(int(a), int(places[::-1][p])) for a, p in np.argwhere(found)} == pairs
 
 
 def test_a_share_of_the_samples_is_drawn_by_the_seed() -> None:

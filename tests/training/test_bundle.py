@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -65,23 +67,37 @@ def test_other_seeds_of_one_bundle(bundle: Path, tmp_path: Path) -> None:
     assert (first.folder / "model.safetensors").read_bytes() != (other.folder / "model.safetensors").read_bytes()
 
 
-def test_training_from_a_bundle_loads_little(bundle: Path, tmp_path: Path) -> None:
+def test_training_from_a_bundle_loads_little(
+    bundle: Path, paired: Literature, sentence_plan: Plan, tmp_path: Path
+) -> None:
     """No corpus, graph or mining room, none of their packages: the other machine has numpy, torch and transformers."""
     script = (
         "import sys, json\n"
         "sys.argv = ['bundle', *sys.argv[1:]]\n"
         "import citeweave.training.bundle as b\n"
         "b.main()\n"
+        "sys.argv[1:3] = [sys.argv[1] + '-sentences', sys.argv[2] + '-sentences']\n"
+        "b.main()\n"
         "rooms = ('citeweave.graph', 'citeweave.mining', 'citeweave.recipe', 'citeweave.cli', 'citeweave.corpus.corpus')\n"
         "names = ('orjson', 'isal', 'pyarrow', 'sentencex', 'typer', 'sentence_transformers', 'bm25s', 'numba', 'sklearn')\n"
         "print(json.dumps([name for name in sys.modules if name in (*names, *rooms)]))\n"
     )
     (tmp_path / "script.py").write_text(script)
-    command = [sys.executable, str(tmp_path / "script.py"), str(bundle), str(tmp_path / "model"), "--device", "cpu"]
+    (tmp_path / "bundle").symlink_to(bundle)
+    sentences, sources = tmp_path / "bundle-sentences", Sources(paired.graph)
+    make_bundle(paired.corpus, paired.samples, sentences, sentence_plan, sources=sources)
+    command = [
+        sys.executable,
+        str(tmp_path / "script.py"),
+        str(tmp_path / "bundle"),
+        str(tmp_path / "model"),
+        "--device",
+        "cpu",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    told, loaded = map(json.loads, done.stdout.splitlines()[-2:])
-    assert set(told) == {"before", "after", "output"}
+    *told, loaded = map(json.loads, done.stdout.splitlines()[-3:])
+    assert [set(each) for each in told] == [{"before", "after", "output"}] * 2
     assert loaded == []
 
 
@@ -109,6 +125,62 @@ def test_damaged_bundles_are_refused(literature: Literature, plan: Plan, tmp_pat
         else:
             train_bundle(folder, tmp_path / "model", device="cpu")
     assert not (tmp_path / "model").exists()
+
+
+@pytest.fixture(scope="module")
+def sentence_plan(paired: Literature) -> Plan:
+    losses = {"aligned_triplet": {}, "sentence_triplet": {}}
+    training = TrainingOptions(losses=losses, unit="groups", batch=6, steps=2, learning_rate=1e-3, validation=0.2)
+    return Plan(EncoderOptions(init=str(paired.model)), training)
+
+
+def test_a_bundle_carries_sentences_and_their_alignment(
+    paired: Literature, sentence_plan: Plan, tmp_path: Path
+) -> None:
+    sources = Sources(paired.graph)
+    bundle = make_bundle(
+        paired.corpus, paired.samples, tmp_path / "b", sentence_plan, sources=sources, weights="float32"
+    )
+    direct = train_encoder(
+        paired.corpus, paired.samples, tmp_path / "direct", sentence_plan, sources=sources, device="cpu"
+    )
+    bundled = train_bundle(bundle, tmp_path / "bundled", device="cpu")
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (direct.folder, bundled.folder, paired.model)]
+    assert weights[0] == weights[1] != weights[2]
+    assert bundled.after == direct.after
+
+
+SENTENCE_HARMS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+    "spans beyond the tokens": ("sentences/ends.npy", lambda x: x + 1000),
+    "spans before the tokens": ("sentences/starts.npy", lambda x: x - 1000),
+    "empty spans": ("sentences/ends.npy", lambda x: x * 0),
+    "spans that overlap": ("sentences/starts.npy", lambda x: x * 0),
+    "too few spans": ("sentences/starts.npy", lambda x: x[:-1]),
+    "offsets that fall": ("sentences/offsets.npy", lambda x: np.concatenate([x[:1], x[1:-1][::-1], x[-1:]])),
+    "papers without sentences": ("sentences/offsets.npy", lambda x: np.where(np.arange(len(x)) == 1, 0, x)),
+    "spans of other numbers": ("sentences/starts.npy", lambda x: x.astype(np.float32)),
+    "pairs of no papers": ("alignment/keys.npy", lambda x: x + np.uint64(10**6)),
+    "pairs out of order": ("alignment/keys.npy", lambda x: x[::-1]),
+    "sentences that are not there": ("alignment/sentences.npy", lambda x: x + 100),
+    "sentences below 0": ("alignment/sentences.npy", lambda x: x - 100),
+    "too few aligned sentences": ("alignment/sentences.npy", lambda x: x[:-1]),
+}
+
+
+def test_damaged_sentences_are_refused(paired: Literature, sentence_plan: Plan, tmp_path: Path) -> None:
+    bundle = make_bundle(paired.corpus, paired.samples, tmp_path / "b", sentence_plan, sources=Sources(paired.graph))
+    assert read_data(bundle).alignment is not None
+    for harm, (name, change) in SENTENCE_HARMS.items():
+        kept = (bundle / name).read_bytes()
+        values = np.load(bundle / name)
+        np.save(bundle / name, change(values))
+        with pytest.raises(ArtefactError, match="make the bundle again|make it again"):
+            read_data(bundle)
+            pytest.fail(f"{harm} are read")
+        (bundle / name).write_bytes(kept)
+    shutil.rmtree(bundle / "sentences")
+    with pytest.raises(ArtefactError, match="do not fit together"):
+        read_data(bundle)
 
 
 def test_half_precision_weights_halve_the_bundle(literature: Literature, plan: Plan, tmp_path: Path) -> None:

@@ -26,6 +26,13 @@ def cos(x, y):
 
 LABELS = torch.tensor([1.0, 0.0, 0.5, 1.0])
 MASK = torch.tensor([[True, True, False], [True, False, True], [True, True, True], [False, True, False]])
+MATCHED = [(4, 3, 6), (3, 4, 6)]
+
+
+def matched(queries, candidates, name):
+    return losses.match_scores(queries, candidates, MASK, MASK.T, match=name)
+
+
 ALL = {
     "triplet": (losses.triplet, [(4, 6)] * 3),
     "triplet cosine": (lambda *x: losses.triplet(*x, distance="cosine"), [(4, 6)] * 3),
@@ -40,6 +47,9 @@ ALL = {
     "angle": (lambda *x: losses.angle(*x, LABELS), [(4, 5)] * 2),
     "angle_sum": (lambda *x: losses.angle_sum(*x, LABELS, weights=(1, 2, 3)), [(4, 6)] * 2),
     "student_teacher": (losses.student_teacher, [(4, 6), (4, 3)]),
+    "match mean_best": (lambda *x: losses.scores_in_batch(matched(*x, "mean_best"), torch.eye(4, 3) > 0), MATCHED),
+    "match single": (lambda *x: losses.scores_in_batch(matched(*x, "single"), torch.eye(4, 3) > 0), MATCHED),
+    "match attention": (lambda *x: losses.scores_in_batch(matched(*x, "attention"), torch.eye(4, 3) > 0), MATCHED),
     "masked_language": (lambda x: losses.masked_language(x, torch.tensor([1, 0, 3, 3])), [(4, 6)]),
 }
 
@@ -86,6 +96,30 @@ def test_a_triplet_at_distance_0_has_no_gradient_there():
     loss.backward()
     assert loss.item() == 0.5 and not positive.grad.any()
     assert negative.grad.tolist() == [[0.0, -1.0]] and anchor.grad.tolist() == [[0.0, 1.0]]
+
+
+@pytest.mark.parametrize("name", ["mean_best", "single", "attention"])
+def test_matches_do_not_see_padding_and_have_their_bounds(name):
+    queries, candidates = vectors(20, *MATCHED)
+    found = matched(queries, candidates, name)
+    with torch.no_grad():
+        filled = [torch.where(mask[:, :, None], x, 7.0) for x, mask in ((queries, MASK), (candidates, MASK.T))]
+    torch.testing.assert_close(matched(*filled, name), found)
+    assert ((matched(queries, queries[:3, [0, 1, 2, 0]], name) - 1).abs() < 1e-3).any()  # a paper matches itself
+    assert found.abs().max() <= 1 and (matched(queries, candidates, "single") >= found - 1e-12).all()
+    with pytest.raises(UserError, match="Did you mean 'single'"):
+        matched(queries, candidates, "singel")
+
+
+def test_infinite_distances_that_are_masked_have_no_gradient():
+    near, far = vectors(21, (4,), (4,))
+    apart = torch.tensor([0.0, torch.inf, 0.0, 0.0], dtype=torch.float64)
+    counted = torch.isfinite(apart)
+    found = losses.distance_margin(near + apart, far + apart, margin=3.0, mask=counted)
+    plain = [max(0.0, near[n].item() - far[n].item() + 3) for n in (0, 2, 3)]
+    assert found.item() == pytest.approx(sum(plain) / 3)
+    gradient = torch.autograd.grad(found, near)[0]
+    assert gradient.isfinite().all() and not gradient[1]
 
 
 def test_triplets_of_ragged_groups():

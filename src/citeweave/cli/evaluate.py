@@ -83,6 +83,9 @@ _Temperature = Annotated[
 _SentenceMetric = Annotated[
     str, typer.Option("--sentence-metric", help="Between sentences, in distances of sentence vectors: l2 or cosine.")
 ]
+_Whole = Annotated[
+    bool, typer.Option("--whole", help="With a model and sentences: its own vector of a paper is one more sentence.")
+]
 _Map = Annotated[bool, typer.Option("--map", help="Also draw the papers of a classification on a map, map.html.")]
 _Corpus = Annotated[
     Path | None,
@@ -126,6 +129,7 @@ def evaluate(
     max_tokens: _MaxTokens = None,
     temperature: _Temperature = None,
     sentence_metric: _SentenceMetric = "l2",
+    whole: _Whole = False,
     corpus: _Corpus = None,
     held_out: _HeldOut = "share:0.1",
     queries: _Queries = 1000,
@@ -149,7 +153,7 @@ def evaluate(
     options = verb.EvaluationOptions(distance, missing, intercept, seed)
     made_from = CorpusSuiteOptions(held_out=held_out, queries=queries, seed=pool_seed)
     opening = OpeningOptions(
-        distance, precision, pooling, max_tokens, device, cache_folder(cache), temperature, sentence_metric
+        distance, precision, pooling, max_tokens, device, cache_folder(cache), temperature, sentence_metric, whole
     )
     asked = _read(suite, data, split, made_from, papers, reporter)
     trained_on = data if suite == "aspects" and corpus is None else corpus

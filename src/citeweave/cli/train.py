@@ -156,7 +156,7 @@ def _plan(recipe: str | None, overrides: list[str], init: str | None) -> Plan:
 
     tables = read_overrides(overrides)
     if recipe:
-        tables = with_start(load_recipe(recipe, overrides), init or "").tables
+        tables = with_start(load_recipe(recipe, overrides), init or "", chains=False).tables
     elif init:
         tables["encoder"] = {**tables.get("encoder", {}), "init": init}
     encoder = encoder_options(tables.get("encoder", {}))

@@ -9,7 +9,6 @@ only the shown papers are encoded again. Does not draw: see `reporting.matches`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.evaluation.judged import Judged
-from citeweave.evaluation.reporting.matches import PairTexts
+from citeweave.evaluation.reporting.matches import ExampleMatch, PairTexts
 from citeweave.evaluation.reporting.queries import spreads_of
 from citeweave.evaluation.tasks import RankingTask, Suite
 from citeweave.evaluation.texts import Texts
@@ -34,21 +33,6 @@ class Explains(Judged, Protocol):
         self, texts: Texts, query: int, candidate: int, distance: str, sentences: NDArray[np.int64] | None = None
     ) -> Explanation | None:
         """Rows of the texts; None where a paper has no sentence."""
-
-
-@dataclass(frozen=True)
-class ExampleMatch:
-    """One query and its first paper."""
-
-    task: str
-    query: str
-    metric: str
-    value: float
-    """In percent."""
-
-    grade: int
-    found: Explanation
-    texts: PairTexts
 
 
 def example_matches(

@@ -30,7 +30,7 @@ from citeweave.evaluation.reporting.paper_map import MapData
 from citeweave.files import Manifest, link_or_copy, read_manifest, write_json
 
 if TYPE_CHECKING:
-    from citeweave.evaluation.example_matches import ExampleMatch
+    from citeweave.evaluation.reporting.matches import ExampleMatch
 
 KIND, VERSION = "report", 1
 REPORT = "report.json"

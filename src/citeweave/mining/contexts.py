@@ -42,10 +42,20 @@ class CocitedPairs:
     """Contexts that passed every filter."""
 
 
-def cocited_pairs(corpus: Corpus, in_pool: NDArray[np.bool_], options: ContextFilter, *, seed: int) -> CocitedPairs:
-    """All pairs of pool papers that stand together in a sentence which passes the filters."""
+def cocited_pairs(
+    corpus: Corpus,
+    in_pool: NDArray[np.bool_],
+    options: ContextFilter,
+    *,
+    seed: int,
+    before: Corpus | None = None,
+) -> CocitedPairs:
+    """All pairs of pool papers that stand together in a sentence which passes the filters.
+
+    `before` is the corpus before papers left it: what those wrote is left out too.
+    """
     rejected: dict[str, int] = {}
-    numbers = _usable_contexts(corpus, options, rejected)
+    numbers = _usable_contexts(corpus, options, before, rejected)
     table = corpus.contexts
     counts = np.diff(table.cited_offsets)[numbers]
     context = np.repeat(numbers, counts)  # (mentions,)
@@ -65,7 +75,9 @@ def cocited_pairs(corpus: Corpus, in_pool: NDArray[np.bool_], options: ContextFi
     return _group(corpus, first, second, where, options, seed, rejected)
 
 
-def _usable_contexts(corpus: Corpus, options: ContextFilter, rejected: dict[str, int]) -> NDArray[np.int64]:
+def _usable_contexts(
+    corpus: Corpus, options: ContextFilter, before: Corpus | None, rejected: dict[str, int]
+) -> NDArray[np.int64]:
     """Contexts that pass the filters on size, words, brackets and repetition; each is rejected for its first reason."""
     table = corpus.contexts
     papers = np.diff(table.cited_offsets) + np.diff(table.outside_offsets)
@@ -73,6 +85,11 @@ def _usable_contexts(corpus: Corpus, options: ContextFilter, rejected: dict[str,
     few, many = int((papers < options.least_papers).sum()), int((papers > options.most_papers).sum())
     kept, keys = [], []
     reasons = {f"fewer than {options.least_papers} papers cited": few, f"more than {options.most_papers}": many}
+    if before is not None:
+        known = before.index.rows_of(np.ascontiguousarray(table.citing_keys[numbers])) >= 0
+        gone = (table.citing[numbers] < 0) & known  # (contexts,)
+        reasons["citing paper left the corpus"] = int(gone.sum())
+        numbers = numbers[~gone]
     for start in range(0, len(numbers), BLOCK):
         block = numbers[start : start + BLOCK]
         for number, text in zip(block.tolist(), table.texts.take(block), strict=True):

@@ -80,6 +80,9 @@ class Inputs:
     anchors: NDArray[np.int64] | None = None
     """Rows that may be anchors; None = all with text."""
 
+    before: Corpus | None = None
+    """The corpus before papers left it, such as those of a benchmark: sentences that these wrote are no contexts."""
+
 
 def mine_samples(
     corpus: Corpus,
@@ -119,7 +122,7 @@ def mine_samples(
                 options.memory,
                 options.device,
             )
-            runs.append(_Run(inner, material, number, name, inputs.anchors))
+            runs.append(_Run(inner, material, number, name, inputs.anchors, inputs.before))
         _mine_all(runs, [weight for _, weight, _ in tasks], writer, reporter)
         return writer.finish()
 
@@ -133,6 +136,7 @@ class _Run:
     number: int
     name: str
     asked: NDArray[np.int64] | None
+    before: Corpus | None = None
     account: Shortfall = field(default_factory=Shortfall)
     parts: list[Path] = field(default_factory=list)
     samples: int = 0
@@ -142,7 +146,9 @@ class _Run:
         """The anchors in order; with the pairs where they come from contexts."""
         material, rules = self.material, self.rules
         if rules.anchors_per == "contexts":
-            pairs = cocited_pairs(material.corpus, material.in_pool, rules.contexts, seed=material.seed)
+            pairs = cocited_pairs(
+                material.corpus, material.in_pool, rules.contexts, seed=material.seed, before=self.before
+            )
             self.contexts = {"contexts kept": pairs.kept, "contexts rejected": pairs.rejected}
             keep = np.arange(len(pairs.anchors)) if self.asked is None else np.flatnonzero(np.isin(pairs.anchors, self.asked))  # fmt: skip
             return _draw_units(keep, rules.anchors, material.seed), pairs
@@ -284,6 +290,7 @@ def _recipe(corpus: Corpus, rules: MiningRules, inputs: Inputs, options: MiningO
         },
         "anchors": anchors,
         "seed": options.seed,
+        **({} if inputs.before is None else {"before": inputs.before.hash}),
     }
 
 

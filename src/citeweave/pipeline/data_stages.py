@@ -182,7 +182,8 @@ class DataStages:
                 tables[LABELS] = label_table(
                     corpus, {name: suites.read(name) for name in suites.names}, seed=self._seed
                 )
-            gathered = dataclasses.replace(gathered, tables=tables, anchors=anchors)
+            before = None if self.read.texts is not None else self.before
+            gathered = dataclasses.replace(gathered, tables=tables, anchors=anchors, before=before)
             fitted = fit_bands(
                 self.recipe, self.read.rules, corpus, gathered, how=options.bands, reporter=self.reporter
             )

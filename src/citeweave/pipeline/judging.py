@@ -1,28 +1,47 @@
 """Judging the start model and the trained ones by every suite, and saying whether training helped.
 
 A model reads papers as it did in training: with the recipe's parts of the text, pooling and length. Parts that a suite
-does not have, such as venues and authors, are left out there.
+does not have, such as venues and authors, are left out there. A recipe whose losses read sentences is judged by the
+distance between sentences that it trains, and so is its start model.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from citeweave.corpus.text import TextRecipe
 from citeweave.evaluation.compare import compare
 from citeweave.evaluation.comparison import Comparison
-from citeweave.evaluation.evaluate import evaluate
+from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
+from citeweave.evaluation.judged import Judged
+from citeweave.evaluation.judging.sentence_level import SentenceLevel
 from citeweave.evaluation.report import Report
 from citeweave.evaluation.reporting.markdown import comparison_as_markdown
 from citeweave.pipeline.narrowing import Narrowed
 from citeweave.pipeline.suites import Suites
 from citeweave.progress import QUIET, Reporter
 from citeweave.training.options import EncoderOptions
+from citeweave.training.sentence_level.trained_distance import TrainedDistance
 
 START = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a model reads of a paper, and how two papers are compared."""
+
+    text: TextRecipe
+    distance: TrainedDistance | None = None
+    """Between their sentences; None = between their vectors, as the suite says."""
+
+    @property
+    def key(self) -> list[str]:
+        """What a report depends on."""
+        return [self.text.hash, *([repr(self.distance)] if self.distance else [])]
 
 
 def judge(
@@ -31,20 +50,29 @@ def judge(
     suites: Suites,
     suite: str,
     folder: Path,
-    text: TextRecipe,
+    reading: Reading,
     *,
     reporter: Reporter = QUIET,
 ) -> Report:
     """Judge a trained model's folder, or a start model with the recipe's settings, by one suite."""
     options, read, tasks = suites.options, suites.read(suite), suites.tasks(suite)
-    judged = Narrowed(
-        dataclasses.replace(_load(model, options.device), name=name),
-        read.choose(tasks),
-        cache=options.cache if isinstance(model, EncoderOptions) else None,
-        text_recipe=text,
-        reporter=reporter,
-    )
-    return evaluate(judged, read, folder, tasks=tasks, overwrite=options.overwrite, reporter=reporter)
+    encoder = dataclasses.replace(_load(model, options.device), name=name)
+    judged: Judged
+    if reading.distance is not None:
+        temperature = reading.distance.temperature if reading.distance.name == "attention" else None
+        judged = SentenceLevel(
+            encoder, name=name, metric=reading.distance.metric, temperature=temperature, reporter=reporter
+        )
+    else:
+        judged = Narrowed(
+            encoder,
+            read.choose(tasks),
+            cache=options.cache if isinstance(model, EncoderOptions) else None,
+            text_recipe=reading.text,
+            reporter=reporter,
+        )
+    how = EvaluationOptions(distance=reading.distance.name if reading.distance else "")
+    return evaluate(judged, read, folder, tasks=tasks, options=how, overwrite=options.overwrite, reporter=reporter)
 
 
 def _load(model: Path | EncoderOptions, device: str) -> Any:

@@ -28,7 +28,7 @@ from citeweave.mining.aligning.options import AlignmentOptions
 from citeweave.mining.samples import Samples
 from citeweave.pipeline.aligning import STAGE, align_stage
 from citeweave.pipeline.data_stages import DataStages
-from citeweave.pipeline.judging import compare_runs, comparison_page, judge
+from citeweave.pipeline.judging import Reading, compare_runs, comparison_page, judge
 from citeweave.pipeline.model_stages import ModelStages
 from citeweave.pipeline.options import CHAIN, RunOptions
 from citeweave.pipeline.recipe_writing import as_toml
@@ -38,6 +38,7 @@ from citeweave.pipeline.suites import Suites, check_suites
 from citeweave.progress import QUIET, Reporter
 from citeweave.recipe import ReadRecipe, Recipe, read_recipe
 from citeweave.training.options import EncoderOptions
+from citeweave.training.sentence_level.trained_distance import trained_distance
 
 COMPARISON = "comparison.md"
 
@@ -99,7 +100,8 @@ def run_recipe(
     if (alignment := _alignment_of(read, first)) is not None:
         found = align_stage(run, found, alignment, options, reporter)
     models = ModelStages(run, recipe, read, options, reporter).train(found, encoder)
-    start, reports = _judge(run, recipe, encoder, models, suites, reporter)
+    reading = Reading(encoder.text_recipe, trained_distance(read.training.losses) if read.training else None)
+    start, reports = _judge(run, recipe, encoder, models, suites, reading, reporter)
     comparisons = compare_runs(start, reports, recipe.label, resamples=options.resamples)
     (output / COMPARISON).write_text(comparison_page(comparisons), encoding="utf-8")
     run.keep(
@@ -198,12 +200,13 @@ def _judge(
     encoder: EncoderOptions,
     models: list[Path],
     suites: Suites,
+    reading: Reading,
     reporter: Reporter,
 ) -> tuple[dict[str, Report], dict[str, tuple[Report, ...]]]:
     """Reports of the start model and of every trained one, by suite."""
     start: dict[str, Report] = {}
     trained: dict[str, list[Report]] = {name: [] for name in suites.names}
-    text, wanted = encoder.text_recipe, sorted(suites.options.tasks)
+    wanted = sorted(suites.options.tasks)
     settings = ModelStages.start_key(encoder)
     judged: list[tuple[str, Path | EncoderOptions, str, Any]] = [("report-start", encoder, encoder.init, settings)]
     for number, model in enumerate(models):
@@ -213,9 +216,9 @@ def _judge(
         for suite in suites.names:
 
             def make(folder: Path, model: Path | EncoderOptions = model_, name: str = name, suite: str = suite) -> None:
-                judge(model, name, suites, suite, folder, text, reporter=reporter)
+                judge(model, name, suites, suite, folder, reading, reporter=reporter)
 
-            folder = run.run(f"{place}/{suite}", [key, suites.key(suite), wanted, text.hash], make)
+            folder = run.run(f"{place}/{suite}", [key, suites.key(suite), wanted, *reading.key], make)
             if place == "report-start":
                 start[suite] = Report.open(folder)
             else:

@@ -26,9 +26,12 @@ def init_of(recipe: Recipe) -> str:
     return str(recipe.table("encoder").get("init", EncoderOptions().init))
 
 
-def with_start(recipe: Recipe, init: str, *, download: bool = True) -> Recipe:
-    """The recipe with another start model; without `download` nothing is asked of a model that is not here."""
-    if not init or init_of(recipe).startswith(CHAIN):
+def with_start(recipe: Recipe, init: str, *, download: bool = True, chains: bool = True) -> Recipe:
+    """The recipe with another start model; without `download` nothing is asked of a model that is not here.
+
+    A recipe that begins with another one's model keeps it, where that one runs first (`chains`).
+    """
+    if not init or (chains and init_of(recipe).startswith(CHAIN)):
         return recipe
     encoder = {**recipe.table("encoder"), "init": init}
     may_look = download or init == MINILM or not hub_name(init)

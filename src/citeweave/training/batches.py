@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from citeweave.randomness import stream
 from citeweave.training.data import Groups, Lists, Numbers, groups_of
 from citeweave.training.options import TrainingOptions
 
-__all__ = ["Batch", "Batches", "assemble", "groups_of", "split"]
+__all__ = ["Batch", "Batches", "are_pairs", "assemble", "groups_of", "split"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,18 @@ def _once(lists: Numbers) -> Numbers:
         lists.shape[1], k=-1, dtype=bool
     )  # (owners, places, places)
     return np.where(again.any(axis=2), -1, lists)
+
+
+def are_pairs(batch: Batch, anchors: Numbers, candidates: Numbers) -> NDArray[np.bool_]:
+    """Which candidates are positives of which anchors in some group of the batch, by places; (anchors, candidates).
+
+    >>> batch = assemble(groups_of([5, 5], positives=[[7], [8]], negatives=[[], []]))
+    >>> are_pairs(batch, np.array([0]), np.array([0, 1, 2])).tolist()  # 5 with 5, 7 and 8
+    [[False, True, True]]
+    """
+    pairs: NDArray[np.bool_] = np.zeros((len(batch.papers), len(batch.papers) + 1), bool)  # the last takes the -1
+    pairs[batch.anchors[:, None], batch.positives] = True
+    return pairs[anchors[:, None], candidates]
 
 
 def split(batch: Batch, lengths: Numbers, budget: int) -> list[Batch]:

@@ -84,10 +84,18 @@ def _spans_fit(data: TrainingData) -> bool:
         return False
     longest = np.repeat(data.tokens.lengths(), spans.counts())  # (sentences,)
     inside = (spans.starts >= 0) & (spans.starts < spans.ends) & (spans.ends <= longest)
-    if not inside.all() or alignment is None:
-        return bool(inside.all())
+    owner = np.repeat(np.arange(papers), spans.counts())  # (sentences,)
+    apart = (spans.ends[:-1] <= spans.starts[1:]) | (owner[:-1] != owner[1:])  # (sentences - 1,)
+    fits = bool(inside.all() and apart.all() and ((spans.counts() > 0) == (data.tokens.lengths() > 0)).all())
+    return fits and (alignment is None or _alignment_fits(alignment, spans))
+
+
+def _alignment_fits(alignment: Alignment, spans: SentenceSpans) -> bool:
+    """Pairs ascend, and their sentences are there."""
     pairs = np.stack([alignment.keys >> np.uint64(32), alignment.keys & np.uint64(2**32 - 1)], axis=1).astype(np.int64)
-    if alignment.sentences.shape != pairs.shape or (pairs >= papers).any():
+    if alignment.sentences.shape != pairs.shape or (pairs > len(spans.offsets) - 2).any():
+        return False
+    if (alignment.keys[1:] <= alignment.keys[:-1]).any():
         return False
     return bool((alignment.sentences >= 0).all() and (alignment.sentences < spans.counts()[pairs]).all())
 

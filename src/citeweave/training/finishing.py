@@ -1,12 +1,19 @@
-"""The folder of a trained encoder: weights, card, and what was trained alone where that is not everything."""
+"""The folder of a trained encoder: weights, card, and what was trained alone where that is not everything.
+
+With `training.start_share` the saved weights lie between those of the start model and the trained ones: what the start
+model knew of other texts is not all forgotten (Wortsman et al. 2022, robust fine-tuning). Validation judged the trained
+ones.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from citeweave.encoders.saved.deltas import save_delta
 from citeweave.encoders.saved.model_card import ModelCard
@@ -53,6 +60,24 @@ def write_encoder(
             kind=options.parts,
             card=card,
         )
+
+
+def remember(weights: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
+    """Copies of the start model's weights, where some of them are wanted again; none where not."""
+    return {name: weight.detach().clone() for name, weight in weights.items()} if share else {}
+
+
+def mix_with_start(weights: Mapping[str, Tensor], before: Mapping[str, Tensor], share: float) -> None:
+    """Set every weight to share * start + (1 - share) * trained.
+
+    >>> weights = {"w": torch.tensor([4.0])}
+    >>> mix_with_start(weights, {"w": torch.tensor([2.0])}, 0.25)
+    >>> weights["w"].item()
+    3.5
+    """
+    with torch.no_grad():
+        for name, start in before.items():
+            weights[name].mul_(1 - share).add_(start, alpha=share)
 
 
 def hardware(device: str) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from citeweave.errors import choose
 from citeweave.training import losses
-from citeweave.training.batches import Batch
+from citeweave.training.batches import Batch, are_pairs
 from citeweave.training.data import Lists, Numbers
 from citeweave.training.sentence_level import objective as sentence_losses
 from citeweave.training.sentence_level.spans import Alignment, SentenceSpans, paper_rows
@@ -62,24 +62,7 @@ class Objective:
     @property
     def splits(self) -> bool:
         """Whether the groups of a batch may be judged apart."""
-        return all(
-            name in COUNTS and "batch" not in (values.get("scope"), values.get("negatives"))
-            for name, values in self.terms.items()
-        )
-
-    @property
-    def sentence_distance(self) -> Settings | None:
-        """The distance between papers by their sentences that is trained, None where no loss reads sentences."""
-        if "sentence_triplet" in self.terms:
-            return self.terms["sentence_triplet"]
-        if "aligned_triplet" in self.terms:  # without contexts the nearest pair of sentences counts
-            single = {"distance": "single", "temperature": 1.0, "mode": "exact"}
-            return {**single, "metric": self.terms["aligned_triplet"]["metric"]}
-        if "sentence_in_batch" in self.terms:
-            settings = self.terms["sentence_in_batch"]
-            attention = {"temperature": settings["sharpness"], "mode": "exact"}
-            return {"distance": settings["match"], "metric": "cosine", **attention}
-        return None
+        return all(_splits(name, values) for name, values in self.terms.items())
 
     def __call__(self, vectors: Tensor, part: Batch, whole: Batch) -> Tensor:
         """The share that a part has in the loss of the whole batch; of the batch itself, all of it."""
@@ -87,7 +70,7 @@ class Objective:
         rows = paper_rows(self.material.sentences, part.papers)
         own = vectors if self.material.sentences is None else _rows(vectors, rows.own)  # (papers, dimension)
         for name, values in self.terms.items():
-            share = COUNTS[name](part) / max(1, COUNTS[name](whole)) if name in COUNTS else 1.0
+            share = COUNTS[name](part) / max(1, COUNTS[name](whole)) if _splits(name, values) else 1.0
             if not share:
                 continue
             if name in FORMULAS:
@@ -167,7 +150,7 @@ def _in_batch(vectors: Tensor, batch: Batch, settings: Settings, material: Mater
     owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
     anchors, candidates = batch.anchors[owner], _candidates(batch)
     allowed = _allowed(batch, anchors, candidates, settings, material)  # (pairs, candidates)
-    allowed &= ~_mask(batch.positives, candidates, len(batch.papers))[owner]  # other positives are no negatives
+    allowed &= ~are_pairs(batch, anchors, candidates)  # other positives are no negatives
     allowed |= _mask(batch.negatives, candidates, len(batch.papers))[owner]  # its own negatives always are
     return losses.in_batch(
         _rows(vectors, anchors),
@@ -246,6 +229,11 @@ COUNTS: Mapping[str, Count] = {
     "sentence_triplet": lambda batch: len(batch.triplets),
 }
 """What a loss that splits is a mean over."""
+
+
+def _splits(name: str, settings: Settings) -> bool:
+    """Whether a loss is a mean over parts that need nothing of each other; with the batch's negatives none is."""
+    return name in COUNTS and "batch" not in (settings.get("scope"), settings.get("negatives"))
 
 
 def _of_triplets(vectors: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

@@ -179,6 +179,9 @@ class TrainingOptions:
     watch: str = ACCURACY
     """What validation compares: `accuracy` of triplets, or a task of the corpus suite such as `cite.map`."""
 
+    start_share: float = 0.0
+    """So much of the start model's weights is in the saved ones, the rest are the trained ones; see `finishing.py`."""
+
     track: str = ""
     """Where the log goes too: `tensorboard` or `wandb`, where they are installed."""
 
@@ -200,9 +203,12 @@ class TrainingOptions:
         for name in ("check_every", "checkpoint_every", "patience"):
             _at_least(self, "training", **{name: 0})
         _check_above(self, epochs=0.0, learning_rate=0.0, share=0.0)
-        for name, value, top in (("share", self.share, 1.0), ("validation", self.validation, 0.5)):
+        shares = (("share", 1.0), ("validation", 0.5), ("start_share", 1.0))
+        for name, value, top in ((name, getattr(self, name), top) for name, top in shares):
             if not 0 <= value <= top:
                 raise UserError(f"training.{name} is {value}; it must be between 0 and {top}")
+        if self.start_share and self.parts == "lora":
+            raise UserError("training.start_share mixes whole weights, and training.parts is 'lora'; leave one out")
         for name, settings in self.losses.items():
             if "negatives" in settings:
                 choose(settings["negatives"], NEGATIVES, f"training.losses.{name}.negatives")

@@ -28,7 +28,7 @@ from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.files import ArtefactWriter, Manifest, check_files, matches, new_artefact, read_manifest
 from citeweave.progress import QUIET, Reporter
 from citeweave.training.data import TrainingData
-from citeweave.training.finishing import hardware, write_encoder
+from citeweave.training.finishing import hardware, mix_with_start, remember, write_encoder
 from citeweave.training.plan import Plan
 from citeweave.training.processes import Processes, join_processes, local_device
 from citeweave.training.starting import load_start, make_run
@@ -137,7 +137,9 @@ class Training:
         """Train and write the folder; only the first process writes."""
         begun, work = time.monotonic(), writer.work("training")
         run = make_run(start, data, self.plan.training, processes, reporter)
+        before = remember(run.weights, self.plan.training.start_share)
         progress = train_network(run, work)
+        mix_with_start(run.weights, before, self.plan.training.start_share)
         if not processes.is_first:
             return None
         name = self.folder.resolve().name

@@ -23,6 +23,7 @@ from citeweave.training.options import ACCURACY
 from citeweave.training.sentence_level.encoding import encode_rows
 from citeweave.training.sentence_level.objective import Vectors, document_distances
 from citeweave.training.sentence_level.spans import PaperRows, paper_rows
+from citeweave.training.sentence_level.trained_distance import trained_distance
 from citeweave.training.stepping import Stepper
 
 BLOCK = 512
@@ -57,14 +58,14 @@ class Validation:
         return found | precisions
 
     def _accuracy(self, rows: NDArray[np.float32], layout: PaperRows, triplets: Numbers) -> float:
-        settings = self.stepper.objective.sentence_distance
-        if settings is None:
+        distance = trained_distance(self.stepper.objective.terms)
+        if distance is None:
             return triplet_accuracy(rows[layout.own], triplets)
         vectors = Vectors(torch.from_numpy(rows).to(self.stepper.network.device), layout)
         nearer = 0
         for start in range(0, len(triplets), BLOCK):
             anchors, positives, negatives = triplets[start : start + BLOCK].T
-            near, far = (document_distances(vectors, anchors, others, settings) for others in (positives, negatives))
+            near, far = (document_distances(vectors, anchors, others, distance) for others in (positives, negatives))
             nearer += int((near < far).sum())
         return nearer / len(triplets)
 

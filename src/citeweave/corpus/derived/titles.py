@@ -5,7 +5,7 @@
 
 So papers that cite nothing can be learned from too, and a short text learns to find the long one that it sums up. A
 paper, its title and its abstract are cited by a textless hub, `paper:7`, and so are `cocited`: none is a negative of
-another one. A title that other papers have too, or of fewer words than asked, finds no abstract.
+another one. A title that an earlier paper has too, or of fewer words than asked, finds no abstract.
 """
 
 from __future__ import annotations
@@ -57,8 +57,11 @@ def titled_rows(
         rejected["title: repeats another one"] = len(rows) - len(first)
     if len(both) < len(corpus):
         rejected["paper: no title or no abstract"] = len(corpus) - len(both)
-    if not len(first):
+    if not len(both):
         raise EmptyResultError(f"{corpus.folder} has no paper with a title and an abstract; import a source with both")
+    if not len(first):
+        told = "; ".join(f"{number:,} {reason}" for reason, number in rejected.items())
+        raise EmptyResultError(f"no title of {corpus.folder} can be used ({told}); lower texts.least_words")
     return rows[first]
 
 

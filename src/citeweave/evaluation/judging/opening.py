@@ -65,10 +65,18 @@ class OpeningOptions:
     sentence_metric: str = "l2"
     """Between two sentences: `l2`, as in ASPIRE, or `cosine`."""
 
+    whole: bool = False
+    """A model's own vector of a paper counts as one more of its sentences; chosen sentences of a query stay alone."""
+
     def __post_init__(self) -> None:
         choose(self.distance, ("", *VECTOR_DISTANCES, *DISTANCES), "--distance")
         choose(self.precision, ("", *PRECISIONS), "--precision")
         choose(self.sentence_metric, ("l2", "cosine"), "--sentence-metric")
+        if self.whole and self.distance not in DISTANCES:
+            raise UserError(
+                f"--whole is for distances by sentences, and --distance is {self.distance!r}; "
+                f"take one of {', '.join(DISTANCES)}"
+            )
 
 
 def open_judged(name: str, options: OpeningOptions | None = None, reporter: Reporter = QUIET) -> Judged:
@@ -117,6 +125,8 @@ def _open_artefact(path: Path, options: OpeningOptions) -> Judged:
     kind = kind_of(path)
     if kind == "vectors":
         return open_vectors(path, precision=options.precision)
+    if options.whole:
+        raise UserError(f"--whole is for models, which give a paper's own vector too; {path} has rows of its own")
     if kind == "sentence_vectors":
         from citeweave.evaluation.judging.sentence_level import SentenceLevel
         from citeweave.similarity.sentence_vectors import SentenceVectors
@@ -144,6 +154,7 @@ def _load(name: str, options: OpeningOptions, reporter: Reporter) -> Judged:
             encoder,
             metric=options.sentence_metric,
             temperature=options.temperature,
+            whole=options.whole,
             device=options.device,
             reporter=reporter,
         )

@@ -41,14 +41,15 @@ class SentenceLevel:
         name: str = "",
         metric: str = "l2",
         temperature: float | None = None,
+        whole: bool = False,
         device: str = "auto",
         reporter: Reporter = QUIET,
     ) -> None:
-        self._source, self._metric, self._temperature = source, metric, temperature
+        self._source, self._metric, self._temperature, self._whole = source, metric, temperature, whole
         self._device, self._reporter = device, reporter
         own = _hash(source)
         self.name = name or ("sentence vectors" if isinstance(source, SentenceVectors) else f"{source.name} sentences")
-        self.revision = hash_json([own, metric, temperature])[:16]
+        self.revision = hash_json([own, metric, temperature, *(["whole"] if whole else [])])[:16]
         self._made: dict[str, SentenceVectors] = {}
         self.lost = 0
 
@@ -58,6 +59,7 @@ class SentenceLevel:
             "revision": self.revision,
             "metric": self._metric,
             "temperature": self._temperature,
+            **({"own vector beside the sentences": True} if self._whole else {}),
             "sentences cut away": self.lost,
         }
 
@@ -136,7 +138,7 @@ class SentenceLevel:
         if texts.hash not in self._made:
             texts.require()
             split = [texts.sentences_of(row) for row in range(len(texts))]
-            found = encode_sentences(self._source, texts.titles, split, reporter=self._reporter)
+            found = encode_sentences(self._source, texts.titles, split, whole=self._whole, reporter=self._reporter)
             self.lost += found.lost
             source = Provenance(self.name, self._source.revision, "", self._source.dimension, "float32", "memory")
             self._made[texts.hash] = SentenceVectors(

@@ -13,7 +13,6 @@ import math
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,6 @@ from numpy.typing import NDArray
 from citeweave.evaluation.reporting.document import number, one_line, table, text
 from citeweave.evaluation.reporting.style import SHADES
 from citeweave.similarity.explaining import Explanation
-
-if TYPE_CHECKING:
-    from citeweave.evaluation.example_matches import ExampleMatch
 
 WIDTH, TEXT, PORT = 1000, 372, 10
 """Of the picture, of a column of text, and of the bar beside it, in pixels."""
@@ -35,7 +31,7 @@ LEAST = 0.005
 """Smallest share of all mass that is drawn."""
 
 COLOURS, STEPS = 8, 4
-ANONYMOUS = "(no text)"
+ANONYMOUS, ALL_OF_IT = "(no text)", "(the whole paper)"
 
 
 @dataclass(frozen=True)
@@ -48,10 +44,35 @@ class PairTexts:
     right: Sequence[str]
 
     def of_left(self, at: int) -> str:
-        return self.left[at] if at < len(self.left) else ANONYMOUS
+        return _sentence(self.left, at)
 
     def of_right(self, at: int) -> str:
-        return self.right[at] if at < len(self.right) else ANONYMOUS
+        return _sentence(self.right, at)
+
+
+def _sentence(sentences: Sequence[str], at: int) -> str:
+    """
+    >>> _sentence(["One."], 0), _sentence(["One."], -1), _sentence(["One."], 1)
+    ('One.', '(the whole paper)', '(no text)')
+    """
+    if at < 0:
+        return ALL_OF_IT
+    return sentences[at] if at < len(sentences) else ANONYMOUS
+
+
+@dataclass(frozen=True)
+class ExampleMatch:
+    """One query and its first paper."""
+
+    task: str
+    query: str
+    metric: str
+    value: float
+    """In percent."""
+
+    grade: int
+    found: Explanation
+    texts: PairTexts
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from citeweave.evaluation.reporting.paper_map import MapData
 from citeweave.evaluation.reporting.queries import field_maps, histograms_of, spreads_of, task_map, worst_and_best
 
 if TYPE_CHECKING:
-    from citeweave.evaluation.example_matches import ExampleMatch
+    from citeweave.evaluation.reporting.matches import ExampleMatch
 
 __all__ = ["as_page", "comparison_as_page"]
 

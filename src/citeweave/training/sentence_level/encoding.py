@@ -16,7 +16,8 @@ from citeweave.encoders.batching import batches
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
 from citeweave.encoders.reading import Tokens
-from citeweave.encoders.text_vectors import normalized, text_vectors
+from citeweave.encoders.sentences import span_vectors
+from citeweave.encoders.text_vectors import text_vectors
 from citeweave.training.data import Numbers, TrainingData
 from citeweave.training.sentence_level.spans import SentenceSpans, paper_rows
 
@@ -42,14 +43,5 @@ def _rows(
 ) -> Tensor:
     if spans is None:
         return text_vectors(network, tokens, settings)
-    states = network.token_states(tokens)
-    own = normalized(states.cls() if settings.pooling == "cls" else states.mean(), settings)  # (papers, dimension)
     wanted = spans.places(papers)  # (sentences,)
-    layout = paper_rows(spans, papers)
-    texts = np.repeat(np.arange(len(papers)), layout.counts)  # (sentences,)
-    sentences = states.spans(texts, spans.starts[wanted], spans.ends[wanted])  # (sentences, dimension)
-    # paper 0, its sentences, paper 1, ...: sentence i stands behind i sentences and the papers up to its own
-    places = np.empty(layout.total, np.int64)
-    places[layout.own] = np.arange(len(papers))
-    places[np.arange(len(texts)) + texts + 1] = len(papers) + np.arange(len(texts))
-    return torch.cat([own, sentences])[torch.from_numpy(places).to(own.device, non_blocking=True)]
+    return span_vectors(network, tokens, spans.counts()[papers], spans.starts[wanted], spans.ends[wanted], settings)

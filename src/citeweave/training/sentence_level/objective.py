@@ -24,9 +24,10 @@ from citeweave.randomness import stream
 from citeweave.similarity.matching.matched import DocumentDistance, match
 from citeweave.similarity.matching.pairs import PaperPairs
 from citeweave.training import losses
-from citeweave.training.batches import Batch
+from citeweave.training.batches import Batch, are_pairs
 from citeweave.training.data import Numbers
 from citeweave.training.sentence_level.spans import Alignment, PaperRows
+from citeweave.training.sentence_level.trained_distance import TrainedDistance
 
 Mask = NDArray[np.bool_]
 Settings = Mapping[str, Any]
@@ -61,8 +62,9 @@ class Triples(NamedTuple):
 def sentence_triplet(vectors: Vectors, batch: Batch, settings: Settings, allowed: Allowed) -> Tensor:
     """f is a distance between papers by all their sentences; Mysore et al. 2022, section 3.2.3 and ablations."""
     triples = _triples(batch, settings, allowed, None)
-    near = document_distances(vectors, triples.anchors, triples.positives, settings)
-    far = document_distances(vectors, triples.anchors, triples.negatives, settings)
+    distance = TrainedDistance(settings["distance"], settings["metric"], settings["temperature"], settings["mode"])
+    near = document_distances(vectors, triples.anchors, triples.positives, distance)
+    far = document_distances(vectors, triples.anchors, triples.negatives, distance)
     return _margin(near, far, settings)
 
 
@@ -87,13 +89,11 @@ def _margin(near: Tensor, far: Tensor, settings: Settings) -> Tensor:
     return losses.distance_margin(near, far, margin=settings["margin"], mask=counted).float()
 
 
-def document_distances(vectors: Vectors, left: Numbers, right: Numbers, settings: Settings) -> Tensor:
+def document_distances(vectors: Vectors, left: Numbers, right: Numbers, trained: TrainedDistance) -> Tensor:
     """Distances of pairs of papers by all their sentences, (pairs,) float64; what the peer trains with in its mode."""
     if not len(left):
         return vectors.matrix.sum(dtype=torch.float64)[None][:0]
-    distance = DocumentDistance(
-        settings["distance"], settings["temperature"], settings["metric"], settings["mode"], start="batch"
-    )
+    distance = DocumentDistance(trained.name, trained.temperature, trained.metric, trained.mode, start="batch")
     (queries, query_mask), (candidates, candidate_mask) = vectors.sentences(left), vectors.sentences(right)
     found: Tensor = match(PaperPairs(queries, candidates, query_mask, candidate_mask), distance).training
     return found
@@ -134,7 +134,7 @@ def _batch_triples(batch: Batch, allowed: Allowed, alignment: Alignment | None) 
     owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
     anchors, positives = batch.anchors[owner], batch.positives[owner, place]
     fits = allowed(anchors, positives) & allowed(positives, positives)  # (pairs, pairs)
-    fits &= owner[:, None] != owner  # other positives of the anchor are no negatives
+    fits &= ~are_pairs(batch, anchors, positives)  # other positives of the anchor are no negatives
     pairs = np.arange(len(owner))
     turned = (pairs[:, None] + 1 + pairs) % max(1, len(owner))  # (pairs, pairs): the others, from the next one on
     first = np.take_along_axis(fits, turned, axis=1).argmax(axis=1) if len(owner) else pairs
@@ -157,7 +157,7 @@ def sentence_in_batch(vectors: Vectors, batch: Batch, settings: Settings, allowe
     candidates = np.unique(named[named >= 0])
     anchors = batch.anchors[owner]
     fits = allowed(anchors, candidates)  # (pairs, candidates)
-    fits &= ~_names(batch.positives, candidates)[owner]  # other positives are no negatives
+    fits &= ~are_pairs(batch, anchors, candidates)  # other positives are no negatives
     fits |= _names(batch.negatives, candidates)[owner]  # its own negatives always are
     (queries, query_mask), (others, other_mask) = vectors.sentences(anchors), vectors.sentences(candidates)
     if settings["facets"]:
