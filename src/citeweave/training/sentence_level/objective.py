@@ -6,7 +6,7 @@
     sentence_in_batch    the positive against every candidate of the batch, by how their sentences match
 
 A negative of the batch is the positive of another group; never the anchor's own positive, nor a known relative.
-`distances` and `match_scores` have the formulas; here is which sentences they get.
+`match` and `match_scores` have the formulas; here is which sentences they get.
 """
 
 from __future__ import annotations
