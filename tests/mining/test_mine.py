@@ -34,6 +34,7 @@ SMALL = {
     "oracle": ["mining.text=abstract"],
     "aspire_context": ["mining.text=abstract"],
     "ict": ["mining.text=abstract"],
+    "cite_titles": ["mining.text=abstract", "mining.positives.count=3"],
 }
 
 
