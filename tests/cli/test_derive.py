@@ -42,7 +42,10 @@ def test_derive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--texts", "context"], "--texts is 'context'; it must be one of cloze, contexts, titles. Did you mean 'contexts'?"),
+        (
+            ["--texts", "context"],
+            "--texts is 'context'; it must be one of cloze, contexts, titles. Did you mean 'contexts'?",
+        ),
         (["--texts", "cloze", "--set", "perpaper=1"], "Did you mean 'per_paper'?"),
         (["--texts", "cloze", "--set", "per_paper"], "it must be KEY=VALUE, such as per_paper=1"),
         (["--texts", "contexts"], "has no citing sentences; import a source that has them"),
