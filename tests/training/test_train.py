@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from citeweave.encoders.encoder import load_encoder
 from citeweave.errors import CiteweaveError, EmptyResultError, UserError
@@ -67,6 +68,21 @@ def test_the_same_again_trains_nothing(literature: Literature, tmp_path: Path) -
     assert (tmp_path / "model" / "manifest.json").stat().st_mtime_ns == changed
     with pytest.raises(UserError, match="made from other inputs or options"):
         train(literature, tmp_path / "model", learning_rate=2e-3)
+
+
+def test_saved_weights_lie_between_the_start_and_the_trained_ones(literature: Literature, tmp_path: Path) -> None:
+    shares = (0.0, 0.25, 1.0)
+    trained, between, back = (
+        load_file(train(literature, tmp_path / f"m{share}", start_share=share).folder / "model.safetensors")
+        for share in shares
+    )
+    moved = 0.0
+    for name, start in back.items():  # all of the start model's
+        torch.testing.assert_close(between[name], 0.25 * start + 0.75 * trained[name], rtol=0, atol=1e-6)
+        moved = max(moved, float((start - trained[name]).abs().max()))
+    assert moved > 1e-4
+    with pytest.raises(UserError, match="start_share"):
+        dataclasses.replace(SMALL, start_share=0.5, parts="lora")
 
 
 class _Power(Exception):
