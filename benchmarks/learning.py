@@ -27,7 +27,8 @@ PAPERS_SEEN = 100_000
 def prepare(arguments: argparse.Namespace) -> None:
     """Mine every recipe's samples and write them with the tokens of all papers."""
     from citeweave.encoders.token_store import TokenStore
-    from citeweave.training.starting import load_start
+    from citeweave.training.plan import Plan
+from citeweave.training.starting import load_start
 
     folder = arguments.output
     folder.mkdir(parents=True, exist_ok=True)
@@ -176,7 +177,7 @@ def _train_one(arguments: argparse.Namespace, name: str, seed: int) -> dict[str,
     start = dataclasses.replace(start, network=dataclasses.replace(start.network, packed=arguments.packed))
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as work:
-        run = make_run(start, data, options, Processes(), QUIET)
+        run = make_run(start, data, Plan(training=options), Processes(), QUIET)
         by_l2 = Validation(run.stepper, distance="l2")
         before = by_l2.judge()
         progress = train_network(run, Path(work))

@@ -81,7 +81,7 @@ def test_a_step_in_parts_is_the_step_at_once(paired: Literature, tmp_path: Path,
     found = []
     for options in (whole, dataclasses.replace(whole, micro_tokens=200)):
         start, data = gathered(paired, tmp_path / "tokens", options)
-        run = make_run(start, data, options, Processes(), QUIET)
+        run = make_run(start, data, Plan(training=options), Processes(), QUIET)
         start.network.model.train()
         batch = Batches(data.groups, options).at(0)
         assert int(data.tokens.lengths()[batch.papers].sum()) > 400

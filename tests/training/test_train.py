@@ -132,7 +132,7 @@ def gradients(literature: Literature, tokens: Path, options: TrainingOptions) ->
     encoder = EncoderOptions(init=str(literature.model))
     sources = Sources(graph=literature.graph)
     data = gather(literature.corpus, literature.samples, start.reader, encoder, options, tokens, sources)
-    run = make_run(start, data, options, Processes(), QUIET)
+    run = make_run(start, data, Plan(training=options), Processes(), QUIET)
     start.network.model.train()
     batch = trainer.Batches(data.groups, options).at(0)
     loss = run.stepper.backward(batch, 0)
@@ -290,13 +290,13 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(literature: Literatur
     options = dataclasses.replace(SMALL, steps=5)
     encoder = EncoderOptions(init=str(literature.model))
     data = gather(literature.corpus, literature.samples, start.reader, encoder, options, tmp_path / "tokens")
-    train_network(make_run(start, data, options, Processes(), QUIET), tmp_path / "work")
+    train_network(make_run(start, data, Plan(training=options), Processes(), QUIET), tmp_path / "work")
     found = sorted((tmp_path / "work" / "checkpoints").iterdir())
     assert [path.name for path in found] == ["step-00000002", "step-00000004"]
     wanted = {name: weight.clone() for name, weight in start.network.model.named_parameters()}
     (found[1] / "weights.safetensors").write_bytes(b"cut")
     again = load_start(EncoderOptions(init=str(literature.model)), "cpu")
-    progress = train_network(make_run(again, data, options, Processes(), QUIET), tmp_path / "work")
+    progress = train_network(make_run(again, data, Plan(training=options), Processes(), QUIET), tmp_path / "work")
     assert progress.step == 5
     assert all((wanted[name] == weight).all() for name, weight in again.network.model.named_parameters())
 

@@ -13,6 +13,8 @@ full. Encodes nothing.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -48,6 +50,28 @@ class Batch:
     groups: Groups
     """The same with papers as in the data."""
 
+    rules: Numbers | None = None
+    """Rules behind the negatives, shape as theirs; None where it does not matter."""
+
+    def of_aspect(self, aspect: int) -> Batch:
+        """Only the groups of one aspect; papers keep their places, and triplets are left out."""
+        assert self.groups.aspects is not None, "training_options asks for samples with aspects"
+        which = np.flatnonzero(self.groups.aspects == aspect)
+        return dataclasses.replace(
+            self,
+            anchors=self.anchors[which],
+            positives=self.positives[which],
+            negatives=self.negatives[which],
+            triplets=self.triplets[:0],
+            groups=self.groups.take(which),
+            rules=None if self.rules is None else self.rules[which],
+        )
+
+    def with_negatives_by(self, rules: Sequence[int]) -> Batch:
+        """Only the negatives that some rules chose."""
+        assert self.rules is not None, "gather keeps the rules where a loss asks for them"
+        return dataclasses.replace(self, negatives=np.where(np.isin(self.rules, list(rules)), self.negatives, -1))
+
 
 def assemble(groups: Groups) -> Batch:
     """Number the different papers of some groups."""
@@ -62,6 +86,7 @@ def assemble(groups: Groups) -> Batch:
         negatives=_once(Lists(groups.negatives.offsets, places[second:]).padded()),
         triplets=np.searchsorted(papers, triplets),
         groups=groups,
+        rules=None if groups.rules is None else Lists(groups.negatives.offsets, groups.rules).padded(),
     )
 
 
@@ -175,7 +200,7 @@ def _positive_blocks(groups: Groups, options: TrainingOptions) -> Groups:
     place = np.arange(len(owner)) - np.repeat(groups.positives.offsets[:-1], counts)
     starts = np.flatnonzero(place % size == 0)  # (blocks,)
     lists = Lists(np.concatenate([starts, [len(owner)]]), groups.positives.papers)
-    return Groups(groups.anchors[owner[starts]], lists, groups.negatives.take(owner[starts]))
+    return dataclasses.replace(groups.take(owner[starts]), positives=lists)
 
 
 def _range_of_triplets(groups: Groups, first: int, last: int) -> Groups:

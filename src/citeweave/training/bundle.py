@@ -4,7 +4,7 @@
       bundle.json                        the plan: encoder, training, what the card says
       model/                             the start model, weights in float16 (or float32)
       tokens.npz                         of every paper, compressed
-      rows.npy  groups/  validation/  relatives/  sentences/  alignment/  teacher.npy  pools/NAME/  facts.json
+      rows.npy  groups/  validation/  names.json  relatives/  sentences/  alignment/  teacher.npy  pools/NAME/  facts.json
 
     make_bundle(corpus, samples, "bundle/", plan)           here
     train_bundle("bundle/", "model/", device="cuda")        there, or: python -m citeweave.training.bundle bundle/ model/
@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from citeweave.encoders.aspects import find_heads, save_heads
 from citeweave.encoders.saved.model_card import ModelCard
 from citeweave.encoders.saving import save_encoder
 from citeweave.encoders.torch_encoder import TorchEncoder
@@ -74,6 +75,8 @@ def make_bundle(
         save_encoder(
             writer.folder / "model", start.network, start.reader.tokenizer, start.settings, card=card, dtype=weights
         )
+        if (heads := find_heads(plan.encoder.init)) is not None:
+            save_heads(writer.folder / "model", heads)
         write_json(writer.folder / "bundle.json", {"plan": _plan_json(plan), "made_of": made_of})
         writer.facts = {"papers": len(data.rows), **data.facts}
         writer.finish()

@@ -49,6 +49,7 @@ def read_data(folder: Path) -> TrainingData:
         teacher=_read(teacher, "float32") if teacher.is_file() else None,
         pools=pools,
         facts=json.loads((folder / "facts.json").read_bytes()),
+        **_read_names(folder / "names.json"),
     )
     _check(folder, data)
     return data
@@ -67,9 +68,31 @@ def _check(folder: Path, data: TrainingData) -> None:
         each.offsets[0] == 0 and each.offsets[-1] == len(each.papers) and bool((np.diff(each.offsets) >= 0).all())
         for each in lists
     )
-    right = right and _spans_fit(data)
+    right = right and _spans_fit(data) and all(_numbers_fit(groups, data) for groups in (data.groups, data.validation))
     if not right or (data.teacher is not None and len(data.teacher) != len(data.rows)):
         raise ArtefactError(f"{folder} is damaged: its arrays do not fit together; make the bundle again")
+
+
+def _numbers_fit(groups: Groups, data: TrainingData) -> bool:
+    """Aspects and rules are numbers of names that are there."""
+    for values, length, names in (
+        (groups.aspects, len(groups.anchors), data.aspects),
+        (groups.rules, len(groups.negatives.papers), data.rules),
+    ):
+        if values is not None and (len(values) != length or int(values.max(initial=-1)) >= len(names)):
+            return False
+    return True
+
+
+def _read_names(path: Path) -> dict[str, tuple[str, ...]]:
+    """Names of aspects and rules; none in bundles of before there were any."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+        return {key: tuple(str(name) for name in found[key]) for key in ("aspects", "rules")}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ArtefactError(f"{path} does not hold names of aspects and rules; make the bundle again") from None
 
 
 def _spans_fit(data: TrainingData) -> bool:
@@ -107,6 +130,9 @@ def write_data(data: TrainingData, folder: Path) -> None:
         _write(folder / name / "anchors.npy", groups.anchors)
         _write_lists(folder / name / "positives", groups.positives)
         _write_lists(folder / name / "negatives", groups.negatives)
+        for column, values in (("aspects", groups.aspects), ("rules", groups.rules)):
+            if values is not None:
+                _write(folder / name / f"{column}.npy", values.astype(np.uint8))
     if data.relatives is not None:
         _write_lists(folder / "relatives", data.relatives)
     if data.sentences is not None:
@@ -121,6 +147,7 @@ def write_data(data: TrainingData, folder: Path) -> None:
         _write(folder / "pools" / name / "queries.npy", pool.queries)
         _write_lists(folder / "pools" / name / "candidates", pool.candidates)
         _write(folder / "pools" / name / "relevant.npy", pool.relevant)
+    write_json(folder / "names.json", {"aspects": list(data.aspects), "rules": list(data.rules)})
     write_json(folder / "facts.json", dict(data.facts))
 
 
@@ -178,6 +205,9 @@ def _read_tokens(path: Path) -> TokenStore:
 
 
 def _read_groups(folder: Path) -> Groups:
-    return Groups(
-        _read(folder / "anchors.npy", "int64"), _read_lists(folder / "positives"), _read_lists(folder / "negatives")
+    aspects, rules = (
+        _read(path, "uint8").astype(np.int64) if path.is_file() else None
+        for path in (folder / "aspects.npy", folder / "rules.npy")
     )
+    lists = (_read_lists(folder / "positives"), _read_lists(folder / "negatives"))
+    return Groups(_read(folder / "anchors.npy", "int64"), *lists, aspects, rules)

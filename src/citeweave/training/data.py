@@ -66,12 +66,23 @@ class Groups:
     anchors: Numbers
     positives: Lists
     negatives: Lists
+    aspects: Numbers | None = None
+    """Number of every group's aspect, see `TrainingData.aspects`; None where samples know none."""
+
+    rules: Numbers | None = None
+    """Number of the rule behind every negative, see `TrainingData.rules`; None where it does not matter."""
 
     def __len__(self) -> int:
         return len(self.anchors)
 
     def take(self, which: Numbers) -> Groups:
-        return Groups(self.anchors[which], self.positives.take(which), self.negatives.take(which))
+        return Groups(
+            self.anchors[which],
+            self.positives.take(which),
+            self.negatives.take(which),
+            None if self.aspects is None else self.aspects[which],
+            None if self.rules is None else Lists(self.negatives.offsets, self.rules).take(which).papers,
+        )
 
     def triplet_counts(self) -> Numbers:
         """Triplets of every group: its longer list, none where a list is empty; shape (groups,)."""
@@ -117,6 +128,12 @@ class TrainingData:
 
     alignment: Alignment | None = None
     """Which sentences of an anchor and its positive belong together, where the samples say it."""
+
+    aspects: tuple[str, ...] = ()
+    """Names of the aspects of groups, where a loss acts in their spaces."""
+
+    rules: tuple[str, ...] = ()
+    """Names of the rules behind negatives, where a loss takes only those of some."""
 
     teacher: NDArray[np.float32] | None = None
     """A vector of another model for every paper, shape (papers, its dimension)."""

@@ -19,6 +19,7 @@ from citeweave.encoders.saved.deltas import save_delta
 from citeweave.encoders.saved.model_card import ModelCard
 from citeweave.encoders.saving import save_encoder
 from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.training.aspect_heads import PREFIX
 from citeweave.training.data import TrainingData
 from citeweave.training.plan import Plan
 from citeweave.training.trainer import Progress
@@ -50,7 +51,7 @@ def write_encoder(
     save_encoder(folder, start.network, tokenizer, start.settings, card=card)
     if options.parts != "all" or options.frozen_layers:
         (folder / "delta").mkdir()
-        own = [name for name in trained if not name.startswith("language.")]
+        own = [name for name in trained if not name.startswith(("language.", PREFIX))]
         save_delta(
             folder / "delta",
             model,
@@ -64,7 +65,8 @@ def write_encoder(
 
 def remember(weights: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
     """Copies of the start model's weights, where some of them are wanted again; none where not."""
-    return {name: weight.detach().clone() for name, weight in weights.items()} if share else {}
+    own = {name: weight for name, weight in weights.items() if not name.startswith(PREFIX)}  # heads began at random
+    return {name: weight.detach().clone() for name, weight in own.items()} if share else {}
 
 
 def mix_with_start(weights: Mapping[str, Tensor], before: Mapping[str, Tensor], share: float) -> None:

@@ -7,6 +7,7 @@ no anchor is in both.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ def gather(
     samples.check_corpus(corpus.hash, corpus.folder)
     sources = sources or Sources()
     _check_sources(options, sources)
-    groups, pools = _groups(samples), _pools(corpus, sources)
+    groups, pools = _groups(samples, options), _pools(corpus, sources)
     rows = np.unique(np.concatenate([_papers(groups), *(_pool_papers(pool) for pool in pools.values())]))
     tokens, spans = _read(corpus, rows, reader, encoder, options, folder, reporter)
     kept, left_out = _readable(_renumbered(groups, rows), tokens.lengths() > 0, pairs_suffice=options.pairs_suffice)
@@ -94,6 +95,8 @@ def gather(
         relatives=_relatives(corpus, sources.graph, rows, options),
         sentences=spans,
         alignment=None if spans is None else align(samples, rows, spans),
+        aspects=samples.names.aspects if options.reads_aspects else (),
+        rules=samples.names.rules if options.reads_rules else (),
         teacher=_teacher(corpus, sources.teacher, rows),
         pools={name: _renumbered_pools(pool, rows) for name, pool in pools.items()},
         facts={
@@ -154,12 +157,19 @@ def _asks_for_relatives(options: TrainingOptions) -> bool:
     )
 
 
-def _groups(samples: Samples) -> Groups:
+def _groups(samples: Samples, options: TrainingOptions) -> Groups:
     positives, negatives = (
         Lists(np.asarray(picks.offsets, np.int64), np.asarray(picks.rows, np.int64))
         for picks in (samples.positives, samples.negatives)
     )
-    return Groups(np.asarray(samples.anchors, np.int64), positives, negatives)
+    if options.reads_aspects and not all(samples.names.aspects):
+        raise UserError(
+            f"a loss in aspect spaces needs samples with aspects, and {samples.folder} has none; mine by a recipe with "
+            "mining.aspects, such as sciaspect"
+        )
+    aspects = np.asarray(samples.aspects, np.int64) if options.reads_aspects else None
+    rules = np.asarray(samples.negatives.rules, np.int64) if options.reads_rules else None
+    return Groups(np.asarray(samples.anchors, np.int64), positives, negatives, aspects, rules)
 
 
 def _papers(groups: Groups) -> Numbers:
@@ -174,7 +184,12 @@ def _renumbered(groups: Groups, rows: Numbers) -> Groups:
     def lists(old: Lists) -> Lists:
         return Lists(old.offsets, np.searchsorted(rows, old.papers))
 
-    return Groups(np.searchsorted(rows, groups.anchors), lists(groups.positives), lists(groups.negatives))
+    return dataclasses.replace(
+        groups,
+        anchors=np.searchsorted(rows, groups.anchors),
+        positives=lists(groups.positives),
+        negatives=lists(groups.negatives),
+    )
 
 
 def _readable(groups: Groups, has_text: NDArray[np.bool_], *, pairs_suffice: bool) -> tuple[Groups, dict[str, int]]:
@@ -186,7 +201,10 @@ def _readable(groups: Groups, has_text: NDArray[np.bool_], *, pairs_suffice: boo
         counts = np.bincount(owner[keep], minlength=len(old))
         return Lists(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), old.papers[keep])
 
-    thinner = Groups(groups.anchors, lists(groups.positives), lists(groups.negatives))
+    rules = None if groups.rules is None else groups.rules[has_text[groups.negatives.papers]]
+    thinner = dataclasses.replace(
+        groups, positives=lists(groups.positives), negatives=lists(groups.negatives), rules=rules
+    )
     has_anchor = has_text[groups.anchors]
     fits = thinner.positives.counts() > 0 if pairs_suffice else thinner.triplet_counts() > 0  # (samples,)
     whole = has_anchor & fits

@@ -3,7 +3,8 @@
     objective = Objective(options.losses, relatives)
     loss = objective(vectors, batch, batch)
 
-`losses/` has the formulas; here is which vectors each of them gets. A loss that is a mean over groups or triplets can
+`losses/` has the formulas; here is which vectors each of them gets: the encoder's, or with the prefix `aspect_` those in
+the space of a group's aspect. A loss that is a mean over groups or triplets can
 be had in parts (`splits`): a part's share of the mean is what it adds. The others need the whole batch.
 """
 
@@ -20,8 +21,10 @@ from torch import Tensor
 
 from citeweave.errors import choose
 from citeweave.training import losses
+from citeweave.training.aspect_heads import TrainedHeads
 from citeweave.training.batches import Batch, are_pairs
 from citeweave.training.data import Lists, Numbers
+from citeweave.training.options import ASPECT
 from citeweave.training.sentence_level import objective as sentence_losses
 from citeweave.training.sentence_level.spans import Alignment, SentenceSpans, paper_rows
 
@@ -42,6 +45,11 @@ class Material:
     """Of all papers of the data; then a batch's vectors are rows of papers and sentences, see `PaperRows`."""
 
     alignment: Alignment | None = None
+    heads: TrainedHeads | None = None
+    """Projections into the spaces of aspects."""
+
+    rules: tuple[str, ...] = ()
+    """Names of the rules behind negatives."""
 
 
 Settings = Mapping[str, Any]
@@ -58,6 +66,8 @@ class Objective:
         for name, values in self.terms.items():
             if "scope" in values:
                 choose(values["scope"], SCOPES, f"training.losses.{name}.scope")
+            for rule in _rules_of(values):
+                choose(rule, self.material.rules, f"training.losses.{name}.negatives_by")
 
     @property
     def splits(self) -> bool:
@@ -70,14 +80,37 @@ class Objective:
         rows = paper_rows(self.material.sentences, part.papers)
         own = vectors if self.material.sentences is None else _rows(vectors, rows.own)  # (papers, dimension)
         for name, values in self.terms.items():
-            share = COUNTS[name](part) / max(1, COUNTS[name](whole)) if _splits(name, values) else 1.0
+            if name.startswith(ASPECT):
+                total = total + float(values["weight"]) * self._in_aspects(name, own, part, whole, values)
+                continue
+            mine, every = self._chosen(part, values), self._chosen(whole, values)
+            share = COUNTS[name](mine) / max(1, COUNTS[name](every)) if _splits(name, values) else 1.0
             if not share:
                 continue
             if name in FORMULAS:
-                loss = FORMULAS[name](own, part, values, self.material)
+                loss = FORMULAS[name](own, mine, values, self.material)
             else:
-                loss = self._on_sentences(name, sentence_losses.Vectors(vectors, rows), part, values)
+                loss = self._on_sentences(name, sentence_losses.Vectors(vectors, rows), mine, values)
             total = total + float(values["weight"]) * share * loss
+        return total
+
+    def _chosen(self, batch: Batch, settings: Settings) -> Batch:
+        """The batch with the negatives that a loss takes."""
+        wanted = _rules_of(settings)
+        return batch.with_negatives_by([self.material.rules.index(rule) for rule in wanted]) if wanted else batch
+
+    def _in_aspects(self, name: str, vectors: Tensor, part: Batch, whole: Batch, settings: Settings) -> Tensor:
+        """A loss in the space of every group's aspect: the mean over all groups, whatever their aspects are."""
+        heads, inner = self.material.heads, name.removeprefix(ASPECT)
+        assert heads is not None, "make_run makes them"
+        count = COUNTS[inner] if _splits(inner, settings) else _WITHIN_BATCH[inner]
+        part, every = self._chosen(part, settings), count(self._chosen(whole, settings))
+        total = vectors.sum() * 0
+        for aspect in range(len(heads.names)):
+            mine = part.of_aspect(aspect)
+            if share := count(mine) / max(1, every):
+                projected = heads.project(aspect, vectors)  # (papers, size)
+                total = total + share * FORMULAS[inner](projected, mine, settings, self.material)
         return total
 
     def _on_sentences(self, name: str, vectors: sentence_losses.Vectors, batch: Batch, settings: Settings) -> Tensor:
@@ -220,20 +253,39 @@ def _positives(batch: Batch) -> int:
     return int((batch.positives >= 0).sum())
 
 
+def _contrasted(batch: Batch) -> int:
+    """Groups that have a positive and a negative."""
+    return int(((batch.positives >= 0).any(axis=1) & (batch.negatives >= 0).any(axis=1)).sum())
+
+
 COUNTS: Mapping[str, Count] = {
     "triplet": lambda batch: len(batch.triplets),
     "n_pairs": _positives,
     "info_nce": _positives,
-    "supcon": lambda batch: len(batch.anchors),
+    "supcon": _contrasted,
     "aligned_triplet": lambda batch: len(batch.triplets),
     "sentence_triplet": lambda batch: len(batch.triplets),
 }
 """What a loss that splits is a mean over."""
 
+_WITHIN_BATCH: Mapping[str, Count] = {
+    "supcon": lambda batch: int((batch.positives >= 0).any(axis=1).sum()),
+    "in_batch": _positives,
+}
+"""The same of losses with the batch's negatives that are had in the spaces of aspects."""
+
 
 def _splits(name: str, settings: Settings) -> bool:
     """Whether a loss is a mean over parts that need nothing of each other; with the batch's negatives none is."""
-    return name in COUNTS and "batch" not in (settings.get("scope"), settings.get("negatives"))
+    return name.removeprefix(ASPECT) in COUNTS and "batch" not in (settings.get("scope"), settings.get("negatives"))
+
+
+def _rules_of(settings: Settings) -> list[str]:
+    """
+    >>> _rules_of({"negatives_by": "local, easy"}), _rules_of({})
+    (['local', 'easy'], [])
+    """
+    return [name.strip() for name in settings.get("negatives_by", "").split(",") if name.strip()]
 
 
 def _of_triplets(vectors: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,7 +12,7 @@
     margin = 1.0
 
     >>> training_options({"batch": 8, "losses": {"supcon": {"temperature": 0.1}}}).losses
-    {'supcon': {'weight': 1.0, 'temperature': 0.1, 'scope': 'own', 'relatives': True}}
+    {'supcon': {'weight': 1.0, 'temperature': 0.1, 'scope': 'own', 'relatives': True, 'negatives_by': ''}}
 
 Reads and checks; trains nothing and loads nothing heavy.
 """
@@ -31,9 +31,11 @@ from citeweave.errors import UserError, choose
 LOSSES: Mapping[str, Mapping[str, Any]] = {
     "triplet": {"margin": 1.0, "distance": "l2"},
     "n_pairs": {"temperature": 0.05, "similarity": "cosine"},
-    "supcon": {"temperature": 0.05, "scope": "own", "relatives": True},
+    "supcon": {"temperature": 0.05, "scope": "own", "relatives": True, "negatives_by": ""},
     "info_nce": {"temperature": 0.1},
-    "in_batch": {"temperature": 0.05, "relatives": True},
+    "in_batch": {"temperature": 0.05, "relatives": True, "negatives_by": ""},
+    "aspect_supcon": {"temperature": 0.05, "scope": "own", "relatives": True, "negatives_by": ""},
+    "aspect_in_batch": {"temperature": 0.05, "relatives": True, "negatives_by": ""},
     "cosent": {"scale": 20.0},
     "angle": {"scale": 20.0},
     "angle_sum": {"scale": 20.0, "cosine": 1.0, "in_batch": 1.0, "angle": 1.0, "relatives": True},
@@ -59,7 +61,9 @@ LOSSES: Mapping[str, Mapping[str, Any]] = {
         "relatives": True,
     },
 }
-"""Every loss with the settings it takes and their defaults; each also takes `weight`, 1.0. See `objective.py`."""
+"""Every loss with the settings it takes and their defaults; each also takes `weight`, 1.0. See `objective.py`.
+
+`negatives_by` names rules of `[mining.negatives]`, with a comma between them, whose picks alone count; empty = all."""
 
 POOLINGS = ("", "cls", "mean", "mix")
 UNITS = ("triplets", "groups")
@@ -74,7 +78,13 @@ ACCURACY = "accuracy"
 SENTENCE_LOSSES = ("aligned_triplet", "sentence_triplet", "sentence_in_batch")
 """Losses that read a vector of every sentence."""
 
-_BATCH_LOSSES = ("in_batch", "gte", "sentence_in_batch", "student_teacher", "mlm")
+ASPECT = "aspect_"
+"""Losses of this prefix act in the space of each group's aspect: see `aspect_heads.py`."""
+
+HEADS = ("", "linear", "two_layers")
+HEAD_STARTS = ("random", "identity")
+
+_BATCH_LOSSES = ("in_batch", "aspect_in_batch", "gte", "sentence_in_batch", "student_teacher", "mlm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +106,21 @@ class EncoderOptions:
     normalize: bool | None = None
     """Whether vectors get length 1; None = what the start model says. L2 losses want false."""
 
+    heads: str = ""
+    """A projection for every aspect of the samples: `linear`, `two_layers` (a ReLU between), or none."""
+
+    head_size: int = 0
+    """Numbers of a vector in an aspect's space; 0 = as many as the encoder's."""
+
+    head_start: str = "random"
+    """How heads begin: `random`, as any linear layer, or `identity`, every space as the encoder's own."""
+
     def __post_init__(self) -> None:
         choose(self.pooling, POOLINGS, "encoder.pooling")
         TextRecipe(parts=self.text)
-        _at_least(self, "encoder", max_tokens=4)
+        choose(self.heads, HEADS, "encoder.heads")
+        choose(self.head_start, HEAD_STARTS, "encoder.head_start")
+        _at_least(self, "encoder", max_tokens=4, head_size=0)
 
     @property
     def text_recipe(self) -> TextRecipe:
@@ -131,6 +152,9 @@ class TrainingOptions:
     """Share of the samples that is trained on, drawn by the seed."""
 
     learning_rate: float = 2e-5
+    head_rate: float = 1.0
+    """Aspect heads learn so many times as fast as the encoder."""
+
     optimizer: str = "adamw"
     """`adam` or `adamw`; they differ in how weight decay acts."""
 
@@ -202,7 +226,7 @@ class TrainingOptions:
             _at_least(self, "training", **{name: 0})
         for name in ("check_every", "checkpoint_every", "patience"):
             _at_least(self, "training", **{name: 0})
-        _check_above(self, epochs=0.0, learning_rate=0.0, share=0.0)
+        _check_above(self, epochs=0.0, learning_rate=0.0, share=0.0, head_rate=0.0)
         shares = (("share", 1.0), ("validation", 0.5), ("start_share", 1.0))
         for name, value, top in ((name, getattr(self, name), top) for name, top in shares):
             if not 0 <= value <= top:
@@ -212,6 +236,10 @@ class TrainingOptions:
         for name, settings in self.losses.items():
             if "negatives" in settings:
                 choose(settings["negatives"], NEGATIVES, f"training.losses.{name}.negatives")
+        if (self.reads_aspects or self.reads_rules) and self.unit != "groups":
+            raise UserError(
+                f"training.unit is {self.unit!r}; losses in aspect spaces, and those with negatives_by, need 'groups'"
+            )
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise UserError(f"training.dropout is {self.dropout}; it must be from 0 up and below 1")
 
@@ -222,6 +250,16 @@ class TrainingOptions:
             name in _BATCH_LOSSES or "batch" in (settings.get("negatives"), settings.get("scope"))
             for name, settings in self.losses.items()
         )
+
+    @property
+    def reads_aspects(self) -> bool:
+        """Whether a loss acts in the spaces of aspects."""
+        return any(name.startswith(ASPECT) for name in self.losses)
+
+    @property
+    def reads_rules(self) -> bool:
+        """Whether a loss takes the negatives of some rules alone."""
+        return any(settings.get("negatives_by") for settings in self.losses.values())
 
     @property
     def reads_sentences(self) -> bool:

@@ -1,7 +1,7 @@
 """From a start model, data and options to a run that the loop can take.
 
     start = load_start(EncoderOptions(init="minilm"), "cpu")
-    run = make_run(start, data, TrainingOptions(), Processes(), QUIET)
+    run = make_run(start, data, Plan(), Processes(), QUIET)
 
 Does not train and reads no samples.
 """
@@ -13,15 +13,18 @@ from typing import Any
 
 import torch
 
+from citeweave.encoders.aspects import find_heads
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.network import speed_up
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import UserError
 from citeweave.progress import Reporter
+from citeweave.training.aspect_heads import TrainedHeads, make_heads
 from citeweave.training.data import TrainingData
 from citeweave.training.masked_language import MaskedLanguage, mask_token
 from citeweave.training.objective import Material, Objective
 from citeweave.training.options import EncoderOptions, TrainingOptions
+from citeweave.training.plan import Plan
 from citeweave.training.partial import choose_parts
 from citeweave.training.processes import Processes
 from citeweave.training.stepping import Stepper
@@ -45,10 +48,9 @@ def load_start(options: EncoderOptions, device: str) -> TorchEncoder:
     return dataclasses.replace(found, settings=settings, reader=dataclasses.replace(found.reader, max_tokens=length))
 
 
-def make_run(
-    start: TorchEncoder, data: TrainingData, options: TrainingOptions, processes: Processes, reporter: Reporter
-) -> Run:
+def make_run(start: TorchEncoder, data: TrainingData, plan: Plan, processes: Processes, reporter: Reporter) -> Run:
     """Everything that the loop needs, with the parts of the network chosen that are to be trained."""
+    options = plan.training
     network = speed_up(start.network) if options.compiled else start.network
     if options.reads_sentences and start.settings.pooling not in ("cls", "mean"):
         raise UserError(
@@ -64,8 +66,10 @@ def make_run(
     )
     if options.dropout is not None:
         set_dropout(network.model, options.dropout)
-    language = _language(start, data, options)
+    language, heads = _language(start, data, options), _heads(start, data, plan)
     weights = dict(chosen)
+    if heads is not None:
+        weights |= heads.weights()
     if language is not None:
         weights |= {f"language.{name}": weight for name, weight in language.head.named_parameters()}
     teacher = None if data.teacher is None else torch.from_numpy(data.teacher).to(network.device)
@@ -73,7 +77,7 @@ def make_run(
         data,
         network,
         start.settings,
-        Objective(options.losses, Material(data.relatives, teacher, data.sentences, data.alignment)),
+        Objective(options.losses, Material(data.relatives, teacher, data.sentences, data.alignment, heads, data.rules)),
         options.micro_tokens or MICRO_TOKENS[kind],
         _in_half(options.precision, kind),
         options.seed,
@@ -81,6 +85,20 @@ def make_run(
         language,
     )
     return Run(stepper, options, weights, reporter)
+
+
+def _heads(start: TorchEncoder, data: TrainingData, plan: Plan) -> TrainedHeads | None:
+    """Heads for the aspects of the samples, where the recipe has some."""
+    if bool(plan.encoder.heads) != plan.training.reads_aspects:
+        raise UserError(
+            f"encoder.heads is {plan.encoder.heads!r} and the losses are {', '.join(plan.training.losses)}; heads are "
+            "trained by losses such as aspect_supcon, and these need heads"
+        )
+    if not plan.encoder.heads:
+        return None
+    known = find_heads(plan.encoder.init)
+    heads = make_heads(data.aspects, start.dimension, plan.encoder, seed=plan.training.seed, start=known)
+    return heads.to(start.network.device)
 
 
 def set_dropout(model: Any, rate: float) -> None:

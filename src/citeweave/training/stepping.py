@@ -95,6 +95,7 @@ class Stepper:
         known = self.processes.sum(known).requires_grad_()  # (rows, dimension)
         loss = self.objective(known, batch, batch)
         loss.backward()  # type: ignore[no-untyped-call]
+        self._share_heads()
         words = self._zero()
         for number, papers in self._mine(parts):
             vectors = self.encode(papers, step, number)  # (rows of the part, dimension)
@@ -105,6 +106,13 @@ class Stepper:
                 product = product + guessed
             product.backward()  # type: ignore[no-untyped-call]
         return loss.detach() / self.processes.count + words
+
+    def _share_heads(self) -> None:
+        """Every process has the whole gradient of the aspect heads; their sum must be that."""
+        if self.objective.material.heads is not None:
+            for weight in self.objective.material.heads.parameters():
+                if weight.grad is not None:
+                    weight.grad /= self.processes.count
 
     def _words(self, papers: Numbers, whole: Numbers, step: int) -> Tensor:
         assert self.language is not None

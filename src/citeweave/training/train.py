@@ -24,11 +24,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from citeweave.encoders.aspects import find_heads, save_heads
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.files import ArtefactWriter, Manifest, check_files, matches, new_artefact, read_manifest
 from citeweave.progress import QUIET, Reporter
+from citeweave.training.aspect_heads import as_arrays
 from citeweave.training.data import TrainingData
 from citeweave.training.finishing import hardware, mix_with_start, remember, write_encoder
+from citeweave.training.options import EncoderOptions
 from citeweave.training.plan import Plan
 from citeweave.training.processes import Processes, join_processes, local_device
 from citeweave.training.starting import load_start, make_run
@@ -109,13 +112,16 @@ class Training:
     start: str = ""
     """Where the start model lies, if it is a copy of the one that the plan names."""
 
+    @property
+    def _encoder(self) -> EncoderOptions:
+        """The start model where it lies."""
+        found = self.plan.encoder
+        return dataclasses.replace(found, init=self.start) if self.start else found
+
     def run(self, gathered: Gather, *, device: str, overwrite: bool, reporter: Reporter) -> EncoderRun:
         """Train, or open what was trained of the same."""
         processes = join_processes(local_device(device))
-        encoder = self.plan.encoder
-        if self.start:
-            encoder = dataclasses.replace(encoder, init=self.start)
-        start = load_start(encoder, local_device(device))
+        start = load_start(self._encoder, local_device(device))
         recipe = self._recipe(start)
         if matches(self.folder, KIND, VERSION, recipe):
             reporter.say(f"{self.folder} is there already: same samples, start model and options")
@@ -136,7 +142,8 @@ class Training:
     ) -> Manifest | None:
         """Train and write the folder; only the first process writes."""
         begun, work = time.monotonic(), writer.work("training")
-        run = make_run(start, data, self.plan.training, processes, reporter)
+        plan = dataclasses.replace(self.plan, encoder=self._encoder)
+        run = make_run(start, data, plan, processes, reporter)
         before = remember(run.weights, self.plan.training.start_share)
         progress = train_network(run, work)
         mix_with_start(run.weights, before, self.plan.training.start_share)
@@ -144,6 +151,8 @@ class Training:
             return None
         name = self.folder.resolve().name
         write_encoder(writer.folder, name, self.plan, start, data, progress, list(run.weights))
+        if (heads := run.stepper.objective.material.heads) is not None:
+            save_heads(writer.folder, as_arrays(heads))
         (writer.folder / "training").mkdir()
         shutil.copyfile(work / "log.jsonl", writer.folder / "training" / "log.jsonl")
         writer.facts = {
@@ -168,7 +177,9 @@ class Training:
         training = {name: value for name, value in training.items() if name not in _NO_CHANGE}
         encoder = {name: value for name, value in encoder.items() if name != "init"}
         encoder["text"] = list(self.plan.encoder.text)
-        return {**self.made_of, "start": start.revision, "encoder": encoder, "training": training}
+        heads = find_heads(self._encoder.init) if self.plan.encoder.heads else None
+        begun_with = {} if heads is None else {"heads": heads.hash}
+        return {**self.made_of, "start": start.revision, **begun_with, "encoder": encoder, "training": training}
 
 
 @contextmanager

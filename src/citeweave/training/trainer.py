@@ -22,6 +22,7 @@ from torch import Tensor
 
 from citeweave.errors import CiteweaveError, UserError, choose
 from citeweave.progress import QUIET, Reporter
+from citeweave.training.aspect_heads import PREFIX
 from citeweave.training.batches import Batches
 from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
 from citeweave.training.options import TrainingOptions
@@ -116,7 +117,7 @@ class _Loop:
     def _step(self, step: int) -> None:
         run, rate = self.run, self._rate(step)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["times"]
         batch = self.batches.at(step)
         run.stepper.network.model.train()
         try:
@@ -216,10 +217,16 @@ class _Loop:
 
 
 def _optimizer(run: Run) -> torch.optim.Optimizer:
-    options, weights = run.options, list(run.weights.values())
+    options = run.options
     kind = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
-    fused = weights[0].is_cuda
-    return kind(weights, lr=options.learning_rate, eps=options.epsilon, weight_decay=options.weight_decay, fused=fused)
+    own, heads = (
+        [weight for name, weight in run.weights.items() if name.startswith(PREFIX) == of_heads]
+        for of_heads in (False, True)
+    )
+    groups = [{"params": own, "times": 1.0}, *([{"params": heads, "times": options.head_rate}] if heads else [])]
+    return kind(
+        groups, lr=options.learning_rate, eps=options.epsilon, weight_decay=options.weight_decay, fused=own[0].is_cuda
+    )
 
 
 def _read(state: Mapping[str, Any]) -> Progress:

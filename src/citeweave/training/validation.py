@@ -1,7 +1,8 @@
 """How good the vectors are while they are being trained: triplets and pools that training does not see.
 
     accuracy       share of held-back triplets whose positive is nearer than their negative, by L2 of their vectors, or
-                   by the distance between papers that a loss on sentences trains
+                   by the distance between papers that a loss on sentences trains; of samples with aspects, by cosine in
+                   the space of their aspect
     cite.map ...   pools of the corpus suite, ranked by cosine: the suite's own number on fewer queries
 
 Judges vectors of a network as it is; decides nothing.
@@ -58,6 +59,8 @@ class Validation:
         return found | precisions
 
     def _accuracy(self, rows: NDArray[np.float32], layout: PaperRows, triplets: Numbers) -> float:
+        if self.stepper.objective.material.heads is not None:
+            return self._accuracy_in_aspects(rows[layout.own], triplets)
         distance = trained_distance(self.stepper.objective.terms)
         if distance is None:
             return triplet_accuracy(rows[layout.own], triplets)
@@ -68,6 +71,19 @@ class Validation:
             near, far = (document_distances(vectors, anchors, others, distance) for others in (positives, negatives))
             nearer += int((near < far).sum())
         return nearer / len(triplets)
+
+    def _accuracy_in_aspects(self, vectors: NDArray[np.float32], triplets: Numbers) -> float:
+        """Every triplet in the space of its aspect, by cosine as its loss."""
+        heads, groups = self.stepper.objective.material.heads, self.stepper.data.validation
+        assert heads is not None and groups.aspects is not None
+        aspects = np.repeat(groups.aspects, groups.triplet_counts())[: len(triplets)]  # (triplets,)
+        given, right = torch.from_numpy(vectors).to(self.stepper.network.device), 0.0
+        for aspect in np.unique(aspects).tolist():
+            mine = triplets[aspects == aspect]
+            with torch.no_grad():
+                found = torch.nn.functional.normalize(heads.project(aspect, given), dim=1)  # (papers, size)
+            right += triplet_accuracy(found.float().cpu().numpy(), mine) * len(mine)
+        return right / len(triplets)
 
     def _rows(self, papers: Numbers) -> NDArray[np.float32]:
         """Rows (rows, dimension) of papers, and of their sentences where these are trained, without dropout."""

@@ -1,0 +1,220 @@
+"""Aspect heads: one small projection an aspect over the encoder's vector (SciAspect thesis, TUM 2023, section 5.3).
+
+    heads = open_heads("model/")
+    heads.names                              ("background", "method", "result")
+    heads.project(vectors, "method")         vectors in the space of methods
+    heads.project(vectors, "all")            the three spaces side by side
+
+    model/aspects/config.json                {"format": "citeweave-aspects", "version": 1, "names": [...], "sizes": [384, 384]}
+    model/aspects/model.safetensors          `method.0.weight` (out, in), `method.0.bias` (out,), ... in float32
+
+The encoder itself is saved without them, so that any sentence-transformers user can load it; the heads are for those
+who ask for a space. Plain arrays: no torch is needed to project. Does not train heads: `training/aspect_heads.py` does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.locating import locate
+from citeweave.encoders.model_folder import WEIGHTS, read_json
+from citeweave.encoders.reading import TextReader, Tokens
+from citeweave.encoders.saved.tensors_file import read_tensors
+from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.errors import InputError, UserError, choose
+from citeweave.extras import require
+from citeweave.files import hash_json, write_json
+from citeweave.progress import QUIET, Reporter
+
+FOLDER = "aspects"
+ALL = "all"
+"""The name of the spaces side by side."""
+
+FORMAT, VERSION = "citeweave-aspects", 1
+_MOST, _LARGEST = 64, 65_536
+"""Aspects and numbers of a vector that a folder may ask for; more is no model."""
+
+Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Weights (out, in) and bias (out,)."""
+
+
+@dataclass(frozen=True)
+class AspectHeads:
+    """A projection for every aspect: one layer, or two with a ReLU between them.
+
+    >>> heads = AspectHeads(("method",), {"method": ((np.eye(2, dtype=np.float32)[:1], np.ones(1, np.float32)),)})
+    >>> heads.project(np.array([[2.0, 5.0]], np.float32), "method").tolist()
+    [[3.0]]
+    """
+
+    names: tuple[str, ...]
+    layers: Mapping[str, Sequence[Layer]]
+
+    @property
+    def inputs(self) -> int:
+        """Numbers of an encoder's vector."""
+        return int(self.layers[self.names[0]][0][0].shape[1])
+
+    def dimension(self, aspect: str) -> int:
+        """Numbers of a vector in the space of an aspect, or of all of them."""
+        self.check(aspect)
+        return sum(len(self.layers[name][-1][1]) for name in (self.names if aspect == ALL else (aspect,)))
+
+    @cached_property
+    def hash(self) -> str:
+        """Of names and numbers: equal hashes project equally."""
+        digest = hashlib.sha256(repr(self.names).encode())
+        for name in self.names:
+            for weight, bias in self.layers[name]:
+                digest.update(repr(weight.shape).encode())
+                digest.update(np.ascontiguousarray(weight).data)
+                digest.update(np.ascontiguousarray(bias).data)
+        return digest.hexdigest()[:16]
+
+    def check(self, aspect: str) -> None:
+        """Refuse what is no aspect of this model."""
+        choose(aspect, (*self.names, ALL), "--aspect")
+
+    def project(self, vectors: NDArray[np.floating[Any]], aspect: str) -> NDArray[np.float32]:
+        """Vectors (papers, dimension) -> (papers, dimension of the space); rows of zeros, no vectors, stay so.
+
+        Of all spaces side by side each has length 1, so that none outweighs the others (thesis, equation 5.3, joins
+        them as they are; cosines within a space are the same).
+        """
+        self.check(aspect)
+        given = np.asarray(vectors, np.float32)  # (papers, dimension)
+        if given.shape[1] != self.inputs:
+            raise UserError(
+                f"the vectors have {given.shape[1]} numbers and the aspect heads read {self.inputs}; "
+                "project the vectors of the very model that the heads belong to"
+            )
+        if aspect == ALL:
+            parts = [self.project(given, name) for name in self.names]
+            return np.concatenate([_at_length_1(part) for part in parts], axis=1)
+        found = _through(given, self.layers[aspect])
+        found[~given.any(axis=1)] = 0
+        return found
+
+
+def _through(vectors: NDArray[np.float32], layers: Sequence[Layer]) -> NDArray[np.float32]:
+    found = vectors
+    for number, (weight, bias) in enumerate(layers):
+        found = (np.maximum(found, 0) if number else found) @ weight.T + bias  # (papers, out)
+    return np.asarray(found, np.float32)
+
+
+def _at_length_1(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return found
+
+
+def find_heads(model: str | Path) -> AspectHeads | None:
+    """The heads of a model by its name or folder; None where it has none."""
+    folder = locate(model).folder / FOLDER
+    return _read(folder) if folder.is_dir() else None
+
+
+def open_heads(model: str | Path) -> AspectHeads:
+    """The heads of a model, or an error that says how to get one that has them."""
+    found = find_heads(model)
+    if found is None:
+        raise UserError(
+            f"the model {model} has no aspect heads; train one that has with `citeweave run sciaspect_hybrid`, "
+            "or leave --aspect out"
+        )
+    return found
+
+
+def save_heads(folder: Path, heads: AspectHeads) -> None:
+    """Write the heads into a model's folder."""
+    place = folder / FOLDER
+    place.mkdir(exist_ok=True)
+    sizes = [heads.inputs, *(len(bias) for _, bias in heads.layers[heads.names[0]])]
+    write_json(
+        place / "config.json", {"format": FORMAT, "version": VERSION, "names": list(heads.names), "sizes": sizes}
+    )
+    tensors = {
+        f"{name}.{number}.{part}": np.ascontiguousarray(values, np.float32)
+        for name in heads.names
+        for number, layer in enumerate(heads.layers[name])
+        for part, values in zip(("weight", "bias"), layer, strict=True)
+    }
+    require("safetensors.numpy", extra="minilm").save_file(tensors, place / WEIGHTS)
+
+
+def _read(folder: Path) -> AspectHeads:
+    """Heads of a folder that may come from a stranger: nothing is believed before it is compared."""
+    path = folder / "config.json"
+    config = read_json(path)
+    if config.get("format") != FORMAT or config.get("version") != VERSION:
+        raise InputError(f"{path} is not of format {FORMAT}, version {VERSION}; update citeweave or train again")
+    names: Any = config.get("names")
+    sizes: Any = config.get("sizes")
+    if not (_are(names, str, _MOST) and len(set(names)) == len(names) and ALL not in names):
+        raise InputError(f"{path}: names is {str(names)[:80]}; it must be a list of different aspects")
+    if not (_are(sizes, int, 3) and len(sizes) > 1 and all(0 < size <= _LARGEST for size in sizes)):
+        raise InputError(f"{path}: sizes is {str(sizes)[:80]}; it must be two or three whole numbers from 1 up")
+    pairs = list(zip(sizes[1:], sizes[:-1], strict=True))  # (out, in) of every layer
+    expected: dict[str, tuple[int, ...]] = {}
+    for name in names:
+        for number, (out, into) in enumerate(pairs):
+            expected |= {f"{name}.{number}.weight": (out, into), f"{name}.{number}.bias": (out,)}
+    found = {name: tensor.numpy() for name, tensor in read_tensors(folder / WEIGHTS, expected).items()}
+    layers = {
+        name: tuple((found[f"{name}.{at}.weight"], found[f"{name}.{at}.bias"]) for at in range(len(pairs)))
+        for name in names
+    }
+    return AspectHeads(tuple(names), layers)
+
+
+def _are(values: Any, kind: type, most: int) -> bool:
+    return isinstance(values, list) and 0 < len(values) <= most and all(type(value) is kind for value in values)
+
+
+@dataclass(frozen=True, slots=True)
+class AspectEncoder:
+    """An encoder whose vectors are those of one aspect; see `Encoder` for what it promises."""
+
+    inner: TorchEncoder
+    heads: AspectHeads
+    aspect: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.inner.name} ({self.aspect})"
+
+    @property
+    def revision(self) -> str:
+        return hash_json([self.inner.revision, self.heads.hash, self.aspect])[:12]
+
+    @property
+    def dimension(self) -> int:
+        return self.heads.dimension(self.aspect)
+
+    @property
+    def reader(self) -> TextReader:
+        return self.inner.reader
+
+    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+        return self.heads.project(self.inner.encode(texts, reporter=reporter), self.aspect)
+
+    def encode_tokens(self, tokens: Sequence[Tokens], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+        return self.heads.project(self.inner.encode_tokens(tokens, reporter=reporter), self.aspect)
+
+
+def load_aspect_encoder(name: str | Path, aspect: str, **options: Any) -> TorchEncoder | AspectEncoder:
+    """The encoder of one aspect, of all side by side (`all`), or the plain one (empty); `options` as `load_encoder`'s."""
+    if not aspect:
+        return load_encoder(name, **options)
+    heads = open_heads(name)
+    heads.check(aspect)
+    return AspectEncoder(load_encoder(name, **options), heads, aspect)

@@ -1,0 +1,246 @@
+"""Training in aspect spaces: the loss is the formula's, heads learn, resume to the bit, and are saved with the model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from citeweave.encoders.aspects import load_aspect_encoder, open_heads
+from citeweave.encoders.encoder import load_encoder
+from citeweave.errors import ArtefactError, UserError
+from citeweave.progress import QUIET
+from citeweave.training import trainer
+from citeweave.training.aspect_heads import as_arrays, make_heads
+from citeweave.training.batches import Batches, assemble
+from citeweave.training.bundle import make_bundle, train_bundle
+from citeweave.training.data import Groups, TrainingData, groups_of
+from citeweave.training.gathering import Sources, gather
+from citeweave.training.objective import Material, Objective
+from citeweave.training.options import EncoderOptions, TrainingOptions, training_options
+from citeweave.training.plan import Plan
+from citeweave.training.processes import Processes
+from citeweave.training.starting import load_start, make_run
+from citeweave.training.train import EncoderRun, train_encoder
+
+from .conftest import Literature
+
+HYBRID = {
+    "supcon": {"weight": 0.7, "negatives_by": "global"},
+    "aspect_supcon": {"weight": 0.3, "negatives_by": "local"},
+}
+SMALL = TrainingOptions(
+    losses=HYBRID,
+    unit="groups",
+    batch=8,
+    steps=6,
+    learning_rate=1e-3,
+    validation=0.2,
+    check_every=3,
+    checkpoint_every=2,
+    dropout=0.0,
+)
+
+
+@pytest.fixture(scope="session")
+def aspects(literature: Literature, tmp_path_factory: pytest.TempPathFactory) -> Literature:
+    """The small literature with samples of three aspects, local and global negatives."""
+    from citeweave.mining.mine import Inputs, mine_samples
+    from citeweave.mining.rule_reading import parse_rules
+    from citeweave.recipe import load_recipe
+
+    rules = parse_rules(load_recipe("sciaspect_hybrid", ["mining.every_aspect=false"]).table("mining"))
+    folder = tmp_path_factory.mktemp("aspects") / "samples"
+    samples = mine_samples(literature.corpus, rules, folder, Inputs(graph=literature.graph))
+    return dataclasses.replace(literature, samples=samples)
+
+
+def plan_of(aspects: Literature, heads: str = "linear", **changes: Any) -> Plan:
+    return Plan(EncoderOptions(init=str(aspects.model), heads=heads), dataclasses.replace(SMALL, **changes))
+
+
+def train(aspects: Literature, folder: Path, heads: str = "linear", **changes: Any) -> EncoderRun:
+    plan = plan_of(aspects, heads, **changes)
+    sources = Sources(graph=aspects.graph)
+    return train_encoder(aspects.corpus, aspects.samples, folder, plan, sources=sources, device="cpu")
+
+
+def test_heads_learn_and_are_saved_beside_an_ordinary_encoder(aspects: Literature, tmp_path: Path) -> None:
+    run = train(aspects, tmp_path / "model", steps=60, check_every=60, share=0.05, learning_rate=3e-4)
+    losses = [json.loads(line).get("loss") for line in (run.folder / "training" / "log.jsonl").read_text().splitlines()]
+    told = [loss for loss in losses if loss is not None]
+    assert told[-1] < 0.95 * told[0] and set(run.after) == {"accuracy"}
+    heads = open_heads(run.folder)
+    assert heads.names == ("background", "method", "result")
+    start = as_arrays(make_heads(heads.names, heads.inputs, plan_of(aspects).encoder, seed=0))
+    for name in heads.names:
+        assert np.abs(heads.layers[name][0][0] - start.layers[name][0][0]).max() > 1e-3, name
+    plain, method = load_encoder(run.folder, device="cpu"), load_aspect_encoder(run.folder, "method", device="cpu")
+    texts = ["a paper shows that models learn", "the cell grows", ""]
+    vectors = plain.encode(texts)
+    np.testing.assert_allclose(method.encode(texts), heads.project(vectors, "method"), atol=1e-5)
+    assert not method.encode(texts)[2].any() and method.revision != plain.revision
+    side_by_side = load_aspect_encoder(run.folder, "all", device="cpu").encode(texts)
+    assert side_by_side.shape == (3, 3 * heads.dimension("method"))
+    np.testing.assert_allclose(np.linalg.norm(side_by_side[:2], axis=1), np.sqrt(3), rtol=1e-5)
+
+
+def supcon(vectors: NDArray[np.float64], anchor: int, positive: int, negatives: list[int], temperature: float) -> float:
+    """The thesis's equation 5.1 with one positive, written out."""
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    scores = np.exp(unit[[positive, *negatives]] @ unit[anchor] / temperature)
+    return float(-np.log(scores[0] / scores.sum()))
+
+
+def test_the_hybrid_loss_is_the_formula() -> None:
+    groups = dataclasses.replace(
+        groups_of([0, 0, 5], positives=[[1], [2], [1]], negatives=[[2, 3], [1, 4, 3], [4, 2]]),
+        aspects=np.array([0, 1, 1]),
+        rules=np.array([1, 2, 1, 2, 2, 1, 2]),  # 1 = local, 2 = global
+    )
+    heads = make_heads(("background", "method"), 4, EncoderOptions(heads="linear", head_size=3), seed=3)
+    losses = training_options({"unit": "groups", "losses": HYBRID}).losses
+    objective = Objective(losses, Material(heads=heads, rules=("positive", "local", "global")))
+    vectors = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 4))).float()
+    batch = assemble(groups)
+    found = float(objective(vectors, batch, batch).detach())
+    given, arrays = vectors.double().numpy(), as_arrays(heads)
+    spaces = [arrays.project(given, name).astype(float) for name in arrays.names]
+    local = [supcon(spaces[0], 0, 1, [2], 0.05), supcon(spaces[1], 0, 2, [1], 0.05), supcon(spaces[1], 5, 1, [4], 0.05)]
+    wide = [supcon(given, 0, 1, [3], 0.05), supcon(given, 0, 2, [4, 3], 0.05), supcon(given, 5, 1, [2], 0.05)]
+    assert found == pytest.approx(0.3 * np.mean(local) + 0.7 * np.mean(wide), rel=1e-4)
+    parts = [assemble(groups.take(np.array(which))) for which in ([0, 2], [1])]
+    told = sum(float(objective(vectors[part.papers], part, batch).detach()) for part in parts)
+    assert told == pytest.approx(found, rel=1e-5)
+
+
+def test_negatives_of_the_batch_are_those_of_the_same_aspect() -> None:
+    groups = dataclasses.replace(
+        groups_of([0, 2, 4], positives=[[1], [3], [5]], negatives=[[]] * 3), aspects=np.array([0, 0, 1])
+    )
+    heads = make_heads(("background", "method"), 4, EncoderOptions(heads="two_layers"), seed=1)
+    losses = {"aspect_in_batch": {"weight": 1.0, "temperature": 0.1, "relatives": False, "negatives_by": ""}}
+    objective = Objective(losses, Material(heads=heads))
+    batch = assemble(groups)
+    vectors = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 4))).float()
+    space = as_arrays(heads).project(vectors.numpy(), "background").astype(float)
+    expected = [supcon(space, 0, 1, [3], 0.1), supcon(space, 2, 3, [1], 0.1), 0.0]  # 4 has nobody to differ from
+    assert float(objective(vectors, batch, batch).detach()) == pytest.approx(np.mean(expected), rel=1e-4)
+
+
+def gathered(aspects: Literature, folder: Path, plan: Plan) -> tuple[Any, TrainingData]:
+    start = load_start(plan.encoder, "cpu")
+    sources = Sources(graph=aspects.graph)
+    data = gather(aspects.corpus, aspects.samples, start.reader, plan.encoder, plan.training, folder, sources)
+    return start, data
+
+
+@pytest.mark.parametrize("losses", [HYBRID, {"aspect_in_batch": {}, "in_batch": {}}], ids=["by_groups", "cached"])
+def test_a_step_in_parts_is_the_step_at_once(aspects: Literature, tmp_path: Path, losses: dict[str, Any]) -> None:
+    found = []
+    for tokens in (100_000, 200):
+        plan = plan_of(aspects, losses=losses, micro_tokens=tokens)
+        start, data = gathered(aspects, tmp_path / "tokens", plan)
+        run = make_run(start, data, plan, Processes(), QUIET)
+        start.network.model.train()
+        batch = Batches(data.groups, plan.training).at(0)
+        loss = float(run.stepper.backward(batch, 0))
+        found.append((loss, {name: weight.grad for name, weight in run.weights.items() if weight.grad is not None}))
+    (at_once, gradients), (in_parts, others) = found
+    assert in_parts == pytest.approx(at_once, rel=1e-5) and at_once > 0
+    assert set(gradients) == set(others) and any(name.startswith("aspects.method") for name in gradients)
+    for name, gradient in gradients.items():
+        np.testing.assert_allclose(others[name], gradient, rtol=1e-3, atol=1e-5 * max(1, gradient.abs().max()))
+
+
+class _Power(Exception):
+    """The power is cut."""
+
+
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(
+    aspects: Literature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(aspects, tmp_path / "whole", head_rate=10.0)
+    step = trainer._Loop._step
+
+    def cut_step(loop: Any, number: int) -> None:
+        if number == 3:
+            raise _Power
+        step(loop, number)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trainer._Loop, "_step", cut_step)
+        with pytest.raises(_Power):
+            train(aspects, tmp_path / "cut", head_rate=10.0)
+    train(aspects, tmp_path / "cut", head_rate=10.0)
+    for file in ("model.safetensors", "aspects/model.safetensors"):
+        assert (tmp_path / "cut" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+
+
+def test_a_bundle_trains_the_same_heads(aspects: Literature, tmp_path: Path) -> None:
+    whole, plan = train(aspects, tmp_path / "whole"), plan_of(aspects)
+    sources = Sources(graph=aspects.graph)
+    bundle = make_bundle(aspects.corpus, aspects.samples, tmp_path / "bundle", plan, sources=sources, weights="float32")
+    there = train_bundle(bundle, tmp_path / "there", device="cpu")
+    assert open_heads(there.folder).hash == open_heads(whole.folder).hash
+    (bundle / "groups" / "aspects.npy").unlink()
+    np.save(bundle / "groups" / "aspects.npy", np.full(3, 9, np.uint8))
+    with pytest.raises(ArtefactError):
+        train_bundle(bundle, tmp_path / "damaged", device="cpu")
+
+
+def test_training_goes_on_with_the_heads_of_the_start_model(aspects: Literature, tmp_path: Path) -> None:
+    first = train(aspects, tmp_path / "first")
+    plan = plan_of(dataclasses.replace(aspects, model=first.folder))
+    _, data = gathered(aspects, tmp_path / "tokens", plan)
+    run = make_run(load_start(plan.encoder, "cpu"), data, plan, Processes(), QUIET)
+    assert run.stepper.objective.material.heads is not None
+    assert as_arrays(run.stepper.objective.material.heads).hash == open_heads(first.folder).hash
+    smaller = dataclasses.replace(plan, encoder=dataclasses.replace(plan.encoder, head_size=5))
+    with pytest.raises(UserError, match="start from a model without heads"):
+        make_run(load_start(smaller.encoder, "cpu"), data, smaller, Processes(), QUIET)
+
+
+def test_heads_that_start_at_the_identity_are_the_encoders_own_space() -> None:
+    vectors = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
+    heads = as_arrays(make_heads(("method",), 6, EncoderOptions(heads="linear", head_start="identity"), seed=0))
+    np.testing.assert_array_equal(heads.project(vectors, "method"), vectors)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"unit": "triplets"}, "training.unit is 'triplets'"),
+        ({"losses": {"aspect_supcon": {"negatives_by": "lokal"}}}, "local"),
+        ({"losses": {"supcon": {}}}, "encoder.heads is 'linear'"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(
+    aspects: Literature, tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UserError, match=told):
+        train(aspects, tmp_path / "model", **changes)
+
+
+def test_samples_without_aspects_are_refused(literature: Literature, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="mining.aspects"):
+        train(literature, tmp_path / "model")
+
+
+def test_groups_keep_aspects_and_rules_when_taken() -> None:
+    groups = Groups(
+        np.array([0, 1]),
+        groups_of([0, 1], [[2], [3]], [[4, 5], [6]]).positives,
+        groups_of([0, 1], [[2], [3]], [[4, 5], [6]]).negatives,
+        np.array([1, 0]),
+        np.array([7, 8, 9]),
+    )
+    taken = groups.take(np.array([1, 0]))
+    assert taken.aspects is not None and taken.rules is not None
+    assert taken.aspects.tolist() == [0, 1] and taken.rules.tolist() == [9, 7, 8]
