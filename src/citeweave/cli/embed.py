@@ -15,12 +15,17 @@ if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
     from citeweave.encoders.embedding import EmbeddingOptions
     from citeweave.encoders.runtimes import Runtime
-    from citeweave.encoders.torch_encoder import TorchEncoder
     from citeweave.progress import Reporter
 
 _Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
 _Model = Annotated[
     str, typer.Option("--model", help="minilm, folder of a model, or name of one on the hub.", show_default=False)
+]
+_Aspect = Annotated[
+    str,
+    typer.Option(
+        "--aspect", help="Of a model with aspect heads: the space of one (method), or all.", show_default=False
+    ),
 ]
 _Sentences = Annotated[bool, typer.Option("--sentences", help="A vector a sentence of the abstract.")]
 _FullText = Annotated[
@@ -60,6 +65,7 @@ def embed(
     corpus: _Corpus,
     model: _Model,
     output: Output,
+    aspect: _Aspect = "",
     sentences: _Sentences = False,
     full_text: _FullText = None,
     keep_chunks: _Chunks = False,
@@ -94,8 +100,12 @@ def embed(
     options = EmbeddingOptions(recipe, dtype, usual if shard is None else shard, tokens, computed)
     chosen = _Chosen(output, as_ or "", sentences, full_text, keep_chunks)
     chosen.check()
+    if aspect and (sentences or full_text):
+        raise UserError(
+            f"--aspect is {aspect!r}; aspect spaces are of whole papers: leave --sentences, --full-text out"
+        )
     settings = {"pooling": pooling, "max_tokens": max_tokens, "dtype": precision, "batch_tokens": batch_tokens}
-    encoders = _load(model, device, Runtime(runtime, compiled=compiled), settings)
+    encoders = _load(model, aspect, device, Runtime(runtime, compiled=compiled), settings)
     made = chosen.make(opened, encoders, options, overwrite=overwrite, reporter=reporter_of(quiet or json))
     facts = {**(made.manifest.facts if made.manifest else {}), "papers": len(opened), "output": str(output)}
     if json:
@@ -104,11 +114,13 @@ def embed(
         print(_text(output, facts))
 
 
-def _load(model: str, device: str, runtime: Runtime, settings: dict[str, Any]) -> list[TorchEncoder]:
-    from citeweave.encoders.encoder import load_encoder
+def _load(model: str, aspect: str, device: str, runtime: Runtime, settings: dict[str, Any]) -> list[Any]:
+    from citeweave.encoders.aspects import load_aspect_encoder
     from citeweave.encoders.streaming.devices import device_names
 
-    return [load_encoder(model, device=name, runtime=runtime, **settings) for name in device_names(device)]
+    return [
+        load_aspect_encoder(model, aspect, device=name, runtime=runtime, **settings) for name in device_names(device)
+    ]
 
 
 @dataclass(frozen=True)
@@ -135,7 +147,7 @@ class _Chosen:
     def make(
         self,
         corpus: Corpus,
-        encoders: list[TorchEncoder],
+        encoders: list[Any],
         options: EmbeddingOptions,
         *,
         overwrite: bool,

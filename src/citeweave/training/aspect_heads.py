@@ -12,6 +12,8 @@ Starts at random as any linear layer, or at the identity: every space is then th
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -31,7 +33,7 @@ class TrainedHeads(nn.Module):
     def __init__(self, names: tuple[str, ...], sizes: list[int]) -> None:
         super().__init__()
         self.names = names
-        pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
+        pairs = list(itertools.pairwise(sizes))
         self.layers = nn.ModuleList(nn.ModuleList(nn.Linear(*pair) for pair in pairs) for _ in names)
 
     def project(self, aspect: int, vectors: Tensor) -> Tensor:

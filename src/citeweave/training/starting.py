@@ -24,8 +24,8 @@ from citeweave.training.data import TrainingData
 from citeweave.training.masked_language import MaskedLanguage, mask_token
 from citeweave.training.objective import Material, Objective
 from citeweave.training.options import EncoderOptions, TrainingOptions
-from citeweave.training.plan import Plan
 from citeweave.training.partial import choose_parts
+from citeweave.training.plan import Plan
 from citeweave.training.processes import Processes
 from citeweave.training.stepping import Stepper
 from citeweave.training.trainer import Run
@@ -35,7 +35,7 @@ MICRO_TOKENS = {"cpu": 16_384, "cuda": 65_536}
 
 
 def load_start(options: EncoderOptions, device: str) -> TorchEncoder:
-    """The start model with the recipe's pooling and length."""
+    """The start model with the recipe's pooling, whose own weights begin anew where it had another, and length."""
     if options.init.startswith("recipe:"):
         raise UserError(
             f"encoder.init is {options.init!r}, the model of another recipe; `citeweave run` trains that one first. "
