@@ -1,0 +1,271 @@
+"""citeweave intents train, citeweave intents evaluate"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from citeweave.cli.options import (
+    Debug,
+    Device,
+    Json,
+    Output,
+    Overwrite,
+    Quiet,
+    Seed,
+    named_paths,
+    print_json,
+    reporter_of,
+    table,
+)
+from citeweave.errors import UserError
+
+if TYPE_CHECKING:
+    from citeweave.intents.classifier import Citance
+    from citeweave.intents.options import ClassifierOptions
+
+app = typer.Typer(
+    help="Train and judge the classifier of citation intents.", no_args_is_help=True, rich_markup_mode=None
+)
+
+_Files = Annotated[
+    list[Path], typer.Argument(help="JSON lines of labelled citing sentences, such as contexts.jsonl.gz.")
+]
+_Task = Annotated[str, typer.Option("--task", help="Label set: scicite (three intents) or acl_arc (six).")]
+_Split = Annotated[str, typer.Option("--split", help="Split to train on, where the records name one.")]
+_Dev = Annotated[
+    str,
+    typer.Option("--dev", help="Split or file of the sentences to calibrate and judge on; '' holds a tenth back."),
+]
+_Base = Annotated[str, typer.Option("--base", help="Encoder underneath: minilm, a folder, or a name on the hub.")]
+_Parts = Annotated[str, typer.Option("--parts", help="What is trained: lora (a small change), all, or head.")]
+_Rank = Annotated[int, typer.Option("--rank", help="Rank of the small change.")]
+_Pooling = Annotated[str, typer.Option("--pooling", help="What the head reads: mean, cls, mark, or mean+mark.")]
+_Epochs = Annotated[float, typer.Option("--epochs", help="How often the labelled sentences are read.")]
+_Batch = Annotated[int, typer.Option("--batch", help="Sentences of a step.")]
+_Rate = Annotated[float, typer.Option("--learning-rate", help="Highest learning rate; 0 = what suits --parts.")]
+_Tokens = Annotated[int, typer.Option("--max-tokens", help="Tokens of a sentence; longer ones are cut at the mark.")]
+_Dropped = Annotated[
+    float, typer.Option("--section-dropout", help="Share of sentences whose section is hidden in training.")
+]
+_Balanced = Annotated[bool, typer.Option("--balanced", help="Rare labels count more.")]
+_Teachers = Annotated[int, typer.Option("--teachers", help="Fully trained networks that the classifier imitates.")]
+_Unlabelled = Annotated[
+    Path | None,
+    typer.Option(
+        "--unlabelled",
+        help="Corpus, or JSON lines, whose citing sentences the teachers label.",
+        show_default=False,
+    ),
+]
+_Most = Annotated[int, typer.Option("--most-unlabelled", help="Of these at most so many, drawn at random; 0 = all.")]
+_Auxiliary = Annotated[
+    list[str],
+    typer.Option("--auxiliary", help="TASK=FILE: section, worthiness or acl_arc learned beside; may be repeated."),
+]
+_AuxiliaryWeight = Annotated[float, typer.Option("--auxiliary-weight", help="How much an auxiliary sentence counts.")]
+_Precision = Annotated[str, typer.Option("--precision", help="How the change is saved: float16 or int8.")]
+_About = Annotated[str, typer.Option("--data", help="Where the sentences come from and their licence, for the card.")]
+_Set = Annotated[
+    list[str], typer.Option("--set", help="KEY=VALUE: any other option of training, such as smoothing=0.1.")
+]
+_Classifier = Annotated[str, typer.Argument(help="Folder of a classifier, or default for the shipped one.")]
+_Data = Annotated[list[Path], typer.Option("--data", help="JSON lines of labelled sentences; may be repeated.")]
+_Judged = Annotated[str, typer.Option("--split", help="Split to judge on, where the records name one; '' = all.")]
+_AsThree = Annotated[bool, typer.Option("--as-three", help="Read ACL-ARC's six labels as the three of SciCite.")]
+_Runtime = Annotated[str, typer.Option("--runtime", help="torch, int8 (fast on ARM processors), or auto.")]
+
+
+@app.command("train")
+def train(
+    files: _Files,
+    output: Output,
+    task: _Task = "scicite",
+    split: _Split = "train",
+    dev: _Dev = "dev",
+    base: _Base = "minilm",
+    parts: _Parts = "lora",
+    rank: _Rank = 16,
+    pooling: _Pooling = "mean+mark",
+    epochs: _Epochs = 4.0,
+    batch: _Batch = 32,
+    learning_rate: _Rate = 0.0,
+    max_tokens: _Tokens = 160,
+    section_dropout: _Dropped = 0.2,
+    balanced: _Balanced = False,
+    teachers: _Teachers = 0,
+    unlabelled: _Unlabelled = None,
+    most_unlabelled: _Most = 50_000,
+    auxiliary: _Auxiliary = [],  # noqa: B006
+    auxiliary_weight: _AuxiliaryWeight = 0.1,
+    precision: _Precision = "float16",
+    data: _About = "",
+    set_: _Set = [],  # noqa: B006
+    seed: Seed = 0,
+    device: Device = "auto",
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Train a classifier of citation intents on labelled citing sentences."""
+    from citeweave.extras import require
+    from citeweave.intents.command import SetFiles, read_sets
+    from citeweave.intents.options import ClassifierOptions
+
+    require("torch", extra="minilm")
+    from citeweave.intents.teaching import TrainingSets
+    from citeweave.intents.training import About, train_classifier
+
+    options = ClassifierOptions(
+        base=base,
+        parts=parts,
+        rank=rank,
+        pooling=pooling,
+        epochs=epochs,
+        batch=batch,
+        learning_rate=learning_rate,
+        max_tokens=max_tokens,
+        section_dropout=section_dropout,
+        balanced=balanced,
+        teachers=teachers,
+        auxiliary_weight=auxiliary_weight,
+        seed=seed,
+    )
+    options = with_changes(options, set_)
+    if unlabelled is not None and not options.teachers:
+        raise UserError("--unlabelled is given without teachers to label the sentences; add --teachers 5")
+    paths = named_paths(auxiliary, "--auxiliary", "section=contexts.jsonl.gz")
+    labelled, held, beside = read_sets(SetFiles(files, task, split, dev, paths))
+    trained = train_classifier(
+        TrainingSets(labelled, held, beside, _unlabelled(unlabelled, most_unlabelled, seed)),
+        output,
+        options,
+        about=About(data, _command(), precision),
+        device=device,
+        overwrite=overwrite,
+        reporter=reporter_of(quiet or json),
+    )
+    if json:
+        print_json({**trained.report, "output": str(output)})
+    elif not quiet:
+        print(f"{output}: intent classifier\n{_trained_text(trained.report)}")
+
+
+@app.command("evaluate")
+def evaluate(
+    classifier: _Classifier,
+    data: _Data,
+    split: _Judged = "dev",
+    task: _Task = "scicite",
+    as_three: _AsThree = False,
+    runtime: _Runtime = "auto",
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Judge a classifier on labelled citing sentences: macro-F1, every label, calibration."""
+    from citeweave.errors import choose
+    from citeweave.intents.classifier import IntentClassifier
+    from citeweave.intents.evaluating import evaluate_classifier
+    from citeweave.intents.labelled import LABEL_SETS, THREE_OF_SIX, read_labelled
+
+    labels = LABEL_SETS[choose(task, LABEL_SETS, "--task")]
+    opened = IntentClassifier.open(classifier, device=device, runtime=runtime)
+    found = read_labelled(data, labels, split=split, task=task, label_map=THREE_OF_SIX if as_three else None)
+    report = evaluate_classifier(opened, found, reporter=reporter_of(quiet or json))
+    if json:
+        print_json(report)
+    else:
+        print(_judged_text(report))
+
+
+def with_changes(options: ClassifierOptions, changes: list[str]) -> ClassifierOptions:
+    """Other values of options by name: the ones that have no flag of their own."""
+    kinds: dict[str, type] = {row.name: type(getattr(options, row.name)) for row in dataclasses.fields(options)}
+    values: dict[str, Any] = {}
+    for entry in changes:
+        name, equals, text = entry.partition("=")
+        name = name.replace("-", "_")
+        if not equals or name not in kinds:
+            raise UserError(f"--set is {entry!r}; it must be KEY=VALUE with a KEY of {', '.join(kinds)}")
+        try:
+            values[name] = _truth(text) if kinds[name] is bool else kinds[name](text)
+        except ValueError:
+            raise UserError(f"--set {name} is {text!r}; it must be of type {kinds[name].__name__}") from None
+    return dataclasses.replace(options, **values)
+
+
+def _truth(text: str) -> bool:
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if text.lower() not in known:
+        raise ValueError(text)
+    return known[text.lower()]
+
+
+def _unlabelled(path: Path | None, most: int, seed: int) -> tuple[Citance, ...]:
+    if path is None:
+        return ()
+    from citeweave.intents.labelled import read_citances
+
+    if path.is_file():
+        found = read_citances(path)
+        return tuple(found[row] for row in _drawn(len(found), most, seed))
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.intents import citance_reading
+
+    corpus = Corpus.open(path)
+    rows = _drawn(len(corpus.contexts.texts), most, seed)
+    if not len(rows):
+        raise UserError(f"{path} has no citing sentences; give a corpus with contexts, or JSON lines of them")
+    return tuple(citance_reading.read_citances(corpus, rows, sections=True).citances)
+
+
+def _drawn(count: int, most: int, seed: int) -> Any:
+    import numpy as np
+
+    from citeweave.randomness import stream
+
+    drawn = stream(seed, "unlabelled").permutation(count)  # (sentences,)
+    return np.sort(drawn[:most] if most else drawn).astype(np.int64)
+
+
+def _command() -> str:
+    """The command as a card shows it: names of files without their places."""
+    words = [Path(word).name if "/" in word and "=" not in word else word for word in sys.argv[1:]]
+    return "citeweave " + " ".join(map(shlex.quote, words))
+
+
+def _trained_text(report: dict[str, Any]) -> str:
+    dev, calibration = report["dev"], report["calibration"]
+    rows: list[tuple[str, object]] = [
+        ("labelled sentences", sum(report["data"][next(iter(report["data"]))]["labels"].values())),
+        ("unlabelled sentences", report["unlabelled"]),
+        ("dev sentences", dev["sentences"]),
+        ("macro-F1", dev["macro_f1"]),
+        ("  with sections hidden", report["dev_without_sections"]["macro_f1"]),
+        ("accuracy", dev["accuracy"]),
+        ("calibration error", calibration["error_after"]),
+        ("  before scaling", calibration["error_before"]),
+        ("bytes of the change", report["bytes"]),
+    ]
+    return table(rows)
+
+
+def _judged_text(report: dict[str, Any]) -> str:
+    rows: list[tuple[str, object]] = [("sentences", report["sentences"]), ("macro-F1", report["macro_f1"])]
+    if "without_sections" in report:
+        rows.append(("  with sections hidden", report["without_sections"]["macro_f1"]))
+    rows.append(("accuracy", report["accuracy"]))
+    for name, found in report["labels"].items():
+        rows.append((f"  {name}", f"P {found['precision']:.2f}  R {found['recall']:.2f}  F1 {found['f1']:.2f}"))
+    rows.append(("calibration error", report["calibration"]["error"]))
+    if "decided" in report:
+        rows += [(f"{name.replace('_', ' ')}, %", value) for name, value in report["decided"].items()]
+    return f"{report['classifier']} on {report['task']}\n{table(rows)}"

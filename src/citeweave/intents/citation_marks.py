@@ -1,0 +1,144 @@
+"""Where citations stand in a sentence, found by the forms that publishers and extraction tools give them.
+
+    >>> text = "It grows (Smith et al., 2019; Li, 2020), as Otto (1999) and others [3, 4] saw."
+    >>> [text[start:end] for start, end in find_marks(text)]
+    ['(Smith et al., 2019; Li, 2020)', 'Otto (1999)', '[3, 4]']
+
+Known are author and year in brackets of any kind and spacing, author before a year in brackets, numbers in square
+brackets, numbers in round ones (only where a sentence has no other mark: such numbers are often equations), raised
+numbers behind a word, and the placeholders of LaTeX and of text extraction. Does not know what a mark points to, and
+does not find a mark that looks like prose, such as a tool's bare name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+Span = tuple[int, int]
+"""First character and the one behind the last."""
+
+_YEAR = r"(?:1[6-9]|20)\d\d[a-z]?(?!\d|\.\d|%)"
+_NAME = r"[^\W\d_][\w'’.\-\u0300-\u036f]*"
+_LAST = r"\s*(?:et\s+al\s*\.?|and\s+others|u\.\s?a\.|и\s+др\s*\.?|等)"
+_PLACEHOLDERS = re.compile(
+    r"\\cite\w*\*?\s*(?:\[[^\[\]]{0,99}\]\s*){0,2}\{[^{}]{0,999}\}"
+    r"|@xcite|#?(?:TARGET|OTHER)[_ ]?(?:CIT|REFR?)\b|\bCITSEG\b|#(?:AUTHOR_TAG|REFR?)\b|__(?:cite|ref)__"
+    r"|<(cite|ref|xref)\b[^<>]{0,199}>[^<>]{0,199}</\1\s*>|<(?:cite|ref|xref)\b[^<>]{0,199}/?>"
+    r"|\[\s*(?:CIT\w{0,9}|REF\w{0,9}|BIBREF\d*|citation needed)\s*\]|\bBIBREF\d+\b",
+    re.IGNORECASE,
+)
+_BRACKETS = re.compile(r"[(\[（【［]([^()\[\]（）【】［］]{3,600})(?:[)\]）】］]|$)")
+_BEHIND = rf"(?:\s*[,;:]\s*(?:{_YEAR}|[a-z]\b|(?:pages?|pp?\.?)\s*[\d\-–]+|\d+[\d\-–]*|also [^()]{{1,60}})){{0,6}}"
+_YEAR_ALONE = re.compile(rf"\s*,?\s*[(\[（［]\s*{_YEAR}{_BEHIND}\s*[)\]）］]|{_LAST}\s*,?\s*{_YEAR}")
+_NAMES_BEFORE = re.compile(
+    rf"(?<![\w'’])({_NAME}(?:(?:\s*,\s*|\s*&\s*|\s+(?:and|und|et|y|e|и|与|和)\s+){_NAME}){{0,3}}(?:{_LAST})?)$"
+)
+_CUT_BEGINNING = re.compile(
+    rf"^[\s,;]*(?:{_NAME}(?:\s+(?:and|&)\s+{_NAME})?(?:{_LAST})?\s*,?\s*)?{_YEAR}[^()\[\]]{{0,300}}[)\]]"
+)
+_CUT_END = re.compile(rf"[(\[][^()\[\]]{{0,300}}{_LAST}\s*,?\s*$")
+_REACH = 90
+"""Characters before a year among which the names are looked for."""
+
+_NUMBER = r"[1-9]\d{0,2}[a-z]?"
+_NUMBERS = rf"{_NUMBER}(?:\s*[,;–—\-]\s*{_NUMBER}){{0,40}}"
+_SQUARE = re.compile(
+    rf"[\[［【]\s*{_NUMBERS}\s*[\]］】]|\[[A-Z][A-Za-z+]{{1,12}}['’]?\d\d[a-z]?(?:\s*[,;]\s*[A-Za-z+]+\d\d[a-z]?)*\]"
+)
+_ROUND = re.compile(rf"[(（]\s*{_NUMBERS}\s*[)）]")
+_RAISED = re.compile(r"(?<=[^\W\d_]{3})[.,;:)”\"]?([⁰¹²³⁴-⁹][⁰¹²³⁴-⁹,–-]*)|(?<=[^\W\d_]{3}[.,;:)])([⁰¹²³⁴-⁹]+)")
+_COUNTED = re.compile(
+    r"(?:\b(?:eqs?|equations?|figs?|figures?|tables?|sections?|sec|steps?|cases?|types?|rules?|eqn|lemma|theorem)\.?"
+    r"|[=<>≤≥±])\s*$",
+    re.IGNORECASE,
+)
+_MONTHS = re.compile(
+    r"\b(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?|spring|summer|autumn|fall|winter)\s+(?:\d{1,2}\s*,\s*)?(?=\d{4})",
+    re.IGNORECASE,
+)
+_DATED = re.compile(rf"(?<!\d){_YEAR}|\bin press\b|\bforthcoming\b|\bsubmitted\b|\bunpublished\b")
+_NOT_NAMES = re.compile(
+    r"in|since|until|by|from|the|of|on|around|before|after|between|during|years?|early|late|mid|version|an?|and|or|et|for"
+    r"|at|to|as|is|was|were|are|this|that|see|also|release|study",
+    re.IGNORECASE,
+)
+
+
+def find_marks(text: str) -> list[Span]:
+    """Spans of the citation marks of a sentence, in order and apart from each other."""
+    found = [match.span() for match in _PLACEHOLDERS.finditer(text)]
+    found += [match.span() for match in _SQUARE.finditer(text)]
+    if _DATED.search(text):
+        found += [match.span() for match in _BRACKETS.finditer(text) if _is_author_year(match[1])]
+        found += _after_names(text)
+    found += [match.span() for pattern in (_CUT_BEGINNING, _CUT_END) if (match := pattern.search(text))]
+    if not found:
+        found = [match.span(match.lastindex or 0) for match in _RAISED.finditer(text)]
+    return merge_spans(found or list(_round_numbers(text)))
+
+
+def _after_names(text: str) -> list[Span]:
+    """Years in brackets, or behind "et al.", together with the names before them."""
+    found = []
+    for match in _YEAR_ALONE.finditer(text):
+        begin = max(0, match.start() - _REACH)
+        names = _NAMES_BEFORE.search(text[begin : match.start()])
+        if names and _names_someone(names[0]):
+            found.append((match.start() - len(_after_lower_words(names[0])), match.end()))
+    return found
+
+
+def merge_spans(spans: list[Span]) -> list[Span]:
+    """Spans in order, those that overlap made one.
+
+    >>> merge_spans([(5, 9), (0, 3), (2, 4)])
+    [(0, 4), (5, 9)]
+    """
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _is_author_year(inside: str) -> bool:
+    """Whether a bracket's text names somebody and a year.
+
+    >>> [_is_author_year(text) for text in ("Och , 2003", "王等, 2019", "in 2003", "May 2003", "n = 2010", "P < 0.01")]
+    [True, True, False, False, False, False]
+    """
+    plain = _MONTHS.sub("", inside)
+    dated = _DATED.search(plain)
+    if not dated:
+        return False
+    before = plain[: dated.start()].rstrip(" ,;:(")
+    return any(_is_name(word) for word in re.findall(_NAME, before)) and not re.search(r"[=<>≤≥%]", before)
+
+
+def _is_name(word: str) -> bool:
+    """A word with a capital, or of a script that has none; not one of those that stand before any year."""
+    first = word[0]
+    return not _NOT_NAMES.fullmatch(word) and (first.isupper() or first.lower() == first.upper() or "’" in word)
+
+
+def _names_someone(match: str) -> bool:
+    name = re.match(_NAME, _after_lower_words(match))
+    return name is not None and _is_name(name[0]) and not _MONTHS.match(match)
+
+
+def _after_lower_words(text: str) -> str:
+    """The names without the words of prose before them: "others and Otto" is Otto."""
+    return re.sub(r"^(?:[a-z][\w.\-]*\s*,?\s*(?:and\s+|&\s*)?)+(?=[^\Wa-z\d_])", "", text)
+
+
+def _round_numbers(text: str) -> Iterator[Span]:
+    matches = [match for match in _ROUND.finditer(text) if not _COUNTED.search(text[: match.start()])]
+    numbers = [int(re.sub(r"\D.*", "", match[0].strip("(（ ") or "0", flags=re.DOTALL) or 0) for match in matches]
+    if len(numbers) > 1 and numbers == list(range(1, len(numbers) + 1)):
+        return  # "(1) ... (2) ..." is a list
+    for match in matches:
+        yield match.span()

@@ -1,0 +1,92 @@
+"""What a network says of citances: numbers (logits) in the order of the citances, in bounded memory.
+
+Citances are read in windows; in a window they are sorted by length and put into batches by tokens. A citance without a
+token gets zeros: all labels alike. Computes in float32, or in int8 what `in_int8` has turned into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from citeweave.encoders.backing_off import run_batches
+from citeweave.errors import UserError
+from citeweave.intents.marking import Citance
+from citeweave.intents.network import IntentNetwork
+from citeweave.progress import QUIET, Reporter
+
+WINDOW = 8192
+"""Citances that are tokenized and sorted at a time."""
+
+BATCH_TOKENS = {"cpu": 2048, "cuda": 65_536, "int8": 16_384}
+"""What computes -> tokens of a batch, padding included, where the caller does not say."""
+
+
+def predict_logits(
+    network: IntentNetwork,
+    citances: Sequence[Citance],
+    task: str,
+    *,
+    batch_tokens: int = 0,
+    reporter: Reporter = QUIET,
+) -> NDArray[np.float32]:
+    """(citances, labels of the task)."""
+    budget = batch_tokens or BATCH_TOKENS[_computes(network)]
+    found = np.zeros((len(citances), network.shape.tasks[task]), np.float32)  # (citances, labels)
+    was_training = network.training
+    network.eval()
+    try:
+        with reporter.task("intents", len(citances), "sentences") as advance:
+            for start in range(0, len(citances), WINDOW):
+                window = citances[start : start + WINDOW]
+                _fill(network, window, task, found[start : start + WINDOW], budget, reporter)
+                advance(len(window))
+    finally:
+        network.train(was_training)
+    return found
+
+
+def _fill(
+    network: IntentNetwork,
+    citances: Sequence[Citance],
+    task: str,
+    out: NDArray[np.float32],
+    budget: int,
+    reporter: Reporter,
+) -> None:
+    tokens = network.base.reader.read(citances)
+
+    def run(rows: NDArray[np.int64]) -> None:
+        with torch.inference_mode():
+            logits = network.logits([tokens[row] for row in rows.tolist()], task)
+        out[rows] = logits.float().cpu().numpy()  # (texts of a batch, labels)
+
+    run_batches(np.array([len(found.ids) for found in tokens], np.int64), budget, run, reporter=reporter)
+
+
+def in_int8(network: IntentNetwork, threads: int = 0) -> None:
+    """Let a merged network compute in int8, on processors that can (see `encoders/int8`); 0 threads are torch's number."""
+    from citeweave.encoders.int8.forward import int8_network
+
+    base = network.base
+    fast = int8_network(base.network, base.reader.reader, base.name, threads)
+    network.base = replace(base, network=fast)
+    network.encoder = torch.nn.Identity()  # its memory is free again
+
+
+def try_int8(network: IntentNetwork, threads: int = 0) -> None:
+    """The same where processor and encoder can; else the network stays as it is."""
+    from citeweave.encoders.int8.instruction import has_instruction
+
+    if network.device_kind == "cpu" and has_instruction():
+        with suppress(UserError):  # an encoder of another kind or size
+            in_int8(network, threads)
+
+
+def _computes(network: IntentNetwork) -> str:
+    return "int8" if isinstance(network.encoder, torch.nn.Identity) else network.device_kind

@@ -1,0 +1,98 @@
+"""Temperature scaling finds the temperature that was planted, and decisions follow their thresholds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citeweave.corpus.paper import Intent
+from citeweave.errors import UserError
+from citeweave.intents.calibration import (
+    cross_fitted,
+    decide,
+    expected_calibration_error,
+    fit_temperature,
+    fit_thresholds,
+    intent_bits,
+    negative_log_likelihood,
+    softmax,
+)
+from citeweave.intents.measures import judge
+
+
+def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and labels that agree with them."""
+    random = np.random.default_rng(seed)
+    logits = random.normal(0, 2, (count, 3))
+    chances = softmax(logits)
+    return logits, (random.random((count, 1)) > chances.cumsum(axis=1)).sum(axis=1).clip(0, 2)
+
+
+@pytest.mark.parametrize("planted", [0.3, 1.0, 4.0])
+def test_the_planted_temperature_is_found(planted: float) -> None:
+    logits, labels = drawn(4_000, 1)
+    found = fit_temperature(logits * planted, labels)
+    assert found == pytest.approx(planted, rel=0.1)
+    assert negative_log_likelihood(logits * planted, labels, found) <= negative_log_likelihood(logits * planted, labels)
+    grid = [negative_log_likelihood(logits * planted, labels, t) for t in np.geomspace(0.05, 20, 60)]
+    assert negative_log_likelihood(logits * planted, labels, found) <= min(grid) + 1e-6
+
+
+def test_calibration_lowers_the_error() -> None:
+    logits, labels = drawn(4_000, 2)
+    before = expected_calibration_error(softmax(5 * logits), labels)
+    after = expected_calibration_error(cross_fitted(5 * logits, labels), labels)
+    assert before > 0.1 and after < 0.03
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 60), st.integers(0, 99))
+def test_calibration_error_by_hand(count: int, seed: int) -> None:
+    logits, labels = drawn(count, seed)
+    probabilities = softmax(logits)
+    top, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    total = 0.0
+    for low in range(15):
+        inside = (top * 15 >= low) & ((top * 15 < low + 1) | (low == 14))
+        if inside.any():
+            total += inside.mean() * abs(right[inside].mean() - top[inside].mean())
+    assert expected_calibration_error(probabilities, labels) == pytest.approx(total, abs=1e-6)
+
+
+def test_decisions() -> None:
+    rows = np.array([[0.8, 0.1, 0.1], [0.45, 0.45, 0.1], [0.4, 0.3, 0.3]])
+    assert decide(rows).tolist() == [1, 0, 0]
+    assert decide(rows, least=(0.4, 0.4, 0.3)).tolist() == [1, 3, 5]
+    assert decide(rows[:0]).tolist() == []
+    assert intent_bits(("uses", "compareorcontrast")).tolist() == [Intent.USES, Intent.COMPARES]
+    with pytest.raises(UserError, match="the least probability of an intent is 0; it must be above 0"):
+        decide(rows, least=0)
+    with pytest.raises(UserError, match="the label 'none' is no intent"):
+        intent_bits(("background", "none"))
+
+
+def test_thresholds_are_the_best_of_all() -> None:
+    logits, labels = drawn(500, 3)
+    probabilities = softmax(logits)
+    for label, found in enumerate(fit_thresholds(probabilities, labels)):
+        assert 0.25 <= found <= 0.5
+
+        def f1(least: float, label: int = label) -> float:
+            said, true = probabilities[:, label] >= least, labels == label
+            return float(2 * (said & true).sum() / max(1, said.sum() + true.sum()))
+
+        assert f1(found) == pytest.approx(max(f1(least) for least in np.arange(0.25, 0.5001, 0.01)), abs=1e-9)
+
+
+def test_measures_against_sklearn() -> None:
+    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
+    random = np.random.default_rng(0)
+    predicted, labels = random.integers(3, size=(2, 200))
+    found = judge(predicted, labels, ("a", "b", "c"))
+    assert found["macro_f1"] == pytest.approx(100 * metrics.f1_score(labels, predicted, average="macro"), abs=0.006)
+    assert found["accuracy"] == pytest.approx(100 * metrics.accuracy_score(labels, predicted), abs=0.006)
+    assert found["confusion"] == metrics.confusion_matrix(labels, predicted).tolist()
+    precision = metrics.precision_score(labels, predicted, average=None)
+    assert found["labels"]["b"]["precision"] == pytest.approx(100 * precision[1], abs=0.006)

@@ -1,0 +1,130 @@
+"""Labelled sentences in all their spellings, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from citeweave.errors import EmptyResultError, InputError, UserError
+from citeweave.intents.command import SetFiles, parse_auxiliary, read_sets
+from citeweave.intents.labelled import (
+    ACL_ARC,
+    SCICITE,
+    THREE_OF_SIX,
+    Example,
+    LabelledSet,
+    read_citances,
+    read_labelled,
+    section_examples,
+    without,
+)
+from citeweave.intents.marking import Citance
+
+
+def write(path: Path, *records: object) -> Path:
+    text = "".join((record if isinstance(record, str) else json.dumps(record)) + "\n" for record in records)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def test_three_spellings(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "c.jsonl.gz",
+        {"text": "a [3]", "cite_span": [2.0, 5.0], "section": "Methods", "intent": "method", "intent_confidence": 0.7},
+        {"string": "b [4]", "citeStart": 2, "citeEnd": 5, "sectionName": float("nan"), "label": "Result"},
+        "",
+        {"text": "c", "intent": "Uses", "section_name": "experiments", "cite_span": [float("nan"), 4]},
+        {"text": "  ", "intent": "background"},
+        {"text": "d", "intent": "background", "split": "test"},
+    )
+    found = read_labelled([path], SCICITE, split="train", label_map=THREE_OF_SIX)
+    assert [row.citance for row in found.examples] == [
+        Citance("a [3]", (2, 5), "Methods"),
+        Citance("b [4]", (2, 5), ""),
+        Citance("c", None, "experiments"),
+    ]
+    assert [found.labels[row.label] for row in found.examples] == ["method", "result", "method"]
+    assert [row.confidence for row in found.examples] == [0.7, 1.0, 1.0]
+    assert found.counts() == {
+        "read": 5,
+        "kept": 3,
+        "rejected": {"another split": 1, "no text": 1},
+        "labels": {"background": 0, "method": 2, "result": 1},
+    }
+    assert len(read_citances(path)) == 4 and len(read_citances(path, most=2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([{"text": "a", "intent": "method"}, {"text": "b", "intent": "praise"}], "line 2: the label is 'praise'"),
+        ([{"text": "a"}], "line 1: the label is None; it must be one of background, method, result"),
+        ([{"text": "a", "intent": "method"}, "{"], "line 2 is not a JSON object"),
+        (["[1]"], "line 1 is not a JSON object"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, lines: list[object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        read_labelled([write(tmp_path / "c.jsonl", *lines)])
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is no file; give JSON lines"):
+        read_labelled([tmp_path / "none.jsonl"])
+    cut = write(tmp_path / "c.jsonl.gz", {"text": "a " * 999, "intent": "method"})
+    cut.write_bytes(cut.read_bytes()[:-9])
+    with pytest.raises(InputError, match="is no whole gzip file"):
+        read_labelled([cut])
+    other = write(tmp_path / "o.jsonl", {"text": "a", "intent": "method", "split": "test"})
+    with pytest.raises(EmptyResultError, match=r"no labelled sentence of split 'train' \(it has test\)"):
+        read_labelled([other], split="train")
+
+
+def test_dev_sentences_are_never_trained_on(tmp_path: Path) -> None:
+    records = [{"text": f"t{n}", "intent": "method", "split": "train" if n % 2 else "dev"} for n in range(6)]
+    path = write(tmp_path / "c.jsonl", *records)
+    train, dev, _ = read_sets(SetFiles([path]))
+    assert dev is not None
+    assert not {row.citance for row in train.examples} & {row.citance for row in dev.examples}
+    with pytest.raises(UserError, match="--dev and --split are both 'dev'"):
+        read_sets(SetFiles([path], split="dev"))
+    bare = write(tmp_path / "b.jsonl", {"text": "a", "intent": "method"})
+    with pytest.raises(UserError, match="the records name no splits"):
+        read_sets(SetFiles([bare]))
+    assert read_sets(SetFiles([bare], dev=""))[1] is None
+
+
+def test_dev_sentences_in_another_spelling_are_left_out() -> None:
+    def made(*texts: str) -> LabelledSet:
+        return LabelledSet("scicite", SCICITE, tuple(Example(Citance(text), 0) for text in texts))
+
+    train = made(
+        "The cells have grown 4–7 times as told [3].", "The cells have grown in vitro as told [3].", "[3]", "[4]"
+    )
+    left = without(train, made("The cells have grown 4‚Äì7 times as told [3].", "[4]"))
+    assert left.examples == train.examples[1:3]
+    assert left.rejected == {"also a dev sentence": 2}
+    assert without(train, made("Something else altogether is said here.")) is train
+
+
+def test_auxiliary_tasks(tmp_path: Path) -> None:
+    found = section_examples([Citance("a", None, "3 Methods"), Citance("b"), Citance("c", None, "4. Results")])
+    assert [found.labels[row.label] for row in found.examples] == ["method", "results"]
+    assert all(row.citance.section == "" for row in found.examples)
+    with pytest.raises(UserError, match="the task of --auxiliary is 'sektion'"):
+        parse_auxiliary(["sektion=x"])
+    with pytest.raises(UserError, match="it must be TASK=FILE"):
+        parse_auxiliary(["section"])
+    worth = write(tmp_path / "w.jsonl", {"text": "a", "is_citation": True}, {"text": "b", "label": "none"})
+    read = read_labelled([worth], ("none", "cited"), task="worthiness")
+    assert [row.label for row in read.examples] == [1, 0]
+
+
+def test_real_files(shared: Path) -> None:
+    three = read_labelled([shared / "data" / "scicite" / "contexts.jsonl.gz"], split="dev")
+    assert three.counts()["labels"] == {"background": 538, "method": 255, "result": 123}
+    six = read_labelled([shared / "data" / "acl_arc" / "contexts.jsonl.gz"], ACL_ARC, task="acl_arc")
+    assert len(six.examples) == 1941

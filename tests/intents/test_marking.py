@@ -1,0 +1,147 @@
+"""Marks are found in the forms of many publishers, and a sentence is shown with its mark whatever its length."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citeweave.intents.citation_marks import find_marks
+from citeweave.intents.marking import (
+    ASKED,
+    OTHER,
+    Citance,
+    MarkReader,
+    make_mark_reader,
+    mark_parts,
+    normalise_section,
+)
+
+FOUND = [
+    ("as in ( Lee et al. , 2003 ) , we", ["( Lee et al. , 2003 )"]),
+    ("by Delisle et al. ( 1993 ) , who", ["Delisle et al. ( 1993 )"]),
+    ("described in Preissler et al., 2015.", ["Preissler et al., 2015"]),
+    ("the Keller and Lapata ( 2003 ) approach", ["Keller and Lapata ( 2003 )"]),
+    ("The study by Suwazono et al. (2006) used", ["Suwazono et al. (2006)"]),
+    ("Blunsom et al. ( 2008 , 2009 ) used", ["Blunsom et al. ( 2008 , 2009 )"]),
+    ("Hari and Kiesila\u0308 (1996) found", ["Hari and Kiesila\u0308 (1996)"]),
+    ("cells (IscS [12,22], IscU [6–8])", ["[12,22]", "[6–8]"]),
+    ("disease.(7) Unlike others (14-17)", ["(7)", "(14-17)"]),
+    ("[Smi+19] and [AB12, CD13] and [Li et al., 2019a]", ["[Smi+19]", "[AB12, CD13]", "[Li et al., 2019a]"]),
+    (
+        "@xcite, <cite>x</cite>, \\citep[see][]{a,b}, [CIT]",
+        ["@xcite", "<cite>x</cite>", "\\citep[see][]{a,b}", "[CIT]"],
+    ),
+    ("growth of cells.¹²,¹³ Then", ["¹²,¹³"]),
+    ("nach Müller und Schmidt (2019) ist", ["Müller und Schmidt (2019)"]),
+    ("по данным Иванов и др. (2019) рост", ["Иванов и др. (2019)"]),
+    ("研究（王等，2019）表明", ["（王等，2019）"]),
+    (", 2006), trained on the WSJ", [", 2006)"]),
+    ("relation extraction (Weston et al.", ["(Weston et al."]),
+    ("(e.g., 10 nM; Kim et al., 2015)", ["(e.g., 10 nM; Kim et al., 2015)"]),
+]
+NOT_FOUND = [
+    "on the interval [0, 1] and in (January 2003) or (in 2003)",
+    "for (1) patients with and (2) without",
+    "by equation (3) with (n = 2010) and (P < 0.01)",
+    "an area of 10 m² in 2015",
+    "we cite nobody",
+    "",
+]
+
+
+@pytest.mark.parametrize(("text", "marks"), FOUND)
+def test_marks_are_found(text: str, marks: list[str]) -> None:
+    assert [text[start:end] for start, end in find_marks(text)] == marks
+
+
+@pytest.mark.parametrize("text", NOT_FOUND)
+def test_what_is_no_mark(text: str) -> None:
+    assert find_marks(text) == []
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(alphabet="aB é王([])（,;. 129\\{}<>cite@xé¹", max_size=60), st.integers(-5, 70), st.integers(-5, 70))
+def test_any_text_is_cut_without_loss(text: str, start: int, end: int) -> None:
+    spans = find_marks(text)
+    assert all(0 <= first < last <= len(text) for first, last in spans)
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))
+    parts = mark_parts(text, (start, end))
+    kept = "".join(part for part in parts if part not in (ASKED, OTHER))
+    rest = iter(text)
+    assert all(character in rest for character in kept)  # in order, nothing added
+    assert "".join(mark_parts(text, None, remove=True)) == "".join(
+        part for part in mark_parts(text, None) if part != ASKED
+    )
+
+
+def test_the_span_among_others() -> None:
+    text = "Growth (Li, 2001; Wu, 2002; Xu, 2003) and [4] use Ruffus here."
+    start = text.index("Wu")
+    assert mark_parts(text, (start, start + 8)) == ["Growth ", OTHER, ASKED, OTHER, " and ", OTHER, " use Ruffus here."]
+    start = text.index("Ruffus")
+    assert mark_parts(text, (start, start + 6))[-2:] == [ASKED, " here."]
+    assert "Ruffus" in mark_parts(text, (start, start + 6))[-3]
+    assert mark_parts("By Wolfe (2010).", (2, 14)) == ["By ", ASKED, "."]  # one character short, one too early
+    assert mark_parts("By Wolfe (2010).", (90, 99)) == ["By ", ASKED, "."]  # outside: found by its form
+
+
+def test_titles_of_sections() -> None:
+    cases = {"3.1 Methods": "methods", "II. RELATED WORK": "related work", "4.  Results": "results", "": "", "3": ""}
+    cases |= {"Appendix A. Data": "data", "Vitamin D": "vitamin d", "方法": "方法"}
+    assert {title: normalise_section(title) for title in cases} == cases
+
+
+@pytest.fixture(scope="module")
+def reader(marked_bert: Path) -> MarkReader:
+    pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+    from citeweave.encoders.encoder import load_encoder
+
+    return make_mark_reader(load_encoder(marked_bert).reader, 32)
+
+
+def words(reader: MarkReader, ids: np.ndarray) -> list[str]:
+    return list(reader.reader.tokenizer.convert_ids_to_tokens(ids.tolist()))
+
+
+def test_what_the_network_reads(reader: MarkReader) -> None:
+    found = reader.read([Citance("we find [3] and [4] .", (8, 11), "2.1 Data")])[0]
+    assert words(reader, found.ids) == ["[CLS]", "data", "[SEP]", "we", "find", ASKED, "and", OTHER, ".", "[SEP]"]
+    assert found.marks.tolist() == [5]
+    hidden = reader.put_together(reader.pieces([Citance("we find [3]", None, "Data")])[0], hide_section=True)
+    assert words(reader, hidden.ids) == ["[CLS]", "we", "find", ASKED, "[SEP]"]
+    removed = reader.pieces([Citance("we find [3] .")], remove=True)[0]
+    assert words(reader, removed.body) == ["we", "find", "."] and not len(removed.marks)
+
+
+@pytest.mark.parametrize("place", [0, 1000, 1999])
+def test_a_long_sentence_is_cut_around_its_mark(reader: MarkReader, place: int) -> None:
+    parts = ["data"] * 2000
+    parts[place] = "[3]"
+    text = " ".join(parts)
+    start = text.index("[3]")
+    for span in ((start, start + 3), None):
+        found = reader.read([Citance(text, span, "Models")])[0]
+        assert len(found.ids) == 32 and len(found.marks) == 1
+        assert words(reader, found.ids)[found.marks[0]] == ASKED
+        assert words(reader, found.ids)[:3] == ["[CLS]", "models", "[SEP]"]
+
+
+def test_short_and_empty_sentences(reader: MarkReader) -> None:
+    one, mark, empty, blank, odd = reader.read([Citance(text) for text in ("cell", "[3]", "", " \n", "\ud800 cell")])
+    assert words(reader, one.ids) == ["[CLS]", "cell", "[SEP]"] and not len(one.marks)
+    assert mark.marks.tolist() == [1] and len(mark.ids) == 3
+    assert len(empty.ids) == len(blank.ids) == 0
+    assert len(odd.ids) > 2
+    titled = reader.read([Citance("a cell", None, "data " * 400)])[0]
+    assert len(titled.ids) <= 32 and words(reader, titled.ids)[-3:] == ["a", "cell", "[SEP]"]
+
+
+def test_a_page_taken_for_a_sentence(reader: MarkReader) -> None:
+    text = "data " * 200_000 + "[3] cell"
+    found = reader.read([Citance(text, (1_000_000, 1_000_003))])[0]
+    assert words(reader, found.ids)[found.marks[0]] == ASKED
