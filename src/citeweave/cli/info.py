@@ -11,7 +11,7 @@ from citeweave.cli.options import Debug, Json, Quiet, print_json, table
 
 
 def info(
-    corpus: Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)],
+    corpus: Annotated[Path, typer.Argument(help="Folder of a corpus, or of intents.", show_default=False)],
     samples: Annotated[int, typer.Option("--samples", help="How many papers to show.")] = 3,
     merges: Annotated[bool, typer.Option("--merges", help="List the records that were merged into one paper.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check the hash of every file first.")] = False,
@@ -19,11 +19,14 @@ def info(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Show what a corpus holds: counts, coverage, years, degrees, rejected records, some papers."""
+    """Show what a corpus holds: counts, coverage, years, degrees, rejected records, some papers; or what intents do."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.summary import list_merges, summarize
-    from citeweave.files import check_files
+    from citeweave.files import check_files, kind_of
 
+    if kind_of(corpus) == "intents":
+        _show_intents(corpus, verify=verify, json=json, quiet=quiet)
+        return
     opened = Corpus.open(corpus)
     if verify:
         check_files(opened.folder, opened.manifest, content=True)
@@ -36,6 +39,20 @@ def info(
         print(_text(summary))
         if merges and not summary["merges"]:
             print("\nno records were merged")
+
+
+def _show_intents(folder: Path, *, verify: bool, json: bool, quiet: bool) -> None:
+    from citeweave.cli.annotate import overlay_text
+    from citeweave.files import check_files
+    from citeweave.graph.intent_overlay import IntentOverlay
+
+    overlay = IntentOverlay.open(folder)
+    if verify:
+        check_files(folder, overlay.manifest, content=True)
+    if json:
+        print_json({"kind": "intents", **overlay.manifest.facts, "hash": overlay.hash})
+    elif not quiet:
+        print(overlay_text(folder, overlay.manifest.facts))
 
 
 def _text(summary: dict[str, Any]) -> str:

@@ -1,0 +1,286 @@
+"""Annotating: a classifier reads the citing sentences of a corpus, and every citation gets the intents they tell.
+
+    overlay = annotate_intents(corpus, "intents/", default_classifier())
+    overlay.mask, overlay.confidence, overlay.manifest.facts["citations"]
+
+    sentence 1 cites paper 7:  background 0.9  method 0.1  result 0.0
+    sentence 2 cites paper 7:  background 0.2  method 0.7  result 0.1
+    the citation of 7:         background 0.9  method 0.7  result 0.1   ->  background, method
+
+The confidence of an intent is the largest over the sentences of one citation, not their mean: a citation can have
+several intents, each told by another sentence, and the sentences that tell of one are no evidence against the other.
+Which intents are sure enough is `least`; a citation none of whose intents is, is unknown. What the source itself says,
+on the citation or on one of its sentences, is kept as it is and nothing is added to it.
+
+Sentences are read block by block. A block that is done is kept in the partial folder, so an interrupted run goes on
+where it stopped. Beside one block, memory holds some 40 bytes a citation and ten a context.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.errors import EmptyResultError, UserError
+from citeweave.files import ArtefactWriter, matches, new_artefact
+from citeweave.graph.intent_overlay import (
+    KIND,
+    LABELS,
+    VERSION,
+    CitationPlaces,
+    IntentOverlay,
+    OverlayWriter,
+    confidence_of,
+    mask_of,
+)
+from citeweave.intents.annotation_facts import Reading, describe_citations, describe_contexts, remarks
+from citeweave.intents.citance_reading import read_citances
+from citeweave.intents.marking import Citance
+from citeweave.intents.votes import Mentions, Told, Votes, mention_blocks
+from citeweave.progress import QUIET, Reporter
+
+_SCAN = 1 << 16
+"""Contexts whose citations are looked up at a time, before any is read."""
+
+
+class Classifier(Protocol):
+    """What tells intents of citing sentences."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def hash(self) -> str: ...
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+    def predict(self, citances: Sequence[Citance], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+        """Confidence of every label, (citances, labels)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotateOptions:
+    """How to annotate."""
+
+    least: float = 0.5
+    """Confidence from which on an intent counts."""
+
+    keep_given: bool = True
+    """Intents that the source gave stay as they are; else the classifier reads those sentences too."""
+
+    sections: bool = True
+    """The classifier sees the section's heading where there is one."""
+
+    most_contexts: int = 0
+    """Sentences read of one citation, the first of them; 0 = all."""
+
+    block: int = 2048
+    """Sentences read between two savings; changes nothing but how a network rounds in other batches."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.least <= 1:
+            raise UserError(f"--least is {self.least}; it must be a confidence over 0 and up to 1, such as 0.5")
+        if self.most_contexts < 0:
+            raise UserError(f"--most-contexts is {self.most_contexts}; it must be 0 (all) or more")
+        if self.block < 1:
+            raise UserError(f"--block is {self.block}; it must be 1 or more sentences, such as 2048")
+
+
+def annotate_intents(
+    corpus: Corpus,
+    folder: str | Path,
+    classifier: Classifier | None,
+    options: AnnotateOptions | None = None,
+    *,
+    overwrite: bool = False,
+    reporter: Reporter = QUIET,
+) -> IntentOverlay:
+    """Find the intents of a corpus's citations and write them as an overlay; the same run again opens it.
+
+    Without a classifier (None) the overlay holds what the source gave.
+    """
+    folder, options = Path(folder), options or AnnotateOptions()
+    recipe = {
+        "corpus": corpus.hash,
+        "classifier": None if classifier is None else classifier.hash,
+        "least": options.least,
+        "keep_given": options.keep_given,
+        "sections": options.sections,
+        "most_contexts": options.most_contexts,
+    }
+    if not matches(folder, KIND, VERSION, recipe):
+        run = _Annotation(corpus, classifier, options)
+        run.check()
+        with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as artefact:
+            run.write(artefact, reporter)
+            artefact.finish()
+    return IntentOverlay.open(folder)
+
+
+class _Annotation:
+    """One run over the contexts of a corpus."""
+
+    def __init__(self, corpus: Corpus, classifier: Classifier | None, options: AnnotateOptions) -> None:
+        self._corpus, self._classifier, self._options = corpus, classifier, options
+        self._table = corpus.contexts
+        self._places = CitationPlaces(corpus)
+        self._columns = [] if classifier is None else _columns_of(classifier)
+        own = self._table.intents if options.keep_given else np.zeros(len(self._table), np.uint8)
+        self._given: NDArray[np.uint8] = own  # (contexts,)
+        self._wanted, self._linked = self._plan()
+
+    def _plan(self) -> tuple[NDArray[np.bool_], int]:
+        """Which contexts the classifier is to read, and how many belong to a citation of the corpus."""
+        wanted, linked = np.zeros(len(self._table), bool), 0
+        for block in self._blocks(_SCAN):
+            wanted[block.contexts] = True
+            linked += len(np.unique(block.contexts[block.citations >= 0]))
+        wanted &= (self._given == 0) & (self._table.texts.lengths() > 0)
+        return wanted & (self._classifier is not None), linked
+
+    def check(self) -> None:
+        """Refuse a corpus of which nothing can be told."""
+        corpus, given = self._corpus, self._options.keep_given and bool(self._corpus.intents.any())
+        instead = (
+            "`--intents sections` of mine and run takes what headings tell, and recipes such as specter_cl and scincl "
+            "need no intents"
+        )
+        if not len(corpus.citing):
+            raise EmptyResultError(
+                f"{corpus.folder} has no citations between its papers, so there is nothing to annotate; import the "
+                "citing and the cited papers together, or cited ones too with --outside keep"
+            )
+        if given or (self._linked and (self._classifier is not None or self._given.any())):
+            return
+        if self._linked:
+            raise EmptyResultError(
+                f"the source of {corpus.folder} gave no intents, and no classifier is to read its citing sentences; "
+                "leave out --classifier none"
+            )
+        if not len(self._table):
+            raise EmptyResultError(
+                f"{corpus.folder} has no citing sentences and no intents of its source; import contexts (S2ORC, "
+                f"unarXive, JATS, GROBID, Semantic Scholar citations, or lines of contexts). Without them: {instead}"
+            )
+        raise EmptyResultError(
+            f"none of the {len(self._table):,} citing sentences of {corpus.folder} belongs to a citation between its "
+            f"papers; import the papers that cite and are cited. Without them: {instead}"
+        )
+
+    def write(self, artefact: ArtefactWriter, reporter: Reporter) -> None:
+        """All columns and facts."""
+        votes, reading = Votes(len(self._corpus.citing)), Reading()
+        out, work = OverlayWriter(artefact), artefact.work("blocks")
+        try:
+            with reporter.task("annotating", int(self._wanted.sum()), "contexts") as advance:
+                for block in self._blocks(self._options.block):
+                    told = self._tell(block, work)
+                    out.append_contexts(told.mask, told.confidence)
+                    votes.add(block, told)
+                    reading.add(told.reading)
+                    advance(told.reading.annotated)
+        finally:
+            out.close()
+        mask, confidence, given = self._settle(votes)
+        out.write_citations(mask, confidence, votes.contexts, given)
+        facts = {
+            "corpus": self._corpus.hash,
+            "corpus_folder": str(self._corpus.folder),
+            "classifier": "" if self._classifier is None else self._classifier.name,
+            "classifier_hash": "" if self._classifier is None else self._classifier.hash,
+            "least": self._options.least,
+            "contexts": describe_contexts(self._table, self._given, self._linked, reading),
+            **describe_citations(mask, confidence, given, votes.contexts, votes.tops),
+        }
+        if not self._options.keep_given and self._corpus.intents.any():
+            facts["agrees_with_source"] = _agreement_with_source(self._corpus.intents, confidence)
+        artefact.facts |= {**facts, "remarks": remarks(facts)}
+
+    def _blocks(self, size: int) -> Iterator[Mentions]:
+        return mention_blocks(self._corpus, self._places, size, limit=self._options.most_contexts)
+
+    def _tell(self, block: Mentions, work: Path) -> Told:
+        """Masks and confidences of a block's contexts; what an earlier run had read is read back."""
+        numbers = block.first + np.flatnonzero(self._wanted[block.first : block.last])
+        # named by what it holds: another block size makes other blocks
+        path = work / f"{block.first:012d}-{hashlib.sha256(numbers.tobytes()).hexdigest()[:32]}.npz"
+        if path.exists():
+            spoken, reading = _read_part(path)
+        else:
+            spoken, reading = self._read(numbers)
+            _write_part(path, spoken, reading)
+        given = np.array(self._given[block.first : block.last])
+        confidence = confidence_of(given)  # (contexts of the block, 3)
+        confidence[numbers - block.first] = spoken
+        mask = np.where(given > 0, given, mask_of(confidence, self._options.least))
+        return Told(block.first, mask, confidence, given, reading)
+
+    def _read(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.float16], Reading]:
+        """What the classifier makes of some contexts, (contexts, 3); zeros where a text is blank."""
+        spoken = np.zeros((len(numbers), len(LABELS)), np.float16)
+        if not len(numbers):
+            return spoken, Reading()
+        read = read_citances(self._corpus, numbers, sections=self._options.sections)
+        filled = np.array([bool(citance.text.strip()) for citance in read.citances])
+        # sources that give a sentence once for every paper it cites repeat it
+        places: dict[Citance, int] = {}
+        at = [places.setdefault(citance, len(places)) for citance in read.citances if citance.text.strip()]
+        if places:
+            assert self._classifier is not None
+            spoken[filled] = _predicted(self._classifier, list(places))[:, self._columns][at]
+        done = int(filled.sum())
+        return spoken, Reading(done, len(numbers) - done, read.foreign, read.unmarked)
+
+    def _settle(self, votes: Votes) -> tuple[NDArray[np.uint8], NDArray[np.float16], NDArray[np.bool_]]:
+        """Mask, confidence and origin of every citation."""
+        own = votes.given | (self._corpus.intents if self._options.keep_given else np.uint8(0))  # (citations,)
+        given = own > 0
+        confidence = np.where(given[:, None], confidence_of(own), votes.confidence)
+        return np.where(given, own, mask_of(votes.confidence, self._options.least)), confidence, given
+
+
+def _columns_of(classifier: Classifier) -> list[int]:
+    """Where the classifier has each of the three labels."""
+    missing = [label for label in LABELS if label not in classifier.labels]
+    if missing:
+        raise UserError(
+            f"classifier {classifier.name} knows {', '.join(classifier.labels)}; intents of citations are "
+            f"{', '.join(LABELS)}, so one that knows {missing[0]} too is needed: leave out --classifier, or train one"
+        )
+    return [classifier.labels.index(label) for label in LABELS]
+
+
+def _predicted(classifier: Classifier, citances: list[Citance]) -> NDArray[np.float32]:
+    found = np.asarray(classifier.predict(citances), np.float32)
+    if found.shape != (len(citances), len(classifier.labels)) or not np.isfinite(found).all():
+        raise UserError(
+            f"classifier {classifier.name} gave numbers of shape {found.shape} for {len(citances):,} sentences and "
+            f"{len(classifier.labels)} labels, or some that are not finite; train it again"
+        )
+    return found
+
+
+def _agreement_with_source(given: NDArray[np.uint8], confidence: NDArray[np.float16]) -> dict[str, Any]:
+    """How often the likeliest intent of a citation is one that the source names, where both speak."""
+    named = confidence_of(np.asarray(given)) > 0  # (citations, 3)
+    both = np.flatnonzero(named.any(axis=1) & confidence.any(axis=1))
+    agree = named[both, confidence[both].argmax(axis=1)]
+    return {"citations": len(both), "share": round(float(agree.mean()), 4) if len(both) else None}
+
+
+def _write_part(path: Path, spoken: NDArray[np.float16], reading: Reading) -> None:
+    """One file, there whole or not at all."""
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("wb") as file:
+        np.savez(file, spoken=spoken, reading=np.array(reading.numbers(), np.int64))
+    temporary.replace(path)
+
+
+def _read_part(path: Path) -> tuple[NDArray[np.float16], Reading]:
+    with np.load(path, allow_pickle=False) as columns:
+        return columns["spoken"], Reading(*columns["reading"].tolist())

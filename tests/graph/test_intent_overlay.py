@@ -1,0 +1,151 @@
+"""Overlays of intents: on the edges of graphs that lost citations, and refused where they do not belong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citeweave import Corpus, import_papers
+from citeweave.errors import ArtefactError, UserError
+from citeweave.files import new_artefact
+from citeweave.graph.citations import build_graph, graph_from_edges
+from citeweave.graph.intent_overlay import (
+    KIND,
+    VERSION,
+    CitationPlaces,
+    IntentOverlay,
+    OverlayWriter,
+    confidence_of,
+    mask_of,
+)
+
+PAPERS = 9
+EDGES = [(0, 1), (0, 2), (0, 0), (1, 0), (3, 8), (5, 2), (8, 3), (8, 7)]
+
+
+def write_corpus(folder: Path, edges: list[tuple[int, int]]) -> Corpus:
+    """Also with citations given twice, and one of a paper to itself."""
+    folder.mkdir(parents=True, exist_ok=True)
+    papers = [{"id": f"p{row}", "title": f"Title {row} of a paper"} for row in range(PAPERS)]
+    (folder / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
+    (folder / "citations.tsv").write_text("".join(f"p{a}\tp{b}\n" for a, b in edges))
+    return import_papers([folder / "papers.jsonl", folder / "citations.tsv"], folder / "corpus").corpus
+
+
+def write_overlay(corpus: Corpus, folder: Path, confidence: np.ndarray, own: np.ndarray | None = None) -> IntentOverlay:
+    number = len(corpus.citing)
+    own = np.zeros(number, np.uint8) if own is None else own
+    with new_artefact(folder, KIND, VERSION, {"corpus": corpus.hash}) as artefact:
+        out = OverlayWriter(artefact)
+        out.append_contexts(np.array([1], np.uint8), np.array([[1, 0, 0]], np.float16))
+        out.close()
+        mask = np.where(own > 0, own, mask_of(confidence, 0.5))
+        out.write_citations(mask, confidence, np.full(number, 70_000), own > 0)
+        facts = {"corpus": corpus.hash, "least": 0.5, "citations": {"all": number}, "contexts": {"all": 1}}
+        artefact.facts |= facts
+        artefact.finish()
+    return IntentOverlay.open(folder)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return write_corpus(tmp_path_factory.mktemp("overlay"), EDGES + EDGES[:3])
+
+
+@pytest.fixture(scope="module")
+def overlay(corpus: Corpus) -> IntentOverlay:
+    rows = np.random.default_rng(0).dirichlet([0.4] * 3, len(corpus.citing)).astype(np.float16)
+    own = np.zeros(len(rows), np.uint8)
+    own[[1, 4]] = [6, 128]
+    return write_overlay(corpus, corpus.folder.parent / "intents", rows, own)
+
+
+def test_a_graph_gets_the_masks_of_its_citations(corpus: Corpus, overlay: IntentOverlay, tmp_path: Path) -> None:
+    expected = {
+        (int(a), int(b)): int(mask) for a, b, mask in zip(corpus.citing, corpus.cited, overlay.mask, strict=True)
+    }
+    graph = overlay.on(build_graph(corpus, tmp_path / "graph"), corpus)
+    edges = list(zip(graph.sources().tolist(), graph.cited.targets.tolist(), strict=True))
+    assert len(edges) == len([1 for a, b in expected if a != b]) > 4  # no paper cites itself in a graph
+    assert graph.intents.tolist() == [expected[edge] for edge in edges]
+    assert len(set(expected.values())) > 2
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, PAPERS - 1), st.integers(0, PAPERS - 1)), max_size=30),
+    st.floats(0.05, 1.0),
+)
+@settings(max_examples=40, deadline=None)
+def test_any_graph_over_the_papers(
+    corpus: Corpus, overlay: IntentOverlay, edges: list[tuple[int, int]], least: float
+) -> None:
+    """Duplicates, citations held out, edges that the corpus does not have: those keep what they had."""
+    table = np.array(edges, np.int32).reshape(-1, 2)
+    before = np.full(len(table), 64, np.uint8)
+    graph = graph_from_edges(table[:, 0], table[:, 1], PAPERS, intents=before)
+    masks = overlay.masks_at(least)
+    known = {(int(a), int(b)): int(m) for a, b, m in zip(corpus.citing, corpus.cited, masks, strict=True)}
+    found = overlay.on(graph, corpus, least=least)
+    pairs = zip(found.sources().tolist(), found.cited.targets.tolist(), strict=True)
+    assert found.intents.tolist() == [known.get(pair, 64) for pair in pairs]
+    assert (graph.intents == 64).all()
+
+
+def test_masks_by_another_threshold(overlay: IntentOverlay) -> None:
+    for least in (0.2, 0.5, 0.9):
+        rows = zip(overlay.given.tolist(), overlay.mask.tolist(), overlay.confidence.tolist(), strict=True)
+        limit = float(np.float16(least))
+        expected = [
+            mask if given else sum(bit for bit, value in zip((1, 2, 4), row, strict=True) if value >= limit)
+            for given, mask, row in rows
+        ]
+        assert overlay.masks_at(least).tolist() == expected
+    assert overlay.masks_at(0.5).tolist() == overlay.mask.tolist()
+    assert overlay.mask[overlay.given].tolist() == [6, 128]
+
+
+def test_columns_are_mapped_and_counts_end_at_their_largest(overlay: IntentOverlay) -> None:
+    assert not overlay.mask.flags.writeable
+    assert overlay.contexts.tolist() == [65_535] * len(overlay)
+    assert overlay.context_mask.tolist() == [1]
+    assert overlay.context_confidence.tolist() == [[1.0, 0.0, 0.0]]
+
+
+def test_places_of_pairs_that_are_no_citation(corpus: Corpus) -> None:
+    places = CitationPlaces(corpus)
+    found = places.find(np.array([0, 0, -1, 1, 8]), np.array([1, 5, PAPERS + 1, -1, 7]))
+    assert found[[1, 2, 3]].tolist() == [-1, -1, -1]
+    assert (corpus.citing[found[[0, 4]]].tolist(), corpus.cited[found[[0, 4]]].tolist()) == ([0, 8], [1, 7])
+
+
+def test_finer_intents_have_no_confidence() -> None:
+    assert confidence_of(np.array([128, 4 | 16], np.uint8)).tolist() == [[0, 0, 0], [0, 0, 1]]
+    assert mask_of(np.zeros((2, 3), np.float16), 1e-9).tolist() == [0, 0]
+
+
+def test_another_corpus_is_refused(corpus: Corpus, overlay: IntentOverlay, tmp_path: Path) -> None:
+    other = write_corpus(tmp_path, EDGES[1:])
+    graph = graph_from_edges(corpus.citing, corpus.cited, PAPERS)
+    with pytest.raises(UserError, match=rf"intents of corpus {corpus.hash[:12]}.*citeweave annotate"):
+        overlay.on(graph, other)
+    with pytest.raises(UserError, match=r"graph \(7 nodes\) is of another corpus"):
+        overlay.on(graph_from_edges(np.array([0]), np.array([1]), 7), corpus)
+    with pytest.raises(UserError, match="is of another corpus"):
+        overlay.on(build_graph(other, tmp_path / "graph"), corpus)
+
+
+def test_damage_is_told(corpus: Corpus, tmp_path: Path) -> None:
+    folder = tmp_path / "intents"
+    write_overlay(corpus, folder, np.zeros((len(corpus.citing), 3), np.float16))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["facts"]["citations"]["all"] += 1
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ArtefactError, match="do not fit together"):
+        IntentOverlay.open(folder)
+    with pytest.raises(ArtefactError, match="holds corpus, not intents"):
+        IntentOverlay.open(corpus.folder)

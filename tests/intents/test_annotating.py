@@ -1,0 +1,326 @@
+"""Annotating against a plain loop over contexts, with a classifier that counts words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citeweave import Corpus, Intent, import_papers
+from citeweave.errors import EmptyResultError, UserError
+from citeweave.files import read_manifest
+from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay
+from citeweave.intents.annotating import AnnotateOptions, annotate_intents
+from citeweave.intents.annotation_facts import describe_agreement
+from citeweave.intents.citance_reading import given_span, looks_foreign, own_mark, read_citances
+from citeweave.intents.citation_marks import find_marks
+from citeweave.intents.marking import Citance
+from citeweave.progress import QUIET, Reporter
+
+WORDS = {"result": ("compared", "agree"), "background": ("known", "introduction"), "method": ("use", "methods")}
+
+
+class WordClassifier:
+    """Counts words; its labels are in another order than an overlay's columns."""
+
+    name, hash, labels = "words", "words-1", ("result", "background", "method")
+
+    def __init__(self, fail_at: int = 0, seed: int = 0) -> None:
+        self.seen: list[Citance] = []
+        self._fail_at, self._seed = fail_at, seed
+
+    def predict(self, citances: Sequence[Citance], *, reporter: Reporter = QUIET) -> np.ndarray:
+        if self._fail_at and len(self.seen) + len(citances) > self._fail_at:
+            raise KeyboardInterrupt
+        self.seen += citances
+        return np.array([self.one(citance) for citance in citances], np.float32)
+
+    def one(self, citance: Citance) -> list[float]:
+        words = f"{citance.section} {citance.text}".lower().replace(".", " ").split()
+        sway = np.random.default_rng([self._seed, len(citance.text)]).random(3) if self._seed else np.full(3, 0.125)
+        counts = [sum(word in WORDS[label] for word in words) + sway[i] for i, label in enumerate(self.labels)]
+        return [count / sum(counts) for count in counts]
+
+
+def make_corpus(folder: Path, links: list[dict[str, Any]], contexts: list[dict[str, Any]], papers: int = 6) -> Corpus:
+    """Papers by Ann Author, citations as Semantic Scholar gives them, contexts as lines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        {"id": f"s2:{row}", "title": f"A title {row}", "year": 2000 + row, "authors": [f"Ann Author{row}"]}
+        for row in range(1, papers + 1)
+    ]
+    whole = [{"isinfluential": False, "contexts": None, "intents": None, "citationid": 1, **link} for link in links]
+    for name, records in (("papers", lines), ("citations", whole), ("contexts", contexts)):
+        if records:
+            (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return import_papers(sorted(folder.glob("*.jsonl")), folder / "corpus").corpus
+
+
+def link(citing: int, cited: int, **more: Any) -> dict[str, Any]:
+    return {"citingcorpusid": citing, "citedcorpusid": cited, **more}
+
+
+def context(citing: int, text: str, *cited: int, **more: Any) -> dict[str, Any]:
+    return {"citing": f"s2:{citing}", "text": text, "cited": [f"s2:{one}" for one in cited], **more}
+
+
+def brute_force(corpus: Corpus, classifier: WordClassifier, options: AnnotateOptions) -> list[tuple[Any, ...]]:
+    """Mask, confidences, contexts that spoke, and whether given, of every citation."""
+    table, found = corpus.contexts, []
+    records = [(table.citing[i], table.cited_rows(i).tolist(), corpus.context(i)) for i in range(len(table))]
+    for citing, cited, own in zip(corpus.citing.tolist(), corpus.cited.tolist(), corpus.intents.tolist(), strict=True):
+        best, spoke, told = [0.0, 0.0, 0.0], 0, own if options.keep_given else 0
+        for writer, rows, record in records:
+            if writer != citing or cited not in rows or (options.most_contexts and spoke >= options.most_contexts):
+                continue
+            spoke += 1
+            if options.keep_given and record.intents:
+                told |= int(record.intents)
+                continue
+            section = record.section if options.sections else ""
+            row = dict(zip(classifier.labels, classifier.one(Citance(record.text, None, section)), strict=True))
+            best = [max(old, row[name]) for old, name in zip(best, ("background", "method", "result"), strict=True)]
+        if told:
+            best = [float(bool(told & bit)) for bit in (1, 2, 4)]
+        rounded = [float(np.float16(value)) for value in best]
+        limit = float(np.float16(options.least))
+        mask = told or sum(bit for bit, value in zip((1, 2, 4), rounded, strict=True) if value >= limit)
+        found.append((mask, rounded, spoke, bool(told)))
+    return found
+
+
+def rows_of(overlay: IntentOverlay) -> list[tuple[Any, ...]]:
+    columns = (overlay.mask, overlay.confidence, overlay.contexts, overlay.given)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+SENTENCES = [
+    "We use it [3].",
+    "This is known [1, 2] (Author2, 2002).",
+    "Others agree compared to ours.",
+    "So we use what is known.",
+    "Nothing to tell [7].",
+]
+SECTIONS = ["", "Methods", "1 Introduction"]
+OPTIONS = st.builds(
+    AnnotateOptions,
+    least=st.sampled_from([0.3, 0.5, 0.8]),
+    keep_given=st.booleans(),
+    sections=st.booleans(),
+    most_contexts=st.integers(0, 2),
+    block=st.sampled_from([7, 30, 100]),
+)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    rng = np.random.default_rng(1)
+    links = [link(a, b) for a in range(1, 5) for b in range(1, 7) if a != b]
+    links[0] |= {"intents": ["methodology"], "contexts": ["It is known [2].", "We agree [2]."]}
+    texts = [SENTENCES[i] for i in rng.integers(len(SENTENCES), size=60)]
+    contexts = [
+        context(
+            1 + i % 4, f"{text} Sentence {i}.", *(rng.integers(1, 7, size=1 + i % 2).tolist()), section=SECTIONS[i % 3]
+        )
+        for i, text in enumerate(texts)
+    ]
+    contexts.append(context(2, "Given [1].", 1, intents=["result"]))
+    contexts.append(context(9, "Known of a paper that is not here [1].", 1))
+    contexts.append(context(3, "Cites nobody here [1].", 99))
+    return make_corpus(tmp_path_factory.mktemp("annotating"), links, contexts)
+
+
+@given(OPTIONS, st.integers(0, 1000))
+@settings(max_examples=20, deadline=None)
+def test_the_same_as_a_loop_over_citations(corpus: Corpus, options: AnnotateOptions, seed: int) -> None:
+    with TemporaryDirectory() as place:
+        classifier = WordClassifier(seed=seed)
+        overlay = annotate_intents(corpus, Path(place) / "intents", classifier, options)
+        expected = brute_force(corpus, classifier, options)
+        assert rows_of(overlay) == expected
+        counts = overlay.manifest.facts["citations"]
+        assert counts["with_intent"] == sum(row[0] > 0 for row in expected)
+        assert counts["with_contexts"] == sum(row[2] > 0 for row in expected)
+        assert counts["given"] == sum(row[3] for row in expected)
+
+
+def test_interruption_and_blocks_give_the_same_bytes(corpus: Corpus, tmp_path: Path) -> None:
+    whole = annotate_intents(corpus, tmp_path / "whole", WordClassifier(), AnnotateOptions(block=1000))
+    with pytest.raises(KeyboardInterrupt):
+        annotate_intents(corpus, tmp_path / "cut", WordClassifier(fail_at=40), AnnotateOptions(block=16))
+    assert not (tmp_path / "cut").exists()
+    rest = WordClassifier()
+    again = annotate_intents(corpus, tmp_path / "cut", rest, AnnotateOptions(block=16))
+    assert 0 < len(rest.seen) <= 40  # what the first run had read is not read again
+    assert again.hash == whole.hash
+    assert again.manifest.facts == whole.manifest.facts
+    assert not any(path.name.startswith(".") for path in again.folder.iterdir())
+    idle = WordClassifier(fail_at=1)
+    assert annotate_intents(corpus, tmp_path / "cut", idle, AnnotateOptions(block=3)).hash == whole.hash
+    with pytest.raises(UserError, match="made from other inputs or options"):
+        annotate_intents(corpus, tmp_path / "cut", WordClassifier(), AnnotateOptions(least=0.7))
+
+
+def test_what_the_source_says_stays(corpus: Corpus, tmp_path: Path) -> None:
+    reader = WordClassifier()
+    overlay = annotate_intents(corpus, tmp_path / "kept", reader)
+    place = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(corpus.citing, corpus.cited, strict=True))}
+    by_link = place[corpus.row("s2:1"), corpus.row("s2:2")]
+    by_context = place[corpus.row("s2:2"), corpus.row("s2:1")]
+    assert [Intent(int(overlay.mask[at])) for at in (by_link, by_context)] == [Intent.METHOD, Intent.RESULT]
+    assert overlay.given[[by_link, by_context]].all() and overlay.given.sum() == 2
+    assert overlay.confidence[by_link].tolist() == [0, 1, 0]
+    assert "Given [1]." not in {citance.text for citance in reader.seen}
+    assert "Cites nobody here [1]." not in {citance.text for citance in reader.seen}
+    number = list(corpus.contexts.texts).index("It is known [2].")
+    assert overlay.context_mask[number] == Intent.BACKGROUND  # of the sentence alone the source said nothing
+    other = annotate_intents(corpus, tmp_path / "other", reader, AnnotateOptions(keep_given=False))
+    assert not other.given.any()
+    assert other.mask[by_link] & Intent.BACKGROUND
+    assert other.manifest.facts["agrees_with_source"]["citations"] >= 1
+    only = annotate_intents(corpus, tmp_path / "only", None)
+    assert only.mask.tolist() == np.where(overlay.given, overlay.mask, 0).tolist()
+
+
+def test_facts(corpus: Corpus, tmp_path: Path) -> None:
+    facts = annotate_intents(corpus, tmp_path / "intents", WordClassifier()).manifest.facts
+    contexts, citations = facts["contexts"], facts["citations"]
+    assert (contexts["all"], contexts["given"], contexts["cite_no_paper_of_the_corpus"]) == (65, 1, 1)
+    assert contexts["annotated"] == 63
+    assert contexts["without_mark"] == sum(not find_marks(text) for text in corpus.contexts.texts) > 0
+    assert citations["share"] == round(citations["with_intent"] / citations["all"], 4)
+    assert sum(facts["intents_per_citation"].values()) == citations["all"]
+    assert sum(int(k) * n for k, n in facts["intents_per_citation"].items()) == sum(facts["intents"].values())
+    assert 1 / 3 < facts["mean_confidence"] <= 1
+    assert any("no recognisable citation mark" in line for line in facts["remarks"])
+    assert facts == read_manifest(tmp_path / "intents", KIND, VERSION).facts
+
+
+def test_agreement_of_one_label_and_of_chance() -> None:
+    assert describe_agreement(np.array([[3, 0, 0], [2, 0, 0]])) == {
+        "citations": 2,
+        "share": 1.0,
+        "chance_corrected": None,
+    }
+    assert describe_agreement(np.zeros((4, 3), np.uint32))["share"] is None
+    rng = np.random.default_rng(0)
+    drawn = rng.multinomial(4, [0.5, 0.3, 0.2], size=20_000)
+    assert abs(describe_agreement(drawn)["chance_corrected"]) < 0.02
+
+
+def test_nothing_to_annotate(tmp_path: Path) -> None:
+    bare = make_corpus(tmp_path / "bare", [link(1, 2)], [])
+    with pytest.raises(EmptyResultError, match=r"no citing sentences.*import contexts.*--intents sections.*specter_cl"):
+        annotate_intents(bare, tmp_path / "x", WordClassifier())
+    apart = make_corpus(tmp_path / "apart", [link(1, 2)], [context(1, "We use it [1].", 3), context(50, "So [1].", 2)])
+    with pytest.raises(EmptyResultError, match="none of the 2 citing sentences"):
+        annotate_intents(apart, tmp_path / "x", WordClassifier())
+    alone = make_corpus(tmp_path / "alone", [], [context(1, "We use it [1].")])
+    with pytest.raises(EmptyResultError, match="no citations between its papers"):
+        annotate_intents(alone, tmp_path / "x", WordClassifier())
+    spoken = make_corpus(tmp_path / "spoken", [link(1, 2)], [context(1, "We use it [1].", 2)])
+    with pytest.raises(EmptyResultError, match="gave no intents, and no classifier"):
+        annotate_intents(spoken, tmp_path / "x", None)
+    assert not (tmp_path / "x").exists() and not (tmp_path / "x.partial").exists()
+
+
+def test_given_intents_without_a_sentence(tmp_path: Path) -> None:
+    corpus = make_corpus(tmp_path, [link(1, 2, intents=["background"]), link(1, 3)], [])
+    overlay = annotate_intents(corpus, tmp_path / "intents", WordClassifier())
+    assert sorted(overlay.mask.tolist()) == [0, 1]
+    remarks = " ".join(overlay.manifest.facts["remarks"])
+    assert "no citation has the intent method or result" in remarks
+    assert "background is the only intent" in remarks
+    assert "only the intents that the source gave" in remarks
+
+
+def test_odd_sentences(tmp_path: Path) -> None:
+    texts = [
+        "Known",
+        "use " * 2000 + "[3].",
+        "この方法は広く使われている ［３］。",
+        "Die Methode ist bekannt und wird von vielen in der Praxis verwendet [3].",
+        "We use \\cite{x} and BIBREF3 as known.",
+        "¶ † ‡ ***",
+    ]
+    corpus = make_corpus(tmp_path, [link(1, 2)], [context(1, text, 2) for text in texts])
+    reader = WordClassifier()
+    overlay = annotate_intents(corpus, tmp_path / "intents", reader)
+    contexts = overlay.manifest.facts["contexts"]
+    assert len(reader.seen) == contexts["annotated"] == len(texts)
+    assert (contexts["another_language"], overlay.contexts.tolist()) == (2, [len(texts)])
+    assert any("look like another language" in line for line in overlay.manifest.facts["remarks"])
+
+
+def test_a_classifier_must_know_the_labels_and_give_its_numbers(corpus: Corpus, tmp_path: Path) -> None:
+    reader = WordClassifier()
+    reader.labels = ("background", "method")
+    with pytest.raises(UserError, match="classifier words knows background, method.*result too"):
+        annotate_intents(corpus, tmp_path / "x", reader)
+    reader = WordClassifier()
+    reader.one = lambda citance: [float("nan")] * 3  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="not finite"):
+        annotate_intents(corpus, tmp_path / "x", reader)
+    for wrong in ({"least": 0.0}, {"least": 1.5}, {"block": 0}, {"most_contexts": -1}):
+        with pytest.raises(UserError, match=f"--{next(iter(wrong)).replace('_', '-')} is"):
+            AnnotateOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_where_the_mark_stands(tmp_path: Path) -> None:
+    text = "Unlike Otto (1999), we use it (Author2 et al., 2003; Wu, 2020), as others [3] did."
+    corpus = make_corpus(
+        tmp_path,
+        [link(1, 2), link(1, 3)],
+        [
+            context(1, text, 2),
+            context(1, text + " Both.", 2, 3),
+            context(1, text + " Third.", 3, cite_span=[0, 6]),
+            context(1, "So [4].", 2, 3),
+        ],
+    )
+    read = read_citances(corpus, np.arange(4), sections=False)
+    spans = {
+        (number, citance.span and citance.text[slice(*citance.span)]) for number, citance in enumerate(read.citances)
+    }
+    assert spans == {(0, "Author2 et al., 2003"), (1, None), (2, "Unlike"), (3, "[4]")}
+    assert own_mark(text, find_marks(text), "author2", 2010) is None  # the name fits, the year does not
+    assert [
+        given_span(json.dumps({"cite_span": span}), 9) for span in ([3, 3], [2, 10], [-1, 4], ["a", 2], [1], 7)
+    ] == [None] * 6
+
+
+def test_languages() -> None:
+    english = "In the work of van der Meer and de la Cruz (2010) the cells are from the mouse."
+    assert not looks_foreign(english)
+    assert not looks_foreign("α β γ in the cell of a mouse")
+    assert looks_foreign("Cette méthode est utilisée dans les travaux de Ageev (2013) pour la recherche.")
+    assert not looks_foreign("")
+
+
+def test_a_trained_classifier(corpus: Corpus, bert: Path, tmp_path: Path) -> None:
+    """The package's own kind of classifier, on a small random encoder."""
+    from citeweave.intents.classifier import IntentClassifier
+    from citeweave.intents.labelled import SCICITE, Example, LabelledSet
+    from citeweave.intents.options import ClassifierOptions
+    from citeweave.intents.teaching import TrainingSets
+    from citeweave.intents.training import train_classifier
+
+    examples = tuple(Example(Citance(f"{text} {i}"), i % 3) for i, text in enumerate(SENTENCES * 3))
+    sets = TrainingSets(LabelledSet("scicite", SCICITE, examples), LabelledSet("scicite", SCICITE, examples))
+    options = ClassifierOptions(base=str(bert), max_tokens=32, epochs=1, rank=2)
+    train_classifier(sets, tmp_path / "classifier", options, device="cpu")
+    classifier = IntentClassifier.open(tmp_path / "classifier", device="cpu")
+    overlay = annotate_intents(corpus, tmp_path / "intents", classifier, AnnotateOptions(least=0.34))
+    spoken = overlay.context_confidence[overlay.context_confidence.any(axis=1) & (corpus.contexts.intents == 0)]
+    assert len(spoken) == overlay.manifest.facts["contexts"]["annotated"] == 63
+    assert np.allclose(spoken.astype(np.float64).sum(axis=1), 1, atol=2e-3)
+    again = annotate_intents(corpus, tmp_path / "blocks", classifier, AnnotateOptions(least=0.34, block=10))
+    assert np.allclose(again.confidence.astype(np.float64), overlay.confidence.astype(np.float64), atol=2e-3)
+    assert overlay.manifest.facts["classifier_hash"] == classifier.hash
