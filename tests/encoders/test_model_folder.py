@@ -100,7 +100,7 @@ def test_unknown_modules_are_refused_by_name(model):
 def test_poolings_without_a_name_here_are_refused_unless_replaced(model):
     write_modules(model, MODULES, {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True})
     with pytest.raises(
-        UserError, match="the pooling of model is 'cls[+]max'; it must be one of cls, layers, mean, mix"
+        UserError, match="the pooling of model is 'cls[+]max'; it must be one of aspect_words, cls, layers, mean, mix"
     ):
         load_encoder(model)
     assert load_encoder(model, pooling="mean").settings.pooling == "mean"

@@ -13,7 +13,7 @@ from citeweave.training.schedules import factor, warmup_steps
 
 def test_every_loss_is_read_with_all_its_settings() -> None:
     for name, settings in LOSSES.items():
-        assert training_options({"losses": {name: {}}}).losses == {name: {"weight": 1.0, **settings}}
+        assert training_options({"unit": "groups", "losses": {name: {}}}).losses == {name: {"weight": 1.0, **settings}}
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.encoders.locating import locate
-from citeweave.encoders.model_folder import ModelFolder
+from citeweave.encoders.model_folder import ASPECT_WORDS, ModelFolder, Settings
 from citeweave.encoders.network import Network, load_network, speed_up
 from citeweave.encoders.pooling import POOLINGS
-from citeweave.encoders.reading import make_reader
+from citeweave.encoders.reading import TextReader, make_reader
 from citeweave.encoders.runtimes import Runtime, check_runtime, exported_network, revision_in
 from citeweave.encoders.saved.deltas import base_revision, complete_model, open_model
+from citeweave.encoders.sentence_attention import embed_words
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import UserError, choose
 from citeweave.progress import QUIET, Reporter
@@ -94,11 +95,9 @@ def load_encoder(
         max_tokens=_max_tokens(max_tokens, model, network, tokenizer),
         normalize=model.settings.normalize if normalize is None else normalize,
     )
-    assert settings.max_tokens is not None
-    reader = make_reader(tokenizer, settings.max_tokens, lower=settings.lower, prompt=settings.prompt)
-    around = len(reader.opening) + len(reader.closing)
-    if settings.max_tokens <= around:
-        raise UserError(f"--max-tokens is {settings.max_tokens}; {located.name} sets {around} tokens around every text")
+    reader = _reader(tokenizer, settings, located.name)
+    if pooling == ASPECT_WORDS:
+        embed_words(network, reader)
     place = "int8" if runtime.name == "int8" else network.device.partition(":")[0]
     budget = BATCH_TOKENS[place] if batch_tokens is None else batch_tokens
     if budget < 1:
@@ -114,6 +113,23 @@ def load_encoder(
         network = exported_network(network, base_revision(model), runtime, dtype)
     revision = revision_in(model.revision(settings), runtime, dtype)
     return TorchEncoder(located.name, revision, reader, network, settings, budget)
+
+
+def _reader(tokenizer: Any, settings: Settings, name: str) -> TextReader:
+    assert settings.max_tokens is not None
+    by_sentence = settings.pooling == ASPECT_WORDS
+    reader = make_reader(
+        tokenizer, settings.max_tokens, lower=settings.lower, prompt=settings.prompt, by_sentence=by_sentence
+    )
+    around = len(reader.opening) + len(reader.closing)
+    if settings.max_tokens <= around:
+        raise UserError(f"--max-tokens is {settings.max_tokens}; {name} sets {around} tokens around every text")
+    if by_sentence and len(reader.opening) != 1:
+        raise UserError(
+            f"pooling {ASPECT_WORDS} needs one token before every sentence, such as [CLS], and the tokenizer of {name} "
+            f"sets {len(reader.opening)}; take another start model, or pooling mean"
+        )
+    return reader
 
 
 def _max_tokens(wanted: int | None, model: ModelFolder, network: Network, tokenizer: Any) -> int:

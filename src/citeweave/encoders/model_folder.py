@@ -4,6 +4,7 @@
                                  of layers), Pooling and Normalize are known
     1_Pooling/config.json        {"pooling_mode_mean_tokens": true, ...}, or since 6.0 {"pooling_mode": "mean"}
     sentence_bert_config.json    {"max_seq_length": 256, "do_lower_case": false}
+    aspect_words/                beside a Pooling at the first token: the pooling of that name, which is citeweave's own
     config.json, *.safetensors   alone: a plain Hugging Face model, read at its first token (cls)
 
 Reads JSON only and loads no weights. A folder that holds only what changed of a model is opened by `deltas.py`. What would need code from the folder or a pickle is refused here.
@@ -21,6 +22,9 @@ from citeweave.errors import InputError, UserError
 from citeweave.files import hash_file, hash_json
 
 WEIGHTS = "model.safetensors"
+
+ASPECT_WORDS = "aspect_words"
+"""Name of a pooling, and of the folder with its weights; see `saved/aspect_words.py`."""
 
 _MAX_JSON = 1 << 20
 """Bytes of a settings file; a larger one is none."""
@@ -52,7 +56,7 @@ class Settings:
     """How a text becomes one vector."""
 
     pooling: str
-    """`cls`, `mean`, `layers` or `mix`; a folder may also name others, which `load_encoder` refuses."""
+    """`cls`, `mean`, `layers`, `mix` or `aspect_words`; a folder may also name others, which `load_encoder` refuses."""
 
     max_tokens: int | None
     """Longest text in tokens, special ones included; None = what tokenizer and model allow."""
@@ -80,13 +84,17 @@ class ModelFolder:
     mix: Path | None = None
     """Where the weights of a learned mix of layers are."""
 
+    words: Path | None = None
+    """Where the words for aspects are."""
+
     deltas: tuple[tuple[Path, str], ...] = ()
     """Folders with changes of the weights, to be made in this order, each with a hash of its changes."""
 
     def revision(self, settings: Settings) -> str:
         """Twelve hex digits of all that decides the vectors; the names of folders do not count."""
-        mix = () if self.mix is None or settings.pooling != "mix" else (self.mix / WEIGHTS, self.mix / "config.json")
-        beside = [hash_file(path) for path in mix if path.is_file()] + [found for _, found in self.deltas]
+        place = {"mix": self.mix, ASPECT_WORDS: self.words}.get(settings.pooling)
+        own = () if place is None else (place / WEIGHTS, place / "config.json")
+        beside = [hash_file(path) for path in own if path.is_file()] + [found for _, found in self.deltas]
         return revision_of(self.weights, settings, beside)
 
 
@@ -145,15 +153,19 @@ def _read_sentence_transformer(folder: Path) -> ModelFolder:
     transformer = read_json(paths[0] / "sentence_bert_config.json", missing_is_empty=True)
     pooling = read_json(place["Pooling"] / "config.json")
     prompt = _default_prompt(folder)
+    words = folder / ASPECT_WORDS if (folder / ASPECT_WORDS).is_dir() else None
     _check_supported(folder, transformer, pooling, prompt)
     settings = Settings(
-        pooling=_pooling_name(_pooling_mode(pooling), is_mix="WeightedLayerPooling" in place),
+        pooling=_pooling_name(
+            _pooling_mode(pooling), is_mix="WeightedLayerPooling" in place, has_words=words is not None
+        ),
         max_tokens=_whole_number(transformer.get("max_seq_length"), paths[0] / "sentence_bert_config.json"),
         normalize="Normalize" in place,
         lower=transformer.get("do_lower_case") is True,
         prompt=prompt,
     )
-    return ModelFolder(paths[0], settings, is_sentence_transformer=True, mix=place.get("WeightedLayerPooling"))
+    mix = place.get("WeightedLayerPooling")
+    return ModelFolder(paths[0], settings, is_sentence_transformer=True, mix=mix, words=words)
 
 
 def _check_supported(folder: Path, transformer: dict[str, Any], pooling: dict[str, Any], prompt: str) -> None:
@@ -191,11 +203,13 @@ def _pooling_mode(config: dict[str, Any]) -> str:
     return "+".join(map(str, modes)) or "mean"
 
 
-def _pooling_name(mode: str, *, is_mix: bool) -> str:
-    """A mix of layers goes on to the mean over tokens; with another pooling it has no name here."""
-    if not is_mix:
-        return mode
-    return "mix" if mode == "mean" else f"mix+{mode}"
+def _pooling_name(mode: str, *, is_mix: bool, has_words: bool) -> str:
+    """A mix of layers goes on to the mean over tokens, words for aspects say cls to others; else there is no name."""
+    if is_mix:
+        mode = "mix" if mode == "mean" else f"mix+{mode}"
+    if has_words:
+        return ASPECT_WORDS if mode == "cls" else f"{ASPECT_WORDS}+{mode}"
+    return mode
 
 
 def _default_prompt(folder: Path) -> str:

@@ -5,6 +5,7 @@
     layers   the mean over tokens and over all layers, the token embeddings among them (Peters et al. 2018, ELMo,
              with equal weights; the ELMo baseline of Cohan et al. 2020, SPECTER, appendix A)
     mix      the same with a learned weight a layer, see `layer_mix.py`
+    aspect_words   sentences weighed by the words for aspects, see `sentence_attention.py`
 
 `text_vectors` goes from tokens to vectors, with gradients where they are asked for; all else are functions of tensors.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.encoders.model_folder import ASPECT_WORDS
 from citeweave.encoders.saved.layer_mix import mix_layers
 from citeweave.extras import require
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-POOLINGS = ("cls", "mean", "layers", "mix")
+POOLINGS = ("cls", "mean", "layers", "mix", ASPECT_WORDS)
 
 
 class States(Protocol):

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.encoders.exporting import exported
+from citeweave.encoders.model_folder import ASPECT_WORDS
 from citeweave.encoders.network import DTYPES, Network
 from citeweave.encoders.pooling import PaddedStates, States
 from citeweave.encoders.reading import Tokens
@@ -102,8 +103,9 @@ def check_runtime(runtime: Runtime, precision: str, pooling: str, device: str) -
         return  # load_network checks what the device can
     choose(precision, PRECISIONS[runtime.name], f"--dtype with --runtime {runtime.name}")
     if pooling not in _POOLINGS:
+        needed = "weights on top of it" if pooling == ASPECT_WORDS else "all"
         raise UserError(
-            f"--runtime {runtime.name} gives the last layer only, and pooling {pooling} needs all; take torch"
+            f"--runtime {runtime.name} gives the last layer only, and pooling {pooling} needs {needed}; take torch"
         )
     if device not in ("auto", "cpu"):
         raise UserError(

@@ -7,10 +7,12 @@
     1_WeightedLayerPooling/             the learned mix of layers, where there is one
     1_Pooling/, 2_Normalize/            how tokens become one vector
     config_sentence_transformers.json   the prompt
+    aspect_words/                       the words for aspects, where the pooling is that of their name
     README.md                           the model card
 
     SentenceTransformer(folder).encode(title + tokenizer.sep_token + abstract) == load_encoder(folder).encode(...)
 
+With the pooling `aspect_words` the two differ: sentence-transformers knows it not and gives the state of the first token.
 The names are those of sentence-transformers 2 to 5, which 6 reads too. The same encoder gives the same bytes. Saves
 what is needed for vectors, not for going on with the training: checkpoints do that.
 """
@@ -21,12 +23,13 @@ import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from citeweave.encoders.model_folder import WEIGHTS, Settings
+from citeweave.encoders.model_folder import ASPECT_WORDS, WEIGHTS, Settings
 from citeweave.encoders.network import Network, quiet
-from citeweave.encoders.saved.deltas import check_finite
+from citeweave.encoders.saved.aspect_words import save_words
 from citeweave.encoders.saved.layer_mix import PARAMETER, TENSOR, count_states
 from citeweave.encoders.saved.merging import merged_weights
 from citeweave.encoders.saved.model_card import ModelCard, card_text
+from citeweave.encoders.saved.tensors_file import check_finite
 from citeweave.errors import choose
 from citeweave.extras import require
 from citeweave.files import write_json
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 DTYPES = ("float32", "float16")
 """Numbers in which weights can be saved; they are computed with in float32 whatever this is."""
 
-SAVED_POOLINGS = ("cls", "mean", "layers", "mix")
+SAVED_POOLINGS = ("cls", "mean", "layers", "mix", ASPECT_WORDS)
 
 _MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 _PROMPT = "default"
@@ -68,7 +71,10 @@ def save_encoder(
         modules.append("WeightedLayerPooling")
         _save_mix(folder / _place(modules), network, settings.pooling)
     modules.append("Pooling")
-    _save_pooling(folder / _place(modules), network.dimension, "cls" if settings.pooling == "cls" else "mean")
+    first = settings.pooling in ("cls", ASPECT_WORDS)
+    _save_pooling(folder / _place(modules), network.dimension, "cls" if first else "mean")
+    if settings.pooling == ASPECT_WORDS:
+        save_words(folder, network.model)
     if settings.normalize:
         modules.append("Normalize")
         (folder / _place(modules)).mkdir(exist_ok=True)

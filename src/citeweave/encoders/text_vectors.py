@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from citeweave.encoders.model_folder import Settings
+from citeweave.encoders.model_folder import ASPECT_WORDS, Settings
 from citeweave.encoders.network import Network
 from citeweave.encoders.pooling import pool
 from citeweave.encoders.reading import Tokens
 from citeweave.encoders.saved.layer_mix import PARAMETER
+from citeweave.encoders.sentence_attention import attended_vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,6 +26,8 @@ def text_vectors(network: Network, batch: Sequence[Tokens], settings: Settings) 
     if settings.pooling in ("layers", "mix"):
         layers, mask = network.padded(batch, every=True)
         vectors = pool(layers, mask, settings.pooling, getattr(network.model, PARAMETER, None))
+    elif settings.pooling == ASPECT_WORDS:
+        vectors = attended_vectors(network, batch)
     elif settings.pooling == "cls":
         vectors = network.states(batch, first_only=True).cls()
     else:

@@ -129,6 +129,8 @@ def reader_facts(reader: TextReader) -> dict[str, Any]:
         "max_tokens": reader.max_tokens,
         "lower": reader.lower,
         "prompt": reader.prompt,
+        # stores of other readers stay what they are
+        **({"by_sentence": True} if getattr(reader, "by_sentence", False) else {}),
     }
 
 

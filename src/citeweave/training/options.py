@@ -65,7 +65,7 @@ LOSSES: Mapping[str, Mapping[str, Any]] = {
 
 `negatives_by` names rules of `[mining.negatives]`, with a comma between them, whose picks alone count; empty = all."""
 
-POOLINGS = ("", "cls", "mean", "mix")
+POOLINGS = ("", "cls", "mean", "mix", "aspect_words")
 UNITS = ("triplets", "groups")
 OPTIMIZERS = ("adam", "adamw")
 SCHEDULES = ("slanted", "linear", "cosine", "constant")
@@ -95,7 +95,8 @@ class EncoderOptions:
     """Start model: `minilm`, a folder, a name on the Hugging Face hub, or `recipe:NAME` for another recipe's model."""
 
     pooling: str = ""
-    """`cls`, `mean`, or `mix` (a learned mixture of the layers); empty = what the start model says."""
+    """`cls`, `mean`, `mix` (a learned mixture of the layers), or `aspect_words` (sentences weighed by the words for
+    aspects, see `encoders/sentence_attention.py`); empty = what the start model says."""
 
     max_tokens: int = 512
     """Texts are cut here, or at what the model can read if that is less."""

@@ -6,7 +6,8 @@
     choose_parts(model, "all", frozen_layers=4)      without the embeddings and the first four layers
 
 The head over the first token that BERT brings along (its "pooler") is never trained: no vector goes through it. The
-weights of a learned mix of layers always are. Does not save: `encoders/saved/deltas.py` writes what was chosen.
+weights of a pooling, a mix of layers or words for aspects, always are. Does not save: `encoders/saved/deltas.py` writes
+what was chosen.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from citeweave.encoders.saved.layer_mix import PARAMETER
+from citeweave.encoders.saved.aspect_words import is_of_pooling
 from citeweave.errors import UserError, choose
 from citeweave.extras import require
 from citeweave.randomness import stream
@@ -50,11 +51,11 @@ def choose_parts(
         _add_low_rank(model, frozen, lora_rank, 2.0 * lora_rank if lora_alpha is None else lora_alpha, seed)
     chosen = []
     for name, parameter in model.named_parameters():
-        wanted = name == PARAMETER or (name not in frozen and _is_wanted(name, parts))
+        wanted = is_of_pooling(name) or (name not in frozen and _is_wanted(name, parts))
         parameter.requires_grad_(wanted)
         if wanted:
             chosen.append((name, parameter))
-    if all(name == PARAMETER for name, _ in chosen):
+    if all(is_of_pooling(name) for name, _ in chosen):
         raise UserError(
             f"training.parts is {parts!r} with {frozen_layers} frozen layers, which leaves nothing of this "
             f"{model.config.model_type} model to train; take other parts or fewer frozen layers"

@@ -19,20 +19,25 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from citeweave.encoders.locating import MINILM, locate
-from citeweave.encoders.model_folder import ModelFolder, Settings, read_json, read_model_folder, revision_of
+from citeweave.encoders.model_folder import (
+    ASPECT_WORDS,
+    ModelFolder,
+    Settings,
+    read_json,
+    read_model_folder,
+    revision_of,
+)
+from citeweave.encoders.saved.aspect_words import PREFIX, add_words, read_words, word_numbers, word_shapes
 from citeweave.encoders.saved.layer_mix import PARAMETER, add_mix, check_sum, count_states, read_mix
 from citeweave.encoders.saved.merging import LowRank, low_rank_layers
 from citeweave.encoders.saved.model_card import ModelCard, card_text
-from citeweave.encoders.saved.tensors_file import read_tensors
+from citeweave.encoders.saved.tensors_file import check_finite, read_tensors
 from citeweave.errors import InputError, UserError
 from citeweave.extras import require
 from citeweave.files import hash_file, hash_json, write_json
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 SETTINGS_FILE, TENSORS_FILE = "delta.json", "delta.safetensors"
 FORMAT, VERSION = "citeweave-delta", 1
@@ -87,6 +92,8 @@ def save_delta(
     parameters = dict(model.named_parameters())
     names = {name for name in changed if ".lora_" not in name} | ({PARAMETER} if settings.pooling == "mix" else set())
     tensors = {name.replace(".base_layer.", "."): parameters[name] for name in names}
+    if settings.pooling == ASPECT_WORDS:
+        tensors |= {f"{PREFIX}{name}": tensor for name, tensor in word_numbers(model).items()}
     for layer, change in low_rank.items():
         tensors |= {f"{layer}.lora_A": change.a, f"{layer}.lora_B": change.b}
     if not tensors:
@@ -105,13 +112,6 @@ def save_delta(
     write_json(folder / SETTINGS_FILE, {"format": FORMAT, "version": VERSION, **asdict(delta)})
     text = card_text(card, settings, dimension=int(model.config.hidden_size), is_delta=True)
     (folder / "README.md").write_text(text, encoding="utf-8")
-
-
-def check_finite(tensors: dict[str, Tensor]) -> None:
-    """Weights that are not finite make no vectors."""
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise UserError(f"{name} holds numbers that are not finite in {tensor.dtype}; the model is not saved")
 
 
 def open_model(folder: Path, *, depth: int = 0) -> ModelFolder:
@@ -149,7 +149,9 @@ def _hash_tensors(path: Path) -> str:
 
 
 def complete_model(model: Any, folder: ModelFolder, pooling: str) -> None:
-    """Give a loaded model what its weights do not hold: a mix of layers where the pooling is one, and its deltas."""
+    """Give a loaded model what its weights do not hold: what its pooling needs, and its deltas."""
+    if pooling == ASPECT_WORDS:
+        add_words(model, read_words(folder.words, model) if folder.words else None)
     if pooling == "mix":
         add_mix(model, read_mix(folder.mix, read_json(folder.mix / "config.json"), model) if folder.mix else None)
     for place, _ in folder.deltas:
@@ -213,9 +215,11 @@ def _lora(path: Path, data: object) -> Lora | None:
 def _apply_delta(folder: Path, delta: Delta, model: Any) -> None:
     torch = require("torch", extra="minilm")
     parameters = dict(model.named_parameters())
+    parameters |= {name: tensor for name, tensor in model.named_buffers() if name.startswith(PREFIX)}
     low_rank = _low_rank_shapes(folder, delta, model)
     expected = {name: tuple(parameter.shape) for name, parameter in parameters.items()} | low_rank
     expected |= {PARAMETER: (count_states(model),)}
+    expected |= {f"{PREFIX}{name}": shape for name, shape in word_shapes(model).items()}
     found = read_tensors(folder / TENSORS_FILE, expected, all_there=False)
     if lacking := sorted(set(low_rank) - set(found)):
         raise InputError(
@@ -223,7 +227,7 @@ def _apply_delta(folder: Path, delta: Delta, model: Any) -> None:
         )
     with torch.no_grad():
         for name, tensor in found.items():
-            if name in parameters:  # a mix is left out where the caller wants another pooling
+            if name in parameters:  # a pooling's are left out where the caller wants another pooling
                 parameters[name].copy_(tensor)
         if delta.lora:
             for layer in delta.lora.layers:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from citeweave.encoders.saved.layer_mix import PARAMETER
+from citeweave.encoders.saved.aspect_words import is_of_pooling
 from citeweave.errors import UserError
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ def low_rank_layers(model: Any) -> dict[str, LowRank]:
 
 
 def merged_weights(model: Any) -> dict[str, Tensor]:
-    """Every weight of the plain model by its own name, on the device where it is; without a mix of layers."""
+    """Every weight of the plain model by its own name, on the device where it is; without those of its pooling."""
     changes = low_rank_layers(model)
     weights = {}
     for name, tensor in model.state_dict().items():
-        if name == PARAMETER or ".lora_" in name:
+        if is_of_pooling(name) or ".lora_" in name:
             continue
         plain = name.replace(".base_layer.", ".")
         layer, _, kind = plain.rpartition(".")

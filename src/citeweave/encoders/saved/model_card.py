@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from citeweave.encoders.locating import hub_name
-from citeweave.encoders.model_folder import Settings
+from citeweave.encoders.model_folder import ASPECT_WORDS, Settings
 
 NO_AUDIT = "No leakage audit was made: papers of an evaluation may be among the training papers."
 _LONGEST = 300
@@ -71,7 +71,8 @@ def card_text(
         f"# {escape(card.name)}",
         _summary(card, settings, dimension, is_delta=is_delta),
         "## How to use it",
-        _code(has_separator=has_separator, is_delta=is_delta),
+        _code(settings.pooling, has_separator=has_separator, is_delta=is_delta),
+        _of_words(settings.pooling, is_delta=is_delta),
         "## How it was trained",
         *_training(card),
         "## What it is worth",
@@ -129,6 +130,8 @@ def _summary(card: ModelCard, settings: Settings, dimension: int, *, is_delta: b
         "mean": "the mean over all tokens",
         "layers": "the mean over all tokens and layers",
         "mix": "a learned mix of all layers, then the mean over all tokens",
+        ASPECT_WORDS: "a mean of its sentences' vectors (the states of a first token before each), weighed by the words "
+        "for aspects",
     }.get(settings.pooling, escape(settings.pooling))
     length = f"at most {settings.max_tokens} tokens" if settings.max_tokens else "as many tokens as the model reads"
     what = (
@@ -143,11 +146,12 @@ def _summary(card: ModelCard, settings: Settings, dimension: int, *, is_delta: b
     )
 
 
-def _code(*, has_separator: bool, is_delta: bool) -> str:
-    if is_delta:
+def _code(pooling: str, *, has_separator: bool, is_delta: bool) -> str:
+    if is_delta or pooling == ASPECT_WORDS:
         lines = [
             "import citeweave",
-            'encoder = citeweave.load_encoder("path/of/this/folder")  # fetches the base by its name',
+            'encoder = citeweave.load_encoder("path/of/this/folder")'
+            + ("  # fetches the base by its name" if is_delta else ""),
             'vectors = encoder.encode([citeweave.paper_text("A title", "An abstract.")])',
         ]
     else:
@@ -160,6 +164,15 @@ def _code(*, has_separator: bool, is_delta: bool) -> str:
             "vectors = model.encode(texts)",
         ]
     return "\n".join(["```python", *lines, "```"])
+
+
+def _of_words(pooling: str, *, is_delta: bool) -> str:
+    if pooling != ASPECT_WORDS or is_delta:
+        return ""
+    return (
+        "sentence-transformers loads this folder too, but does not know how its sentences are weighed: it gives the state "
+        "of the first token, other vectors than those that were trained."
+    )
 
 
 def _training(card: ModelCard) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from citeweave.errors import InputError
+from citeweave.errors import InputError, UserError
 from citeweave.extras import require
 
 if TYPE_CHECKING:
@@ -42,6 +42,13 @@ def read_tensors(path: Path, expected: Mapping[str, tuple[int, ...]], *, all_the
         if not bool(tensor.isfinite().all()):
             raise InputError(f"{path}: {name} holds numbers that are not finite; the training failed, or it is damaged")
     return found
+
+
+def check_finite(tensors: dict[str, Tensor]) -> None:
+    """Weights that are not finite make no vectors."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise UserError(f"{name} holds numbers that are not finite in {tensor.dtype}; the model is not saved")
 
 
 def _check_header(path: Path) -> None:

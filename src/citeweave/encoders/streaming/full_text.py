@@ -26,6 +26,7 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.embedding import EmbeddingOptions, encoders_of, plan_of
 from citeweave.encoders.encoder import Encoder
+from citeweave.encoders.model_folder import ASPECT_WORDS
 from citeweave.encoders.reading import TextReader, Tokens
 from citeweave.encoders.streaming.paper_texts import PaperTexts
 from citeweave.encoders.streaming.shards import Arrays, Maker
@@ -157,6 +158,11 @@ def pool_chunks(found: NDArray[np.float32], weights: NDArray[np.int64], offsets:
 
 def _maker(texts: PaperTexts, full_text: FullText, encoder: Any, dtype: str, several: bool) -> Maker:
     reader: TextReader = encoder.reader
+    if reader.by_sentence:
+        raise UserError(
+            f"{encoder.name} reads title and abstract sentence by sentence (pooling {ASPECT_WORDS}), and full texts are cut "
+            "into chunks; leave out the full text, or take another model"
+        )
     around = len(reader.opening) + len(reader.closing)
 
     def read(start: int, stop: int) -> Iterator[list[list[Tokens]]]:
