@@ -11,6 +11,9 @@ import pytest
 from citeweave import Corpus, Samples, synthesize
 from citeweave.cli import main
 from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.intents.annotating import annotate_intents
+
+from .conftest import run
 
 
 @pytest.fixture(scope="module")
@@ -18,16 +21,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("cli")
     synthesize(place / "corpus", Synthetic(papers=700))
     return place
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = 0
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        code = int(end.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +112,47 @@ def test_anchors_tables_and_sections(folder: Path, capsys: pytest.CaptureFixture
     assert json.loads(out)["samples"] > 100
 
 
+def test_graphs_of_intents_and_what_is_mined_by_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = Corpus.open(folder / "corpus")
+    overlay = annotate_intents(corpus, folder / "intents", None)
+    words = ["--intents", folder / "intents", "--per-intent", "--dim", 32]
+    code, out, err = run(capsys, "graph", corpus.folder, "-o", folder / "apart", *words, "--json")
+    assert code == 0, err
+    parts = json.loads(out)["apart"]
+    assert {name: part["citations"] for name, part in parts.items()} == {
+        name: int((overlay.mask & bit > 0).sum()) for name, bit in (("background", 1), ("method", 2), ("result", 4))
+    }
+    assert {path.name for path in (folder / "apart").glob("vectors*")} == {"vectors", *(f"vectors-{n}" for n in parts)}
+    code, out, _ = run(capsys, "graph", corpus.folder, "-o", folder / "apart", *words)
+    assert "citations of" in out
+    words = ["--recipe", "sciaspect_bands", "--intents", folder / "intents", "--bands", "auto"]
+    words += ["--graph", folder / "apart", "-o", folder / "banded"]
+    code, out, err = run(capsys, "mine", corpus.folder, *words)
+    assert code == 0, err
+    assert (
+        "method: no vector, such as a paper without citations" in out
+        and "bands chosen in result: positives up to rank" in out
+    )
+    # the overlay holds what the corpus has, so both give the same samples
+    for name, given in (("a", "corpus"), ("b", str(folder / "intents"))):
+        code, _, err = run(
+            capsys, "mine", corpus.folder, "--recipe", "sciaspect", "-o", folder / f"by-{name}", "--intents", given
+        )
+        assert code == 0, err
+    assert Samples.open(folder / "by-a").hash == Samples.open(folder / "by-b").hash
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["graph", "@corpus", "-o", "@g1", "--intents", "@nowhere"], "nowhere: there is no such folder; give corpus"),
+        (["graph", "@corpus", "-o", "@g1", "--intents", "@corpus"], "holds corpus, not intents"),
+        (["graph", "@corpus", "-o", "@g1", "--method", "none", "--per-intent"], "--method none makes no node vectors"),
+        (
+            ["mine", "@corpus", "-o", "@s1", "--recipe", "sciaspect", "--intents", "sectoins"],
+            "no such folder; give corpus",
+        ),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "sciaspect_bands", "--graph", "@graph"], "--per-intent"),
         (["graph", "@corpus", "-o", "@g1", "--method", "fastrpp"], "--method is 'fastrpp'"),
         (["graph", "@corpus", "-o", "@g1", "--held-out", "1.5"], "--held-out is 1.5"),
         (["graph", "@corpus", "-o", "@g1", "--dim", "0"], "--dim is 0"),
@@ -174,7 +205,7 @@ def test_intents_that_nobody_gave(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run(capsys, "import", tmp_path / "in", "-o", tmp_path / "corpus", "--quiet")[0] == 0
     code, _, err = run(capsys, "mine", tmp_path / "corpus", "--recipe", "sciaspect", "-o", tmp_path / "samples")
     assert code == 2
-    assert "--intents sections" in err
+    assert "citeweave annotate" not in err and "no citing sentences" in err and "sciaspect_relations" in err
 
 
 def test_a_literature_without_citations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,7 @@ def test_the_cut_into_blocks_does_not_matter(whole: Block, size: int) -> None:
 def test_ids_are_unique_and_sort_as_rows(whole: Block) -> None:
     assert whole.papers.ids == sorted(set(whole.papers.ids))
     assert whole.papers.ids[7] == "syn:000007"
-    assert block(Synthetic(papers=12_000_000), 0, 0).papers.ids == []
+    assert block(Synthetic(papers=1_200_000), 0, 0).papers.ids == []
 
 
 def test_citations_go_back_in_time_and_are_listed_once(whole: Block) -> None:

@@ -31,6 +31,7 @@ SMALL = {
     "scincl_sorted_random": ["mining.negatives.hard.band=200"],
     "cocite": ["mining.negatives.far.band=200"],
     "sciaspect": ["mining.every_aspect=false"],
+    "sciaspect_bands": ["mining.negatives.far.band=200"],
     "oracle": ["mining.text=abstract"],
     "aspire_context": ["mining.text=abstract"],
     "ict": ["mining.text=abstract"],
@@ -55,7 +56,9 @@ def inputs(graph: CitationGraph, vectors: Vectors) -> Inputs:
     pairs = random.integers(0, 600, (4000, 2))
     table = table_of(pairs[:, 0], pairs[:, 1], random.integers(1, 6, 4000).astype(float), papers=600)
     return Inputs(
-        graph=graph, vectors={"graph": vectors}, tables=dict.fromkeys(("coviews", "coreads", "labels"), table)
+        graph=graph,
+        vectors=dict.fromkeys(("graph", "graph-background", "graph-method", "graph-result"), vectors),
+        tables=dict.fromkeys(("coviews", "coreads", "labels"), table),
     )
 
 
@@ -239,9 +242,7 @@ def test_aspects_follow_intents(corpus: Corpus, inputs: Inputs, graph: CitationG
 
 def test_the_miscellaneous_aspect_has_only_easy_negatives(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
     unknown = graph.with_intents(np.where(np.arange(graph.edges) % 3 == 0, 0, graph.intents).astype(np.uint8))
-    table = load_recipe("sciaspect").table("mining")
-    table["aspects"] = [*table["aspects"], "miscellaneous"]
-    table["every_aspect"] = False
+    table = load_recipe("sciaspect_misc", ["mining.every_aspect=false"]).table("mining")
     samples = mined(corpus, table, tmp_path / "s", Inputs(graph=unknown))
     rest = np.flatnonzero(samples.aspects == 3)
     assert len(rest)

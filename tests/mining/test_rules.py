@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from citeweave.errors import UserError
+from citeweave.mining.rule import Rule
 from citeweave.mining.rule_reading import parse_rules
-from citeweave.mining.rules import Rule
 from citeweave.recipe import load_recipe, shipped_recipes
 
 GOOD = {"source": "cited", "count": 5}

@@ -26,7 +26,9 @@ from citeweave.cli.options import (
 from citeweave.errors import UserError
 
 if TYPE_CHECKING:
+    from citeweave.corpus.corpus import Corpus
     from citeweave.graph.citations import CitationGraph
+    from citeweave.graph.making import GraphIntents
 
 
 _Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
@@ -50,6 +52,16 @@ _Weighted = Annotated[bool, typer.Option("--weighted", help="Citations count by 
 _HeldOut = Annotated[
     float, typer.Option("--held-out", help="Share of citations to hold out and find again, such as 0.01.")
 ]
+_Intents = Annotated[
+    str,
+    typer.Option(
+        "--intents", help="corpus: those it has; sections: also read off headings; or a folder that annotate made."
+    ),
+]
+_PerIntent = Annotated[
+    bool,
+    typer.Option("--per-intent", help="Also node vectors of background, method and result citations each alone."),
+]
 _Memory = Annotated[str, typer.Option("--memory", help="Working memory for node vectors, such as 1GB.")]
 
 
@@ -62,6 +74,8 @@ def graph(
     direction: _Direction = None,
     weighted: _Weighted = False,
     held_out: _HeldOut = 0.0,
+    intents: _Intents = "corpus",
+    per_intent: _PerIntent = False,
     recipe: Recipe = None,
     set_: Set = [],  # noqa: B006
     seed: Seed = 0,
@@ -88,6 +102,10 @@ def graph(
         )
     if method == "none" and held_out:
         raise UserError("--held-out judges node vectors, and --method none makes none; leave out one of them")
+    if method == "none" and (per_intent or intents != "corpus"):
+        raise UserError(
+            "--method none makes no node vectors; give --intents to `citeweave mine`, or leave out one of them"
+        )
     if method == "none":
         built = build_graph(opened, output, overwrite=overwrite)
     else:
@@ -105,12 +123,35 @@ def graph(
         judge = held_out_judge(held_out, seed=seed, score=METHODS[options.vectors.method].score) if held_out else None
         judged = f"{held_out:g} held out" if held_out else ""
         reporter = reporter_of(quiet or json)
-        built = make_graph(opened, output, options, judge=judge, judged=judged, overwrite=overwrite, reporter=reporter)
+        built = make_graph(
+            opened,
+            output,
+            options,
+            judge=judge,
+            judged=judged,
+            intents=_given(intents, opened, per_intent=per_intent),
+            overwrite=overwrite,
+            reporter=reporter,
+        )
     facts = _facts(output, built)
     if json:
         print_json({**facts, "output": str(output)})
     elif not quiet:
         print(_text(output, facts))
+
+
+def _given(intents: str, corpus: Corpus, *, per_intent: bool) -> GraphIntents | None:
+    """Intents for the graph's edges; None where it keeps those of the corpus and needs no more."""
+    from citeweave.graph.intent_overlay import LABELS
+    from citeweave.graph.making import GraphIntents
+    from citeweave.mining.aspect_names import intent_bits
+    from citeweave.mining.given_intents import GivenIntents
+
+    given = GivenIntents(intents)
+    if not per_intent and given.where == "corpus":
+        return None
+    apart = {name: intent_bits(name, "--per-intent") for name in LABELS} if per_intent else {}
+    return GraphIntents(given.source, lambda graph: given.put(graph, corpus), apart)
 
 
 def _facts(folder: Path, graph: CitationGraph) -> dict[str, Any]:
@@ -137,6 +178,8 @@ def _text(folder: Path, facts: dict[str, Any]) -> str:
     ]
     if "isolated" in facts:
         rows += [("papers without a vector", facts["isolated"]), ("vectors", facts["vectors"]["model"])]
+    for name, part in facts.get("apart", {}).items():
+        rows.append((f"  {name}", f"{part['citations']:,} citations of {part['papers']:,} papers"))
     lines = [f"{folder}: the citation graph", table(rows)]
     links = facts.get("links")
     if links:

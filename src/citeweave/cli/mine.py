@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from citeweave.corpus.corpus import Corpus
+    from citeweave.mining.given_intents import GivenIntents
     from citeweave.mining.mine import Inputs
     from citeweave.mining.rules import MiningRules
     from citeweave.mining.samples import Samples
@@ -59,7 +60,10 @@ _Anchors = Annotated[
     Path | None, typer.Option("--anchors", help="File with the ids of the anchors, one a line.", show_default=False)
 ]
 _Intents = Annotated[
-    str, typer.Option("--intents", help="corpus: those it has; sections: also read off section headings.")
+    str,
+    typer.Option(
+        "--intents", help="corpus: those it has; sections: also read off headings; or a folder that annotate made."
+    ),
 ]
 _Bands = Annotated[str, typer.Option("--bands", help="recipe: ranks as written; auto: choose them for this corpus.")]
 _Pictures = Annotated[
@@ -93,12 +97,12 @@ def mine(
     """Choose positives and negatives for every paper by the rules of a recipe."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.mining import gathering
+    from citeweave.mining.given_intents import GivenIntents
     from citeweave.mining.mine import MiningOptions, mine_samples
     from citeweave.mining.rule_reading import parse_rules
     from citeweave.recipe import load_recipe
 
     reporter = reporter_of(quiet or json)
-    choose(intents, ("corpus", "sections"), "--intents")
     choose(bands, ("recipe", "auto"), "--bands")
     opened, loaded = Corpus.open(corpus), load_recipe(recipe, set_)
     _check_texts(opened, loaded)
@@ -108,8 +112,9 @@ def mine(
     if graph is not None and not graph.exists():
         raise UserError(f"--graph {graph} does not exist; make it with `citeweave graph`, or leave --graph out")
     folder = graph or output.with_name(f"{output.name}-graph")
-    inputs = _inputs(opened, loaded, rules, folder, making, reporter)
-    inputs = gathering.with_intents(inputs, opened, headings=intents == "sections")
+    given = GivenIntents(intents)
+    inputs = _inputs(opened, loaded, rules, folder, making, given, reporter)
+    inputs = gathering.with_intents(inputs, opened, given)
     gathering.check_intents(inputs, rules, opened)
     inputs = _with_named(inputs, opened, vectors, tables, anchors, symmetric=symmetric, reporter=reporter)
     chosen: dict[str, Any] = {}
@@ -140,19 +145,35 @@ def _check_texts(corpus: Corpus, recipe: Recipe) -> None:
 
 
 def _inputs(
-    corpus: Corpus, recipe: Recipe, rules: MiningRules, folder: Path, making: dict[str, Any], reporter: Reporter
+    corpus: Corpus,
+    recipe: Recipe,
+    rules: MiningRules,
+    folder: Path,
+    making: dict[str, Any],
+    given: GivenIntents,
+    reporter: Reporter,
 ) -> Inputs:
     """The graph and its vectors, as far as the rules need them; what is not there is made."""
     from citeweave.mining import gathering
+    from citeweave.mining.aspect_names import NODES
     from citeweave.mining.mine import Inputs
 
     if not gathering.needs_graph(rules):
         return Inputs()
-    table, with_vectors = recipe.table("graph"), rules.needs_vectors(gathering.NODES)
+    table, apart = recipe.table("graph"), rules.aspect_graphs
+    with_vectors = rules.needs_vectors(NODES) or bool(apart)
     if not folder.exists():
         reporter.say(f"{folder}: making the graph{' and its node vectors' if with_vectors else ''}")
-        gathering.make_graph_for(corpus, folder, table, making, with_vectors=with_vectors, reporter=reporter)
-    return gathering.graph_inputs(folder, table, with_vectors=with_vectors)
+        gathering.make_graph_for(
+            corpus,
+            folder,
+            table,
+            making,
+            with_vectors=with_vectors,
+            intents=gathering.intents_apart(given, corpus, apart),
+            reporter=reporter,
+        )
+    return gathering.graph_inputs(folder, table, with_vectors=with_vectors, apart=apart)
 
 
 def _with_named(
@@ -181,8 +202,16 @@ def _with_bands(
     corpus: Corpus, rules: MiningRules, inputs: Inputs, seed: int, pictures: Path | None, reporter: Reporter
 ) -> tuple[MiningRules, dict[str, Any]]:
     from citeweave.mining.auditing.pictures import band_pictures
+    from citeweave.mining.banding.aspect_bands import apply_aspect_bands, bands_by_aspect
     from citeweave.mining.banding.bands import apply_bands, bands_for
 
+    if rules.aspect_graphs:
+        found = bands_by_aspect(corpus, rules, inputs, seed=seed, reporter=reporter)
+        for aspect, bands in found.items():
+            for path in band_pictures(bands, pictures / aspect) if pictures is not None else []:
+                reporter.say(f"drawn: {path}")
+        told = {aspect: bands.as_json() for aspect, bands in found.items()}
+        return apply_aspect_bands(rules, found), {"aspects": told}
     chosen = bands_for(corpus, rules, inputs, seed=seed, reporter=reporter)
     if pictures is not None:
         for path in band_pictures(chosen, pictures):
@@ -192,7 +221,7 @@ def _with_bands(
 
 def _summary(samples: Samples) -> dict[str, Any]:
     facts = samples.manifest.facts
-    keep = ("skipped", "rules_asked", "rules_got", "contexts", "mixture")
+    keep = ("skipped", "rules_asked", "rules_got", "aspects_skipped", "contexts", "mixture")
     return {
         "samples": len(samples),
         "anchors": _different(samples.anchors),
@@ -220,11 +249,18 @@ def _text(folder: Path, samples: Samples, bands: dict[str, Any]) -> str:
     if summary["skipped"]:
         reasons: list[tuple[str, object]] = [(f"  {reason}", n) for reason, n in summary["skipped"].items()]
         lines.append(f"papers that are no anchor:\n{table(reasons)}")
+    if any(summary.get("aspects_skipped", {}).values()):
+        told = [
+            (f"  {aspect}: {reason}", n)
+            for aspect, skipped in summary["aspects_skipped"].items()
+            for reason, n in skipped.items()
+        ]
+        lines.append(f"anchors without a sample in one aspect:\n{table(told)}")
     for name, mixed in summary.get("mixture", {}).items():
         lines.append(f"task {name}: {mixed['kept']:,} of {mixed['mined']:,} samples are in the mixture")
     for name, contexts in summary.get("contexts", {}).items():
         rejected: list[tuple[str, object]] = [(f"  {reason}", n) for reason, n in contexts["contexts rejected"].items()]
         lines.append(f"{name}: {contexts['contexts kept']:,} citing sentences used, not used:\n{table(rejected)}")
-    if bands:
-        lines.append(f"bands chosen: {bands['why']}")
+    for aspect, chosen in bands.get("aspects", {"": bands} if bands else {}).items():
+        lines.append(f"bands chosen{f' in {aspect}' if aspect else ''}: {chosen['why']}")
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
     graph/cited, citing, edges     the citation graph: `citations.py`
     graph/vectors/                 one vector a paper, as any other vectors of papers: `similarity/vectors.py`
+    graph/vectors-method/          the same of the graph that has only the citations of one intent, where it is asked for
 
 What is embedded is the citations, in one direction or without, or a weighted union of signals: `unions.py`.
 """
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.columns import BLOCK
+from citeweave.columns import BLOCK, write_numbers
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import UserError, choose
 from citeweave.files import matches, new_artefact, read_manifest
@@ -32,6 +33,23 @@ from citeweave.similarity.vectors import new_vectors
 CITATIONS = "citations"
 Judge = Callable[[CitationGraph, Callable[[CitationGraph], NDArray[np.float32]]], dict[str, Any]]
 """Judges node vectors: gets the graph and the way to embed one; what it finds goes into the manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphIntents:
+    """Intents that a graph gets from elsewhere than its corpus, and those whose citations are embedded on their own."""
+
+    source: str
+    """What they come from, for the recipe: the hash of an overlay, or how they were read."""
+
+    put: Callable[[CitationGraph], CitationGraph]
+    """The graph with these intents on its edges."""
+
+    apart: Mapping[str, int] = field(default_factory=dict)
+    """Name -> bits of `Intent`; 0 = the citations of unknown intent."""
+
+    def as_recipe(self) -> dict[str, Any]:
+        return {"intents": {"from": self.source, "apart": dict(sorted(self.apart.items()))}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +114,18 @@ def make_graph(
     *,
     judge: Judge | None = None,
     judged: str = "",
+    intents: GraphIntents | None = None,
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> CitationGraph:
     """The graph of a corpus and the vectors of its nodes in one folder; one that is there already is opened.
 
     `judge` may look at how well the method does on this graph; `judged` names what it did, for the recipe.
+    With `intents` the edges carry them, and the citations of some get vectors of their own; one that no citation has
+    gets none.
     """
     options, folder = options or GraphOptions(), Path(folder)
-    recipe = {"corpus": corpus.hash, **_plain(options), "judged": judged}
+    recipe = {"corpus": corpus.hash, **_plain(options), "judged": judged, **(intents.as_recipe() if intents else {})}
     if not matches(folder, KIND, VERSION, recipe):
         with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
             graph = write_graph(corpus, writer)
@@ -118,9 +139,43 @@ def make_graph(
                 writer.facts["links"] = judge(graph, embed)
             matrix = embed(graph)
             writer.facts["isolated"] = int((~matrix.any(axis=1)).sum())
-            _write_vectors(corpus, matrix, writer.folder / "vectors", options)
+            _write_vectors(corpus, matrix, vectors_folder(writer.folder), options.label)
+            if intents is not None:
+                told = intents.put(graph)
+                _replace_intents(writer.folder, told)
+                writer.facts["apart"] = _embed_apart(corpus, told, intents, writer.folder, embed, options)
             writer.finish()
     return CitationGraph.open(folder)
+
+
+def vectors_folder(folder: Path, intent: str = "") -> Path:
+    """Where a graph's folder has its node vectors, or those of one intent's citations."""
+    return folder / (f"vectors-{intent}" if intent else "vectors")
+
+
+def _embed_apart(
+    corpus: Corpus,
+    graph: CitationGraph,
+    intents: GraphIntents,
+    folder: Path,
+    embed: Callable[[CitationGraph], NDArray[np.float32]],
+    options: GraphOptions,
+) -> dict[str, Any]:
+    """Vectors of each intent's graph; says how many citations and papers it has."""
+    found = {}
+    for name, bits in intents.apart.items():
+        part = graph.restricted(bits)
+        found[name] = {"citations": part.edges, "papers": int((part.degrees() > 0).sum())}
+        if part.edges:
+            _write_vectors(corpus, embed(part), vectors_folder(folder, name), f"{options.label}, {name} only")
+    return found
+
+
+def _replace_intents(folder: Path, graph: CitationGraph) -> None:
+    """Put another column in the place of one that is memory-mapped, so it must not be written over."""
+    place = folder / "edges" / "intents.npy"
+    write_numbers(place.with_name("intents.new.npy"), graph.intents, np.uint8)
+    place.with_name("intents.new.npy").replace(place)
 
 
 def check_made_for(folder: Path, wanted: GraphOptions) -> None:
@@ -151,10 +206,8 @@ def adjacency_of(graph: CitationGraph, corpus: Corpus, options: GraphOptions, re
     return symmetric(union)
 
 
-def _write_vectors(corpus: Corpus, matrix: NDArray[np.float32], folder: Path, options: GraphOptions) -> None:
-    with new_vectors(
-        folder, model=options.label, source=f"citations of corpus {corpus.hash[:12]}", dtype="float32"
-    ) as out:
+def _write_vectors(corpus: Corpus, matrix: NDArray[np.float32], folder: Path, label: str) -> None:
+    with new_vectors(folder, model=label, source=f"citations of corpus {corpus.hash[:12]}", dtype="float32") as out:
         for start in range(0, len(corpus), BLOCK):
             rows = np.arange(start, min(start + BLOCK, len(corpus)))
             out.append(corpus.ids.take(rows), matrix[rows])

@@ -8,7 +8,6 @@ the two is the anchor is drawn. Aligning sentences through the contexts is a lat
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,13 +15,11 @@ from numpy.typing import NDArray
 
 from citeweave.columns import BLOCK
 from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.derived.sentence_choice import bracket_reason, repeat_keys, word_reason
 from citeweave.corpus.text import sentences
-from citeweave.hashing import hash_texts, mix
+from citeweave.hashing import mix
 from citeweave.mining.drawing import salt_of
 from citeweave.mining.rules import ContextFilter
-
-_BRACKETS = re.compile(r"\(.*?\)|\[.*?\]", re.DOTALL)
-_DIGITS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,8 @@ def _usable_contexts(
     papers = np.diff(table.cited_offsets) + np.diff(table.outside_offsets)
     numbers = np.flatnonzero((papers >= options.least_papers) & (papers <= options.most_papers))
     few, many = int((papers < options.least_papers).sum()), int((papers > options.most_papers).sum())
-    kept, keys = [], []
+    kept: list[int] = []
+    keys = [repeat_keys([])]
     reasons = {f"fewer than {options.least_papers} papers cited": few, f"more than {options.most_papers}": many}
     if before is not None:
         known = before.index.rows_of(np.ascontiguousarray(table.citing_keys[numbers])) >= 0
@@ -91,27 +89,20 @@ def _usable_contexts(
         reasons["citing paper left the corpus"] = int(gone.sum())
         numbers = numbers[~gone]
     for start in range(0, len(numbers), BLOCK):
-        block = numbers[start : start + BLOCK]
+        block, texts = numbers[start : start + BLOCK], []
         for number, text in zip(block.tolist(), table.texts.take(block), strict=True):
-            reason = _why_not(text, options)
+            reason = word_reason(text, options.least_words, options.most_words)
+            reason = reason or (bracket_reason(text) if options.brackets else "")
             if reason:
                 reasons[reason] = reasons.get(reason, 0) + 1
             else:
                 kept.append(number)
-                keys.append(_DIGITS.sub("0", text))
-    unique = np.sort(np.unique(hash_texts(keys), return_index=True)[1]) if keys else np.zeros(0, np.int64)
+                texts.append(text)
+        keys.append(repeat_keys(texts))
+    unique = np.sort(np.unique(np.concatenate(keys), return_index=True)[1])  # the first of each
     reasons["repeats another sentence"] = len(kept) - len(unique)
     rejected |= {reason: number for reason, number in reasons.items() if number}
     return np.array(kept, np.int64)[unique]
-
-
-def _why_not(text: str, options: ContextFilter) -> str:
-    words = len(text.split())
-    if words < options.least_words:
-        return f"under {options.least_words} words"
-    if words > options.most_words:
-        return f"over {options.most_words} words"
-    return "no brackets" if options.brackets and not _BRACKETS.search(text) else ""
 
 
 def _abstracts_fit(corpus: Corpus, rows: NDArray[np.integer], options: ContextFilter) -> NDArray[np.bool_]:

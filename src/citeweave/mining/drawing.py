@@ -144,7 +144,7 @@ def draw_from_pool(
 
 
 @numba.njit(cache=True, nogil=True)
-def _key(salt: np.uint64, anchor: np.uint64, row: np.uint64) -> np.uint64:
+def anchor_key(salt: np.uint64, anchor: np.uint64, row: np.uint64) -> np.uint64:
     return mix_words(mix_words(salt, anchor), row)
 
 
@@ -152,7 +152,7 @@ def _key(salt: np.uint64, anchor: np.uint64, row: np.uint64) -> np.uint64:
 def _keys(salt, anchor_keys, rows, places):  # type: ignore[no-untyped-def]
     out = np.empty(len(rows), np.uint64)
     for i in range(len(rows)):
-        out[i] = mix_words(_key(salt, anchor_keys[i], rows[i]), places[i])
+        out[i] = mix_words(anchor_key(salt, anchor_keys[i], rows[i]), places[i])
     return out
 
 
@@ -173,7 +173,7 @@ def _choose(offsets, rows, scores, anchor_keys, sign, salt, out_offsets, picked,
         values, keys = np.empty(limit, np.float32), np.empty(limit, np.uint64)
         size = 0
         for i in range(offsets[number], offsets[number + 1]):
-            key = _key(salt, anchor_keys[number], np.uint64(rows[i]))
+            key = anchor_key(salt, anchor_keys[number], np.uint64(rows[i]))
             value = np.float32(0.0) if sign == 0 else sign * scores[i]
             if size == limit and (value > values[size - 1] or (value == values[size - 1] and key >= keys[size - 1])):
                 continue
@@ -200,10 +200,10 @@ def _draw(anchors, keys, pool, count, forbidden_offsets, forbidden, salt, masks,
         for i in range(forbidden_offsets[number], forbidden_offsets[number + 1]):
             stamps[forbidden[i]] = number + 1
         taken = attempt = 0
-        offset = np.int64(_key(salt, keys[number], np.uint64(_ATTEMPTS)) % size) if len(pool) else 0
+        offset = np.int64(anchor_key(salt, keys[number], np.uint64(_ATTEMPTS)) % size) if len(pool) else 0
         while taken < count and attempt < _ATTEMPTS + len(pool):
             if attempt < _ATTEMPTS:
-                row = pool[np.int64(_key(salt, keys[number], np.uint64(attempt)) % size)]
+                row = pool[np.int64(anchor_key(salt, keys[number], np.uint64(attempt)) % size)]
             else:
                 row = pool[(offset + attempt - _ATTEMPTS) % len(pool)]
             attempt += 1

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.mining.aspect_names import MISCELLANEOUS, OF_ASPECT
 from citeweave.mining.drawing import (
     Lists,
     choose_from,
@@ -25,9 +26,12 @@ from citeweave.mining.drawing import (
     shuffle,
     without,
 )
-from citeweave.mining.rules import MISCELLANEOUS, VECTOR_SOURCES, MiningRules, Rule
+from citeweave.mining.rule import SHARES, VECTOR_SOURCES, Rule
+from citeweave.mining.rules import MiningRules
 from citeweave.mining.sample_blocks import Picks, SampleBlock
-from citeweave.mining.sources import Block, excluded_papers, random_papers, related_papers, table_papers
+from citeweave.mining.sharing_draws import shares_any
+from citeweave.mining.shortfall import Shortfall
+from citeweave.mining.sources import Block, excluded_papers, random_papers, related_papers, shared_papers, table_papers
 from citeweave.mining.vector_sources import (
     Ranked,
     beyond_neighbours,
@@ -48,32 +52,7 @@ _SOURCES: dict[str, Callable[[Rule, Block], Lists]] = {
     "similar": similar_papers,
     "cells": cell_papers,
 }
-"""Beside these: `random`, `sorted_random` and `neighbours`, which need more than rule and block, and all signals."""
-
-
-@dataclass
-class Shortfall:
-    """What became of the anchors, and how far each rule got."""
-
-    used: int = 0
-    skipped: dict[str, int] = field(default_factory=dict)
-    asked: dict[str, int] = field(default_factory=dict)
-    """Papers that each rule was to choose, for the samples that were made ..."""
-
-    got: dict[str, int] = field(default_factory=dict)
-    """... and that it chose."""
-
-    def skip(self, reason: str, number: int) -> None:
-        if number:
-            self.skipped[reason] = self.skipped.get(reason, 0) + number
-
-    def add(self, other: Shortfall) -> None:
-        self.used += other.used
-        for reason, number in other.skipped.items():
-            self.skip(reason, number)
-        for mine, theirs in ((self.asked, other.asked), (self.got, other.got)):
-            for name, number in theirs.items():
-                mine[name] = mine.get(name, 0) + number
+"""Beside these: `random`, `sorted_random`, `shares` and `neighbours`, which need more than rule and block, and all signals."""
 
 
 @dataclass
@@ -83,6 +62,7 @@ class _Group:
     aspect: str
     picks: dict[str, Lists]
     usable: NDArray[np.bool_]
+    has_positive: NDArray[np.bool_]
     reasons: list[tuple[str, NDArray[np.bool_]]]
 
 
@@ -94,23 +74,47 @@ def rule_names(rules: MiningRules) -> tuple[str, ...]:
 
 def follow(rules: MiningRules, block: Block, *, task: int = 0) -> tuple[SampleBlock, Shortfall]:
     """The samples of a block, sorted by anchor and aspect, and the account of them."""
-    by_rank = [rule for rule in rules.rules if rule.source == "neighbours"]
-    ranked = rank_neighbours(by_rank, block) if by_rank else Ranked({}, {})
     aspects = rules.aspects or ("",)
-    groups = [
-        _choose(rules, dataclasses.replace(block, aspect=aspect, aspects=rules.aspects), ranked) for aspect in aspects
-    ]
+    ranked = _rank([rule for rule in rules.rules if rule.vectors != OF_ASPECT], block)
+    groups = []
+    for aspect in aspects:
+        own = dataclasses.replace(block, aspect=aspect, aspects=rules.aspects)
+        of_aspect = _rank([rule.for_aspect(aspect) for rule in rules.rules if _by_graph_of(rule, aspect)], own)
+        both = Ranked({**ranked.bands, **of_aspect.bands}, {**ranked.ends, **of_aspect.ends})
+        groups.append(_choose(rules.for_aspect(aspect), own, both))
     usable = np.stack([group.usable for group in groups])  # (aspects, anchors)
     account = Shortfall()
+    if rules.aspects:
+        account.aspects = {group.aspect: _reasons(group) for group in groups}
     if rules.every_aspect:
-        needed = np.array([aspect != MISCELLANEOUS for aspect in aspects])
-        missing = ~usable[needed].all(axis=0)
+        needed = [group.has_positive for group in groups if group.aspect != MISCELLANEOUS]
+        missing = ~np.logical_and.reduce([np.ones(len(block.anchors), bool), *needed])  # (anchors,)
         account.skip("no positive in some aspect", int(missing.sum()))
         usable &= ~missing
-        account.used = int((~missing).sum())
+        none_left = ~missing & ~usable.any(axis=0)
+        account.skip("no negative", int(none_left.sum()))
+        account.used = int((~missing & ~none_left).sum())
     else:
         _count_skipped(groups, np.asarray(usable.any(axis=0)), account)
     return _assemble(rules, groups, usable, block, account, task), account
+
+
+def _by_graph_of(rule: Rule, aspect: str) -> bool:
+    return rule.source == "neighbours" and rule.vectors == OF_ASPECT and aspect not in rule.not_for
+
+
+def _rank(rules: list[Rule], block: Block) -> Ranked:
+    by_rank = [rule for rule in rules if rule.source == "neighbours"]
+    return rank_neighbours(by_rank, block) if by_rank else Ranked({}, {})
+
+
+def _reasons(group: _Group) -> dict[str, int]:
+    """Anchors without a sample in one aspect, each counted once by its first reason."""
+    left, found = ~group.usable, Shortfall()
+    for reason, where in group.reasons:
+        found.skip(reason, int((where & left).sum()))
+        left = left & ~where
+    return found.skipped
 
 
 def _count_skipped(groups: list[_Group], used: NDArray[np.bool_], account: Shortfall) -> None:
@@ -125,7 +129,7 @@ def _count_skipped(groups: list[_Group], used: NDArray[np.bool_], account: Short
 
 def _choose(rules: MiningRules, block: Block, ranked: Ranked) -> _Group:
     anchors = len(block.anchors)
-    usable = np.ones(anchors, bool)
+    usable, has_positive = np.ones(anchors, bool), np.ones(anchors, bool)
     reasons = [(NO_VECTOR, ~_has_vectors(rules, block))]
     picks: dict[str, Lists] = {} if block.given is None else {GIVEN: block.given}
     candidates = [no_lists(anchors), *picks.values()]
@@ -150,7 +154,9 @@ def _choose(rules: MiningRules, block: Block, ranked: Ranked) -> _Group:
             what = "positive" if side is rules.positives else "negative"
             reasons.append((f"no {what}", counts == 0))
             usable &= counts > 0
-    return _Group(block.aspect, picks, usable, reasons)
+        if side is rules.positives:
+            has_positive = usable.copy()
+    return _Group(block.aspect, picks, usable, has_positive, reasons)
 
 
 def _has_vectors(rules: MiningRules, block: Block) -> NDArray[np.bool_]:
@@ -163,17 +169,23 @@ def _has_vectors(rules: MiningRules, block: Block) -> NDArray[np.bool_]:
 
 
 def _candidates(rule: Rule, block: Block, ranked: Ranked, chosen: Lists, positives: list[Lists]) -> Lists:
-    """All that the rule may choose from."""
+    """All that the rule may choose from; of shared papers only what it chooses."""
     nodes = len(block.material.corpus)
     forbidden = join_lists(chosen, excluded_papers(rule, block, join_lists(*positives)))
     beyond = "neighbours" in rule.exclude
     if rule.source in ("random", "sorted_random"):
         return _random_candidates(rule, block, ranked, forbidden, beyond=beyond)
+    if rule.source == SHARES:
+        found = shared_papers(rule, block, forbidden, _salt(rule, block))
+        return beyond_neighbours(found, block, ranked) if beyond else found
     if rule.source == "neighbours":
         found = ranked.bands[rule.name]
     else:
         found = _SOURCES.get(rule.source, related_papers)(rule, block)
     found = without(found, forbidden, nodes)
+    if rule.unshared:
+        owners = block.anchors[found.owners()]
+        found = keep_entries(found, ~shares_any(block.material.sharing(rule.unshared), owners, found.rows))
     return beyond_neighbours(found, block, ranked) if beyond else found
 
 
@@ -214,7 +226,7 @@ def _take(rule: Rule, found: Lists, block: Block, chosen: Lists) -> Lists:
     """Choose `count` of the candidates, and do what `few` says where there are fewer."""
     nodes = len(block.material.corpus)
     salt = _salt(rule, block)
-    if rule.source == "random":
+    if rule.source in ("random", SHARES):
         taken = first_of(found, rule.count)
     else:
         taken = choose_from(found, block.keys, rule.count, rule.order, salt)

@@ -20,6 +20,8 @@ from citeweave.columns import BLOCK
 from citeweave.corpus.corpus import Corpus, lines
 from citeweave.errors import UserError
 from citeweave.graph.signals import Relations
+from citeweave.mining.aspect_names import NODES
+from citeweave.mining.sharing import Sharing, sharing_of
 from citeweave.mining.tables import Table
 from citeweave.similarity.vectors import Vectors
 
@@ -69,6 +71,7 @@ class Material:
     """k-means cells that were made, by vectors and number."""
 
     _tied: dict[str, PoolVectors] = field(default_factory=dict)
+    _shared: dict[tuple[str, ...], Sharing] = field(default_factory=dict)
 
     @cached_property
     def in_pool(self) -> NDArray[np.bool_]:
@@ -102,11 +105,19 @@ class Material:
             raise UserError(f"a rule draws from table {name!r}, which is not given{known}; give --table {name}=FILE")
         return self.tables[name]
 
+    def sharing(self, relations: tuple[str, ...]) -> Sharing:
+        """What papers share by these relations together."""
+        if relations not in self._shared:
+            self._shared[relations] = sharing_of(self.corpus, relations, self.in_pool)
+        return self._shared[relations]
+
     def tied(self, name: str) -> PoolVectors:
         """Vectors by their name in the rules."""
         if name not in self._tied:
             if name not in self.vectors:
-                option = "--graph FOLDER" if name == "graph" else f"--vectors {name}=FOLDER"
+                option = "--graph FOLDER" if name == NODES else f"--vectors {name}=FOLDER"
+                if name.startswith(f"{NODES}-"):
+                    option = "--graph FOLDER of a graph made with --per-intent"
                 raise UserError(f"a rule needs the vectors {name!r}, which are not given; give {option}")
             self._tied[name] = tie_vectors(self.vectors[name], self.corpus, self.in_pool)
         return self._tied[name]

@@ -27,13 +27,15 @@ from citeweave.graph.signals import TWO_HOPS, Relations, Signal, largest_sizes
 from citeweave.hashing import mix
 from citeweave.mining.contexts import CocitedPairs, cocited_pairs
 from citeweave.mining.drawing import Lists, salt_of
-from citeweave.mining.following import Shortfall, follow, rule_names
+from citeweave.mining.following import follow, rule_names
 from citeweave.mining.material import Material
 from citeweave.mining.mixing import key_limit, mixture_counts, renumber, sample_keys
 from citeweave.mining.parts import read_part, write_part
 from citeweave.mining.rules import MiningRules
 from citeweave.mining.sample_blocks import SampleBlock, take_samples
 from citeweave.mining.samples import KIND, VERSION, Names, Samples, SamplesWriter, new_samples
+from citeweave.mining.sharing import check_relations
+from citeweave.mining.shortfall import Shortfall
 from citeweave.mining.sources import Block
 from citeweave.mining.tables import Table
 from citeweave.mining.vector_sources import check_bands
@@ -189,7 +191,13 @@ def _mine_all(runs: list[_Run], weights: list[float], writer: SamplesWriter, rep
 
 def _mine_parts(run: _Run, artefact: ArtefactWriter, reporter: Reporter) -> None:
     """Follow the rules block by block; blocks found from an earlier run are read."""
-    check_bands(run.rules.positives, run.rules.negatives, run.material)
+    check_relations(run.material.corpus, run.rules)
+    for aspect in run.rules.aspects or ("",):
+        own = run.rules.for_aspect(aspect)
+        positives, negatives = (
+            [rule for rule in side if aspect not in rule.not_for] for side in (own.positives, own.negatives)
+        )
+        check_bands(positives, negatives, run.material)
     units, pairs = run.units()
     folder = artefact.work(f"blocks-{run.number}")
     label = f"mining {run.name}".strip()
@@ -262,6 +270,7 @@ def _account(runs: list[_Run], shares: list[int]) -> dict[str, Any]:
         prefix = f"{run.name}." if run.name else ""
         named.asked = {prefix + name: number for name, number in run.account.asked.items()}
         named.got = {prefix + name: number for name, number in run.account.got.items()}
+        named.aspects = {prefix + name: dict(reasons) for name, reasons in run.account.aspects.items()}
         total.add(named)
     facts: dict[str, Any] = {
         "anchors": total.used,
@@ -269,6 +278,8 @@ def _account(runs: list[_Run], shares: list[int]) -> dict[str, Any]:
         "rules_asked": total.asked,
         "rules_got": total.got,
     }
+    if total.aspects:
+        facts["aspects_skipped"] = total.aspects
     contexts = {run.name or "contexts": run.contexts for run in runs if run.contexts}
     if contexts:
         facts["contexts"] = contexts

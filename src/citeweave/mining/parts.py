@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from citeweave.mining.following import Shortfall
 from citeweave.mining.sample_blocks import Picks, SampleBlock
+from citeweave.mining.shortfall import Shortfall
 
 _PICKS = ("offsets", "rows", "rules", "scores")
 _PLAIN = ("anchors", "aspects", "tasks", "context_offsets", "contexts")

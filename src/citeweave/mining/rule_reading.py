@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from citeweave.errors import UserError
-from citeweave.mining.rules import ContextFilter, MiningRules, Rule
+from citeweave.mining.rule import Rule
+from citeweave.mining.rules import ContextFilter, MiningRules
 
 
 def parse_rules(table: Mapping[str, Any]) -> MiningRules:

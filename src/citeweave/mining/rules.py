@@ -22,175 +22,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
 
-from citeweave.corpus.paper import Intent, parse_intents
 from citeweave.errors import UserError, choose
-from citeweave.graph.signals import SIGNALS, TWO_HOPS
+from citeweave.mining.aspect_names import OF_ASPECT, OTHER, RELATIONS, SAME, check_aspect, is_relation
+from citeweave.mining.rule import SHARES, VECTOR_SOURCES, Rule
 
-VECTOR_SOURCES = ("neighbours", "similar", "cells", "sorted_random")
-OTHER_SOURCES = ("random", "table")
-SOURCES = (*SIGNALS, *VECTOR_SOURCES, *OTHER_SOURCES)
-ORDERS = ("random", "strongest", "weakest")
-FEW = ("keep", "skip", "repeat", "random")
 TEXTS = ("abstract", "title", "either", "any")
-FIELDS = ("", "same", "overlapping", "disjoint")
-GRADES = ("", "upper", "lower")
-METRICS = ("cosine", "dot", "l2")
-MISCELLANEOUS = "miscellaneous"
-
-_FITS: dict[str, tuple[str, ...]] = {
-    "band": ("neighbours",),
-    "subsample": ("neighbours",),
-    "below_positive": ("neighbours",),
-    "vectors": VECTOR_SOURCES,
-    "metric": ("neighbours", "sorted_random"),
-    "above": ("similar",),
-    "below": ("similar",),
-    "cells": ("cells",),
-    "cell": ("cells",),
-    "candidates": ("sorted_random",),
-    "order": (*SIGNALS, "table", "neighbours", "sorted_random"),
-    "intent": SIGNALS,
-    "least": TWO_HOPS,
-    "table": ("table",),
-    "grade": ("table",),
-    "margin": ("table",),
-    "field": ("random", "sorted_random"),
-}
-"""For which sources a key means something; those not listed mean something for all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Choose so many papers of one source for every anchor."""
-
-    name: str
-    source: str
-    """A signal of the graph (cited, citing, connected, second_hop, connected_of_connected, cocited, cocited_nearby,
-    coupled), a way to use vectors (neighbours, similar, cells, sorted_random), `random`, or `table`."""
-
-    count: int
-    """How many papers to choose."""
-
-    band: int | str | tuple[int, int] | tuple[str, str] | None = None
-    """neighbours: 25 = ranks 25 - count < rank <= 25; [1000, 2000] = draw from 1000 < rank <= 2000; a share of
-    the pool such as "0.6%" in place of a rank."""
-
-    vectors: str = "graph"
-    """neighbours, similar, cells, sorted_random: the name of the vectors; "graph" are the node vectors."""
-
-    metric: str = "cosine"
-    """What near means for these vectors: cosine, dot or l2."""
-
-    subsample: int = 0
-    """neighbours: find the band in a random subsample of so many papers, cheaply and nearly; 0 = exactly."""
-
-    above: float | None = None
-    """similar: the `count` papers of lowest similarity that is at least this."""
-
-    below: float | None = None
-    """similar: the `count` papers of highest similarity that is under this."""
-
-    cells: int = 100
-    """cells: number of k-means cells."""
-
-    cell: int = 50
-    """cells: draw from the cell that is the so-manieth nearest to the anchor's own."""
-
-    candidates: int = 100
-    """sorted_random: how many random papers are ordered by similarity."""
-
-    order: str = "random"
-    """Which candidates of a signal, a table, a band or a random draw: drawn at random, the strongest (nearest), or the
-    weakest (farthest)."""
-
-    intent: str = ""
-    """Only citations of this intent: background, method, result, ..., unknown; `same` = the aspect of the sample,
-    `other` = another aspect and not this one."""
-
-    least: float = 0.0
-    """Signals over two hops: the weakest strength that counts; 0 = any."""
-
-    longest: int = 1000
-    """Signals over two hops: longer reference lists do not count."""
-
-    table: str = ""
-    """table: the name of the table."""
-
-    grade: str = ""
-    """table: only candidates of the upper or the lower grade, SPECTER's rule for counts in data.json."""
-
-    margin: float = 0.5
-    """table: how far apart the grades are, as a share of the distance between the largest and the least count."""
-
-    field: str = ""
-    """random: papers of the same fields as the anchor, of overlapping, or of disjoint ones."""
-
-    exclude: tuple[str, ...] = ()
-    """Never these: names of signals, `positives` (every candidate of the positive rules), `neighbours` (all within the
-    farthest rank that a rule uses)."""
-
-    below_positive: float = 0.0
-    """neighbours as negatives: leave out papers whose similarity is over this share of the least similar positive's,
-    as they may be positives nobody cited; 0 = off. 0.95 is usual (Moreira et al., 2024)."""
-
-    few: str = "keep"
-    """With fewer candidates than asked: keep what there is, skip the anchor, repeat some, or fill up at random."""
-
-    not_for: tuple[str, ...] = ()
-    """Aspects for which this rule is left out."""
-
-    def __post_init__(self) -> None:
-        where = f"rule {self.name!r}"
-        choose(self.source, SOURCES, f"{where}: source")
-        choose(self.order, ORDERS, f"{where}: order")
-        choose(self.few, FEW, f"{where}: few")
-        choose(self.field, FIELDS, f"{where}: field")
-        choose(self.grade, GRADES, f"{where}: grade")
-        choose(self.metric, METRICS, f"{where}: metric")
-        if not 1 <= self.count <= 10_000:
-            raise UserError(f"{where}: count is {self.count}; a rule chooses 1 to 10,000 papers")
-        if (self.source == "neighbours") != (self.band is not None):
-            raise UserError(f"{where}: band is {self.band!r} with source {self.source}; neighbours needs a band such as "
-                            "25 or [1000, 2000], other sources have none")  # fmt: skip
-        if self.source == "similar" and (self.above is None) == (self.below is None):
-            raise UserError(f"{where}: source similar needs either above or below, such as below = 0.5")
-        if self.source == "table" and not self.table:
-            raise UserError(f"{where}: source table needs the name of a table; give it with --table NAME=FILE")
-        for key, sources in _FITS.items():
-            if self.source not in sources and getattr(self, key) != _DEFAULTS[key]:
-                signals = ["a signal"] if set(sources) & set(SIGNALS) else []
-                named = " or ".join([*signals, *(source for source in sources if source not in SIGNALS)])
-                raise UserError(f"{where}: {key} is for source {named}, not for {self.source}; leave it out")
-        known = (*SIGNALS, "positives", "neighbours")
-        for name in self.exclude:
-            choose(name, known, f"{where}: exclude")
-
-    def intent_bits(self, aspect: str = "") -> int | None:
-        """The bits of `Intent` that a citation must carry; None = any. `other` is resolved by the miner."""
-        word = aspect if self.intent in ("same", "other") else self.intent
-        if not word:
-            return None
-        return intent_bits(word, f"rule {self.name!r}: intent")
-
-    def ranks(self, pool: int) -> tuple[int, int]:
-        """The band in ranks: low < rank <= high.
-
-        >>> Rule("p", "neighbours", 5, band=25).ranks(30_000), Rule("n", "neighbours", 2, band="1%").ranks(30_000)
-        ((20, 25), (298, 300))
-        """
-        where = f"rule {self.name!r}: band"
-        ends = [_rank(end, pool, where) for end in (self.band if isinstance(self.band, tuple) else (self.band,))]
-        low, high = ends if len(ends) == 2 else (ends[0] - self.count, ends[0])
-        if not 0 <= low < high or high - low < self.count:
-            raise UserError(
-                f"{where} is ranks {low} to {high} for {self.count} papers; it must hold at least that many"
-            )
-        return low, high
-
-
-_DEFAULTS = {entry.name: entry.default for entry in dataclasses.fields(Rule)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +49,8 @@ class MiningRules:
     """Which citing sentences count, where anchors come from contexts."""
 
     aspects: tuple[str, ...] = ()
-    """One group for every anchor and aspect: background, method, result, ..., miscellaneous (intent unknown)."""
+    """One group for every anchor and aspect: background, method, result, ..., miscellaneous (intent unknown), venue,
+    author, field."""
 
     every_aspect: bool = False
     """Leave out anchors that have no positive in some aspect (miscellaneous aside)."""
@@ -226,8 +64,7 @@ class MiningRules:
         if self.anchors < 0:
             raise UserError(f"mining.anchors is {self.anchors}; it must be 0 (all) or more")
         for aspect in self.aspects:
-            if aspect != MISCELLANEOUS:
-                intent_bits(aspect, "mining.aspects")
+            check_aspect(aspect)
         if self.tasks:
             return
         if not self.positives and self.anchors_per == "papers":
@@ -241,12 +78,46 @@ class MiningRules:
                 raise UserError(
                     f"rule {rule.name!r} excludes neighbours, and no rule has source neighbours; leave it out"
                 )
-            if rule.intent in ("same", "other") and not self.aspects:
-                raise UserError(f"rule {rule.name!r}: intent {rule.intent!r} needs mining.aspects")
+            self._check_aspects_of(rule)
+
+    def _check_aspects_of(self, rule: Rule) -> None:
+        """A rule that goes by the aspect must fit every aspect for which it holds."""
+        by_intent, by_relation = rule.intent in (SAME, OTHER), rule.relation in (SAME, OTHER)
+        by_graph = rule.source in VECTOR_SOURCES and rule.vectors == OF_ASPECT
+        key, value = ("relation", rule.relation) if by_relation else ("intent", rule.intent)
+        key, value = ("vectors", rule.vectors) if by_graph else (key, value)
+        if (by_intent or by_relation or by_graph) and not self.aspects:
+            raise UserError(f"rule {rule.name!r}: {key} {value!r} needs mining.aspects")
+        for aspect in (each for each in self.aspects if each not in rule.not_for):
+            if ((by_intent or by_graph) and is_relation(aspect)) or (by_relation and not is_relation(aspect)):
+                kind = "a relation" if is_relation(aspect) else "an intent"
+                raise UserError(f"rule {rule.name!r}: {key} {value!r} does not fit aspect {aspect!r}, which is {kind}; "
+                                f'leave it out for this aspect: not_for = ["{aspect}"]')  # fmt: skip
+        shared = next((each.name for each in self.positives if each.source == SHARES), "")
+        if shared and "positives" in rule.exclude:
+            raise UserError(f"rule {rule.name!r} excludes positives, and those of rule {shared!r} are drawn and not "
+                            f"listed; exclude relations instead, such as {RELATIONS[0]!r}")  # fmt: skip
 
     @property
     def rules(self) -> tuple[Rule, ...]:
         return (*self.positives, *self.negatives)
+
+    def for_aspect(self, aspect: str) -> MiningRules:
+        """The same rules with the vectors and bands of one aspect in place of "aspect"."""
+        if not self.aspect_graphs:
+            return self
+        positives, negatives = (
+            tuple(rule.for_aspect(aspect) for rule in side) for side in (self.positives, self.negatives)
+        )
+        return dataclasses.replace(self, positives=positives, negatives=negatives)
+
+    @property
+    def aspect_graphs(self) -> tuple[str, ...]:
+        """Aspects whose citations are embedded on their own, as some rule draws by such vectors."""
+        inner = [aspect for _, _, rules in self.tasks for aspect in rules.aspect_graphs]
+        by_graph = [rule for rule in self.rules if rule.source in VECTOR_SOURCES and rule.vectors == OF_ASPECT]
+        own = [aspect for aspect in self.aspects if any(aspect not in rule.not_for for rule in by_graph)]
+        return tuple(dict.fromkeys([*inner, *own]))
 
     def needs_vectors(self, name: str) -> bool:
         """Whether some rule draws by the vectors of this name."""
@@ -262,7 +133,7 @@ class MiningRules:
     def needs_intents(self) -> bool:
         """Whether some rule asks for citations of a known intent."""
         inner = any(rules.needs_intents for _, _, rules in self.tasks)
-        return inner or any(rule.intent not in ("", "unknown") for rule in self.rules)
+        return inner or bool(self.aspect_graphs) or any(rule.intent not in ("", "unknown") for rule in self.rules)
 
     @property
     def sources(self) -> set[str]:
@@ -291,28 +162,3 @@ class ContextFilter:
     most_sentences: int = 20
     longest_sentence: int = 80
     """Abstracts with fewer or more sentences, with a longer one (in words), or of tiny ones only are left out."""
-
-
-def intent_bits(word: str, where: str) -> int:
-    if word in ("unknown", MISCELLANEOUS):
-        return 0
-    bits = int(parse_intents(word))
-    if not bits:
-        names = ", ".join(str(intent.name).lower() for intent in Intent if intent)
-        raise UserError(f"{where} is {word!r}; it must be one of {names}, unknown")
-    return bits
-
-
-def _rank(end: Any, pool: int, where: str) -> int:
-    if isinstance(end, str):
-        number = end.strip().removesuffix("%")
-        try:
-            share = float(number) / 100
-        except ValueError:
-            share = -1.0
-        if not end.strip().endswith("%") or not 0 <= share <= 1:
-            raise UserError(f"{where} is {end!r}; a share of the pool is a percentage such as '0.6%'")
-        return round(share * pool)
-    if not isinstance(end, int) or isinstance(end, bool):
-        raise UserError(f"{where} is {end!r}; it must be a rank such as 25 or a share such as '0.6%'")
-    return end

@@ -3,6 +3,7 @@
     cited, cocited, ...   papers related in the graph, restricted to an intent where the rule says so
     table                 pairs with counts from anywhere: co-views, co-reads, SPECTER's data.json
     random                papers of the pool
+    shares                papers of the same venue, with a shared author or field: see `sharing_draws.py`
     neighbours, similar, cells, sorted_random      by vectors: see `vector_sources.py`
 
 Candidates are papers of the pool and never the anchor. Choosing among them is `drawing.py`'s.
@@ -15,11 +16,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.graph.signals import Signal, related
+from citeweave.graph.signals import ONE_HOP, Signal, related
 from citeweave.hashing import mix
+from citeweave.mining.aspect_names import MISCELLANEOUS, OTHER, SAME, intent_bits, is_relation
 from citeweave.mining.drawing import Lists, draw_from_pool, join_lists, keep_entries, no_lists, without
 from citeweave.mining.material import Material
-from citeweave.mining.rules import MISCELLANEOUS, Rule, intent_bits
+from citeweave.mining.rule import Rule
+from citeweave.mining.sharing_draws import draw_sharers
 
 
 @dataclass
@@ -57,19 +60,26 @@ class Block:
 
 def related_papers(rule: Rule, block: Block) -> Lists:
     """Candidates by a signal of the graph."""
-    if rule.intent == "other":
+    if rule.intent == OTHER:
         return _of_other_aspects(rule, block)
     return block.related(_signal(rule, rule.intent_bits(block.aspect)))
 
 
 def _of_other_aspects(rule: Rule, block: Block) -> Lists:
-    """Related by an intent of another aspect and by none of this one; unknown intents prove nothing and do not count."""
-    others = [aspect for aspect in block.aspects if aspect not in (block.aspect, MISCELLANEOUS)]
+    """Related by an intent of another aspect and by none of this one; of two hops, both are of such intents.
+
+    Unknown intents prove nothing: by them alone papers are not of another aspect, and a paper that is connected by one
+    beside another (the two cite each other) may be of this aspect, so it is left out too.
+    """
     bits = 0
-    for aspect in others:
-        bits |= intent_bits(aspect, "mining.aspects")
-    own = block.related(_signal(rule, rule.intent_bits(block.aspect)))
-    return without(block.related(_signal(rule, bits)), own, len(block.material.corpus))
+    for aspect in block.aspects:
+        if aspect not in (block.aspect, MISCELLANEOUS) and not is_relation(aspect):
+            bits |= intent_bits(aspect, "mining.aspects")
+    found = block.related(_signal(rule, bits)) if bits else no_lists(len(block.anchors))
+    not_these = [block.related(_signal(rule, rule.intent_bits(block.aspect)))]
+    if rule.source in ONE_HOP:
+        not_these.append(block.related(_signal(rule, 0)))
+    return without(found, join_lists(*not_these), len(block.material.corpus))
 
 
 def _signal(rule: Rule, intent: int | None) -> Signal:
@@ -113,6 +123,10 @@ def graded(lists: Lists, grade: str, margin: float) -> NDArray[np.bool_]:
 def random_papers(rule: Rule, block: Block, forbidden: Lists, count: int, salt: np.uint64) -> Lists:
     """The first `count` of an endless random row of different papers for every anchor."""
     material = block.material
+    if rule.unshared:
+        unwanted = material.sharing(rule.unshared)
+        size = len(material.pool)
+        return draw_sharers(block.anchors, block.keys, material.pool, unwanted, count, forbidden, salt, pool_size=size)
     return draw_from_pool(
         block.anchors,
         block.keys,
@@ -124,8 +138,24 @@ def random_papers(rule: Rule, block: Block, forbidden: Lists, count: int, salt: 
     )
 
 
+def shared_papers(rule: Rule, block: Block, forbidden: Lists, salt: np.uint64) -> Lists:
+    """Papers drawn from those that share something with the anchor; never more than the rule asks for."""
+    material, unwanted = block.material, rule.unshared
+    relations: tuple[str, ...] = (block.aspect,) if rule.relation == SAME else (rule.relation,)
+    if rule.relation == OTHER:
+        relations = tuple(each for each in block.aspects if is_relation(each) and each != block.aspect)
+        unwanted = tuple(dict.fromkeys([block.aspect, *unwanted]))
+    if not relations:
+        return no_lists(len(block.anchors))
+    wanted = material.sharing(relations)
+    not_these = material.sharing(unwanted) if unwanted else None
+    size = len(material.pool)
+    return draw_sharers(block.anchors, block.keys, wanted, not_these, rule.count, forbidden, salt, pool_size=size)
+
+
 def excluded_papers(rule: Rule, block: Block, positives: Lists) -> Lists:
-    """What the rule may never choose, by the names in its `exclude`; `neighbours` are left to `vector_sources.py`.
+    """What the rule may never choose, by the names in its `exclude`; `neighbours` are left to `vector_sources.py`,
+    what is shared to `sharing_draws.py`.
 
     `positives` are all candidates of the positive rules.
     """
@@ -133,7 +163,7 @@ def excluded_papers(rule: Rule, block: Block, positives: Lists) -> Lists:
     for name in rule.exclude:
         if name == "positives":
             parts.append(positives)
-        elif name != "neighbours":
+        elif name != "neighbours" and not is_relation(name):
             parts.append(block.related(Signal(name, longest=rule.longest)))
     return join_lists(*parts)
 

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.errors import UserError
+from citeweave.mining.aspect_names import NODES
 from citeweave.mining.drawing import Lists, keep_entries, no_lists
 from citeweave.mining.material import Material, PoolVectors
-from citeweave.mining.rules import Rule
+from citeweave.mining.rule import Rule
 from citeweave.mining.sources import Block
 from citeweave.randomness import stream
 from citeweave.similarity.nearest import Band, Neighbours, far_band, search
@@ -77,7 +78,8 @@ def check_ranks(rule: Rule, vectors: PoolVectors) -> tuple[int, int]:
     low, high = rule.ranks(pool)
     if high >= pool:
         raise UserError(
-            f"rule {rule.name!r}: band ends at rank {high:,}, but the pool has {pool:,} papers with text and a vector; "
+            f"rule {rule.name!r}: band ends at rank {high:,}, but the pool has {pool:,} papers with text and a vector"
+            f"{'' if rule.vectors == NODES else f' of {rule.vectors!r}'}; "
             "give a smaller rank, or a share such as '10%', or let the bands be chosen with --bands auto"
         )
     return low, high

@@ -3,6 +3,7 @@
     audited    the corpus without the papers of published suites, where it holds some
     corpus     without the references that the suite of the corpus asks for; papers and rows stay
     texts      a corpus of other texts of it, where the recipe trains on those; from here on they are the papers
+    intents    of citations, found by a classifier, where rules need them and the corpus has none
     graph      citations, with node vectors where rules or a teacher need them
     samples    what the rules chose; held-out papers are no anchors
 
@@ -28,11 +29,14 @@ from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, held_out_rows
 from citeweave.evaluation.tasks import Suite
 from citeweave.files import hash_file
 from citeweave.mining import gathering
+from citeweave.mining.aspect_names import NODES
+from citeweave.mining.given_intents import GivenIntents
 from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
 from citeweave.mining.rules import MiningRules
 from citeweave.mining.samples import Samples
 from citeweave.pipeline.auditing import find_leaks
 from citeweave.pipeline.fitting_bands import fit_bands
+from citeweave.pipeline.intents import intents_of
 from citeweave.pipeline.labels import LABELS, label_table
 from citeweave.pipeline.options import RunOptions
 from citeweave.pipeline.run_folder import RunFolder
@@ -71,6 +75,9 @@ class DataStages:
     before: Corpus | None = None
     """The corpus before papers of suites left it; what these wrote is not learned from."""
 
+    given: Corpus | None = None
+    """The corpus as the user gave it; an overlay of intents is of this one."""
+
     @property
     def is_oracle(self) -> bool:
         """Whether the recipe learns from the labels of the suites."""
@@ -83,6 +90,7 @@ class DataStages:
 
     def audit(self, corpus: Corpus) -> Corpus:
         """The corpus without papers of the published suites."""
+        self.given = corpus
         if not self.options.suites or self.is_oracle:
             return corpus
         self.before = corpus
@@ -115,8 +123,9 @@ class DataStages:
         if self.read.texts is not None:
             corpus = self._texts(corpus)
             held = np.zeros(len(corpus), bool)  # what held-out papers cite, and the sentences, are gone already
-        inputs, graph_hash = self._graph(corpus)
-        samples = self._samples(corpus, inputs, graph_hash, held, suites)
+        intents = intents_of(self.run, self.read.rules, corpus, self.given or audited, self.options, self.reporter)
+        inputs, graph_hash = self._graph(corpus, intents)
+        samples = self._samples(corpus, intents, inputs, graph_hash, held, suites)
         return TrainingMaterial(corpus, samples, inputs, watched)
 
     def _without(self, corpus: Corpus, held: NDArray[np.bool_], stage: str, why: str) -> Corpus:
@@ -140,11 +149,12 @@ class DataStages:
         key = [corpus.hash, options.as_recipe(), None if before is None else before.hash]
         return Corpus.open(self.run.run("texts", key, make))
 
-    def _graph(self, corpus: Corpus) -> tuple[Inputs, str]:
+    def _graph(self, corpus: Corpus, given: GivenIntents) -> tuple[Inputs, str]:
         """The graph, where rules or losses need it, and the hash of its folder."""
         assert self.read.training is not None
         losses, rules = self.read.training.losses, self.read.rules
-        with_vectors = rules.needs_vectors(gathering.NODES) or "student_teacher" in losses
+        apart = rules.aspect_graphs
+        with_vectors = rules.needs_vectors(NODES) or bool(apart) or "student_teacher" in losses
         asked = any(settings.get("relatives") for settings in losses.values())
         if not (with_vectors or asked or gathering.needs_graph(rules)):
             return Inputs(), ""
@@ -158,24 +168,32 @@ class DataStages:
                 table,
                 making,
                 with_vectors=with_vectors,
+                intents=gathering.intents_apart(given, corpus, apart),
                 overwrite=self.options.overwrite,
                 reporter=self.reporter,
             )
             return asdict(graph.counts)
 
-        key = [corpus.hash, asdict(self.read.graph) if with_vectors else None, self._seed]
+        key: list[Any] = [corpus.hash, asdict(self.read.graph) if with_vectors else None, self._seed]
+        key += [[given.source, apart]] if apart else []
         folder = self.run.run("graph", key, make)
-        inputs = gathering.graph_inputs(folder, table, with_vectors=with_vectors)
+        inputs = gathering.graph_inputs(folder, table, with_vectors=with_vectors, apart=apart)
         return inputs, str(self.run.record["stages"]["graph"]["mark"])
 
     def _samples(
-        self, corpus: Corpus, inputs: Inputs, graph_hash: str, held: NDArray[np.bool_], suites: Suites
+        self,
+        corpus: Corpus,
+        given: GivenIntents,
+        inputs: Inputs,
+        graph_hash: str,
+        held: NDArray[np.bool_],
+        suites: Suites,
     ) -> Samples:
         options = self.options
         anchors = np.flatnonzero(~held) if held.any() else None
 
         def make(folder: Path) -> Mapping[str, Any]:
-            gathered = gathering.with_intents(inputs, corpus)
+            gathered = gathering.with_intents(inputs, corpus, given)
             gathering.check_intents(gathered, self.read.rules, corpus)
             tables = gathering.read_tables(options.tables, corpus, reporter=self.reporter)
             if self.is_oracle:
@@ -207,6 +225,7 @@ class DataStages:
             {name: hash_file(path) for name, path in sorted(options.tables.items())},
             {name: suites.key(name) for name in suites.names} if self.is_oracle else None,
             [options.held_out, self._seed],
+            *([given.source] if self.read.rules.needs_intents else []),
         ]
         return Samples.open(self.run.run("samples", key, make))
 

@@ -7,7 +7,7 @@
 
 A band that the user set (`--set mining.positives.band=25`) is always taken as written. A recipe that differs from its
 base by its bands differs from it in the same ratio where they are chosen: cocite_25_1000 has negatives at a fifth of
-cocite's rank. Chosen bands are said, and kept in the run's record.
+cocite's rank. Where rules draw by the graphs of aspects, each has bands of its own. Chosen bands are said, and kept in the run's record.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from citeweave.corpus.corpus import Corpus
+from citeweave.errors import UserError
+from citeweave.mining.banding.aspect_bands import in_aspect, inputs_of, with_aspect_bands
 from citeweave.mining.banding.bands import bands_for
 from citeweave.mining.material import Material
 from citeweave.mining.mine import Inputs
+from citeweave.mining.rule import Rule
 from citeweave.mining.rule_reading import parse_rules
-from citeweave.mining.rules import MiningRules, Rule
+from citeweave.mining.rules import MiningRules
 from citeweave.progress import QUIET, Reporter
 from citeweave.recipe import Recipe, load_recipe, shipped_recipes
 
@@ -44,7 +47,24 @@ class FittedBands:
 def fit_bands(
     recipe: Recipe, rules: MiningRules, corpus: Corpus, inputs: Inputs, *, how: str, reporter: Reporter = QUIET
 ) -> FittedBands:
-    """Rules whose bands fit the pool."""
+    """Rules whose bands fit the pool; those by the graphs of aspects fit the pool of each."""
+    if not rules.aspect_graphs or rules.tasks:
+        return _fit(recipe, rules, corpus, inputs, how=how, reporter=reporter)
+    fitted = {}
+    for aspect in rules.aspect_graphs:
+        own, apart = rules.for_aspect(aspect), inputs_of(inputs, aspect)
+        try:
+            fitted[aspect] = _fit(recipe, own, corpus, apart, how=how, reporter=reporter)
+        except UserError as error:
+            raise in_aspect(aspect, error) from None
+    facts = {aspect: found.facts for aspect, found in fitted.items() if found.facts}
+    rules = with_aspect_bands(rules, {aspect: found.rules for aspect, found in fitted.items()})
+    return FittedBands(rules, {"aspects": facts} if facts else {})
+
+
+def _fit(
+    recipe: Recipe, rules: MiningRules, corpus: Corpus, inputs: Inputs, *, how: str, reporter: Reporter
+) -> FittedBands:
     places = _banded(recipe, rules)
     if not places:
         return FittedBands(rules, {})
@@ -70,6 +90,8 @@ def describe(facts: dict[str, Any]) -> str:
     >>> describe({"how": "share", "pool": 300, "written": {"hard": 4000}, "bands": {"hard": 9}, "why": "because"})
     'bands: hard at rank 9 and not 4000, in a pool of 300 papers: because'
     """
+    if "aspects" in facts:
+        return "\n".join(f"{aspect}: {describe(each)}" for aspect, each in facts["aspects"].items())
     ranks = ", ".join(
         f"{name} at rank {rank}" + (f" and not {facts['written'][name]}" if "written" in facts else "")
         for name, rank in facts["bands"].items()

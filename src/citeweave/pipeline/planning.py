@@ -23,12 +23,15 @@ from citeweave.extras import require
 from citeweave.mining.aligning.options import AlignmentOptions
 from citeweave.mining.rules import MiningRules
 from citeweave.pipeline.aligning import STAGE
+from citeweave.pipeline.intents import STAGE as INTENTS
+from citeweave.pipeline.intents import must_be_found
 from citeweave.pipeline.model_stages import seeds_of
-from citeweave.pipeline.options import CHAIN, CORPUS, RunOptions
+from citeweave.pipeline.options import AUTO, CHAIN, CORPUS, RunOptions
+from citeweave.pipeline.options import INTENTS as INTENT_SUITE
 from citeweave.pipeline.run import identity_of, prepare
 from citeweave.pipeline.run_folder import check_identity, read_record
 from citeweave.pipeline.starting import chained, options_of
-from citeweave.pipeline.suites import check_suites
+from citeweave.pipeline.suites import check_suites, suite_names
 from citeweave.recipe import ReadRecipe, Recipe
 from citeweave.training.options import TrainingOptions
 
@@ -37,6 +40,9 @@ MICRO_TOKENS = {"cpu": 16_384, "cuda": 65_536}
 
 SENTENCES, SENTENCE_TOKENS = 8, 30
 """Sentences of a paper, those that cite it counted, and tokens of one; more or less."""
+
+SENTENCES_A_SECOND = 150
+"""Citing sentences that the classifier of intents reads on two cores, more or less."""
 
 SUITE_PAPERS = 25_000
 """Papers that the suite of a corpus asks about, at most, more or less."""
@@ -120,6 +126,8 @@ class _Planner:
         if self.read.texts is not None:
             size = f"{self.read.texts.of} of them, up to {anchors:,} that may have a partner"
             found[1:2] = [self._stage("texts", size), self._stage("graph", "the texts and what relates them")]
+        if self.options.intents == AUTO and must_be_found(self.read.rules, self.corpus):
+            found.insert(1, self._intents())
         if self.read.alignment is not None:
             found.append(self._aligned(self.read.alignment, anchors))
         if self.options.suites:
@@ -127,7 +135,7 @@ class _Planner:
             found.insert(0, self._stage("audited", f"papers of {benchmarks} are looked for among {papers:,}"))
         for number, seed in enumerate(seeds_of(training, self.options)):
             found.append(self._training(training, number, seed, anchors, picks, tokens))
-        names = [*([CORPUS] if self.options.suite_options else []), *self.options.suites]
+        names = suite_names(self.options)
         several = range(len(seeds_of(training, self.options)))
         for place in ("report-start", *(f"report-{number}" if number else "report" for number in several)):
             found += [self._report(place, name) for name in names]
@@ -159,8 +167,13 @@ class _Planner:
         seconds = estimate.embed_seconds(shape, texts, SENTENCE_TOKENS, self.device, _cores())
         return PlannedStage(STAGE, f"up to {texts:,} sentences, {by}", seconds, 0.0, STAGE in self.known)
 
+    def _intents(self) -> PlannedStage:
+        number = len(self.corpus.contexts)
+        size = f"{number:,} citing sentences read by the classifier of intents"
+        return PlannedStage(INTENTS, size, number / SENTENCES_A_SECOND, 0.0, INTENTS in self.known)
+
     def _report(self, place: str, suite: str) -> PlannedStage:
-        papers = min(len(self.corpus), SUITE_PAPERS) if suite == CORPUS else SUITE_PAPERS
+        papers = min(len(self.corpus), SUITE_PAPERS) if suite in (CORPUS, INTENT_SUITE) else SUITE_PAPERS
         seconds = estimate.embed_seconds(self._shape(), papers, self._tokens(), self.device, _cores())
         name = f"{place}/{suite}"
         return PlannedStage(name, f"up to {papers:,} papers read", seconds, 0.0, name in self.known)

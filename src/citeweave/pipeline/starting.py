@@ -4,7 +4,7 @@
     with_aligner(recipe, "minilm").table("alignment")["encoder"]              "minilm"
 
 A start model that says how its tokens become a vector (a sentence-transformers folder) is pooled as it says; a plain
-one as the recipe says. `--set encoder.pooling=cls` decides for both. In a chain the first recipe gets the start model;
+one as the recipe says. `--set encoder.pooling=cls` decides for both; aspect words, which no start model has, stay. In a chain the first recipe gets the start model;
 so does a recipe whose model aligns sentences.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 
 from citeweave.encoders.locating import MINILM, hub_name, locate
+from citeweave.encoders.model_folder import ASPECT_WORDS
 from citeweave.encoders.saved.deltas import open_model
 from citeweave.errors import UserError
 from citeweave.mining.aligning.options import AlignmentOptions
@@ -35,10 +36,15 @@ def with_start(recipe: Recipe, init: str, *, download: bool = True, chains: bool
         return recipe
     encoder = {**recipe.table("encoder"), "init": init}
     may_look = download or init == MINILM or not hub_name(init)
-    is_open = "pooling" in encoder and not recipe.is_set("encoder.pooling")
+    is_open = "pooling" in encoder and not keeps_pooling(recipe)
     if is_open and may_look and open_model(locate(init).folder).is_sentence_transformer:
         del encoder["pooling"]
     return dataclasses.replace(recipe, tables={**recipe.tables, "encoder": encoder})
+
+
+def keeps_pooling(recipe: Recipe) -> bool:
+    """Whether the recipe's pooling counts whatever the start model says: it was set, or is what the recipe is about."""
+    return recipe.is_set("encoder.pooling") or recipe.table("encoder").get("pooling") == ASPECT_WORDS
 
 
 def aligner_of(recipe: Recipe) -> str:

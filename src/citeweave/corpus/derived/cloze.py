@@ -129,7 +129,11 @@ def _spans(
         if len(places) < options.least_sentences:
             rejected[short] = rejected.get(short, 0) + 1
             continue
-        usable = [(row, n, a, b) for n, (a, b) in enumerate(places) if not word_reason(text[a:b], options)]
+        usable = [
+            (row, n, a, b)
+            for n, (a, b) in enumerate(places)
+            if not word_reason(text[a:b], options.least_words, options.most_words)
+        ]
         if not usable:
             reason = "abstract: no sentence of fitting length"
             rejected[reason] = rejected.get(reason, 0) + 1

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from citeweave.columns import BLOCK
 from citeweave.corpus.corpus import Contexts, Corpus
 from citeweave.corpus.derived.options import DerivedTexts
-from citeweave.corpus.derived.sentence_choice import repeat_keys, word_reason
+from citeweave.corpus.derived.sentence_choice import bracket_reason, repeat_keys, word_reason
 from citeweave.errors import EmptyResultError
 from citeweave.hashing import Keys, hash_text, mix
 from citeweave.progress import QUIET, Reporter
@@ -33,7 +33,6 @@ from citeweave.randomness import stream
 
 Numbers = NDArray[np.int64]
 
-_BRACKETS = re.compile(r"\(.*?\)|\[.*?\]", re.DOTALL)
 _MARKS = re.compile(r"\s*(?:\([^()]*\d[^()]*\)|\[[^\[\]]*\d[^\[\]]*\])")
 _ALONE = "no other context cites the same papers"
 
@@ -187,8 +186,8 @@ def _why_not(text: str, options: DerivedTexts) -> str:
     >>> _why_not("Graphs can be matched by hand.", DerivedTexts("contexts"))
     'no brackets'
     """
-    reason = word_reason(written(text, options), options)
-    return reason or ("no brackets" if options.brackets and not _BRACKETS.search(text) else "")
+    reason = word_reason(written(text, options), options.least_words, options.most_words)
+    return reason or (bracket_reason(text) if options.brackets else "")
 
 
 def written(text: str, options: DerivedTexts) -> str:

@@ -44,7 +44,7 @@ def titled_rows(
         for start in range(0, len(both), BLOCK):
             block = both[start : start + BLOCK]
             titles = corpus.titles.take(block)
-            reasons = [word_reason(title, options) for title in titles]
+            reasons = [word_reason(title, options.least_words, options.most_words) for title in titles]
             fits = np.array([not reason for reason in reasons], bool)
             for reason in filter(None, reasons):
                 rejected[f"title: {reason}"] = rejected.get(f"title: {reason}", 0) + 1

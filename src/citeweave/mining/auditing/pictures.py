@@ -18,7 +18,7 @@ from citeweave import plots
 from citeweave.mining.auditing.distances import SCORES
 from citeweave.mining.auditing.report import SampleAudit
 from citeweave.mining.banding.bands import Bands
-from citeweave.mining.rules import VECTOR_SOURCES
+from citeweave.mining.rule import VECTOR_SOURCES
 
 _RELATIONS = {
     "cited": "cited",

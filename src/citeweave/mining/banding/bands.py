@@ -42,7 +42,8 @@ from citeweave.mining.banding.curves import (
 )
 from citeweave.mining.material import Material, PoolVectors
 from citeweave.mining.mine import Inputs
-from citeweave.mining.rules import MiningRules, Rule
+from citeweave.mining.rule import Rule
+from citeweave.mining.rules import MiningRules
 from citeweave.progress import QUIET, Reporter
 from citeweave.similarity.nearest import Band
 
