@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from citeweave.progress import Reporter
 
 BASELINE = "baseline:"
+EVERY = "every"
 
 _SHOWN = ("suite", "model", "metrics", "intervals", "coverage", "not_evaluated", "notes", "options", "data", "map")
 """Parts of the report that --json prints; `per_query` is left to the file."""
@@ -37,14 +38,16 @@ _Suite = Annotated[
     str,
     typer.Option(
         "--suite",
-        help="scidocs, scirepeval, mdcr, csfcube, relish, treccovid_rf, beir, reviewers, corpus, or aspects.",
+        help="scidocs, scirepeval, mdcr, csfcube, relish, treccovid_rf, beir, reviewers, corpus, intents, or aspects.",
         show_default=False,
     ),
 ]
 _Data = Annotated[
     Path,
     typer.Option(
-        "--data", help="Folder with the suite's own files; for corpus and aspects, a corpus.", show_default=False
+        "--data",
+        help="Folder with the suite's own files; for corpus, intents and aspects, a corpus.",
+        show_default=False,
     ),
 ]
 _Tasks = Annotated[
@@ -86,6 +89,15 @@ _SentenceMetric = Annotated[
 _Whole = Annotated[
     bool, typer.Option("--whole", help="With a model and sentences: its own vector of a paper is one more sentence.")
 ]
+_Aspect = Annotated[
+    str,
+    typer.Option(
+        "--aspect",
+        help="Of a model with aspect heads: the space of one (method), all side by side (all), of each query the one it "
+        "asks about (matching), or every one of these, a report each (every).",
+        show_default=False,
+    ),
+]
 _Map = Annotated[bool, typer.Option("--map", help="Also draw the papers of a classification on a map, map.html.")]
 _Corpus = Annotated[
     Path | None,
@@ -94,14 +106,22 @@ _Corpus = Annotated[
 _HeldOut = Annotated[
     str,
     typer.Option(
-        "--held-out", help="With --suite corpus: citing papers to ask about, year:2016 (from then on) or share:0.1."
+        "--held-out",
+        help="With --suite corpus or intents: citing papers to ask about, year:2016 (from then on) or share:0.1.",
+    ),
+]
+_Intents = Annotated[
+    Path | None,
+    typer.Option(
+        "--intents", help="With --suite intents: what `annotate` wrote; else the corpus's own.", show_default=False
     ),
 ]
 _PoolSeed = Annotated[
-    int, typer.Option("--pool-seed", help="With --suite corpus or aspects: seed of what is held out and drawn.")
+    int,
+    typer.Option("--pool-seed", help="With --suite corpus, intents or aspects: seed of what is held out and drawn."),
 ]
 _Queries = Annotated[
-    int, typer.Option("--queries", help="With --suite corpus or aspects: at most so many queries a task.")
+    int, typer.Option("--queries", help="With --suite corpus, intents or aspects: at most so many queries a task.")
 ]
 _Papers = Annotated[int, typer.Option("--papers", help="With --suite aspects: ask about so many papers at most.")]
 _Cache = Annotated[
@@ -130,7 +150,9 @@ def evaluate(
     temperature: _Temperature = None,
     sentence_metric: _SentenceMetric = "l2",
     whole: _Whole = False,
+    aspect: _Aspect = "",
     corpus: _Corpus = None,
+    intents: _Intents = None,
     held_out: _HeldOut = "share:0.1",
     queries: _Queries = 1000,
     papers: _Papers = 1000,
@@ -149,38 +171,81 @@ def evaluate(
     from citeweave.evaluation.judging.opening import OpeningOptions
     from citeweave.evaluation.suites.corpus import CorpusSuiteOptions
 
+    if aspect and judged.startswith(BASELINE):
+        raise UserError(f"--aspect is {aspect!r}, and {judged} is no model; give a model with aspect heads")
     reporter = reporter_of(quiet or json)
     options = verb.EvaluationOptions(distance, missing, intercept, seed)
     made_from = CorpusSuiteOptions(held_out=held_out, queries=queries, seed=pool_seed)
     opening = OpeningOptions(
-        distance, precision, pooling, max_tokens, device, cache_folder(cache), temperature, sentence_metric, whole
+        distance,
+        precision,
+        pooling,
+        max_tokens,
+        device,
+        cache_folder(cache),
+        temperature,
+        sentence_metric,
+        whole,
+        aspect,
     )
-    asked = _read(suite, data, split, made_from, papers, reporter)
+    asked = _read(suite, data, split, made_from, papers, intents, reporter)
+    how: dict[str, Any] = {
+        "tasks": task,
+        "options": options,
+        "with_map": with_map,
+        "overwrite": overwrite,
+        "reporter": reporter,
+    }
+    if aspect == EVERY:
+        _evaluate_spaces(judged, opening, asked, output, how, json=json, quiet=quiet)
+        return
     trained_on = data if suite == "aspects" and corpus is None else corpus
-    opened = _open(judged, opening, trained_on, data if suite == "corpus" else None, made_from, seed, reporter)
-    report = verb.evaluate(
-        opened,
-        asked,
-        output,
-        tasks=task,
-        options=options,
-        with_map=with_map,
-        overwrite=overwrite,
-        reporter=reporter,
-    )
+    own_corpus = data if suite in ("corpus", "intents") else None
+    opened = _open(judged, opening, trained_on, own_corpus, made_from, seed, reporter)
+    report = verb.evaluate(opened, asked, output, **how)
     if json:
-        print_json({**{name: report.value[name] for name in _SHOWN if name in report.value}, "output": str(output)})
+        print_json({**_shown(report), "output": str(output)})
     elif not quiet:
         print(_text(output, report))
 
 
-def _read(name: str, data: Path, split: str, options: CorpusSuiteOptions, papers: int, reporter: Reporter) -> Suite:
+def _evaluate_spaces(
+    name: str, opening: OpeningOptions, suite: Suite, output: Path, how: dict[str, Any], *, json: bool, quiet: bool
+) -> None:
+    from citeweave.evaluation.judging.opening import open_spaces
+    from citeweave.evaluation.spaces import evaluate_spaces, spaces_as_text
+
+    reports = evaluate_spaces(open_spaces(name, opening, how["reporter"]), suite, output, **how)
+    if json:
+        print_json({"spaces": {space: _shown(report) for space, report in reports.items()}, "output": str(output)})
+    elif not quiet:
+        print(f"{output}: {name} on {suite.name}\n{spaces_as_text(reports)}")
+
+
+def _shown(report: Report) -> dict[str, Any]:
+    return {name: report.value[name] for name in _SHOWN if name in report.value}
+
+
+def _read(
+    name: str,
+    data: Path,
+    split: str,
+    options: CorpusSuiteOptions,
+    papers: int,
+    overlay: Path | None,
+    reporter: Reporter,
+) -> Suite:
     from citeweave.corpus.corpus import Corpus
-    from citeweave.evaluation.suites import aspects, corpus
+    from citeweave.evaluation.suites import aspects, corpus, intents
     from citeweave.evaluation.suites.registry import MADE, SUITES, read_suite
 
+    if overlay is not None and name != intents.NAME:
+        raise UserError(f"--intents {overlay} is for --suite {intents.NAME}, and this one is {name}; leave it out")
     if name == corpus.NAME:
         return corpus.make_suite(Corpus.open(data), options, reporter=reporter)
+    if name == intents.NAME:
+        opened = Corpus.open(data)
+        return intents.make_suite(opened, options, graph=intents.intent_graph(opened, overlay), reporter=reporter)
     if name == aspects.NAME:
         drawn = aspects.AspectSuiteOptions(papers=papers, queries=options.queries, seed=options.seed)
         return aspects.make_suite(Corpus.open(data), drawn)
@@ -225,7 +290,10 @@ def _text(folder: Path, report: Report) -> str:
     for task, why in value["not_evaluated"].items():
         lines.append(f"not evaluated: {task}: {why}")
     for task, counts in value["coverage"].items():
-        gaps = [f"{number:,} {what}" for what, number in counts.items() if number and _is_gap(what)]
+        # a search ranks its best papers alone, so that most pairs have no answer
+        known = {"pairs without answer"} if value["tasks"][task]["kind"] == "search" else set()
+        shown = {what: number for what, number in counts.items() if number and what not in known}
+        gaps = [f"{number:,} {what}" for what, number in shown.items() if _is_gap(what)]
         if gaps:
             lines.append(f"{task}: {', '.join(gaps)}")
     lines += value["notes"]

@@ -48,7 +48,10 @@ Aligner = Annotated[
 SuiteFolders = Annotated[
     list[str],
     typer.Option(
-        "--suite", help="NAME=FOLDER of a published suite to judge by too; may be repeated.", show_default=False
+        "--suite",
+        help="NAME=FOLDER of a published suite to judge by too, or intents=OVERLAY (or =CORPUS) to judge by held-out "
+        "intents; may be repeated.",
+        show_default=False,
     ),
 ]
 TaskNames = Annotated[
@@ -71,6 +74,19 @@ BandsHow = Annotated[
 ]
 Tables = Annotated[
     list[str], typer.Option("--table", help="NAME=FILE of pairs that rules name; may be repeated.", show_default=False)
+]
+Intents = Annotated[
+    str,
+    typer.Option(
+        "--intents",
+        help="Of citations: auto (the corpus's, else found by a classifier), corpus, sections, or a folder of annotate.",
+    ),
+]
+Classifier = Annotated[
+    Path | None,
+    typer.Option(
+        "--classifier", help="Folder of an intent classifier in place of the shipped one.", show_default=False
+    ),
 ]
 Cache = Annotated[
     Path | None,
@@ -97,6 +113,8 @@ def run(
     queries: Queries = 1000,
     bands: BandsHow = "fit",
     table: Tables = [],  # noqa: B006
+    intents: Intents = "auto",
+    classifier: Classifier = None,
     device: Device = "auto",
     cache: Cache = None,
     dry_run: _DryRun = False,
@@ -110,16 +128,21 @@ def run(
     from citeweave.recipe import load_recipe
 
     loaded = load_recipe(recipe, set_)
+    suites = named_paths(suite, "--suite", "csfcube=data/csfcube")
+    intent_suite = suites.pop("intents", None)
     options = RunOptions(
         init=init,
         aligner=aligner,
-        suites=named_paths(suite, "--suite", "csfcube=data/csfcube"),
+        suites=suites,
+        intent_suite=intent_suite,
         tasks=tuple(task),
         seeds=seeds,
         held_out=held_out,
         queries=queries,
         bands=bands,
         tables=named_paths(table, "--table", "coviews=pairs.tsv"),
+        intents=intents,
+        classifier=classifier,
         device=device,
         cache=cache_folder(cache),
         overwrite=overwrite,
@@ -169,7 +192,7 @@ def _text(result: RunResult, options: RunOptions) -> str:
     lines.append(f"samples: {len(result.samples):,}; models: {', '.join(str(model) for model in result.models)}")
     if bands := result.record.get("bands"):
         lines.append(describe(bands))
-    return "\n".join([*lines, "", comparison_page(result.comparisons)])
+    return "\n".join([*lines, "", comparison_page(result.comparisons, result.spaces)])
 
 
 def _json(result: RunResult) -> dict[str, Any]:

@@ -66,10 +66,13 @@ def sweep(
     from citeweave.pipeline.options import RunOptions
     from citeweave.pipeline.sweep import RECORD, as_table, parse_over, sweep_recipe
 
+    suites = named_paths(suite, "--suite", "csfcube=data/csfcube")
+    intent_suite = suites.pop("intents", None)
     options = RunOptions(
         init=init,
         aligner=aligner,
-        suites=named_paths(suite, "--suite", "csfcube=data/csfcube"),
+        suites=suites,
+        intent_suite=intent_suite,
         tasks=tuple(task),
         seeds=seeds,
         held_out=held_out,

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +71,17 @@ class Judged(Protocol):
         self, texts: Texts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """For every query the best candidates (rows of the texts, -1 = no more) and their scores, (queries, depth)."""
+
+
+@runtime_checkable
+class ByFacet(Judged, Protocol):
+    """What answers a query by the aspect that it asks about, and has no one vector a paper."""
+
+    def answering(self, facet: str) -> Judged:
+        """What answers queries about this aspect; `NoAnswerError` where nothing does."""
+
+    def count_zeros(self, texts: Texts) -> int:
+        """Vectors that are all zero, of those that it starts from."""
 
 
 def choose_distance(judged: Judged, asked: str, protocol: str) -> str:

@@ -2,7 +2,7 @@
 
 trec_eval's names are plain, those of CSFCube and ASPIRE begin with `csfcube:` as their formulas differ:
 
-    map  ndcg  Rprec  recip_rank  map_cut_10  ndcg_cut_10  P_5  recall_5  success_1
+    map  ndcg  Rprec  recip_rank  map_cut_10  ndcg_cut_10  P_5  P_cap_10  recall_5  success_1
     csfcube:ndcg  csfcube:ndcg@20  csfcube:ndcg%20  csfcube:av_precision  csfcube:reciprocal_rank
     csfcube:precision@20  csfcube:recall@20  csfcube:f1@20  csfcube:r_precision  csfcube:precision_at_last_relevant
 
@@ -44,6 +44,7 @@ from citeweave.evaluation.measuring.gain import csfcube_discount, ndcg, percent_
 from citeweave.evaluation.measuring.ranking import IDEALS, Ranked, Values, id_order, rank_as_given, rank_as_trec
 from citeweave.evaluation.measuring.relevance import (
     average_precision,
+    capped_precision_at,
     f1_at,
     precision_at,
     precision_at_last_relevant,
@@ -114,6 +115,7 @@ RANKING_METRICS: dict[str, RankingMetric] = {
     "Rprec": lambda ranked, k, how: r_precision(ranked),
     "recip_rank": lambda ranked, k, how: reciprocal_rank(ranked),
     "P_k": lambda ranked, k, how: precision_at(ranked, k),
+    "P_cap_k": lambda ranked, k, how: capped_precision_at(ranked, k),
     "recall_k": lambda ranked, k, how: recall_at(ranked, k),
     "success_k": lambda ranked, k, how: success_at(ranked, k),
     "csfcube:ndcg": lambda ranked, k, how: ndcg(ranked, discount=csfcube_discount, ideal=how.ideal),

@@ -53,7 +53,7 @@ class Pools:
     """Which sentences of each query count (aspect search), None = all."""
 
     groups: Sequence[str] | None = None
-    """The field of each query, for tables by field."""
+    """The field of each query, for tables by field; where queries ask about one aspect of a paper, that aspect."""
 
     scored: NDArray[np.bool_] | None = None
     """(pairs,) False for what is judged but never put to the test (reviewer matching's soft file), None = all are."""

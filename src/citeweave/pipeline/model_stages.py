@@ -10,7 +10,7 @@ from typing import Any
 
 from citeweave.encoders.locating import hub_name, locate
 from citeweave.encoders.saved.deltas import open_model
-from citeweave.mining.gathering import NODES
+from citeweave.mining.aspect_names import NODES
 from citeweave.pipeline.data_stages import TrainingMaterial
 from citeweave.pipeline.options import RunOptions
 from citeweave.pipeline.run_folder import RunFolder

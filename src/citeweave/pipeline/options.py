@@ -14,6 +14,12 @@ NOTHING = "none"
 CORPUS = "corpus"
 """The suite that is made from the corpus itself."""
 
+INTENTS = "intents"
+"""The suite that is made from the intents of its citations."""
+
+AUTO = "auto"
+"""Of intents: those of the corpus, or those that a classifier finds."""
+
 CHAIN = "recipe:"
 """Before the name of a recipe whose model is the start model, or the aligner."""
 
@@ -30,6 +36,9 @@ class RunOptions:
 
     suites: Mapping[str, Path] = field(default_factory=dict)
     """Published suites to judge by, with the folders of their files; their papers are not trained on."""
+
+    intent_suite: Path | None = None
+    """Judge by held-out intents too: the folder of an overlay of the corpus, or of the corpus, whose own intents count."""
 
     tasks: tuple[str, ...] = ()
     """Only these tasks, in the suites that have one of them; empty = all."""
@@ -50,6 +59,13 @@ class RunOptions:
     tables: Mapping[str, Path] = field(default_factory=dict)
     """Files of pairs that rules name."""
 
+    intents: str = AUTO
+    """Of citations, where rules need them: `auto` = those of the corpus, found by a classifier where it has none;
+    `corpus`, `sections`, or the folder of an overlay of the corpus."""
+
+    classifier: Path | None = None
+    """Folder of the classifier for `auto`; None = the one that comes with citeweave."""
+
     device: str = "auto"
     cache: Path | None = None
     """Folder for vectors of start models, shared between runs."""
@@ -65,10 +81,16 @@ class RunOptions:
         choose(self.bands, BANDS, "--bands")
         if self.seeds < 0:
             raise UserError(f"--seeds is {self.seeds}; it must be 1 or more, or 0 for as many as the recipe says")
+        if self.classifier is not None and self.intents != AUTO:
+            raise UserError(
+                f"--classifier finds intents, and --intents {self.intents} gives them; leave one of the two out"
+            )
         if CORPUS in self.suites:
             raise UserError(
                 "--suite corpus=... is made from --corpus itself; leave it out, or turn it off with --held-out none"
             )
+        if self.suite_options is None and self.intent_suite is not None:
+            raise UserError("--suite intents asks for held-out references; leave out --held-out none")
         if self.suite_options is None and not self.suites:
             raise UserError("--held-out none leaves nothing to judge by; give --suite NAME=FOLDER too")
 

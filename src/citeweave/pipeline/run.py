@@ -3,9 +3,9 @@
     result = run_recipe(load_recipe("specter"), "corpus/", "run/", RunOptions(init="minilm"))
     result.models, result.comparisons["corpus"].sentences
 
-Stages: papers of published suites leave the corpus; the references that the corpus suite asks for leave it too; graph
-and node vectors; samples, their sentences aligned where the recipe says so; one model a seed; reports of the start
-model and of the trained ones. A stage whose inputs did not change is skipped, an interrupted run goes on. A recipe
+Stages: papers of published suites leave the corpus; the references that the corpus suite asks for leave it too;
+intents of citations where rules need them and nobody gave any; graph and node vectors; samples, their sentences aligned
+where the recipe says so; one model a seed; reports of the start model and of the trained ones. A stage whose inputs did not change is skipped, an interrupted run goes on. A recipe
 whose start model or aligner is `recipe:NAME` runs that one first.
 """
 
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,20 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.locating import locate
 from citeweave.errors import UserError
 from citeweave.evaluation.comparison import Comparison
+from citeweave.evaluation.judging.aspect_spaces import ENCODER
 from citeweave.evaluation.report import Report
 from citeweave.files import hash_file, hash_json
 from citeweave.mining.aligning.options import AlignmentOptions
 from citeweave.mining.samples import Samples
 from citeweave.pipeline.aligning import STAGE, align_stage
 from citeweave.pipeline.data_stages import DataStages
-from citeweave.pipeline.judging import Reading, compare_runs, comparison_page, judge
+from citeweave.pipeline.intents import key_of_intents
+from citeweave.pipeline.judging import Judge, Reading, SpaceReports, compare_runs, comparison_page
 from citeweave.pipeline.model_stages import ModelStages
 from citeweave.pipeline.options import CHAIN, RunOptions
 from citeweave.pipeline.recipe_writing import as_toml
 from citeweave.pipeline.run_folder import RECIPE, RunFolder
-from citeweave.pipeline.starting import chained, check_chain, options_of, with_aligner, with_start
+from citeweave.pipeline.starting import chained, check_chain, keeps_pooling, options_of, with_aligner, with_start
 from citeweave.pipeline.suites import Suites, check_suites
 from citeweave.progress import QUIET, Reporter
 from citeweave.recipe import ReadRecipe, Recipe, read_recipe
@@ -67,6 +69,9 @@ class RunResult:
     skipped: tuple[str, ...]
     """Stages that were there already."""
 
+    spaces: SpaceReports = field(default_factory=dict)
+    """Suite -> aspect space -> reports on the trained models, where they have aspect heads."""
+
 
 def run_recipe(
     recipe: Recipe,
@@ -89,7 +94,7 @@ def run_recipe(
     (output / RECIPE).write_text(as_toml(recipe.tables), encoding="utf-8")
     data = DataStages(run, recipe, read, options, reporter)
     audited = data.audit(opened)
-    suites = Suites(audited, options, reporter)
+    suites = Suites(audited, options, reporter, opened)
     if not all(f"report-start/{name}" in run.record["stages"] for name in suites.names):
         suites.check_tasks()  # a wrong name is told before hours of training
     first = {
@@ -101,14 +106,15 @@ def run_recipe(
         found = align_stage(run, found, alignment, options, reporter)
     models = ModelStages(run, recipe, read, options, reporter).train(found, encoder)
     reading = Reading(encoder.text_recipe, trained_distance(read.training.losses) if read.training else None)
-    start, reports = _judge(run, recipe, encoder, models, suites, reading, reporter)
+    start, reports, spaces = _judge(run, recipe, encoder, models, suites, reading, reporter)
     comparisons = compare_runs(start, reports, recipe.label, resamples=options.resamples)
-    (output / COMPARISON).write_text(comparison_page(comparisons), encoding="utf-8")
+    (output / COMPARISON).write_text(comparison_page(comparisons, spaces), encoding="utf-8")
     run.keep(
         bands=run.facts("samples").get("bands", {}),
         metrics={
             "start": {suite: report.metrics for suite, report in start.items()},
             "trained": {suite: [each.metrics for each in several] for suite, several in reports.items()},
+            **_space_metrics(spaces),
         },
         result=hash_json([run.record["stages"][stage]["mark"] for stage in sorted(run.record["stages"])]),
     )
@@ -117,8 +123,18 @@ def run_recipe(
         f"{output}: nothing to do, all {len(skipped)} stages are there" if not made else f"made: {', '.join(made)}"
     )
     return RunResult(
-        output, recipe, found.samples, tuple(models), start, reports, comparisons, run.record, made, skipped
+        output, recipe, found.samples, tuple(models), start, reports, comparisons, run.record, made, skipped, spaces
     )
+
+
+def _space_metrics(spaces: SpaceReports) -> dict[str, Any]:
+    """What the record says of aspect spaces; nothing where models have none."""
+    found = {
+        suite: {space: [each.metrics for each in reports] for space, reports in own.items()}
+        for suite, own in spaces.items()
+        if own
+    }
+    return {"spaces": found} if found else {}
 
 
 def prepare(recipe: Recipe, options: RunOptions, *, download: bool = True) -> tuple[Recipe, ReadRecipe]:
@@ -144,6 +160,7 @@ def identity_of(recipe: Recipe, corpus: Corpus, options: RunOptions) -> dict[str
         "held_out": options.held_out,
         "bands": options.bands,
         "tables": {name: _hash_table(name, path) for name, path in sorted(options.tables.items())},
+        **key_of_intents(options),
     }
 
 
@@ -182,7 +199,7 @@ def _start_of(recipe: Recipe, read: ReadRecipe, first: Mapping[str, Path]) -> En
     if not found:
         return read.encoder
     # the model of the first recipe knows how it is pooled
-    pooling = read.encoder.pooling if recipe.is_set("encoder.pooling") else ""
+    pooling = read.encoder.pooling if keeps_pooling(recipe) else ""
     return dataclasses.replace(read.encoder, init=str(found[0]), pooling=pooling)
 
 
@@ -202,10 +219,11 @@ def _judge(
     suites: Suites,
     reading: Reading,
     reporter: Reporter,
-) -> tuple[dict[str, Report], dict[str, tuple[Report, ...]]]:
-    """Reports of the start model and of every trained one, by suite."""
+) -> tuple[dict[str, Report], dict[str, tuple[Report, ...]], SpaceReports]:
+    """Reports of the start model and of every trained one, by suite; those in aspect spaces apart."""
     start: dict[str, Report] = {}
     trained: dict[str, list[Report]] = {name: [] for name in suites.names}
+    spaces: dict[str, dict[str, list[Report]]] = {name: {} for name in suites.names}
     wanted = sorted(suites.options.tasks)
     settings = ModelStages.start_key(encoder)
     judged: list[tuple[str, Path | EncoderOptions, str, Any]] = [("report-start", encoder, encoder.init, settings)]
@@ -214,13 +232,21 @@ def _judge(
         judged.append((f"report{suffix}", model, recipe.label, run.record["stages"][f"model{suffix}"]["mark"]))
     for place, model_, name, key in judged:
         for suite in suites.names:
-
-            def make(folder: Path, model: Path | EncoderOptions = model_, name: str = name, suite: str = suite) -> None:
-                judge(model, name, suites, suite, folder, reading, reporter=reporter)
-
-            folder = run.run(f"{place}/{suite}", [key, suites.key(suite), wanted, *reading.key], make)
+            judge = Judge(model_, name, suites, suite, reading, reporter)
+            inputs = [key, suites.key(suite), wanted, *reading.key]
+            folder = run.run(f"{place}/{suite}", inputs, _maker(judge))
             if place == "report-start":
                 start[suite] = Report.open(folder)
             else:
                 trained[suite].append(Report.open(folder))
-    return start, {suite: tuple(several) for suite, several in trained.items()}
+            for space in judge.spaces():
+                folder = run.run(f"{place}/{suite} ({space})", [*inputs, space], _maker(judge, space))
+                spaces[suite].setdefault(space, []).append(Report.open(folder))
+    return start, {suite: tuple(several) for suite, several in trained.items()}, spaces
+
+
+def _maker(judge: Judge, space: str = ENCODER) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        judge.judge(folder, space)
+
+    return make

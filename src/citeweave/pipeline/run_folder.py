@@ -4,10 +4,12 @@
     run/run.json            corpus, options, stages with their keys, bands, results
     run/corpus/             the corpus without the references that are asked for; run/audited/ before it where papers left
     run/texts/              the texts that are trained on in place of papers, where the recipe says so
+    run/intents/            intents of citations that were found in citing sentences, where rules need them: see `annotate`
     run/graph/ samples/ aligned/     see `graph`, `mine` and `align`; aligned/ where the recipe aligns sentences
     run/init-NAME/ aligner-NAME/     whole runs of recipes whose models are the start model, or the aligner
     run/model/              the trained encoder; those of further seeds are model-1/, model-2/, ...
     run/report-start/SUITE/, run/report/SUITE/     of the start model and of the trained ones (report-1/, ...)
+    run/report/SUITE (SPACE)/        the same in an aspect space, where the model has heads
     run/comparison.md
 
 A stage's key is a hash of everything it depends on. The record says which key made the folder that is there.
@@ -29,7 +31,7 @@ from citeweave.version import __version__
 RECORD = "run.json"
 RECIPE = "recipe.toml"
 VERSION = 1
-_SHARED = ("audited", "corpus", "texts", "graph", "samples", "aligned", "report-start", "init-", "aligner-")
+_SHARED = ("audited", "corpus", "texts", "intents", "graph", "samples", "aligned", "report-start", "init-", "aligner-")
 
 
 @dataclass

@@ -20,9 +20,9 @@ from citeweave.errors import ArtefactError, EmptyResultError, UserError
 from citeweave.evaluation.judging.given_vectors import GivenVectors
 from citeweave.evaluation.judging.lexical import Lexical
 from citeweave.evaluation.judging.sentence_level import SentenceLevel
-from citeweave.evaluation.running.ranking import run_ranking
+from citeweave.evaluation.running.ranking import run_ranking, run_search
 from citeweave.evaluation.suites.aspects import NEAR, RANDOM, RELEVANT, TASKS, AspectSuiteOptions, make_suite
-from citeweave.evaluation.tasks import RankingTask, Suite
+from citeweave.evaluation.tasks import RankingTask, SearchTask, Suite
 from citeweave.similarity.sentence_vectors import SentenceVectors, new_sentence_vectors
 
 OPTIONS = AspectSuiteOptions(papers=60, queries=20)
@@ -55,7 +55,7 @@ def knowing(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_pools_hold_who_shares_the_aspect_among_others(corpus: Corpus, suite: Suite) -> None:
     truth = open_truth(corpus)
-    assert [task.name for task in suite.tasks] == ["problem", "method", "finding", "all"]
+    assert [task.name for task in suite.tasks] == [*TASKS, "all", *(f"{name}_space" for name in TASKS)]
     for task in suite.tasks[:3]:
         assert isinstance(task, RankingTask)
         codes = getattr(truth, task.name)[corpus.rows(list(task.texts.ids))]
@@ -84,7 +84,7 @@ def test_sentences_that_know_the_aspect_find_it_and_whole_papers_cannot(
     sums = np.stack([opened.sentences(row).sum(axis=0) for row in range(len(opened))])
     whole = GivenVectors(list(opened.ids), sums, name="their sums")
     chance = GivenVectors(list(corpus.ids), np.random.default_rng(3).normal(size=(len(corpus), 8)), name="random")
-    for task in suite.tasks:
+    for task in suite.tasks[:4]:
         assert isinstance(task, RankingTask)
         by_aspect = {
             distance: run_ranking(task, SentenceLevel(opened, temperature=0.01), distance, "wrong").metrics["map"]
@@ -94,6 +94,32 @@ def test_sentences_that_know_the_aspect_find_it_and_whole_papers_cannot(
         mixed, lowest = (run_ranking(task, judged, "cosine", "wrong").metrics["map"] for judged in (whole, chance))
         assert lowest + 10 < mixed < 95
         assert run_ranking(task, Lexical(), "", "wrong").metrics["map"] > lowest
+
+
+def test_the_nearest_papers_of_a_space_are_counted(corpus: Corpus, suite: Suite) -> None:
+    truth, tasks = open_truth(corpus), {task.name: task for task in suite.tasks}
+    told = np.flatnonzero(np.diff(truth.facet_offsets))
+    matrix = np.random.default_rng(4).normal(size=(len(corpus), 3))
+    matrix[:, 0] = truth.method  # knows a little of it
+    judged = GivenVectors(list(corpus.ids), matrix, name="mine")
+    unit = matrix[told] / np.linalg.norm(matrix[told], axis=1, keepdims=True)
+    for aspect in TASKS:
+        task = tasks[f"{aspect}_space"]
+        assert isinstance(task, SearchTask) and task.judged.groups is not None
+        # the whole literature is searched, not only the papers that pools are drawn from
+        assert sorted(task.texts.ids) == sorted(corpus.ids.take(told)) and len(told) > OPTIONS.papers
+        asked, codes, expected = corpus.rows([task.texts.ids[row] for row in task.queries]), getattr(truth, aspect), []
+        for query in asked.tolist():
+            cosines = unit @ (matrix[query] / np.linalg.norm(matrix[query]))
+            cosines[told == query] = -2
+            same = (codes[told] == codes[query]) & (told != query)
+            most = min(10, int(same.sum()))
+            expected.append(same[np.argsort(-cosines)[:most]].mean())
+        found = run_search(task, judged, "", "wrong")
+        assert found.metrics["P_cap_10"] == pytest.approx(100 * np.mean(expected))
+        assert set(task.judged.groups) == {aspect} and len(expected) == OPTIONS.queries
+    truthful = GivenVectors(list(corpus.ids), np.eye(99)[truth.method], name="the truth")
+    assert run_search(tasks["method_space"], truthful, "", "wrong").metrics["P_cap_10"] == pytest.approx(100)  # type: ignore[arg-type]
 
 
 def test_draws_depend_on_the_seed_and_fewer_queries_are_the_first(corpus: Corpus, suite: Suite) -> None:
@@ -117,7 +143,7 @@ def test_a_query_without_a_sentence_of_the_aspect_is_left_out(corpus: Corpus, tm
     facets[offsets[mute] : offsets[mute + 1]] = Facet.PROBLEM
     np.save(copy.folder / "truth/facet.npy", facets)
     made = make_suite(copy, replace(OPTIONS, papers=80, queries=80))
-    asked = [name for task in made.tasks for name in task.pools.names]  # type: ignore[union-attr]
+    asked = [name for task in made.tasks if isinstance(task, RankingTask) for name in task.pools.names]
     assert {name for name in asked if name.startswith(corpus.ids[mute])} == {f"{corpus.ids[mute]}_problem"}
     for aspect in ("method", "finding"):
         assert f"{aspect}: queries left out, since no sentence of theirs is about it: 1" in made.notes
@@ -148,5 +174,9 @@ def test_the_command(
         return metrics
 
     assert judge(str(knowing), "--distance", "single")["all.map"] == pytest.approx(100)
-    assert list(judge("bm25")) == [f"{task}.{metric}" for task in (*TASKS, "all") for metric in ("map", "ndcg%20")]
+    assert list(judge("bm25")) == [
+        *(f"{task}.{metric}" for task in (*TASKS, "all") for metric in ("map", "ndcg%20")),
+        *(f"{task}_space.P_cap_10" for task in TASKS),
+        "spaces.P_cap_10",
+    ]
     assert list(judge("baseline:tfidf", "--task", "method")) == ["method.map", "method.ndcg%20"]

@@ -4,7 +4,7 @@
     vectors.jsonl               also .npy with ids, .parquet; or a folder of such files
     scores.run, scores.json     scores of somebody else's: a TREC run, MDCR's or CSFCube's files
     bm25                        words alone
-    minilm, model/, org/name    an encoder
+    minilm, model/, org/name    an encoder, or one of its aspect spaces
 
 Does not know baselines, which are trained: see `citeweave.baselines.judging`.
 """
@@ -68,6 +68,10 @@ class OpeningOptions:
     whole: bool = False
     """A model's own vector of a paper counts as one more of its sentences; chosen sentences of a query stay alone."""
 
+    aspect: str = ""
+    """Of a model with aspect heads: the name of one, `all` side by side, `matching` (of each query the one that it asks
+    about); empty = the encoder's own vector."""
+
     def __post_init__(self) -> None:
         choose(self.distance, ("", *VECTOR_DISTANCES, *DISTANCES), "--distance")
         choose(self.precision, ("", *PRECISIONS), "--precision")
@@ -77,11 +81,19 @@ class OpeningOptions:
                 f"--whole is for distances by sentences, and --distance is {self.distance!r}; "
                 f"take one of {', '.join(DISTANCES)}"
             )
+        if self.aspect and self.distance in DISTANCES:
+            raise UserError(
+                f"--aspect is {self.aspect!r}, a space of whole papers, and --distance {self.distance} is between their "
+                f"sentences; take one of {', '.join(VECTOR_DISTANCES)}"
+            )
 
 
 def open_judged(name: str, options: OpeningOptions | None = None, reporter: Reporter = QUIET) -> Judged:
     """Open what `citeweave evaluate` was given."""
     options, path = options or OpeningOptions(), Path(name)
+    if options.aspect:
+        spaces = open_spaces(name, options, reporter)
+        return spaces[choose(options.aspect, spaces, "--aspect")]
     if name in KNOWN and not options.precision:  # a folder of that name is ./minilm
         return _open_known(name, options, reporter)
     if path.is_file() and not looks_like_scores(path):
@@ -100,6 +112,18 @@ def open_judged(name: str, options: OpeningOptions | None = None, reporter: Repo
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise UserError(f"{name!r} is no file, no folder and no known name; give {ACCEPTED}.{hint}")
     return _load(name, options, reporter)
+
+
+def open_spaces(name: str, options: OpeningOptions | None = None, reporter: Reporter = QUIET) -> dict[str, Judged]:
+    """A model with aspect heads in all its spaces, by name; papers are read once for all of them."""
+    from citeweave.encoders.aspects import open_heads
+    from citeweave.evaluation.judging.aspect_spaces import spaces_of
+
+    options, path = options or OpeningOptions(), Path(name)
+    if name == "bm25" or path.is_file() or (path.is_dir() and kind_of(path) not in ("", ENCODER)):
+        raise UserError(f"--aspect is {options.aspect!r}, and {name} is no model; give a model with aspect heads")
+    heads = open_heads(name)
+    return spaces_of(_load(name, options, reporter), heads)
 
 
 def _open_known(name: str, options: OpeningOptions, reporter: Reporter) -> Judged:

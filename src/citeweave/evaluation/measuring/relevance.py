@@ -31,6 +31,18 @@ def precision_at(ranked: Ranked, cut: int, *, threshold: int = 1) -> Values:
     return ranked.total(_hits(ranked, cut, threshold)) / cut
 
 
+def capped_precision_at(ranked: Ranked, cut: int, *, threshold: int = 1) -> Values:
+    """Share of relevant ones among the first `cut`, or among the first R where there are only R of them.
+
+    P_k where k papers are relevant; a perfect ranking of fewer has 1 too.
+
+    >>> capped_precision_at(_example([1, 0, 1]), 10).tolist(), capped_precision_at(_example([1, 0, 1]), 1).tolist()
+    ([0.5], [1.0])
+    """
+    cuts = np.minimum(_relevant(ranked, threshold, "judged").astype(np.int64), cut)  # (queries,)
+    return share(ranked.total(_hits(ranked, cuts, threshold)), cuts.astype(np.float64))
+
+
 def recall_at(ranked: Ranked, cut: int, *, threshold: int = 1, ideal: str = "judged") -> Values:
     """Share of the relevant ones that are among the first `cut`: trec_eval's recall_k.
 
@@ -68,6 +80,21 @@ def average_precision(ranked: Ranked, *, cut: Cut = None, threshold: int = 1, id
     """
     hits = _hits(ranked, cut, threshold)
     return share(ranked.total(hits * ranked.running(hits) / ranked.place), _relevant(ranked, threshold, ideal))
+
+
+def chance_of_average_precision(relevant: NDArray[np.int64], sizes: NDArray[np.int64]) -> Values:
+    """Average precision of a random order, as expected over all orders: Bestgen, PBML 103, 2015.
+
+    A place holds a relevant one with probability R / n, and before it stand (R - 1) / (n - 1) of them a place.
+
+    >>> chance_of_average_precision(np.array([1]), np.array([2])).tolist()  # first or second: (1 + 1/2) / 2
+    [0.75]
+    """
+    places = np.arange(1, int(sizes.max(initial=1)) + 1)
+    harmonic = np.cumsum(1 / places)[sizes - 1]  # (queries,)
+    beside = (relevant - 1) / np.maximum(sizes - 1, 1)
+    found: Values = np.where(relevant > 0, (harmonic + beside * (sizes - harmonic)) / sizes, 0.0)
+    return found
 
 
 def reciprocal_rank(ranked: Ranked, *, threshold: int = 1) -> Values:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.errors import UserError
-from citeweave.evaluation.judged import Judged, NoAnswerError, choose_distance
+from citeweave.evaluation.judged import ByFacet, Judged, NoAnswerError, choose_distance
 from citeweave.evaluation.measuring.ranking import Ranked, rank_as_given, rank_as_trec
 from citeweave.evaluation.metrics import Judging, ranking_metrics
 from citeweave.evaluation.outcomes import Outcome
@@ -80,7 +80,7 @@ def run_ranking(task: RankingTask, judged: Judged, distance: str, missing: str) 
 def run_search(task: SearchTask, judged: Judged, distance: str, missing: str) -> Outcome:
     """Find every question's papers among all."""
     chosen = choose_distance(judged, distance, task.rule.distance)
-    rows, scores = judged.top(task.texts, task.queries, task.candidates, task.depth, chosen)
+    rows, scores = _find(task, judged, chosen)
     if (rows < 0).all():
         raise NoAnswerError(
             f"{task.name}: no question found a paper; vectors are needed of the papers and of the questions, which have "
@@ -91,8 +91,24 @@ def run_search(task: SearchTask, judged: Judged, distance: str, missing: str) ->
     return _judge(_Asked(task.name, "search", task.texts, pools, task.rule, chosen, zeros=zeros), flat, missing)
 
 
+def _find(task: SearchTask, judged: Judged, distance: str) -> tuple[NDArray[np.int64], Scores]:
+    """The best papers of every question; where it matters, each by the aspect that it asks about."""
+    if not isinstance(judged, ByFacet) or task.judged.groups is None:
+        return judged.top(task.texts, task.queries, task.candidates, task.depth, distance)
+    asked = dict(zip(task.judged.queries.tolist(), task.judged.groups, strict=True))
+    facets = np.array([asked.get(row, "") for row in task.queries.tolist()])  # (queries,)
+    rows, scores = np.full((len(facets), task.depth), -1, np.int64), np.full((len(facets), task.depth), np.nan)
+    for facet in np.unique(facets).tolist():
+        own = facets == facet
+        found = judged.answering(facet).top(task.texts, task.queries[own], task.candidates, task.depth, distance)
+        rows[own], scores[own] = found
+    return rows, scores
+
+
 def _count_zeros(judged: Judged, texts: Texts) -> int:
     """Only of what scores by single vectors."""
+    if isinstance(judged, ByFacet):
+        return judged.count_zeros(texts)
     return judged.vectors(texts).count_zeros() if set(judged.distances) & set(DISTANCES) else 0
 
 

@@ -4,10 +4,12 @@
 
     problem, method, finding    a query is a paper and its sentences of that aspect; relevant is who shares the aspect
     all                         the queries of the three
+    problem_space, ...          the ten nearest papers of the whole literature: how many share the aspect
 
 A pool has up to 25 relevant papers, up to 25 that share each of the other two aspects but not this one, and 50 that
 share nothing: about the size of CSFCube's, whose metrics these are. Candidates are whole. A model with one vector a
-paper does not see which aspect is asked for, so its best ranking of a pool cannot be right for all three.
+paper does not see which aspect is asked for, so its best ranking of a pool cannot be right for all three. The tasks of
+the spaces ask with the whole paper: they are for a model in the space of that aspect, `--aspect matching`.
 Does not judge, and does not know what a real paper is about: only a corpus of `citeweave synthesize` has the truth.
 """
 
@@ -28,13 +30,19 @@ from citeweave.corpus.text import sentence_texts
 from citeweave.errors import EmptyResultError, UserError
 from citeweave.evaluation.suites.aspire_files import CALLED
 from citeweave.evaluation.suites.graded_queries import GradedQuery, clean_queries, make_pools
-from citeweave.evaluation.tasks import RankingRule, RankingTask, Suite
+from citeweave.evaluation.tasks import Average, Pools, RankingRule, RankingTask, SearchTask, Suite
 from citeweave.evaluation.texts import Texts
 from citeweave.randomness import stream
 
 NAME = "aspects"
 TASKS = tuple(facet.name.lower() for facet in ASPECTS)
 RULE = RankingRule(metrics=("av_precision", "ndcg%20"), family="csfcube", distance="cosine")
+SPACE = "_space"
+NEAREST = 10
+SPACE_RULE = RankingRule(metrics=(f"P_cap_{NEAREST}",), distance="cosine")
+LITERATURE = 5000
+"""The tasks of the spaces search among so many papers, or among as many as are drawn if those are more."""
+
 RELEVANT, NEAR, RANDOM = 25, 25, 50
 """At most so many papers of a pool share the aspect, share each of the others, share nothing."""
 
@@ -97,7 +105,9 @@ class Planted:
 def make_suite(corpus: Corpus, options: AspectSuiteOptions | None = None) -> Suite:
     """The tasks of a made-up corpus; the same corpus and options give the same tasks."""
     options = options or AspectSuiteOptions()
-    planted, without_abstract = _draw_papers(corpus, options)
+    planted, without_abstract = _draw_papers(corpus, options.papers, options.seed)
+    whole, _ = _draw_papers(corpus, max(options.papers, LITERATURE), options.seed)
+    whole = whole if len(whole.rows) > len(planted.rows) else planted  # then papers are read once
     counts: Counter[str] = Counter()
     queries = {aspect: _queries(planted, aspect, options, counts) for aspect in TASKS}
     if lost := [aspect for aspect, part in queries.items() if not part]:
@@ -109,7 +119,16 @@ def make_suite(corpus: Corpus, options: AspectSuiteOptions | None = None) -> Sui
     asked = {**queries, "all": [query for part in queries.values() for query in part]}
     return Suite(
         NAME,
-        tuple(_task(name, planted.texts, part) for name, part in asked.items()),
+        (
+            *(_task(name, planted.texts, part) for name, part in asked.items()),
+            *(_space_task(whole, aspect, [query.paper for query in part]) for aspect, part in queries.items()),
+        ),
+        averages={
+            f"spaces.{metric}": Average(
+                tuple(f"{aspect}{SPACE}.{metric}" for aspect in TASKS), note="mean of the three spaces"
+            )
+            for metric in SPACE_RULE.metrics
+        },
         headline=("all.map", "all.ndcg%20"),
         notes=(
             *(f"{what}: {number:,}" for what, number in counts.items()),
@@ -120,6 +139,7 @@ def make_suite(corpus: Corpus, options: AspectSuiteOptions | None = None) -> Sui
             "corpus": corpus.hash,
             "options": asdict(options),
             "papers": len(planted.rows),
+            "papers that spaces are searched for": len(whole.rows),
             "papers without abstract, never drawn": without_abstract,
             "queries": len(asked["all"]),
             "pairs": sum(len(query.candidates) for query in asked["all"]),
@@ -128,11 +148,11 @@ def make_suite(corpus: Corpus, options: AspectSuiteOptions | None = None) -> Sui
     )
 
 
-def _draw_papers(corpus: Corpus, options: AspectSuiteOptions) -> tuple[Planted, int]:
-    """Some papers with an abstract, and how many have none."""
+def _draw_papers(corpus: Corpus, count: int, seed: int) -> tuple[Planted, int]:
+    """Some papers with an abstract, and how many have none; fewer are the first of more."""
     truth = open_truth(corpus)
     told = np.flatnonzero(np.diff(truth.facet_offsets))
-    drawn = stream(options.seed, PURPOSE, "papers").permutation(told)[: options.papers]
+    drawn = stream(seed, PURPOSE, "papers").permutation(told)[:count]
     return Planted(corpus, truth, np.sort(drawn).astype(np.int64)), len(corpus) - len(told)
 
 
@@ -178,3 +198,19 @@ def _task(name: str, texts: Texts, queries: Sequence[GradedQuery]) -> RankingTas
     # sorted by id: in this family ties keep the given order, which must not tell what is relevant
     pools = make_pools(texts, clean_queries(queries, relevant=RULE.relevant).queries)
     return RankingTask(name, texts, pools, RULE, called=CALLED)
+
+
+def _space_task(whole: Planted, aspect: str, papers: Sequence[str]) -> SearchTask:
+    """Who shares the aspect with each of these papers, among all."""
+    texts, queries = whole.texts, whole.texts.rows(papers)
+    shared = [np.setdiff1d(np.flatnonzero(whole.shares(aspect, row)), row) for row in queries.tolist()]
+    judged = Pools(
+        queries,
+        np.cumsum([0, *map(len, shared)]),
+        np.concatenate(shared),
+        np.ones(sum(map(len, shared)), np.int64),
+        [f"{paper}_{aspect}" for paper in papers],
+        groups=[aspect] * len(papers),
+    )
+    depth = NEAREST + 1  # the nearest of all is the paper itself, which is no answer
+    return SearchTask(aspect + SPACE, texts, queries, np.arange(len(texts)), judged, SPACE_RULE, depth)

@@ -72,7 +72,7 @@ def make_suite(corpus: Corpus, options: CorpusSuiteOptions | None = None, *, rep
         reasons = "; ".join(f"{name}: {why}" for name, why in not_evaluated.items())
         raise EmptyResultError(f"{corpus.folder} gives no task ({reasons}); import papers with titles and citations")
     rows = _rows_of(made)
-    tasks = _as_tasks(made, rows, _texts(corpus, rows))
+    tasks = _as_tasks(made, rows, texts_of(corpus, rows))
     headline = tuple(f"{task.name}.{HEADLINE[task.name]}" for task in tasks)
     return Suite(
         NAME,
@@ -88,7 +88,7 @@ def make_suite(corpus: Corpus, options: CorpusSuiteOptions | None = None, *, rep
             "papers": len(corpus),
             "papers with title": len(material.order),
             "papers of the suite": len(rows),
-            **_held_out_counts(material),
+            **held_out_counts(material),
             "tasks": {name: dict(part.counts) for name, part in made.items()},
         },
     )
@@ -115,7 +115,8 @@ def _rows_of(made: Mapping[str, Made]) -> Rows:
     return np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
 
 
-def _texts(corpus: Corpus, rows: Rows) -> Texts:
+def texts_of(corpus: Corpus, rows: Rows) -> Texts:
+    """The papers of some rows."""
     return Texts(corpus.ids.take(rows), corpus.titles.take(rows), corpus.abstracts.take(rows))
 
 
@@ -123,14 +124,15 @@ def _as_tasks(made: Mapping[str, Made], rows: Rows, texts: Texts) -> tuple[Task,
     return tuple(
         part.task
         if isinstance(part, Search)
-        else _ranking(name, part, rows, texts)
+        else ranking_task(name, part, rows, texts)
         if isinstance(part, RowPools)
         else _probe(name, part, rows, texts)
         for name, part in made.items()
     )
 
 
-def _ranking(name: str, part: RowPools, rows: Rows, texts: Texts) -> RankingTask:
+def ranking_task(name: str, part: RowPools, rows: Rows, texts: Texts) -> RankingTask:
+    """Pools by rows of the corpus as a task over the texts of `rows`, which are ascending."""
     queries = np.searchsorted(rows, part.queries)
     pools = Pools(
         queries,
@@ -161,7 +163,8 @@ def _probe(name: str, part: RowProbe, rows: Rows, texts: Texts) -> ProbeTask:
     )
 
 
-def _held_out_counts(material: Material) -> dict[str, Any]:
+def held_out_counts(material: Material) -> dict[str, Any]:
+    """What is held out, and what is left to train on."""
     corpus = material.corpus
     if not material.has_references:
         return {}
@@ -175,14 +178,20 @@ def _held_out_counts(material: Material) -> dict[str, Any]:
     }
 
 
+def held_out_notes(material: Material) -> list[str]:
+    """A warning not to train on what is asked for; none where there are no references."""
+    counts = held_out_counts(material)
+    if not counts:
+        return []
+    return [
+        f"held out by {material.options.held_out} (seed {material.options.seed}): the {counts['held-out citations']:,} "
+        f"citations of {counts['held-out papers that cite']:,} papers; a model that was trained on them must not be "
+        f"judged here, the other {counts['citations to train on']:,} may be learned from"
+    ]
+
+
 def _notes(material: Material, made: Mapping[str, Made], rows: Rows) -> tuple[str, ...]:
-    corpus, notes = material.corpus, []
-    if counts := _held_out_counts(material):
-        notes.append(
-            f"held out by {material.options.held_out} (seed {material.options.seed}): the {counts['held-out citations']:,} "
-            f"citations of {counts['held-out papers that cite']:,} papers; a model that was trained on them must not be "
-            f"judged here, the other {counts['citations to train on']:,} may be learned from"
-        )
+    corpus, notes = material.corpus, held_out_notes(material)
     if bare := int((corpus.abstracts.lengths()[rows] == 0).sum()):
         notes.append(f"{bare:,} of the suite's {len(rows):,} papers have a title and no abstract")
     if unread := len(corpus) - len(material.order):

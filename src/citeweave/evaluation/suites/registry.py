@@ -22,6 +22,7 @@ SUITES = {
 
 MADE = {
     "corpus": "citations, fields, years, titles: tasks made from any corpus",
+    "intents": "what a paper cites for one reason, told from what it cites for another: made from citation intents",
     "aspects": "who shares a problem, a method, a finding: made from a made-up literature",
 }
 """Suites that have no files: `make_suite(corpus, options)` of their module makes them."""

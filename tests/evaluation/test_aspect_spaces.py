@@ -1,0 +1,204 @@
+"""Aspect spaces: what heads project, which space answers which query, one reading for all, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from citeweave.cli import main
+from citeweave.encoders.aspects import AspectHeads, save_heads
+from citeweave.errors import EmptyResultError, UserError
+from citeweave.evaluation.evaluate import evaluate
+from citeweave.evaluation.judging.aspect_spaces import AspectSpace, MatchingSpace, spaces_of
+from citeweave.evaluation.judging.encoded import Encoded
+from citeweave.evaluation.judging.given_vectors import GivenVectors
+from citeweave.evaluation.judging.opening import OpeningOptions, open_judged, open_spaces
+from citeweave.evaluation.running.ranking import run_ranking, run_search
+from citeweave.evaluation.spaces import evaluate_spaces
+from citeweave.evaluation.suites.registry import read_suite
+from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, SearchTask
+from citeweave.evaluation.texts import Texts
+from citeweave.progress import QUIET, Reporter
+
+VOCABULARY = "a paper shows that the cell grows and we find how models learn from data in graphs of citations"
+NAMES = ("background", "method", "result")
+RULE = RankingRule(metrics=("map",), distance="cosine")
+
+
+def picking(size: int, names: Sequence[str] = NAMES) -> AspectHeads:
+    """The head of the n-th aspect keeps the n-th pair of coordinates."""
+    rows = np.eye(size, dtype=np.float32)
+    zeros = np.zeros(2, np.float32)
+    return AspectHeads(tuple(names), {name: ((rows[2 * at : 2 * at + 2], zeros),) for at, name in enumerate(names)})
+
+
+class Counting:
+    """An encoder of known vectors that counts what it reads."""
+
+    name, revision, dimension = "counting", "1", 6
+
+    def __init__(self, matrix: NDArray[np.float32]) -> None:
+        self.matrix, self.read = matrix, 0
+
+    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+        self.read += len(texts)
+        return self.matrix[[int(text) for text in texts]]
+
+
+@pytest.fixture
+def papers() -> tuple[Texts, NDArray[np.int64], Counting]:
+    """Twelve papers of two backgrounds, three methods and two results, each told by a direction of its own pair."""
+    codes = np.array([(at % 2, at % 3, (at // 2) % 2) for at in range(12)])  # (papers, 3)
+    angles = codes * (2 * np.pi / 3)
+    matrix = np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(12, 6).astype(np.float32)
+    texts = Texts([f"p{at}" for at in range(12)], [str(at) for at in range(12)], [""] * 12)
+    return texts, codes, Counting(matrix)
+
+
+def faceted(texts: Texts, codes: NDArray[np.int64], facets: Sequence[str]) -> RankingTask:
+    """Every paper asks about one facet in turn; relevant is who shares it."""
+    asked = [facets[at % 3] for at in range(12)]
+    others = np.array([[row for row in range(12) if row != at] for at in range(12)])  # (queries, 11)
+    column = np.array([at % 3 for at in range(12)])
+    grades = np.array([codes[others[at], column[at]] == codes[at, column[at]] for at in range(12)])
+    pools = Pools(
+        np.arange(12), np.arange(13) * 11, others.ravel(), grades.ravel().astype(np.int64), texts.ids, groups=asked
+    )
+    return RankingTask("faceted", texts, pools, RULE)
+
+
+def test_every_query_is_answered_in_its_own_space(papers: tuple[Texts, NDArray[np.int64], Counting]) -> None:
+    texts, codes, encoder = papers
+    whole = Encoded(encoder)
+    spaces = spaces_of(whole, picking(6))
+    for facets in (NAMES, ("problem", "method", "finding")):
+        task = faceted(texts, codes, facets)
+        found = {name: run_ranking(task, judged, "", "wrong").metrics["map"] for name, judged in spaces.items()}
+        assert found["matching"] == pytest.approx(100)
+        assert all(found[name] < 99 for name in spaces if name != "matching")
+        assert found["all"] == pytest.approx(found["encoder"])  # the pairs have length 1 already
+        search = SearchTask(
+            "search",
+            texts,
+            task.pools.queries,
+            np.arange(12),
+            replace(
+                task.pools,
+                candidates=task.pools.candidates[task.pools.grades == 1],
+                grades=np.ones(sum(task.pools.grades), np.int64),
+                offsets=np.cumsum([0, *np.add.reduceat(task.pools.grades, task.pools.offsets[:-1])]),
+            ),
+            RULE,
+            depth=12,
+        )
+        assert run_search(search, spaces["matching"], "", "wrong").metrics["map"] == pytest.approx(100)
+        assert run_search(search, spaces["method"], "", "wrong").metrics["map"] == pytest.approx(found["method"])
+    assert encoder.read == 12
+    own = spaces["method"].vectors(texts).matrix
+    np.testing.assert_array_equal(own, encoder.matrix[:, 2:4])
+    assert len({judged.revision for judged in spaces.values()}) == len(spaces)
+    assert spaces["method"].name == "counting (method)" and spaces["method"].facts()["dimension"] == 2
+
+
+def test_papers_without_vectors_stay_so_in_a_space() -> None:
+    heads = AspectHeads(("method",), {"method": ((np.eye(2, dtype=np.float32), np.ones(2, np.float32)),)})
+    texts = Texts(["a", "b"], ["A", ""], ["", ""])
+    space = AspectSpace(GivenVectors(["a"], np.array([[1.0, 0]], np.float32), name="mine"), heads, "method")
+    assert space.vectors(texts).matrix.tolist() == [[2, 1], [0, 0]]
+    assert space.vectors(texts).present.tolist() == [True, False]
+    nobody = AspectSpace(Encoded(Counting(np.zeros((0, 6), np.float32))), heads, "method")
+    assert not nobody.vectors(Texts(["b"], [""], [""])).present.any()
+
+
+def test_matching_says_what_it_lacks(papers: tuple[Texts, NDArray[np.int64], Counting]) -> None:
+    texts, codes, encoder = papers
+    task = faceted(texts, codes, NAMES)
+    judged = MatchingSpace(Encoded(encoder), picking(6, ("background", "method")))
+    with pytest.raises(UserError, match="ask about 'result', and counting has the spaces background, method"):
+        run_ranking(task, judged, "", "wrong")
+    plain = replace(task, pools=replace(task.pools, groups=None))
+    with pytest.raises(UserError, match="this task's queries ask about none; judge one space, such as --aspect back"):
+        run_ranking(plain, judged, "", "wrong")
+
+
+@pytest.fixture(scope="module")
+def model(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = shutil.copytree(bert, tmp_path_factory.mktemp("aspects") / "model")
+    rng = np.random.default_rng(0)
+    layers = {
+        name: ((rng.normal(size=(8, 32)).astype(np.float32), rng.normal(size=8).astype(np.float32)),) for name in NAMES
+    }
+    save_heads(folder, AspectHeads(NAMES, layers))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def csfcube(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With abstracts that the small model can tell apart."""
+    folder = shutil.copytree(folders["csfcube"], tmp_path_factory.mktemp("csfcube") / "csfcube")
+    path, words = folder / "abstracts-csfcube-preds.jsonl", VOCABULARY.split()
+    rng = np.random.default_rng(1)
+    papers = [json.loads(line) for line in path.read_text().splitlines()]
+    for paper in papers:
+        paper["abstract"] = [" ".join(rng.choice(words, 6)) for _ in range(3)]
+    path.write_text("".join(json.dumps(paper) + "\n" for paper in papers))
+    return folder
+
+
+def test_every_space_of_a_model_in_one_go(model: Path, csfcube: Path, folders: dict[str, Path], tmp_path: Path) -> None:
+    spaces = open_spaces(str(model), OpeningOptions(device="cpu", cache=tmp_path / "cache"))
+    reports = evaluate_spaces(spaces, read_suite("csfcube", csfcube), tmp_path / "csfcube")
+    assert list(reports) == ["encoder", *NAMES, "all", "matching"]
+    assert len(list((tmp_path / "cache/vectors").iterdir())) == 1  # papers were read once
+    for facet in NAMES:
+        # the queries of a facet are answered in its space and in no other
+        assert reports["matching"].metrics[f"{facet}.map"] == pytest.approx(reports[facet].metrics[f"{facet}.map"])
+    assert len({reports[space].metrics["all.map"] for space in (*NAMES, "matching")}) == 4
+    alone = open_judged(str(model), OpeningOptions(device="cpu", aspect="method"))
+    again = evaluate(alone, read_suite("csfcube", csfcube), tmp_path / "alone")
+    assert again.metrics == pytest.approx(reports["method"].metrics)
+    assert again.name == "model (method)"
+    # a suite of classes and pools without facets: probes work in every space, and nothing is matched
+    found = evaluate_spaces(spaces, read_suite("scidocs", folders["scidocs"]), tmp_path / "scidocs")
+    assert list(found) == ["encoder", *NAMES, "all"] and all("mag.f1" in report.metrics for report in found.values())
+    with pytest.raises(EmptyResultError, match="answers no task of scidocs: .*asks? about none"):
+        evaluate(spaces["matching"], read_suite("scidocs", folders["scidocs"]), tmp_path / "none")
+    with pytest.raises(UserError, match="holds a report, and a report of every space goes into a folder of its own"):
+        evaluate_spaces(spaces, read_suite("csfcube", csfcube), tmp_path / "alone")
+
+
+def test_the_command(
+    model: Path,
+    bert: Path,
+    csfcube: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache"))
+
+    def run(judged: str | Path, *more: str) -> str:
+        data = ["--suite", "csfcube", "--data", str(csfcube), "--device", "cpu"]
+        with pytest.raises(SystemExit) as stop:
+            main(["evaluate", str(judged), *data, *more, "-o", str(tmp_path / "report")])
+        shown = capsys.readouterr()
+        return shown.out if stop.value.code in (0, None) else shown.err
+
+    found = json.loads(run(model, "--aspect", "every", "--task", "method", "--json"))["spaces"]
+    assert found["matching"]["metrics"] == found["method"]["metrics"]
+    assert found["all"]["model"]["dimension"] == 24
+    table = run(model, "--aspect", "every", "--task", "method").splitlines()
+    assert table[1].split() == ["encoder", *NAMES, "all", "matching"]
+    assert float(table[2].split()[3]) == pytest.approx(found["method"]["metrics"]["method.map"], abs=0.01)
+    assert "--aspect is 'metod'; it must be one of all, background" in run(model, "--aspect", "metod")
+    assert "has no aspect heads" in run(bert, "--aspect", "method")
+    assert "bm25 is no model" in run("bm25", "--aspect", "method")
+    assert "baseline:tfidf is no model" in run("baseline:tfidf", "--aspect", "every")
+    assert "--distance single is between their sentences" in run(model, "--aspect", "all", "--distance", "single")

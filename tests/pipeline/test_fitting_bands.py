@@ -1,0 +1,58 @@
+"""Bands of ranks fit the corpus, unless the user or a large pool says otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from citeweave.errors import UserError
+from citeweave.mining.gathering import graph_inputs
+from citeweave.pipeline.fitting_bands import fit_bands
+from citeweave.pipeline.run import RunResult
+from citeweave.recipe import load_recipe, read_recipe
+
+from .conftest import Place, mined, tiny
+
+
+def test_bands_are_chosen_and_said(place: Place, ran: RunResult) -> None:
+    bands = ran.record["bands"]
+    assert bands["how"] == "auto"
+    assert bands["written"] == {"positives": 25, "hard": 4000}
+    assert bands["bands"]["positives"] < bands["bands"]["hard"] < bands["pool"] <= 300
+    assert "chosen for this corpus" in bands["why"]
+
+
+@pytest.mark.parametrize("how", ["share", "auto"])
+def test_bands_fit_where_the_written_do_not(how: str, place: Place, tmp_path: Path) -> None:
+    options = replace(place.options, bands=how)
+    _, run = mined(place, tiny("scincl_wide"), tmp_path / "run", options)
+    facts = run.facts("samples")["bands"]
+    low, high = facts["bands"]["hard"]
+    assert facts["bands"]["positives"] <= low < high < facts["pool"]
+    with pytest.raises(UserError, match="band ends at rank 4,000"):
+        mined(place, tiny("scincl"), tmp_path / "recipe", replace(options, bands="recipe"))
+
+
+def test_bands_set_by_the_user_stay_and_variants_keep_their_ratio(place: Place, tmp_path: Path) -> None:
+    _, run = mined(place, tiny("scincl", "mining.positives.band=20"), tmp_path / "1", place.options)
+    assert run.facts("samples")["bands"]["bands"]["positives"] == 20
+    far = {}
+    for name in ("cocite", "cocite_25_1000"):
+        _, run = mined(place, tiny(name), tmp_path / name, place.options)
+        far[name] = run.facts("samples")["bands"]["bands"]["far"]
+    assert far["cocite_25_1000"] == pytest.approx(far["cocite"] / 5, abs=8)
+    own = tmp_path / "own.toml"
+    own.write_text('[recipe]\nbase = "scincl"\n[mining.negatives.hard]\nband = 100\n[mining]\nanchors = 60\n')
+    _, run = mined(place, load_recipe(str(own)), tmp_path / "own", place.options)
+    assert run.facts("samples")["bands"]["bands"]["hard"] == 100
+
+
+def test_large_pools_keep_the_published_ranks(place: Place, ran: RunResult) -> None:
+    recipe = load_recipe("scincl", ["mining.negatives.hard.band=14", "mining.positives.band=6"])
+    inputs = graph_inputs(ran.folder / "graph", recipe.table("graph"), with_vectors=True)
+    small = replace(recipe, overrides=())  # as if the recipe itself wrote them
+    fitted = fit_bands(small, read_recipe(small).rules, place.corpus, inputs, how="fit")
+    assert fitted.facts["how"] == "as the recipe writes them"
+    assert fitted.rules == read_recipe(small).rules
