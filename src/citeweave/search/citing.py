@@ -1,0 +1,201 @@
+"""What to cite in a sentence of a draft: papers near to it, and papers that others cited in sentences like it.
+
+    recommend(index, reader, "We split sentences with the parser of [CIT].", intent="method", count=5)
+
+The score of a paper is p + GAIN max(0, s - p): p the cosine of the sentence to the paper, in the space of the wanted
+intent where the model has such an aspect, and s that of the nearest sentence that cites the paper, by the encoder
+itself. A sentence that does not cite with the wanted intent counts as OTHER_INTENT less. The title and abstract of
+the draft, where given, turn the vector that papers are compared with. Every paper and sentence is compared.
+
+    p = 0.5, s = 0.7                                      0.5 + 0.5 x 0.2  = 0.6
+    p = 0.5, s = 0.7, but cited with another intent       0.5 + 0.5 x 0.1  = 0.55
+    p = 0.5, no sentence or s = 0.4                       0.5
+
+docs/search.md has the measurement behind the numbers. Nothing is learnt here, and how often a paper is cited does
+not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.corpus.paper import Intent
+from citeweave.errors import UserError, choose
+from citeweave.search.citing_sentences import CitingSentences
+from citeweave.search.exact import check_count, cosines
+from citeweave.search.index import Hit, Index
+from citeweave.search.marks import without_marks
+from citeweave.search.searching import Reader
+
+GAIN = 0.5
+"""How much of its lead over the paper itself a citing sentence adds."""
+
+OTHER_INTENT = 0.1
+"""What a citing sentence loses that does not cite with the wanted intent."""
+
+DRAFT = 0.6
+"""Length of the draft's own vector beside the sentence's 1."""
+
+INTENTS = {str(bit.name).lower(): bit for bit in Intent if bit}
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A sentence in which a paper is cited."""
+
+    text: str
+    citing: str
+    """Id of the paper that it stands in, empty where the index does not have it."""
+
+    score: float
+    """Cosine to the draft's sentence."""
+
+    intents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A paper to cite, and why."""
+
+    hit: Hit
+    """Its score is what the papers are ranked by."""
+
+    paper_score: float
+    """Cosine of the draft's sentence to the paper itself."""
+
+    share: float | None
+    """Share of the wanted intent among the known intents with which the paper is cited; None where nothing is known."""
+
+    evidence: Evidence | None
+    """The nearest sentence that cites the paper, by the same rule; None where none is known."""
+
+    def as_json(self) -> dict[str, Any]:
+        told = self.evidence and {
+            "text": self.evidence.text,
+            "citing": self.evidence.citing,
+            "score": self.evidence.score,
+            "intents": list(self.evidence.intents),
+        }
+        return {**self.hit.as_json(), "paper_score": self.paper_score, "share": self.share, "evidence": told}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A sentence that needs a citation, and what is known about it."""
+
+    sentence: str
+    intent: str = ""
+    """A word of `Intent` or an aspect of the model; empty = any."""
+
+    context: str = ""
+    """Title and abstract of the draft, or whatever says what it is about."""
+
+    least_share: float = 0.0
+    """Only papers that are cited with the wanted intent at least so often, as a share."""
+
+
+def recommend(index: Index, reader: Reader, draft: Draft, *, count: int = 10) -> list[Recommendation]:
+    """The papers to cite in the draft's sentence, the best first; equal ones by row."""
+    check_count(count)
+    bits, aspect = _wanted(index, draft)
+    text = without_marks(draft.sentence)
+    if not text:
+        raise UserError(
+            f"--cite is {draft.sentence[:60]!r}: without its citation marks nothing is left; give a sentence"
+        )
+    sentence = reader.read(text)  # (dimension,)
+    about = sentence if not draft.context else _unit(sentence) + DRAFT * _unit(reader.read(draft.context))
+    papers = _paper_scores(index, reader.into(about, aspect), aspect)  # (papers,)
+    shares = _shares(index, bits)  # (papers,), NaN where nothing is known
+    found = _Sentences.score(index.sentences, sentence, bits) if index.sentences else None
+    best = papers if found is None else papers + GAIN * np.maximum(0, found.best(len(index)) - papers)
+    allowed = np.flatnonzero(shares >= draft.least_share) if draft.least_share else np.arange(len(index))
+    order = allowed[np.lexsort((allowed, -best[allowed]))][:count]
+    return [
+        Recommendation(
+            index.hit(row, float(best[row])),
+            float(papers[row]),
+            None if np.isnan(shares[row]) else float(shares[row]),
+            found.evidence(row, index) if found else None,
+        )
+        for row in order.tolist()
+    ]
+
+
+def _wanted(index: Index, draft: Draft) -> tuple[int, str]:
+    """Bits of the intent and the space to compare papers in, after a look at whether the index can know."""
+    if not 0 <= draft.least_share <= 1:
+        raise UserError(f"--least-share is {draft.least_share}; it must be from 0 to 1")
+    if not draft.intent:
+        if draft.least_share:
+            raise UserError("--least-share is about a wanted intent; give --intent, or leave it out")
+        return 0, ""
+    choose(draft.intent, {*INTENTS, *index.aspects}, "--intent")
+    bits = int(INTENTS.get(draft.intent, Intent.UNKNOWN))
+    knows = bool(index.cited_as.any()) or (index.sentences is not None and bool(index.sentences.intents.any()))
+    if draft.intent not in index.aspects and not knows:
+        raise UserError(
+            f"--intent is {draft.intent!r}, but {index.folder} knows no intents and its model no such aspect; run "
+            "`citeweave annotate` and build the index with --intents and --contexts, or leave --intent out"
+        )
+    return bits, draft.intent if draft.intent in index.aspects else ""
+
+
+def _paper_scores(index: Index, query: NDArray[np.float32], aspect: str) -> NDArray[np.float32]:
+    (matrix,) = index.space(aspect)
+    return cosines(matrix, query)
+
+
+def _shares(index: Index, bits: int) -> NDArray[np.float64]:
+    """Share of the wanted intent among a paper's known intents, (papers,); NaN where none is known or wanted."""
+    if not bits:
+        return np.full(len(index), np.nan)
+    wanted = index.cited_as[:, bits.bit_length() - 1]
+    known = index.cited_as.sum(axis=1)
+    return np.where(known > 0, wanted / np.maximum(known, 1), np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentences:
+    """Every mention with its score for one draft."""
+
+    table: CitingSentences
+    plain: NDArray[np.float32]
+    """Cosines of the sentences, (sentences,)."""
+
+    scores: NDArray[np.float32]
+    """Of the mentions, less where the intent is another, (mentions,)."""
+
+    @classmethod
+    def score(cls, table: CitingSentences, query: NDArray[np.float32], bits: int) -> _Sentences:
+        plain = cosines(table.vectors.matrix, query)
+        other = (table.intents & bits == 0) if bits else np.zeros(len(table.intents), bool)
+        return cls(table, plain, plain[table.sentence] - np.float32(OTHER_INTENT) * other)
+
+    def best(self, papers: int) -> NDArray[np.float32]:
+        """The best score of each paper's mentions, (papers,); minus infinity where it has none."""
+        found = np.full(papers, -np.inf, np.float32)
+        np.maximum.at(found, self.table.paper, self.scores)
+        return found
+
+    def evidence(self, row: int, index: Index) -> Evidence | None:
+        first, last = np.searchsorted(self.table.paper, [row, row + 1]).tolist()
+        if first == last:
+            return None
+        at = first + int(np.argmax(self.scores[first:last]))
+        sentence, citing = int(self.table.sentence[at]), int(self.table.citing[self.table.sentence[at]])
+        mask = int(self.table.intents[at])
+        return Evidence(
+            self.table.texts[sentence],
+            index.vectors.ids[citing] if citing >= 0 else "",
+            float(self.plain[sentence]),
+            tuple(name for name, bit in INTENTS.items() if mask & bit),
+        )
+
+
+def _unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    return vector / np.float32(max(float(np.linalg.norm(vector)), 1e-12))

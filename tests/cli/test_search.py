@@ -1,0 +1,116 @@
+"""index and search as they are typed: what is printed, hostile titles, and mistakes in one line with exit code 2."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+
+from citeweave.cli import main
+from citeweave.corpus.importing import import_papers
+from citeweave.encoders.aspects import AspectHeads, save_heads
+
+PAPERS = [
+    {"id": "a", "title": "we find how models learn", "year": 2001},
+    {"id": "b", "title": "the cell \u001b[31mgrows\u202e<b>\r\nin data", "year": 2002},
+    {"id": "c", "title": "graphs of citations"},
+]
+SENTENCE = {"citing": "a", "cited": ["b"], "text": "from data we learn \u001b[2J[CIT].", "intents": ["method"]}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> Path:
+    place = tmp_path_factory.mktemp("search-cli")
+    (place / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in PAPERS))
+    (place / "citations.tsv").write_text("a\tb\n")
+    (place / "contexts.jsonl").write_text(json.dumps(SENTENCE) + "\n")
+    model = save_bert(place / "tiny")
+    head = (np.eye(32, dtype=np.float32)[::2], np.zeros(16, np.float32))
+    save_heads(model, AspectHeads(("method",), {"method": (head,)}))
+    import_papers([place / name for name in ("papers.jsonl", "citations.tsv", "contexts.jsonl")], place / "corpus")
+    command = ["index", str(place / "corpus"), "--model", str(model), "--contexts", "--device", "cpu", "--quiet"]
+    with pytest.raises(SystemExit, match="^0$"):
+        main([*command, "-o", str(place / "index")])
+    return place / "index"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = 0
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_what_is_printed(index, capsys):
+    code, out, _ = run(capsys, "search", index, "--paper", "a", "--aspect", "method")
+    assert code == 0
+    shown = sorted(line.split("  ", 2)[2] for line in out.splitlines())
+    assert shown == ["----  graphs of citations  c", "2002  the cell [31mgrows<b> in data  b"]
+    code, out, _ = run(capsys, "search", index, "how models learn", "--count", 1, "--device", "cpu", "--json")
+    found = json.loads(out)
+    assert code == 0 and found["query"] == {"text": "how models learn"} and found["aspect"] == ""
+    assert found["hits"][0].keys() == {"id", "title", "year", "score", "row"} and len(found["hits"]) == 1
+
+
+def test_an_index_of_a_stranger(index, capsys, tmp_path):
+    """Titles that import would have cleaned, in a folder that somebody else made."""
+    folder = Path(shutil.copytree(index, tmp_path / "index"))
+    titles = folder / "papers" / "title.utf8"
+    titles.write_bytes(titles.read_bytes().replace(b"graphs", b"\x1b[2J\r\n"))
+    code, out, _ = run(capsys, "search", folder, "--paper", "a")
+    assert code == 0 and len(out.splitlines()) == 2 and all(sign.isprintable() for sign in out.replace("\n", ""))
+    titles.write_bytes(titles.read_bytes().replace(b"cell", b"\xff\xfe\xff\xfe"))
+    code, _, err = run(capsys, "search", folder, "--paper", "a")
+    assert code == 2 and "the file is damaged" in err
+
+
+def test_what_to_cite(index, capsys):
+    ask = ("search", index, "--cite", "from data we learn (?).", "--intent", "method", "--device", "cpu")
+    code, out, _ = run(capsys, *ask)
+    lines = out.splitlines()
+    (at,) = [number for number, line in enumerate(lines) if line.endswith("  b")]
+    assert code == 0 and lines[at + 1].endswith("  a (method): from data we learn [2J[CIT].") and "\u001b" not in out
+    code, out, _ = run(capsys, *ask, "--draft", "graphs of citations", "--json")
+    (hit,) = [hit for hit in json.loads(out)["hits"] if hit["id"] == "b"]
+    assert hit["share"] == 1 and hit["evidence"]["citing"] == "a" and hit["evidence"]["intents"] == ["method"]
+    assert json.loads(out)["aspect"] == "method" and json.loads(out)["sentences"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "say what to search for"),
+        (["words", "--paper", "a"], "say what to search for"),
+        (["--paper", "aa"], "paper 'aa' is not in"),
+        (["--paper", "a", "--aspect", "methods"], "Did you mean 'method'?"),
+        (["--paper", "a", "--intent", "method"], "go with --cite; did you mean --aspect?"),
+        (["--cite", "words", "--aspect", "method"], "the space is that of --intent"),
+        (["--paper", "a", "--count", "0"], "--count is 0"),
+    ],
+)
+def test_mistakes_of_search(index, capsys, arguments, said):
+    code, out, err = run(capsys, "search", index, *arguments)
+    assert code == 2 and not out and said in err and len(err.splitlines()) == 1
+
+
+def test_mistakes_of_index(index, capsys, tmp_path):
+    corpus, model = index.parent / "corpus", index.parent / "tiny"
+    code, _, err = run(capsys, "index", corpus, "--model", model, "-o", index, "--device", "cpu")
+    assert code == 2 and "other inputs or options" in err
+    code, _, err = run(capsys, "index", corpus, "--model", model, "-o", tmp_path / "i", "--intents", tmp_path)
+    assert code == 2 and "is not an artefact of citeweave" in err
+    code, _, err = run(
+        capsys, "index", corpus, "--model", model, "-o", tmp_path / "i", "--contexts", "--most-contexts", 0
+    )
+    assert code == 2 and "--most-contexts is 0" in err
+    code, _, err = run(capsys, "search", corpus, "words")
+    assert code == 2 and "holds corpus, not index" in err

@@ -1,0 +1,134 @@
+"""Recommending what to cite: the formula against a plain loop, intents, drafts, and sentences that say nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.errors import UserError
+from citeweave.files import new_artefact
+from citeweave.graph import intent_overlay
+from citeweave.graph.intent_overlay import IntentOverlay, OverlayWriter, confidence_of
+from citeweave.search.building import IndexOptions, build_index
+from citeweave.search.citing import DRAFT, GAIN, INTENTS, OTHER_INTENT, Draft, recommend
+from citeweave.search.index import Index
+from citeweave.search.searching import open_reader
+
+SAID = "we find how models learn from data (?)"
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+def expected(made, text: str, intent: str, context: str) -> dict[str, float]:
+    """The scores by a loop over all papers and mentions."""
+    index, encoder = made.index, made.reader.encoder
+    sentence = about = encoder.encode([text])[0]
+    if context:
+        other = encoder.encode([context])[0]
+        about = sentence / np.linalg.norm(sentence) + DRAFT * other / np.linalg.norm(other)
+    query = index.heads.project(about[None], intent)[0] if intent else about
+    table, scores = index.sentences, {}
+    for row in range(len(index)):
+        p = cosine(index.take(np.array([row]), intent)[0], query)
+        best = p
+        for paper, at, mask in zip(table.paper, table.sentence, table.intents, strict=True):
+            if paper == row:
+                less = OTHER_INTENT if intent and not mask & INTENTS[intent] else 0
+                best = max(best, cosine(np.asarray(table.vectors.matrix[at], np.float32), sentence) - less)
+        scores[index.vectors.ids[row]] = p + GAIN * (best - p)
+    return scores
+
+
+@pytest.mark.parametrize(("intent", "context"), [("", ""), ("method", ""), ("result", "graphs of the cell")])
+def test_scores_are_the_formula(made, intent, context):
+    found = recommend(made.index, made.reader, Draft(SAID, intent, context), count=100)
+    wanted = expected(made, "we find how models learn from data", intent, context)
+    assert len(found) == len(wanted)
+    for one in found:
+        assert one.hit.score == pytest.approx(wanted[one.hit.id], abs=2e-5)
+    scores = [one.hit.score for one in found]
+    assert scores == sorted(scores, reverse=True)
+
+
+def place(found, paper: str) -> int:
+    return [one.hit.id for one in found].index(paper)
+
+
+def test_the_wanted_intent_comes_first(made):
+    """p:7 and p:8 have one text and are cited in one sentence, one as a method, the other as background."""
+    method = recommend(made.index, made.reader, Draft(SAID, "method"), count=19)
+    background = recommend(made.index, made.reader, Draft(SAID, "background"), count=19)
+    assert place(method, "p:7") < place(method, "p:8") and place(background, "p:8") < place(background, "p:7")
+    first = method[place(method, "p:7")]
+    assert first.share == 1 and first.evidence.citing == "p:0" and first.evidence.intents == ("method",)
+    assert first.evidence.text.endswith("[CIT]") and first.evidence.score == pytest.approx(1, abs=1e-3)
+    assert method[place(method, "p:8")].share == 0
+    assert {one.hit.id for one in recommend(made.index, made.reader, Draft(SAID, "method", least_share=0.5))} == {"p:7"}
+
+
+def flipped(corpus: Corpus, folder: Path) -> IntentOverlay:
+    """Other intents than the corpus has: method where it says background and the other way round."""
+    swap = np.array([0, 2, 1, 0, 4], np.uint8)
+    table, counts = corpus.contexts, np.diff(corpus.contexts.cited_offsets)
+    told = swap[np.asarray(table.intents)]
+    citing, cited, bits = np.repeat(table.citing, counts), table.cited, np.repeat(told, counts)
+    masks = np.array(
+        [
+            np.bitwise_or.reduce(bits[(citing == a) & (cited == b)], initial=0)
+            for a, b in zip(corpus.citing, corpus.cited, strict=True)
+        ],
+        np.uint8,
+    )
+    with new_artefact(folder, intent_overlay.KIND, intent_overlay.VERSION, {"flipped": corpus.hash}) as artefact:
+        writer = OverlayWriter(artefact)
+        writer.append_contexts(told, confidence_of(told))
+        writer.close()
+        writer.write_citations(masks, confidence_of(masks), np.ones(len(masks)), np.zeros(len(masks), bool))
+        artefact.facts |= {"corpus": corpus.hash, "least": 0.5}
+        artefact.facts |= {"citations": {"all": len(masks)}, "contexts": {"all": len(told)}}
+        artefact.finish()
+    return IntentOverlay.open(folder)
+
+
+def test_an_overlay_replaces_the_corpus_intents(made, tmp_path):
+    overlay = flipped(made.corpus, tmp_path / "intents")
+    options = IndexOptions(contexts=10, device="cpu")
+    index = build_index(made.corpus, made.model, tmp_path / "i", options, overlay=overlay)
+    found = recommend(index, open_reader(index, device="cpu"), Draft(SAID, "method"), count=19)
+    assert place(found, "p:8") < place(found, "p:7")
+    overlay.corpus = "0" * 64
+    with pytest.raises(UserError, match="intents of corpus 000000000000"):
+        build_index(made.corpus, made.model, tmp_path / "j", options, overlay=overlay)
+
+
+def test_without_sentences_and_heads(made, save_bert, tmp_path):
+    plain = save_bert(tmp_path / "plain")
+    index = build_index(made.corpus, plain, tmp_path / "i", IndexOptions(device="cpu"))
+    reader = open_reader(index, device="cpu")
+    assert index.sentences is None and index.heads is None
+    found = recommend(index, reader, Draft(SAID, "method"), count=19)  # the corpus's own intents are known
+    assert all(one.evidence is None and one.hit.score == one.paper_score for one in found)
+    assert "p:7" in {one.hit.id for one in recommend(index, reader, Draft(SAID, "method", least_share=1))}
+    with pytest.raises(UserError, match="--aspect is 'method', but plain, the model of .* has no aspect heads"):
+        reader.read("a paper", "method")
+    silent = Index.open(index.folder)
+    silent.cited_as = np.zeros_like(silent.cited_as)
+    with pytest.raises(UserError, match="knows no intents and its model no such aspect; run `citeweave annotate`"):
+        recommend(silent, reader, Draft(SAID, "method"))
+
+
+def test_mistakes(made):
+    ask = lambda **draft: recommend(made.index, made.reader, Draft(**draft))  # noqa: E731
+    with pytest.raises(UserError, match="--intent is 'methud'; .*Did you mean 'method'"):
+        ask(sentence=SAID, intent="methud")
+    with pytest.raises(UserError, match=r"--cite is '\[CIT\] \(\?\)': without its citation marks nothing is left"):
+        ask(sentence="[CIT] (?)")
+    with pytest.raises(UserError, match="--least-share is 2"):
+        ask(sentence=SAID, intent="method", least_share=2)
+    with pytest.raises(UserError, match="give --intent"):
+        ask(sentence=SAID, least_share=0.5)

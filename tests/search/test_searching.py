@@ -1,0 +1,75 @@
+"""Search in every space equals a comparison with every paper, by paper and by text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from citeweave.errors import UserError
+from citeweave.search.exact import cosines, nearest_papers
+from citeweave.search.searching import search_paper, search_text
+
+
+def brute_force(space: np.ndarray, query: np.ndarray, itself: int = -1) -> list[tuple[int, float]]:
+    rows, query = space.astype(np.float64), query.astype(np.float64)
+    scores = rows @ query / np.linalg.norm(rows, axis=1) / np.linalg.norm(query)
+    ranked = sorted((-np.float32(score), row) for row, score in enumerate(scores) if row != itself)
+    return [(row, -score) for score, row in ranked]
+
+
+@pytest.mark.parametrize("aspect", ["", "background", "method", "result", "all"])
+def test_by_paper(made, aspect):
+    index = made.index
+    space = np.concatenate(index.space(aspect), axis=1)
+    row = index.row("p:12")
+    found = search_paper(index, "p:12", count=100, aspect=aspect)
+    wanted = brute_force(space, space[row], row)
+    assert [hit.row for hit in found] == [at for at, _ in wanted] and len(found) == len(index) - 1
+    np.testing.assert_allclose([hit.score for hit in found], [score for _, score in wanted], atol=1e-6)
+
+
+@pytest.mark.parametrize("aspect", ["", "method", "all"])
+def test_by_text(made, aspect):
+    text = "how the cell grows in data"
+    encoded = made.reader.encoder.encode([text])
+    query = made.index.heads.project(encoded, aspect)[0] if aspect else encoded[0]
+    wanted = brute_force(np.concatenate(made.index.space(aspect), axis=1), query)[:4]
+    found = search_text(made.index, made.reader, f"  {text}\n", count=4, aspect=aspect)
+    assert [hit.row for hit in found] == [at for at, _ in wanted]
+
+
+@pytest.mark.parametrize("block", [1, 3, 7, 19, 100])
+def test_blocks_change_nothing(made, block):
+    """Papers 7 and 8 have equal vectors: the lower row comes first, also from different blocks."""
+    index = made.index
+    row = index.row("p:3")
+    query = index.take(np.array([row]), "all")[0]
+    whole = nearest_papers(index, query, 19, "all", itself=row)
+    parts = nearest_papers(index, query, 19, "all", itself=row, block=block)
+    assert parts.rows.tolist() == whole.rows.tolist() and parts.scores.tolist() == whole.scores.tolist()
+    ranked = parts.rows[0].tolist()
+    assert ranked.index(index.row("p:7")) + 1 == ranked.index(index.row("p:8"))
+
+
+def test_a_paper_is_not_its_own_neighbour(made):
+    assert [hit.id for hit in search_paper(made.index, "doi:10.1/seven", count=1)] == ["p:8"]
+    found = search_paper(made.index, "p:7", count=18, aspect="all")
+    assert "p:7" not in {hit.id for hit in found} and found[0].id == "p:8" and found[0].score == pytest.approx(1)
+
+
+def test_mistakes(made):
+    with pytest.raises(UserError, match="--aspect is 'methods'; it must be one of .*Did you mean 'method'"):
+        search_paper(made.index, "p:7", aspect="methods")
+    for count in (0, -1, 10**9):
+        with pytest.raises(UserError, match="--count is"):
+            search_paper(made.index, "p:7", count=count)
+    with pytest.raises(UserError, match="holds no word"):
+        search_text(made.index, made.reader, " \n ")
+    with pytest.raises(UserError, match="200,000 characters; give at most 100,000"):
+        search_text(made.index, made.reader, "ab" * 100_000)
+
+
+def test_cosines_of_zeros_are_zero():
+    rows = np.array([[0, 0], [1, 0]], np.float16)
+    assert cosines(rows, np.zeros(2, np.float32)).tolist() == [0, 0]
+    assert cosines(rows[:0], np.ones(2, np.float32)).tolist() == []
