@@ -2,6 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+JOBS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint types format docs bench clean
@@ -20,8 +21,8 @@ $(INSTALLED): pyproject.toml requirements.lock
 demo: install  ## Make a small literature, import it, mine samples, train an encoder, judge it (about three minutes)
 	@$(BIN)/python examples/demo.py
 
-test: install  ## Run all tests
-	$(BIN)/python -m pytest
+test: install  ## Run all tests, in JOBS processes (2)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 lint: install  ## Check style
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ weights and a vocabulary of a few words.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,17 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # before numpy or torch are loaded: as many threads as cores in every worker would only wait for each other
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+_CTRL_C = signal.getsignal(signal.SIGINT)
+
+
+def pytest_runtest_teardown() -> None:
+    """A command that ran in this process leaves its own answer to Ctrl-C behind; pytest needs the first one."""
+    signal.signal(signal.SIGINT, _CTRL_C)
 
 
 @pytest.fixture(scope="session")

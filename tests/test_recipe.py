@@ -14,7 +14,7 @@ from citeweave.errors import UserError
 from citeweave.pipeline.recipe_writing import as_toml
 from citeweave.recipe import Recipe, load_recipe, read_recipe, shipped_recipes
 
-MINING_ONLY = {"aspire", "sciaspect", "sciaspect_hybrid", "sciaspect_l2"}
+MINING_ONLY = {"aspire"}
 
 
 def write(folder: Path, **recipes: str) -> None:

@@ -11,15 +11,7 @@ from citeweave import Samples, synthesize
 from citeweave.cli import main
 from citeweave.corpus.synthetic.literature import Synthetic
 
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = 0
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        code = int(end.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+from .conftest import run
 
 
 @pytest.fixture(scope="module")

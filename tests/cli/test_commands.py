@@ -12,20 +12,9 @@ from typing import Any
 
 import pytest
 
-from citeweave.cli import main
+from .conftest import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of one command."""
-    code = 0
-    try:
-        main(list(words))
-    except SystemExit as end:
-        code = int(end.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.cli import main
 from citeweave.corpus.importing import ImportOptions, import_papers
 from citeweave.encoders.token_store import TokenStore
 from citeweave.similarity.compressed import CompressedVectors
 from citeweave.similarity.sentence_vectors import SentenceVectors
 from citeweave.similarity.vectors import Vectors
+
+from .conftest import run
 
 
 @pytest.fixture(scope="module")
@@ -25,16 +26,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
     import_papers([place / "papers.jsonl"], place / "corpus", ImportOptions(outside="keep"))
     return place / "corpus"
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = 0
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        code = int(end.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_a_corpus_becomes_vectors(corpus, bert, tmp_path, capsys):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from citeweave import synthesize
-from citeweave.cli import main
 from citeweave.corpus.synthetic.literature import Synthetic
+
+from .conftest import run
 
 SMALL = [
     *("--set", "training.steps=2", "--set", "training.batch=4", "--set", "encoder.max_tokens=24"),
@@ -22,16 +23,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "corpus"
     synthesize(folder, Synthetic(papers=200))
     return folder
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = 0
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        code = int(end.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_run_and_run_again(corpus: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.cli import main
 from citeweave.corpus.importing import import_papers
 from citeweave.similarity.sentence_vectors import new_sentence_vectors
 from citeweave.similarity.vectors import new_vectors
+
+from .conftest import run
 
 PAPERS = [
     {"id": "a", "title": "Deep graphs", "abstract": "We learn graphs. Results are good."},
@@ -49,16 +50,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         vectors.append(ids, np.array([[1.0, 0], [0, 1], [1, 1]]))
         vectors.finish()
     return Made(place / "corpus", place / "abstracts.jsonl", place / "s", place / "v")
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = 0
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        code = int(end.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_similar_by_sentences(made, capsys):

@@ -398,7 +398,7 @@ def test_a_file_that_is_another_format(imported: Callable[..., Ran], name: str, 
     imported(name, content, "--format", format).assert_refused(name)
 
 
-@pytest.mark.parametrize("content", [b"", b" \n\n", gzip.compress(b"")])
+@pytest.mark.parametrize("content", [b"", b" \n\n", gzip.compress(b"", mtime=0)], ids=["nothing", "blanks", "gzip"])
 @pytest.mark.parametrize("options", [(), ("--format", "bibtex")])
 def test_an_empty_file(imported: Callable[..., Ran], content: bytes, options: tuple[str, ...]) -> None:
     imported("empty.jsonl", content, *options).assert_refused("empty.jsonl is empty")

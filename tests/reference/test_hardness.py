@@ -20,13 +20,14 @@ def minilm_vectors(texts: list[str]) -> np.ndarray:
 
 
 def test_minilm_finds_a_fifth_to_two_fifths_of_every_aspect() -> None:
-    made = block(Synthetic(papers=1000, seed=0), 0, 1000)
+    """The first fifth of a thousand papers: their nearest two stand for the nearest ten of all."""
+    made = block(Synthetic(papers=1000, seed=0), 0, 200)
     vectors = minilm_vectors(
         [paper_text(*pair) for pair in zip(made.papers.titles, made.papers.abstracts, strict=True)]
     )
     scores = vectors @ vectors.T
     np.fill_diagonal(scores, -np.inf)
-    nearest = np.argsort(-scores, axis=1)[:, :10]
+    nearest = np.argsort(-scores, axis=1)[:, :2]
     precision = {}
     for aspect in ("problem", "method", "finding"):
         codes = getattr(made.truth, aspect)
