@@ -27,8 +27,7 @@ PAPERS_SEEN = 100_000
 def prepare(arguments: argparse.Namespace) -> None:
     """Mine every recipe's samples and write them with the tokens of all papers."""
     from citeweave.encoders.token_store import TokenStore
-    from citeweave.training.plan import Plan
-from citeweave.training.starting import load_start
+    from citeweave.training.starting import load_start
 
     folder = arguments.output
     folder.mkdir(parents=True, exist_ok=True)
@@ -154,6 +153,7 @@ def _train_one(arguments: argparse.Namespace, name: str, seed: int) -> dict[str,
     from citeweave.progress import QUIET
     from citeweave.training.batches import Batches
     from citeweave.training.options import EncoderOptions, training_options
+    from citeweave.training.plan import Plan
     from citeweave.training.processes import Processes
     from citeweave.training.starting import load_start, make_run
     from citeweave.training.trainer import train_network

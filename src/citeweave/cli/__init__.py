@@ -9,6 +9,7 @@ import typer
 
 from citeweave.cli import (
     align,
+    annotate,
     audit,
     benchmark,
     compare,
@@ -20,9 +21,12 @@ from citeweave.cli import (
     explain,
     graph,
     importing,
+    index,
     info,
+    intents,
     mine,
     run,
+    search,
     similar,
     sweep,
     synthesize,
@@ -42,6 +46,8 @@ app.command("synthesize")(synthesize.synthesize)
 app.command("import")(importing.import_)
 app.command("info")(info.info)
 app.command("derive")(derive.derive)
+app.command("annotate")(annotate.annotate)
+app.add_typer(intents.app, name="intents")
 app.command("graph")(graph.graph)
 app.command("mine")(mine.mine)
 app.command("align")(align.align)
@@ -55,6 +61,8 @@ app.command("convert")(convert.convert)
 app.command("embed")(embed.embed)
 app.command("similar")(similar.similar)
 app.command("explain")(explain.explain)
+app.command("index")(index.index)
+app.command("search")(search.search)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("benchmark")(benchmark.benchmark)
