@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from citeweave.graph.citations import CitationGraph as CitationGraph
     from citeweave.graph.citations import build_graph as build_graph
     from citeweave.graph.citations import graph_from_edges as graph_from_edges
+    from citeweave.graph.intent_overlay import IntentOverlay as IntentOverlay
     from citeweave.graph.making import GraphOptions as GraphOptions
     from citeweave.graph.making import make_graph as make_graph
     from citeweave.graph.node_vectors import NodeVectorOptions as NodeVectorOptions
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from citeweave.graph.signals import Signal as Signal
     from citeweave.graph.signals import related as related
     from citeweave.graph.signals import stream_related as stream_related
+    from citeweave.intents.annotating import AnnotateOptions as AnnotateOptions
+    from citeweave.intents.annotating import annotate_intents as annotate_intents
     from citeweave.mining.auditing.audit import audit_samples as audit_samples
     from citeweave.mining.banding.bands import choose_bands as choose_bands
     from citeweave.mining.converting.convert import export_samples as export_samples
@@ -62,6 +65,9 @@ if TYPE_CHECKING:
     from citeweave.mining.samples import Samples as Samples
     from citeweave.pipeline.run import run_recipe as run_recipe
     from citeweave.recipe import load_recipe as load_recipe
+    from citeweave.search.building import build_index as build_index
+    from citeweave.search.searching import search_paper as search_paper
+    from citeweave.search.searching import search_text as search_text
     from citeweave.similarity.nearest import nearest as nearest
     from citeweave.similarity.published import import_vectors as import_vectors
     from citeweave.similarity.vectors import Vectors as Vectors
@@ -97,6 +103,7 @@ _HOME = {
     "CitationGraph": "graph.citations",
     "build_graph": "graph.citations",
     "graph_from_edges": "graph.citations",
+    "IntentOverlay": "graph.intent_overlay",
     "GraphOptions": "graph.making",
     "make_graph": "graph.making",
     "NodeVectorOptions": "graph.node_vectors",
@@ -104,6 +111,8 @@ _HOME = {
     "Signal": "graph.signals",
     "related": "graph.signals",
     "stream_related": "graph.signals",
+    "AnnotateOptions": "intents.annotating",
+    "annotate_intents": "intents.annotating",
     "audit_samples": "mining.auditing.audit",
     "choose_bands": "mining.banding.bands",
     "export_samples": "mining.converting.convert",
@@ -115,6 +124,9 @@ _HOME = {
     "Samples": "mining.samples",
     "run_recipe": "pipeline.run",
     "load_recipe": "recipe",
+    "build_index": "search.building",
+    "search_paper": "search.searching",
+    "search_text": "search.searching",
     "nearest": "similarity.nearest",
     "import_vectors": "similarity.published",
     "Vectors": "similarity.vectors",

@@ -77,5 +77,5 @@ def test_a_corpus_without_contexts(tmp_path: Path, capsys: pytest.CaptureFixture
     run(capsys, "import", tmp_path / "papers.jsonl", "-o", tmp_path / "corpus", "--quiet")
     code, _, err = run(capsys, "annotate", tmp_path / "corpus", "-o", tmp_path / "intents")
     assert code == 2
-    for words in ("no citing sentences", "import contexts", "--intents sections", "specter_cl"):
+    for words in ("no citing sentences", "import contexts", "specter_cl"):
         assert words in err

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus, Intent, import_papers
+from citeweave.corpus.citation_marks import find_marks
 from citeweave.errors import EmptyResultError, UserError
 from citeweave.files import read_manifest
 from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay
 from citeweave.intents.annotating import AnnotateOptions, annotate_intents
 from citeweave.intents.annotation_facts import describe_agreement
 from citeweave.intents.citance_reading import given_span, looks_foreign, own_mark, read_citances
-from citeweave.intents.citation_marks import find_marks
 from citeweave.intents.marking import Citance
 from citeweave.progress import QUIET, Reporter
 
@@ -217,7 +217,7 @@ def test_agreement_of_one_label_and_of_chance() -> None:
 
 def test_nothing_to_annotate(tmp_path: Path) -> None:
     bare = make_corpus(tmp_path / "bare", [link(1, 2)], [])
-    with pytest.raises(EmptyResultError, match=r"no citing sentences.*import contexts.*--intents sections.*specter_cl"):
+    with pytest.raises(EmptyResultError, match=r"no citing sentences.*import contexts.*specter_cl"):
         annotate_intents(bare, tmp_path / "x", WordClassifier())
     apart = make_corpus(tmp_path / "apart", [link(1, 2)], [context(1, "We use it [1].", 3), context(50, "So [1].", 2)])
     with pytest.raises(EmptyResultError, match="none of the 2 citing sentences"):

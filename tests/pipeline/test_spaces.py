@@ -62,10 +62,15 @@ def test_every_space_has_a_report_and_stands_in_the_comparison(bert: Path, corpu
     assert run_recipe(recipe, corpus.folder, tmp_path / "run", options).made == ()
 
 
-def test_intents_of_another_corpus_are_refused(corpus: Corpus, tmp_path: Path) -> None:
+def test_intents_of_another_corpus_are_refused(bert: Path, corpus: Corpus, tmp_path: Path) -> None:
     other = synthesize(tmp_path / "other", Synthetic(papers=30, sharers=3), workers=1)
     with pytest.raises(UserError, match="is another corpus than"):
         Suites(corpus, RunOptions(intent_suite=other.folder)).read("intents")
+    # before anything is trained
+    options = RunOptions(init=str(bert), intent_suite=other.folder, device="cpu")
+    with pytest.raises(UserError, match="is another corpus than"):
+        run_recipe(load_recipe("specter"), corpus.folder, tmp_path / "run", options)
+    assert not (tmp_path / "run" / "samples").exists()
     with pytest.raises(UserError, match="--suite intents=.*there is no such folder"):
         check_suites(RunOptions(intent_suite=tmp_path / "none"))
     with pytest.raises(UserError, match="asks for held-out references"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from citeweave.corpus.corpus import Corpus
+from citeweave.encoders.aspects import save_heads
 from citeweave.errors import UserError
 from citeweave.files import new_artefact
 from citeweave.graph import intent_overlay
@@ -16,6 +17,8 @@ from citeweave.search.building import IndexOptions, build_index
 from citeweave.search.citing import DRAFT, GAIN, INTENTS, OTHER_INTENT, Draft, recommend
 from citeweave.search.index import Index
 from citeweave.search.searching import open_reader
+
+from .conftest import random_heads
 
 SAID = "we find how models learn from data (?)"
 
@@ -31,6 +34,7 @@ def expected(made, text: str, intent: str, context: str) -> dict[str, float]:
     if context:
         other = encoder.encode([context])[0]
         about = sentence / np.linalg.norm(sentence) + DRAFT * other / np.linalg.norm(other)
+        about *= np.linalg.norm(sentence) / np.linalg.norm(about)
     query = index.heads.project(about[None], intent)[0] if intent else about
     table, scores = index.sentences, {}
     for row in range(len(index)):
@@ -53,6 +57,16 @@ def test_scores_are_the_formula(made, intent, context):
         assert one.hit.score == pytest.approx(wanted[one.hit.id], abs=2e-5)
     scores = [one.hit.score for one in found]
     assert scores == sorted(scores, reverse=True)
+
+
+def test_a_draft_about_the_sentence_itself_changes_nothing(made):
+    """Heads have a bias: a vector of another length would lie elsewhere in their spaces."""
+    for intent in ("", "method"):
+        plain, turned = (
+            {one.hit.id: one.hit.score for one in recommend(made.index, made.reader, draft, count=100)}
+            for draft in (Draft(SAID, intent), Draft(SAID, intent, "we find how models learn from data"))
+        )
+        assert turned == pytest.approx(plain, abs=1e-5)
 
 
 def place(found, paper: str) -> int:
@@ -120,6 +134,16 @@ def test_without_sentences_and_heads(made, save_bert, tmp_path):
     silent.cited_as = np.zeros_like(silent.cited_as)
     with pytest.raises(UserError, match="knows no intents and its model no such aspect; run `citeweave annotate`"):
         recommend(silent, reader, Draft(SAID, "method"))
+
+
+def test_an_aspect_that_is_no_intent(made, save_bert, tmp_path):
+    model = save_bert(tmp_path / "venues")
+    save_heads(model, random_heads(("venue", "author")))
+    index = build_index(made.corpus, model, tmp_path / "i", IndexOptions(contexts=10, device="cpu"))
+    reader = open_reader(index, device="cpu")
+    assert all(one.share is None for one in recommend(index, reader, Draft(SAID, "venue")))
+    with pytest.raises(UserError, match="'venue' is an aspect of the model but no intent"):
+        recommend(index, reader, Draft(SAID, "venue", least_share=0.5))
 
 
 def test_mistakes(made):

@@ -20,6 +20,9 @@ from citeweave.search.marks import MAX_SENTENCE, without_marks
         (r"Trees \citep[see][p. 3]{a,b} grow~\cite{c}.", "Trees grow."),
         ("An array x[i] of (small) size (n = 20)", "An array x[i] of (small) size (n = 20)"),
         ("Five of 2014 texts", "Five of 2014 texts"),
+        ("Grown for ~ 60 days~[CIT].", "Grown for ~ 60 days."),
+        ("Known since long (12, 14).", "Known since long."),
+        ("By equation (3), found in 2014 (in spring 2014)", "By equation (3), found in 2014 (in spring 2014)"),
         ("the citation of CITATION", "the citation of"),
     ],
 )

@@ -338,3 +338,10 @@ def test_the_device_is_chosen():
     else:
         with pytest.raises(UserError, match="torch"):
             search(POOL, POOL, [Band(0, 3)], device="cuda")
+
+
+def test_many_workers_fit_into_little_memory():
+    vectors = np.random.default_rng(0).normal(size=(300, 1200)).astype(np.float32)
+    few, many = (nearest(vectors, vectors[:20], 5, workers=workers, memory=128 << 20) for workers in (1, 64))
+    np.testing.assert_array_equal(many.rows, few.rows)
+    assert plan_for(ask(vectors, vectors[:20], [Band(0, 5)]), workers=64, memory=128 << 20).workers < 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,19 @@ def literature(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Literatu
     rules = parse_rules(load_recipe("specter", ["mining.anchors=30"]).table("mining"))
     samples = mine_samples(corpus, rules, folder / "samples", Inputs(graph=graph))
     return Literature(corpus, graph, folder / "graph", samples, bert)
+
+
+@pytest.fixture(scope="session")
+def aspects(literature: Literature, tmp_path_factory: pytest.TempPathFactory) -> Literature:
+    """The small literature with samples of three aspects, local and global negatives."""
+    from citeweave.mining.mine import Inputs, mine_samples
+    from citeweave.mining.rule_reading import parse_rules
+    from citeweave.recipe import load_recipe
+
+    rules = parse_rules(load_recipe("sciaspect_hybrid", ["mining.every_aspect=false"]).table("mining"))
+    folder = tmp_path_factory.mktemp("aspects") / "samples"
+    samples = mine_samples(literature.corpus, rules, folder, Inputs(graph=literature.graph))
+    return dataclasses.replace(literature, samples=samples)
 
 
 TOPICS = ("cell grows a paper", "models learn from data", "graphs of citations and", "we find how that")

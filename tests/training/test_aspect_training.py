@@ -20,7 +20,7 @@ from citeweave.training import trainer
 from citeweave.training.aspect_heads import as_arrays, make_heads
 from citeweave.training.batches import Batches, assemble
 from citeweave.training.bundle import make_bundle, train_bundle
-from citeweave.training.data import Groups, TrainingData, groups_of
+from citeweave.training.data import Groups, TrainingData, groups_of, lists_of
 from citeweave.training.gathering import Sources, gather
 from citeweave.training.objective import Material, Objective
 from citeweave.training.options import EncoderOptions, TrainingOptions, training_options
@@ -28,6 +28,7 @@ from citeweave.training.plan import Plan
 from citeweave.training.processes import Processes
 from citeweave.training.starting import load_start, make_run
 from citeweave.training.train import EncoderRun, train_encoder
+from citeweave.training.validation import Validation
 
 from .conftest import Literature
 
@@ -46,19 +47,6 @@ SMALL = TrainingOptions(
     checkpoint_every=2,
     dropout=0.0,
 )
-
-
-@pytest.fixture(scope="session")
-def aspects(literature: Literature, tmp_path_factory: pytest.TempPathFactory) -> Literature:
-    """The small literature with samples of three aspects, local and global negatives."""
-    from citeweave.mining.mine import Inputs, mine_samples
-    from citeweave.mining.rule_reading import parse_rules
-    from citeweave.recipe import load_recipe
-
-    rules = parse_rules(load_recipe("sciaspect_hybrid", ["mining.every_aspect=false"]).table("mining"))
-    folder = tmp_path_factory.mktemp("aspects") / "samples"
-    samples = mine_samples(literature.corpus, rules, folder, Inputs(graph=literature.graph))
-    return dataclasses.replace(literature, samples=samples)
 
 
 def plan_of(aspects: Literature, heads: str = "linear", **changes: Any) -> Plan:
@@ -132,6 +120,41 @@ def test_negatives_of_the_batch_are_those_of_the_same_aspect() -> None:
     space = as_arrays(heads).project(vectors.numpy(), "background").astype(float)
     expected = [supcon(space, 0, 1, [3], 0.1), supcon(space, 2, 3, [1], 0.1), 0.0]  # 4 has nobody to differ from
     assert float(objective(vectors, batch, batch).detach()) == pytest.approx(np.mean(expected), rel=1e-4)
+
+
+def test_accuracy_is_that_of_each_triplet_in_its_space(aspects: Literature, tmp_path: Path) -> None:
+    plan = plan_of(aspects, losses={"aspect_in_batch": {}})
+    start, data = gathered(aspects, tmp_path / "tokens", plan)
+    without = dataclasses.replace(data.validation, negatives=lists_of([[]] * len(data.validation)))
+    for validation in (data.validation, without):
+        found = dataclasses.replace(data, validation=validation)
+        run = make_run(start, found, plan, Processes(), QUIET)
+        heads = run.stepper.objective.material.heads
+        assert heads is not None and validation.aspects is not None
+        papers = np.unique(
+            np.concatenate([validation.anchors, validation.positives.papers, validation.negatives.papers])
+        )
+        vectors = Validation(run.stepper)._rows(papers)
+        spaces = [as_arrays(heads).project(vectors, name) for name in heads.names]
+        unit = [space / np.linalg.norm(space, axis=1, keepdims=True) for space in spaces]
+        right = total = 0
+        if validation is data.validation:
+            asked = [(n, *row) for n in range(len(validation)) for row in validation.take(np.array([n])).triplets()]
+        else:  # the positives of samples half the way further on
+            owners = np.repeat(np.arange(len(validation)), validation.positives.counts())
+            ups = validation.positives.papers
+            others = np.roll(ups, -1 - len(ups) // 2)
+            assert found.relatives is not None
+            asked = [
+                (n, validation.anchors[n], up, other)
+                for n, up, other in zip(owners, ups, others, strict=True)
+                if other not in (up, validation.anchors[n])
+                and other not in found.relatives.take(validation.anchors[[n]]).papers
+            ]
+        for n, *triplet in asked[:5000]:
+            anchor, up, down = unit[validation.aspects[n]][np.searchsorted(papers, triplet)]
+            right, total = right + int(anchor @ up > anchor @ down), total + 1
+        assert total > 20 and Validation(run.stepper).judge()["accuracy"] == pytest.approx(right / total, abs=2 / total)
 
 
 def gathered(aspects: Literature, folder: Path, plan: Plan) -> tuple[Any, TrainingData]:
@@ -211,6 +234,9 @@ def test_heads_that_start_at_the_identity_are_the_encoders_own_space() -> None:
     vectors = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
     heads = as_arrays(make_heads(("method",), 6, EncoderOptions(heads="linear", head_start="identity"), seed=0))
     np.testing.assert_array_equal(heads.project(vectors, "method"), vectors)
+    for changes in ({"heads": "two_layers"}, {"heads": "linear", "head_size": 3}):
+        with pytest.raises(UserError, match="encoder.head_start is 'identity'"):
+            make_heads(("method",), 6, EncoderOptions(head_start="identity", **changes), seed=0)
 
 
 @pytest.mark.parametrize(

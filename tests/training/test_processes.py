@@ -11,10 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave.encoders.aspects import open_heads
+from citeweave.training.aspect_heads import as_arrays, make_heads
+from citeweave.training.options import EncoderOptions
+
 from .conftest import Literature
 
-LOSSES = ("triplet", "in_batch")
-"""One that is a sum over groups, one over the whole batch."""
+LOSSES = ("triplet", "in_batch", "aspect_in_batch")
+"""One that is a sum over groups, one over the whole batch, and one of these in the spaces of aspects."""
 
 SCRIPT = """
 import json, sys
@@ -27,22 +31,26 @@ from citeweave.training.options import EncoderOptions, TrainingOptions
 from citeweave.training.plan import Plan
 from citeweave.training.train import train_encoder
 
-corpus, graph, samples, model, output, *losses = sys.argv[1:]
+corpus, graph, samples, aspects, model, output, *losses = sys.argv[1:]
 for loss in losses:
+    in_aspects = loss.startswith("aspect_")
     # with a small epsilon Adam makes steps of noise where a gradient is zero, as those of the keys' biases are
-    options = TrainingOptions(losses={loss: {}}, batch=8, steps=4, learning_rate=1e-3, epsilon=1e-3, dropout=0.0,
+    options = TrainingOptions(losses={loss: {}}, unit="groups" if in_aspects else "triplets", batch=8, steps=4, learning_rate=1e-3, epsilon=1e-3, dropout=0.0,
                               micro_tokens=2000, validation=0.2, checkpoint_every=2)
-    train_encoder(Corpus.open(corpus), Samples.open(samples), Path(output) / loss, Plan(EncoderOptions(model), options),
+    plan = Plan(EncoderOptions(model, heads="linear" if in_aspects else ""), options)
+    found = Samples.open(aspects if in_aspects else samples)
+    train_encoder(Corpus.open(corpus), found, Path(output) / loss, plan,
                   sources=Sources(CitationGraph.open(graph)), device="cpu")
 """
 
 
 @pytest.fixture(scope="module")
-def trained(literature: Literature, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(literature: Literature, aspects: Literature, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models of one process and of two, by loss."""
     folder = tmp_path_factory.mktemp("processes")
     (folder / "script.py").write_text(SCRIPT)
-    given = (literature.corpus.folder, literature.graph_folder, literature.samples.folder, literature.model)
+    samples = (literature.samples.folder, aspects.samples.folder)
+    given = (literature.corpus.folder, literature.graph_folder, *samples, literature.model)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     for name, launcher in (("one", []), ("two", two)):
@@ -60,6 +68,17 @@ def test_two_processes_equal_one(literature: Literature, trained: Path, loss: st
     alone, together = (load_file(trained / name / loss / "model.safetensors") for name in ("one", "two"))
     moved = max(float(np.abs(alone[name] - start[name]).max()) for name in start if name in alone)
     apart = max(float(np.abs(alone[name] - together[name]).max()) for name in alone)
+    assert moved > 1e-4
+    assert apart < moved / 100
+
+
+def test_heads_of_two_processes_equal_those_of_one(trained: Path) -> None:
+    alone, together = (open_heads(trained / name / "aspect_in_batch") for name in ("one", "two"))
+    start = as_arrays(make_heads(alone.names, alone.inputs, EncoderOptions(heads="linear"), seed=0))
+    weights = [[heads.layers[name][0][0] for name in alone.names] for heads in (start, alone, together)]
+    moved, apart = (
+        max(float(np.abs(a - b).max()) for a, b in zip(left, weights[1], strict=True)) for left in weights[::2]
+    )
     assert moved > 1e-4
     assert apart < moved / 100
 

@@ -146,10 +146,7 @@ class _Annotation:
     def check(self) -> None:
         """Refuse a corpus of which nothing can be told."""
         corpus, given = self._corpus, self._options.keep_given and bool(self._corpus.intents.any())
-        instead = (
-            "`--intents sections` of mine and run takes what headings tell, and recipes such as specter_cl and scincl "
-            "need no intents"
-        )
+        instead = "recipes such as specter_cl and scincl need no intents"
         if not len(corpus.citing):
             raise EmptyResultError(
                 f"{corpus.folder} has no citations between its papers, so there is nothing to annotate; import the "

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.corpus.citation_marks import Span, find_marks
 from citeweave.corpus.corpus import Corpus
-from citeweave.intents.citation_marks import Span, find_marks
 from citeweave.intents.marking import Citance
 
 _ENGLISH = "the of and with that this which are from by been have has were their is it we to for as in"

@@ -17,6 +17,7 @@ Does not train (`training.py`) and does not read a corpus (`annotating.py`).
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,6 +41,9 @@ KIND, VERSION = "intent_classifier", 1
 CONFIG, DELTA = "config.json", "delta.safetensors"
 DEFAULT = "default"
 RUNTIMES = ("auto", "torch", "int8")
+LEAST_TOKENS, LEAST_TEMPERATURE = 8, 1e-3
+"""Of a config that can be right; calibration never goes below 0.05."""
+
 _DEFAULT_FOLDER = Path(__file__).parent / "default"
 
 
@@ -74,7 +78,7 @@ class ClassifierConfig:
             found = json.loads(path.read_bytes())
             labels = {str(task): tuple(map(str, names)) for task, names in found.pop("labels").items()}
             config = cls(labels=labels, **{**found, "thresholds": tuple(map(float, found["thresholds"]))})
-            if not (config.temperature > 0 and len(config.thresholds) == len(labels[config.task])):
+            if not _is_sound(config):
                 raise ValueError(path)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ArtefactError(f"{path} does not describe a classifier: it is damaged; train it again") from None
@@ -84,6 +88,21 @@ class ClassifierConfig:
                 f"citeweave marks them in version {marking.VERSION}; train it again"
             )
         return config
+
+
+def _is_sound(config: ClassifierConfig) -> bool:
+    """Whether numbers are numbers and fit together; the encoder and the weights are compared when they are loaded."""
+    texts = (config.base, config.base_revision, config.parts, config.pooling, config.precision)
+    whole, real = (config.rank, config.max_tokens), (config.scale, config.temperature)
+    return (
+        all(type(value) is str for value in texts)
+        and all(type(value) is int and value >= 0 for value in whole)
+        and all(type(value) in (int, float) and math.isfinite(value) for value in real)
+        and config.max_tokens >= LEAST_TOKENS
+        and config.temperature >= LEAST_TEMPERATURE
+        and all(task.isidentifier() and 0 < len(set(names)) == len(names) for task, names in config.labels.items())
+        and len(config.thresholds) == len(config.labels[config.task])
+    )
 
 
 class IntentClassifier:

@@ -46,6 +46,8 @@ def load_delta(path: Path) -> dict[str, Tensor]:
     for name, value in stored.items():
         if not name.endswith(_SCALE):
             scale = stored.get(name + _SCALE)
+            if scale is not None and (value.dim() != 2 or scale.shape != value.shape[:1]):
+                raise ArtefactError(f"{path} has a scale of another shape than {name}; train the classifier again")
             found[name] = value.float() if scale is None else value.float() * scale[:, None]
         if not torch.isfinite(value.float()).all():
             raise ArtefactError(f"{path} holds numbers that are not finite; train the classifier again")

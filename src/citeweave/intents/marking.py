@@ -4,9 +4,9 @@
     [CLS] methods [SEP] we follow [unused0] and [unused1] . [SEP]
 
 The citation that is asked about becomes a token that the tokenizer otherwise does not use, other citations another such
-token; a tokenizer without them gets the word "citation". Without a span every citation that `citation_marks.py` finds is
-asked about. A mark without a digit is a word of the sentence ("Ruffus", "LSTM") more often than a citation: it stays, and
-the token stands behind it. Long sentences are cut to the tokens around the mark. Computes no vectors.
+token; a tokenizer without them gets the word "citation". Without a span every citation that `corpus/citation_marks.py`
+finds is asked about. A mark without a digit is a word of the sentence ("Ruffus", "LSTM") more often than a citation: it
+stays, and the token stands behind it. Long sentences are cut to the tokens around the mark. Computes no vectors.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.corpus.citation_marks import Span, find_marks
 from citeweave.encoders.reading import TextReader, Tokens
-from citeweave.intents.citation_marks import Span, find_marks
 
 VERSION = 1
 """Of what the network is shown; a classifier reads only what it was trained on."""

@@ -7,7 +7,8 @@
 
 A band that the user set (`--set mining.positives.band=25`) is always taken as written. A recipe that differs from its
 base by its bands differs from it in the same ratio where they are chosen: cocite_25_1000 has negatives at a fifth of
-cocite's rank. Where rules draw by the graphs of aspects, each has bands of its own. Chosen bands are said, and kept in the run's record.
+cocite's rank. Where rules draw by the graphs of aspects, each has bands of its own. Chosen bands are said, and kept in
+the run's record.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
 
 Stages: papers of published suites leave the corpus; the references that the corpus suite asks for leave it too;
 intents of citations where rules need them and nobody gave any; graph and node vectors; samples, their sentences aligned
-where the recipe says so; one model a seed; reports of the start model and of the trained ones. A stage whose inputs did not change is skipped, an interrupted run goes on. A recipe
-whose start model or aligner is `recipe:NAME` runs that one first.
+where the recipe says so; one model a seed; reports of the start model and of the trained ones. A stage whose inputs did
+not change is skipped, an interrupted run goes on. A recipe whose start model or aligner is `recipe:NAME` runs that one
+first.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def run_recipe(
     audited = data.audit(opened)
     suites = Suites(audited, options, reporter, opened)
     if not all(f"report-start/{name}" in run.record["stages"] for name in suites.names):
-        suites.check_tasks()  # a wrong name is told before hours of training
+        suites.check()  # what is wrong is told before hours of training
     first = {
         stage: _run_first(run, stage, inner, corpus, options, reporter) for stage, inner in chained(recipe).items()
     }

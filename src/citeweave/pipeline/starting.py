@@ -4,8 +4,8 @@
     with_aligner(recipe, "minilm").table("alignment")["encoder"]              "minilm"
 
 A start model that says how its tokens become a vector (a sentence-transformers folder) is pooled as it says; a plain
-one as the recipe says. `--set encoder.pooling=cls` decides for both; aspect words, which no start model has, stay. In a chain the first recipe gets the start model;
-so does a recipe whose model aligns sentences.
+one as the recipe says. `--set encoder.pooling=cls` decides for both; aspect words, which no start model has, stay. In a
+chain the first recipe gets the start model; so does a recipe whose model aligns sentences.
 """
 
 from __future__ import annotations

@@ -72,8 +72,10 @@ class Suites:
         known = {task.name for task in self.read(name).choose(()).tasks}
         return tuple(task for task in self.options.tasks if task in known)
 
-    def check_tasks(self) -> None:
-        """Refuse a task that no suite has."""
+    def check(self) -> None:
+        """Refuse a task that no suite has, and intents that are of another corpus or too few to ask about."""
+        if self.options.intent_suite is not None:
+            self.read(INTENTS)
         if not self.options.tasks:
             return
         known = [task.name for name in self.names for task in self.read(name).choose(()).tasks]

@@ -108,7 +108,7 @@ def recommend(index: Index, reader: Reader, draft: Draft, *, count: int = 10) ->
             f"--cite is {draft.sentence[:60]!r}: without its citation marks nothing is left; give a sentence"
         )
     sentence = reader.read(text)  # (dimension,)
-    about = sentence if not draft.context else _unit(sentence) + DRAFT * _unit(reader.read(draft.context))
+    about = sentence if not draft.context else _turned(sentence, reader.read(draft.context))
     papers = _paper_scores(index, reader.into(about, aspect), aspect)  # (papers,)
     shares = _shares(index, bits)  # (papers,), NaN where nothing is known
     found = _Sentences.score(index.sentences, sentence, bits) if index.sentences else None
@@ -136,6 +136,11 @@ def _wanted(index: Index, draft: Draft) -> tuple[int, str]:
         return 0, ""
     choose(draft.intent, {*INTENTS, *index.aspects}, "--intent")
     bits = int(INTENTS.get(draft.intent, Intent.UNKNOWN))
+    if draft.least_share and not bits:
+        raise UserError(
+            f"--least-share counts citations of an intent, and {draft.intent!r} is an aspect of the model but no intent; "
+            "leave it out"
+        )
     knows = bool(index.cited_as.any()) or (index.sentences is not None and bool(index.sentences.intents.any()))
     if draft.intent not in index.aspects and not knows:
         raise UserError(
@@ -195,6 +200,11 @@ class _Sentences:
             float(self.plain[sentence]),
             tuple(name for name, bit in INTENTS.items() if mask & bit),
         )
+
+
+def _turned(sentence: NDArray[np.float32], draft: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The sentence's vector turned towards the draft's; as long as before, as heads with a bias see the length."""
+    return np.float32(np.linalg.norm(sentence)) * _unit(_unit(sentence) + DRAFT * _unit(draft))
 
 
 def _unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -28,8 +28,8 @@ from citeweave.randomness import stream
 from citeweave.search.marks import without_marks
 from citeweave.similarity.vectors import Vectors
 
-READ_AS = "citing sentence without marks, 1"
-"""What the encoder reads; a change of `marks.py` that matters changes the number."""
+READ_AS = "citing sentence without marks, 2"
+"""What the encoder reads; a change of `marks.py` or `corpus/citation_marks.py` that matters changes the number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ query of which no word is known scores 0 everywhere.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -154,6 +155,8 @@ class Bm25:
 
 
 def _weigh(papers: list[list[int]], vocabulary: dict[str, int], **settings: Any) -> Any:
+    # it would ask jax, where that is installed, for most of a GPU's memory, and needs none of it
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
     import bm25s
 
     index = bm25s.BM25(**settings, dtype="float64", backend="numpy")

@@ -7,7 +7,8 @@
     linear       W v + b (SciAspect thesis, TUM 2023, section 5.3)
     two_layers   W2 relu(W1 v + b1) + b2, which the thesis leaves to future work
 
-Starts at random as any linear layer, or at the identity: every space is then the encoder's own at first.
+Starts at random as any linear layer, or, one layer of the encoder's own size, at the identity: every space is then the
+encoder's own at first.
 """
 
 from __future__ import annotations
@@ -58,6 +59,11 @@ def make_heads(
     """Heads for these aspects, drawn by the seed, or those of the start model where it has them."""
     size = options.head_size or dimension
     sizes = [dimension, size] if options.heads == "linear" else [dimension, size, size]
+    if start is None and options.head_start == "identity" and sizes != [dimension, dimension]:
+        raise UserError(
+            f"encoder.head_start is 'identity' with heads={options.heads!r} and head_size={options.head_size}: only linear "
+            f"heads of the encoder's own {dimension} numbers can begin as its own space; take head_start='random'"
+        )
     heads = TrainedHeads(names, sizes)
     with torch.no_grad():
         for name, weight in heads.weights().items():

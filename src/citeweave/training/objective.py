@@ -4,8 +4,8 @@
     loss = objective(vectors, batch, batch)
 
 `losses/` has the formulas; here is which vectors each of them gets: the encoder's, or with the prefix `aspect_` those in
-the space of a group's aspect. A loss that is a mean over groups or triplets can
-be had in parts (`splits`): a part's share of the mean is what it adds. The others need the whole batch.
+the space of a group's aspect. A loss that is a mean over groups or triplets can be had in parts (`splits`): a part's
+share of the mean is what it adds. The others need the whole batch.
 """
 
 from __future__ import annotations
@@ -174,22 +174,19 @@ def _supcon(vectors: Tensor, batch: Batch, settings: Settings, material: Materia
         _rows(vectors, batch.anchors),
         _rows(vectors, candidates),
         _on(targets, vectors),
-        allowed=_on(_allowed(batch, batch.anchors, candidates, settings, material), vectors),
+        allowed=_on(_opposed(batch, np.arange(len(batch.anchors)), candidates, settings, material), vectors),
         temperature=settings["temperature"],
     )
 
 
 def _in_batch(vectors: Tensor, batch: Batch, settings: Settings, material: Material) -> Tensor:
     owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
-    anchors, candidates = batch.anchors[owner], _candidates(batch)
-    allowed = _allowed(batch, anchors, candidates, settings, material)  # (pairs, candidates)
-    allowed &= ~are_pairs(batch, anchors, candidates)  # other positives are no negatives
-    allowed |= _mask(batch.negatives, candidates, len(batch.papers))[owner]  # its own negatives always are
+    candidates = _candidates(batch)
     return losses.in_batch(
-        _rows(vectors, anchors),
+        _rows(vectors, batch.anchors[owner]),
         _rows(vectors, candidates),
         _on(np.searchsorted(candidates, batch.positives[owner, place]), vectors),
-        allowed=_on(allowed, vectors),
+        allowed=_on(_opposed(batch, owner, candidates, settings, material), vectors),
         temperature=settings["temperature"],
     )
 
@@ -315,6 +312,15 @@ def _candidates(batch: Batch) -> Numbers:
 def _allowed(batch: Batch, left: Numbers, right: Numbers, settings: Settings, material: Material) -> Mask:
     relatives = material.relatives if settings["relatives"] else None
     return allowed_pairs(batch.papers[left], batch.papers[right], relatives)
+
+
+def _opposed(batch: Batch, owner: Numbers, candidates: Numbers, settings: Settings, material: Material) -> Mask:
+    """Which of the batch's candidates are negatives of the groups `owner`, (owner, candidates), bool."""
+    anchors = batch.anchors[owner]
+    allowed = _allowed(batch, anchors, candidates, settings, material)
+    allowed &= ~are_pairs(batch, anchors, candidates)  # positives of any group of the anchor are none
+    allowed |= _mask(batch.negatives, candidates, len(batch.papers))[owner]  # those it was given always are
+    return allowed
 
 
 def _mask(lists: Numbers, candidates: Numbers, papers: int) -> Mask:

@@ -45,22 +45,22 @@ class Validation:
     def judge(self) -> dict[str, float]:
         """Every number that validation knows, each between 0 and 1."""
         data = self.stepper.data
-        triplets = held_back_triplets(data)  # (triplets, 3)
+        triplets, owner = held_back_triplets(data)  # (triplets, 3), (triplets,)
         pools = data.pools
         papers = np.unique(np.concatenate([triplets.ravel(), *(_papers(pool) for pool in pools.values())]))
         rows, layout = self._rows(papers), paper_rows(data.sentences, papers)
         found = {}
         if len(triplets):
-            found[ACCURACY] = self._accuracy(rows, layout, np.searchsorted(papers, triplets))
+            found[ACCURACY] = self._accuracy(rows, layout, np.searchsorted(papers, triplets), owner)
         vectors = rows[layout.own]  # (papers, dimension)
         precisions = {
             f"{name}.map": mean_precision(vectors, papers, pool, distance=self.distance) for name, pool in pools.items()
         }
         return found | precisions
 
-    def _accuracy(self, rows: NDArray[np.float32], layout: PaperRows, triplets: Numbers) -> float:
+    def _accuracy(self, rows: NDArray[np.float32], layout: PaperRows, triplets: Numbers, owner: Numbers) -> float:
         if self.stepper.objective.material.heads is not None:
-            return self._accuracy_in_aspects(rows[layout.own], triplets)
+            return self._accuracy_in_aspects(rows[layout.own], triplets, owner)
         distance = trained_distance(self.stepper.objective.terms)
         if distance is None:
             return triplet_accuracy(rows[layout.own], triplets)
@@ -72,11 +72,11 @@ class Validation:
             nearer += int((near < far).sum())
         return nearer / len(triplets)
 
-    def _accuracy_in_aspects(self, vectors: NDArray[np.float32], triplets: Numbers) -> float:
-        """Every triplet in the space of its aspect, by cosine as its loss."""
+    def _accuracy_in_aspects(self, vectors: NDArray[np.float32], triplets: Numbers, owner: Numbers) -> float:
+        """Every triplet in the space of its group's aspect, by cosine as its loss."""
         heads, groups = self.stepper.objective.material.heads, self.stepper.data.validation
         assert heads is not None and groups.aspects is not None
-        aspects = np.repeat(groups.aspects, groups.triplet_counts())[: len(triplets)]  # (triplets,)
+        aspects = groups.aspects[owner]  # (triplets,)
         given, right = torch.from_numpy(vectors).to(self.stepper.network.device), 0.0
         for aspect in np.unique(aspects).tolist():
             mine = triplets[aspects == aspect]
@@ -103,20 +103,20 @@ class Validation:
         return found
 
 
-def held_back_triplets(data: TrainingData) -> Numbers:
-    """Triplets of the validation, (triplets, 3); where samples have no negatives, with positives of later samples."""
+def held_back_triplets(data: TrainingData) -> tuple[Numbers, Numbers]:
+    """Triplets of the validation, (triplets, 3), and the group of each, (triplets,); where samples have no negatives,
+    with positives of later samples."""
     groups = data.validation
     if len(groups.negatives.papers):
-        return groups.triplets()[:TRIPLETS]
+        return groups.triplets()[:TRIPLETS], np.repeat(np.arange(len(groups)), groups.triplet_counts())[:TRIPLETS]
     owner = np.repeat(np.arange(len(groups)), groups.positives.counts())  # (pairs,)
     anchors, positives = groups.anchors[owner], groups.positives.papers
     others = np.roll(positives, -1 - len(positives) // 2)  # of a sample that has nothing to do with this one
     known = data.relatives.take(anchors) if data.relatives is not None else lists_of([[]] * len(anchors))
     related = np.zeros(len(anchors), bool)
     np.logical_or.at(related, np.repeat(np.arange(len(anchors)), known.counts()), known.papers == np.repeat(others, known.counts()))  # fmt: skip
-    keep = ~related & (others != positives) & (others != anchors)
-    found: Numbers = np.stack([anchors, positives, others], axis=1)[keep][:TRIPLETS]
-    return found
+    keep = np.flatnonzero(~related & (others != positives) & (others != anchors))[:TRIPLETS]
+    return np.stack([anchors, positives, others], axis=1)[keep], owner[keep]
 
 
 def triplet_accuracy(vectors: NDArray[np.float32], triplets: Numbers) -> float:

@@ -169,7 +169,10 @@ class Plan:
 
 
 def plan_for(question: Question, *, workers: int, memory: int) -> Plan:
-    """The largest block that fits into so many bytes of working memory, without the arguments and the results."""
+    """The largest block that fits into so many bytes of working memory, without the arguments and the results.
+
+    Every worker has room of its own, more for longer vectors: where that does not fit there are fewer of them.
+    """
     if workers < 0:
         raise UserError(f"workers is {workers}; it must be 0 (one a core) or more")
     workers = workers or os.cpu_count() or 1
@@ -178,9 +181,11 @@ def plan_for(question: Question, *, workers: int, memory: int) -> Plan:
     # a candidate that is scored again takes 4 (position) + 8 (its query) + 8 bytes (its key)
     room = max(memory // 8 // 20, bands * capacity)
     tile = 4 * min(TILE, size) * width
-    fixed = 8 * (size + queries) + 2 * tile + workers * (4 * capacity + 8 * TOGETHER * width)
+    fixed, a_worker = 8 * (size + queries) + 2 * tile, 4 * capacity + 8 * TOGETHER * width
     each = 8 * capacity + 4 * min(TILE, size) + 12 * width + 48 * bands + 8 * int(question.ranks.columns[-1]) + 64
     smallest = min(_LEAST_BLOCK, queries)
+    workers = max(1, min(workers, (memory - fixed - 20 * room - smallest * each) // a_worker))
+    fixed += workers * a_worker
     block = min((memory - fixed - 20 * room) // each, _MOST_BLOCK, max(queries, 1))
     if block < smallest:
         # the room of the least memory is an eighth of it, or what one query may need

@@ -30,16 +30,19 @@ _PLACEHOLDERS = re.compile(
 )
 _BRACKETS = re.compile(r"[(\[（【［]([^()\[\]（）【】［］]{3,600})(?:[)\]）】］]|$)")
 _BEHIND = rf"(?:\s*[,;:]\s*(?:{_YEAR}|[a-z]\b|(?:pages?|pp?\.?)\s*[\d\-–]+|\d+[\d\-–]*|also [^()]{{1,60}})){{0,6}}"
-_YEAR_ALONE = re.compile(rf"\s*,?\s*[(\[（［]\s*{_YEAR}{_BEHIND}\s*[)\]）］]|{_LAST}\s*,?\s*{_YEAR}")
+_COMMA = r"(?:\s*,)?\s*"
+_YEAR_ALONE = re.compile(  # begins where blanks begin, so that a long row of them is looked at once
+    rf"(?<!\s)(?:{_COMMA}[(\[（［]\s*{_YEAR}{_BEHIND}\s*[)\]）］]|{_LAST}{_COMMA}{_YEAR})"
+)
 _NAMES_BEFORE = re.compile(
     rf"(?<![\w'’])({_NAME}(?:(?:\s*,\s*|\s*&\s*|\s+(?:and|und|et|y|e|и|与|和)\s+){_NAME}){{0,3}}(?:{_LAST})?)$"
 )
 _CUT_BEGINNING = re.compile(
-    rf"^[\s,;]*(?:{_NAME}(?:\s+(?:and|&)\s+{_NAME})?(?:{_LAST})?\s*,?\s*)?{_YEAR}[^()\[\]]{{0,300}}[)\]]"
+    rf"^[\s,;]*(?:{_NAME}(?:\s+(?:and|&)\s+{_NAME})?(?:{_LAST})?{_COMMA})?{_YEAR}[^()\[\]]{{0,300}}[)\]]"
 )
-_CUT_END = re.compile(rf"[(\[][^()\[\]]{{0,300}}{_LAST}\s*,?\s*$")
+_CUT_END = re.compile(rf"[(\[][^()\[\]]{{0,300}}{_LAST}{_COMMA}$")
 _REACH = 90
-"""Characters before a year among which the names are looked for."""
+"""Characters before a mark among which names, and words that make it no mark, are looked for."""
 
 _NUMBER = r"[1-9]\d{0,2}[a-z]?"
 _NUMBERS = rf"{_NUMBER}(?:\s*[,;–—\-]\s*{_NUMBER}){{0,40}}"
@@ -57,6 +60,10 @@ _MONTHS = re.compile(
     r"\b(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
     r"|nov(?:ember)?|dec(?:ember)?|spring|summer|autumn|fall|winter)\s+(?:\d{1,2}\s*,\s*)?(?=\d{4})",
     re.IGNORECASE,
+)
+_LOWER_WORD, _BETWEEN = r"[a-z][\w.\-]*", r"(?:\s+|\s*,\s*|\s*(?:,\s*)?&\s*)"
+_LOWER_WORDS = re.compile(  # only one way to read a text as such words: others take time that doubles with every letter
+    rf"^{_LOWER_WORD}(?:{_BETWEEN}{_LOWER_WORD})*{_BETWEEN}?(?=[^\Wa-z\d_])"
 )
 _DATED = re.compile(rf"(?<!\d){_YEAR}|\bin press\b|\bforthcoming\b|\bsubmitted\b|\bunpublished\b")
 _NOT_NAMES = re.compile(
@@ -132,13 +139,18 @@ def _names_someone(match: str) -> bool:
 
 def _after_lower_words(text: str) -> str:
     """The names without the words of prose before them: "others and Otto" is Otto."""
-    return re.sub(r"^(?:[a-z][\w.\-]*\s*,?\s*(?:and\s+|&\s*)?)+(?=[^\Wa-z\d_])", "", text)
+    return _LOWER_WORDS.sub("", text)
 
 
 def _round_numbers(text: str) -> Iterator[Span]:
-    matches = [match for match in _ROUND.finditer(text) if not _COUNTED.search(text[: match.start()])]
+    matches = [match for match in _ROUND.finditer(text) if not _is_counted(text, match.start())]
     numbers = [int(re.sub(r"\D.*", "", match[0].strip("(（ ") or "0", flags=re.DOTALL) or 0) for match in matches]
     if len(numbers) > 1 and numbers == list(range(1, len(numbers) + 1)):
         return  # "(1) ... (2) ..." is a list
     for match in matches:
         yield match.span()
+
+
+def _is_counted(text: str, at: int) -> bool:
+    """Whether what stands before this place makes a number the number of something, such as an equation."""
+    return _COUNTED.search(text, max(0, at - _REACH), at) is not None

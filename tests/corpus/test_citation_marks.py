@@ -1,0 +1,80 @@
+"""Citation marks are found in the forms of many publishers, and in no time in texts of any form."""
+
+from __future__ import annotations
+
+import pytest
+
+from citeweave.corpus.citation_marks import find_marks
+
+FOUND = [
+    ("as in ( Lee et al. , 2003 ) , we", ["( Lee et al. , 2003 )"]),
+    ("by Delisle et al. ( 1993 ) , who", ["Delisle et al. ( 1993 )"]),
+    ("described in Preissler et al., 2015.", ["Preissler et al., 2015"]),
+    ("the Keller and Lapata ( 2003 ) approach", ["Keller and Lapata ( 2003 )"]),
+    ("The study by Suwazono et al. (2006) used", ["Suwazono et al. (2006)"]),
+    ("Blunsom et al. ( 2008 , 2009 ) used", ["Blunsom et al. ( 2008 , 2009 )"]),
+    ("Hari and Kiesila\u0308 (1996) found", ["Hari and Kiesila\u0308 (1996)"]),
+    ("cells (IscS [12,22], IscU [6–8])", ["[12,22]", "[6–8]"]),
+    ("disease.(7) Unlike others (14-17)", ["(7)", "(14-17)"]),
+    ("[Smi+19] and [AB12, CD13] and [Li et al., 2019a]", ["[Smi+19]", "[AB12, CD13]", "[Li et al., 2019a]"]),
+    (
+        "@xcite, <cite>x</cite>, \\citep[see][]{a,b}, [CIT]",
+        ["@xcite", "<cite>x</cite>", "\\citep[see][]{a,b}", "[CIT]"],
+    ),
+    ("growth of cells.¹²,¹³ Then", ["¹²,¹³"]),
+    ("nach Müller und Schmidt (2019) ist", ["Müller und Schmidt (2019)"]),
+    ("по данным Иванов и др. (2019) рост", ["Иванов и др. (2019)"]),
+    ("研究（王等，2019）表明", ["（王等，2019）"]),
+    (", 2006), trained on the WSJ", [", 2006)"]),
+    ("relation extraction (Weston et al.", ["(Weston et al."]),
+    ("(e.g., 10 nM; Kim et al., 2015)", ["(e.g., 10 nM; Kim et al., 2015)"]),
+]
+NOT_FOUND = [
+    "on the interval [0, 1] and in (January 2003) or (in 2003)",
+    "for (1) patients with and (2) without",
+    "by equation (3) with (n = 2010) and (P < 0.01)",
+    "an area of 10 m² in 2015",
+    "we cite nobody",
+    "",
+]
+
+
+@pytest.mark.parametrize(("text", "marks"), FOUND)
+def test_marks_are_found(text: str, marks: list[str]) -> None:
+    assert [text[start:end] for start, end in find_marks(text)] == marks
+
+
+@pytest.mark.parametrize("text", NOT_FOUND)
+def test_what_is_no_mark(text: str) -> None:
+    assert find_marks(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the " + "internationalization" * 4 + " (2003) of",
+        "the structure-function-relationship-of-proteins-and (2003)",
+        "and " * 30 + "(2003)",
+        "a  a  a  a  " * 10 + "(2003)",
+        "In 2003 x" + " " * 19_000 + "y",
+        "(Li et al." + " " * 19_000 + "x 2003",
+        "(1) (3) " * 2500,
+        "[ " * 10_000 + "2003",
+        "(" * 20_000 + "2003",
+    ],
+    ids=lambda text: text[:9],
+)
+def test_a_hostile_text_ends(text: str) -> None:
+    """Each of these took minutes to centuries by patterns that can be read in several ways."""
+    assert all(start < end for start, end in find_marks(text))
+
+
+def test_words_of_prose_before_names_are_no_part_of_a_mark() -> None:
+    cases = {
+        "seen by others and Otto (1999).": "Otto (1999)",
+        "of cells, genes, Li & Wu (2001) say": "Li & Wu (2001)",
+        "as vanHouten (2003) saw": "Houten (2003)",
+        "with internationalization (2003)": "",
+    }
+    found = {text: "".join(text[start:end] for start, end in find_marks(text)) for text in cases}
+    assert found == cases
