@@ -71,9 +71,9 @@ def main() -> None:
     show_training()
     say(f"Done in {time.monotonic() - start:.0f} s. Look around, or take your own files:")
     print(
-        f"  open {FOLDER}/run/report/corpus/report.html and {FOLDER}/report-field/map.html in a browser (the explorer comes "
-        f"with search)\n  less {FOLDER}/run/comparison.md {FOLDER}/run/model/README.md\n  .venv/bin/citeweave recipes\n"
-        f"  .venv/bin/citeweave mine {FOLDER}/training --recipe sciaspect -o {FOLDER}/samples-sciaspect\n"
+        f"  open {FOLDER}/run/report/corpus/report.html and {FOLDER}/report-field/map.html in a browser (the explorer is "
+        f"still to come)\n  less {FOLDER}/run/comparison.md {FOLDER}/run/model/README.md\n  .venv/bin/citeweave recipes\n"
+        f"  .venv/bin/citeweave run intent_spaces --corpus {FOLDER}/training -o {FOLDER}/run-spaces --set training.steps=30\n"
         f"  .venv/bin/citeweave info {FOLDER}/corpus --merges --samples 0\n"
         f"  .venv/bin/citeweave evaluate minilm --suite aspects --data {FOLDER}/literature --papers 200 --distance mean_best "
         f"--sentence-metric cosine -o {FOLDER}/report-aspects\n"
@@ -107,6 +107,13 @@ def show_training() -> None:
     run(f"citeweave embed {FOLDER}/training --model {FOLDER}/run/model -o {FOLDER}/vectors --device cpu")
     suite = f"--suite corpus --data {FOLDER}/training --task field --map"
     run(f"citeweave evaluate {FOLDER}/vectors {suite} -o {FOLDER}/report-field")
+
+    say("An index of it answers questions: what is near to a paper, and what could a sentence of a draft cite?")
+    run(f"citeweave index {FOLDER}/training --model {FOLDER}/run/model -o {FOLDER}/index --device cpu")
+    known = Corpus.open(FOLDER / "training").ids[100]
+    run(f"citeweave search {FOLDER}/index --paper {known} --count 5")
+    sentence = "We estimate the effect with the instruments of [CIT]."
+    run(f"citeweave search {FOLDER}/index --cite {shlex.quote(sentence)} --intent method --count 5")
 
 
 def say(text: str) -> None:
