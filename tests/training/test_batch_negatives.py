@@ -15,10 +15,11 @@ from citeweave.mining.mine import Inputs, mine_samples
 from citeweave.mining.rule_reading import parse_rules
 from citeweave.recipe import load_recipe, read_recipe
 from citeweave.training.aspect_heads import as_arrays, make_heads
+from citeweave.training.batch_negatives import candidates_of, opposed
 from citeweave.training.batches import Batch, Batches, assemble
 from citeweave.training.data import Groups, groups_of, lists_of
 from citeweave.training.gathering import Sources, gather
-from citeweave.training.objective import Material, Objective, Settings, _candidates, _opposed
+from citeweave.training.objective import Material, Objective, Settings
 from citeweave.training.options import EncoderOptions, training_options
 from citeweave.training.starting import load_start
 
@@ -156,6 +157,8 @@ def test_what_the_recipe_intent_spaces_pushes_away(literature: Literature, tmp_p
 
 def _pushed(batch: Batch, settings: Settings, material: Material) -> tuple[list[int], list[int]]:
     """Anchors and the candidates that a loss pushes away from them, as places in the batch."""
-    candidates = _candidates(batch)
-    owner, column = np.nonzero(_opposed(batch, np.arange(len(batch.anchors)), candidates, settings, material))
+    candidates = candidates_of(batch)
+    owner, column = np.nonzero(
+        opposed(batch, np.arange(len(batch.anchors)), candidates, material.relatives if settings["relatives"] else None)
+    )
     return batch.anchors[owner].tolist(), candidates[column].tolist()

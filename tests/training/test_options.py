@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from citeweave.errors import UserError
-from citeweave.training.options import LOSSES, encoder_options, training_options
+from citeweave.training.loss_settings import LOSSES
+from citeweave.training.options import encoder_options, training_options
 from citeweave.training.schedules import factor, warmup_steps
 
 

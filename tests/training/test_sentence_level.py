@@ -25,9 +25,10 @@ from citeweave.encoders.text_vectors import text_vectors  # noqa: E402
 from citeweave.encoders.token_store import TokenStore  # noqa: E402
 from citeweave.similarity.matching.matched import DocumentDistance, match  # noqa: E402
 from citeweave.similarity.matching.pairs import PaperPairs  # noqa: E402
+from citeweave.training.batch_negatives import allowed_pairs  # noqa: E402
 from citeweave.training.batches import Batch, assemble, groups_of  # noqa: E402
 from citeweave.training.data import TrainingData, lists_of  # noqa: E402
-from citeweave.training.objective import Material, Objective, allowed_pairs  # noqa: E402
+from citeweave.training.objective import Material, Objective  # noqa: E402
 from citeweave.training.options import TrainingOptions  # noqa: E402
 from citeweave.training.sentence_level import objective, reading  # noqa: E402
 from citeweave.training.sentence_level.encoding import encode_rows  # noqa: E402

@@ -16,21 +16,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from citeweave.errors import choose
 from citeweave.training import losses
 from citeweave.training.aspect_heads import TrainedHeads
-from citeweave.training.batches import Batch, are_pairs
+from citeweave.training.batch_negatives import Mask, allowed_pairs, candidates_of, named_by, opposed
+from citeweave.training.batches import Batch
 from citeweave.training.data import Lists, Numbers
-from citeweave.training.options import ASPECT
+from citeweave.training.loss_settings import ASPECT
 from citeweave.training.sentence_level import objective as sentence_losses
 from citeweave.training.sentence_level.spans import Alignment, SentenceSpans, paper_rows
 
 SCOPES = ("own", "batch")
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,25 +122,6 @@ class Objective:
         return sentence_losses.sentence_in_batch(vectors, batch, settings, allowed)
 
 
-def allowed_pairs(left: Numbers, right: Numbers, relatives: Lists | None) -> Mask:
-    """Which papers may be negatives of each other: not a paper of itself, not known relatives; (left, right), bool.
-
-    >>> from citeweave.training.data import lists_of
-    >>> allowed_pairs(np.array([0, 2]), np.array([0, 1, 2]), lists_of([[1], [], []])).tolist()
-    [[False, False, True], [True, True, False]]
-    """
-    allowed: Mask = left[:, None] != right  # (left, right)
-    if relatives is not None:
-        known = relatives.take(left)
-        owner = np.repeat(np.arange(len(left)), known.counts())  # (relatives of all,)
-        order = np.argsort(right, kind="stable")
-        first, last = (np.searchsorted(right[order], known.papers, side) for side in ("left", "right"))
-        counts = last - first  # a paper may stand on the right several times
-        places = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
-        allowed[np.repeat(owner, counts), order[places]] = False
-    return allowed
-
-
 def _triplet(vectors: Tensor, batch: Batch, settings: Settings, _: Material) -> Tensor:
     return losses.triplet(*_of_triplets(vectors, batch), margin=settings["margin"], distance=settings["distance"])
 
@@ -168,25 +147,25 @@ def _n_pairs(vectors: Tensor, batch: Batch, settings: Settings, _: Material) -> 
 def _supcon(vectors: Tensor, batch: Batch, settings: Settings, material: Material) -> Tensor:
     if settings["scope"] == "own":
         return losses.supcon(**_of_groups(vectors, batch), temperature=settings["temperature"])
-    candidates = _candidates(batch)
-    targets = _mask(batch.positives, candidates, len(batch.papers))  # (groups, candidates)
+    candidates = candidates_of(batch)
+    targets = named_by(batch.positives, candidates, len(batch.papers))  # (groups, candidates)
     return losses.supcon_in_batch(
         _rows(vectors, batch.anchors),
         _rows(vectors, candidates),
         _on(targets, vectors),
-        allowed=_on(_opposed(batch, np.arange(len(batch.anchors)), candidates, settings, material), vectors),
+        allowed=_on(opposed(batch, np.arange(len(batch.anchors)), candidates, _relatives(settings, material)), vectors),
         temperature=settings["temperature"],
     )
 
 
 def _in_batch(vectors: Tensor, batch: Batch, settings: Settings, material: Material) -> Tensor:
     owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
-    candidates = _candidates(batch)
+    candidates = candidates_of(batch)
     return losses.in_batch(
         _rows(vectors, batch.anchors[owner]),
         _rows(vectors, candidates),
         _on(np.searchsorted(candidates, batch.positives[owner, place]), vectors),
-        allowed=_on(_opposed(batch, owner, candidates, settings, material), vectors),
+        allowed=_on(opposed(batch, owner, candidates, _relatives(settings, material)), vectors),
         temperature=settings["temperature"],
     )
 
@@ -303,31 +282,13 @@ def _of_groups(vectors: Tensor, batch: Batch) -> dict[str, Tensor]:
     }
 
 
-def _candidates(batch: Batch) -> Numbers:
-    """Places of every paper that is a positive or a negative of some group, ascending."""
-    found = np.unique(np.concatenate([batch.positives.ravel(), batch.negatives.ravel()]))
-    return found[found >= 0]
-
-
 def _allowed(batch: Batch, left: Numbers, right: Numbers, settings: Settings, material: Material) -> Mask:
-    relatives = material.relatives if settings["relatives"] else None
-    return allowed_pairs(batch.papers[left], batch.papers[right], relatives)
+    return allowed_pairs(batch.papers[left], batch.papers[right], _relatives(settings, material))
 
 
-def _opposed(batch: Batch, owner: Numbers, candidates: Numbers, settings: Settings, material: Material) -> Mask:
-    """Which of the batch's candidates are negatives of the groups `owner`, (owner, candidates), bool."""
-    anchors = batch.anchors[owner]
-    allowed = _allowed(batch, anchors, candidates, settings, material)
-    allowed &= ~are_pairs(batch, anchors, candidates)  # positives of any group of the anchor are none
-    allowed |= _mask(batch.negatives, candidates, len(batch.papers))[owner]  # those it was given always are
-    return allowed
-
-
-def _mask(lists: Numbers, candidates: Numbers, papers: int) -> Mask:
-    """Which candidates a list names, (lists, candidates), bool."""
-    named: Mask = np.zeros((len(lists), papers + 1), bool)  # the last column takes the -1
-    np.put_along_axis(named, lists, True, axis=1)
-    return named[:, candidates]
+def _relatives(settings: Settings, material: Material) -> Lists | None:
+    """Papers that are known to be related, where the loss leaves them out."""
+    return material.relatives if settings["relatives"] else None
 
 
 def _padded(vectors: Tensor, places: Numbers) -> tuple[Tensor, Tensor]:

@@ -27,43 +27,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from citeweave.corpus.text import TextRecipe
 from citeweave.errors import UserError, choose
-
-LOSSES: Mapping[str, Mapping[str, Any]] = {
-    "triplet": {"margin": 1.0, "distance": "l2"},
-    "n_pairs": {"temperature": 0.05, "similarity": "cosine"},
-    "supcon": {"temperature": 0.05, "scope": "own", "relatives": True, "negatives_by": ""},
-    "info_nce": {"temperature": 0.1},
-    "in_batch": {"temperature": 0.05, "relatives": True, "negatives_by": ""},
-    "aspect_supcon": {"temperature": 0.05, "scope": "own", "relatives": True, "negatives_by": ""},
-    "aspect_in_batch": {"temperature": 0.05, "relatives": True, "negatives_by": ""},
-    "cosent": {"scale": 20.0},
-    "angle": {"scale": 20.0},
-    "angle_sum": {"scale": 20.0, "cosine": 1.0, "in_batch": 1.0, "angle": 1.0, "relatives": True},
-    "gte": {"temperature": 0.01, "relatives": True},
-    "student_teacher": {},
-    "mlm": {"share": 0.15},
-    "aligned_triplet": {"margin": 1.0, "metric": "l2", "negatives": "batch", "relatives": True},
-    "sentence_triplet": {
-        "margin": 1.0,
-        "distance": "transport",
-        "metric": "l2",
-        "temperature": 0.5,
-        "mode": "exact",
-        "negatives": "batch",
-        "relatives": True,
-    },
-    "sentence_in_batch": {
-        "match": "mean_best",
-        "sharpness": 0.05,
-        "temperature": 0.05,
-        "facets": 0.0,
-        "whole": 0.0,
-        "relatives": True,
-    },
-}
-"""Every loss with the settings it takes and their defaults; each also takes `weight`, 1.0. See `objective.py`.
-
-`negatives_by` names rules of `[mining.negatives]`, with a comma between them, whose picks alone count; empty = all."""
+from citeweave.training.loss_settings import ASPECT, BATCH_LOSSES, LOSSES, NEGATIVES, SENTENCE_LOSSES
 
 POOLINGS = ("", "cls", "mean", "mix", "aspect_words")
 UNITS = ("triplets", "groups")
@@ -71,20 +35,11 @@ OPTIMIZERS = ("adam", "adamw")
 SCHEDULES = ("slanted", "linear", "cosine", "constant")
 PARTS = ("all", "bias", "lora")
 PRECISIONS = ("auto", "float32", "bfloat16")
-NEGATIVES = ("own", "batch")
 TRACKERS = ("", "tensorboard", "wandb")
 ACCURACY = "accuracy"
 
-SENTENCE_LOSSES = ("aligned_triplet", "sentence_triplet", "sentence_in_batch")
-"""Losses that read a vector of every sentence."""
-
-ASPECT = "aspect_"
-"""Losses of this prefix act in the space of each group's aspect: see `aspect_heads.py`."""
-
 HEADS = ("", "linear", "two_layers")
 HEAD_STARTS = ("random", "identity")
-
-_BATCH_LOSSES = ("in_batch", "aspect_in_batch", "gte", "sentence_in_batch", "student_teacher", "mlm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +203,7 @@ class TrainingOptions:
     def pairs_suffice(self) -> bool:
         """Whether every loss finds its negatives in the batch, so that samples need none of their own."""
         return self.unit == "groups" and all(
-            name in _BATCH_LOSSES or "batch" in (settings.get("negatives"), settings.get("scope"))
+            name in BATCH_LOSSES or "batch" in (settings.get("negatives"), settings.get("scope"))
             for name, settings in self.losses.items()
         )
 
