@@ -270,3 +270,43 @@ def test_groups_keep_aspects_and_rules_when_taken() -> None:
     taken = groups.take(np.array([1, 0]))
     assert taken.aspects is not None and taken.rules is not None
     assert taken.aspects.tolist() == [0, 1] and taken.rules.tolist() == [9, 7, 8]
+
+
+def test_heads_alone_learn_over_an_encoder_that_stays(aspects: Literature, tmp_path: Path) -> None:
+    losses = {"aspect_in_batch": {"negatives_by": "local"}}
+    run = train(aspects, tmp_path / "model", parts="heads", losses=losses, steps=60, batch=64, learning_rate=1e-2)
+    texts = ["a paper shows that models learn", "the cell grows"]
+    before, after = (load_encoder(folder, device="cpu").encode(texts) for folder in (aspects.model, run.folder))
+    np.testing.assert_array_equal(after, before)
+    lines = [json.loads(line) for line in (run.folder / "training" / "log.jsonl").read_text().splitlines()]
+    told = [line["loss"] for line in lines if "loss" in line]
+    assert told[-1] < 0.97 * told[0] and not (run.folder / "delta").exists()
+    assert run.manifest.facts["trained weights"] == 3 * (32 * 32 + 32)
+
+
+def test_heads_alone_learn_what_they_learn_beside_a_frozen_encoder(aspects: Literature, tmp_path: Path) -> None:
+    losses = {"aspect_supcon": {"negatives_by": "local"}}
+    plan = plan_of(aspects, losses=losses, parts="heads")
+    start, data = gathered(aspects, tmp_path / "tokens", plan)
+    batch = Batches(data.groups, plan.training).at(0)
+    found = []
+    for parts in ("heads", "all"):
+        own = dataclasses.replace(plan, training=dataclasses.replace(plan.training, parts=parts))
+        run = make_run(load_start(own.encoder, "cpu"), data, own, Processes(), QUIET)
+        loss = float(run.stepper.backward(batch, 0))
+        found.append((loss, {name: w.grad for name, w in run.weights.items() if name.startswith("aspects.")}))
+    (frozen, mine), (whole, others) = found
+    assert frozen == pytest.approx(whole, rel=0.02)  # papers may have been read in int8
+    for name, gradient in mine.items():
+        np.testing.assert_allclose(gradient, others[name], atol=0.1 * float(others[name].abs().max()) + 1e-3)
+
+
+@pytest.mark.parametrize("changes", [{"losses": {"supcon": {}, "aspect_supcon": {}}}, {"losses": {"in_batch": {}}}])
+def test_heads_alone_need_losses_of_their_own(changes: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="training.parts is 'heads'"):
+        training_options({"unit": "groups", "parts": "heads", **changes})
+
+
+def test_negatives_by_a_rule_that_chose_none_are_refused(aspects: Literature, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"negatives_by.*'positives'.*local"):
+        train(aspects, tmp_path / "model", losses={"aspect_supcon": {"negatives_by": "positives"}})

@@ -49,7 +49,7 @@ def write_encoder(
     model, tokenizer = start.network.model, start.reader.tokenizer
     model.eval()
     save_encoder(folder, start.network, tokenizer, start.settings, card=card)
-    if options.parts != "all" or options.frozen_layers:
+    if options.parts != "heads" and (options.parts != "all" or options.frozen_layers):
         (folder / "delta").mkdir()
         own = [name for name in trained if not name.startswith(("language.", PREFIX))]
         save_delta(

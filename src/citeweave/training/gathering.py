@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from citeweave.encoders.reading import TextReader
 from citeweave.encoders.streaming.paper_texts import PaperTexts
 from citeweave.encoders.token_store import TokenStore, make_token_store
-from citeweave.errors import EmptyResultError, UserError
+from citeweave.errors import EmptyResultError, UserError, choose
 from citeweave.files import hash_json
 from citeweave.hashing import mix
 from citeweave.progress import QUIET, Reporter
 from citeweave.training.data import Groups, Lists, Numbers, RankingPools, TrainingData
+from citeweave.training.loss_settings import rules_of
 from citeweave.training.options import EncoderOptions, TrainingOptions
 from citeweave.training.relatives import find_relatives
 from citeweave.training.sentence_level.reading import align, read_sentences
@@ -167,9 +168,19 @@ def _groups(samples: Samples, options: TrainingOptions) -> Groups:
             f"a loss in aspect spaces needs samples with aspects, and {samples.folder} has none; mine by a recipe with "
             "mining.aspects, such as sciaspect"
         )
+    _check_rules(samples, options)
     aspects = np.asarray(samples.aspects, np.int64) if options.reads_aspects else None
     rules = np.asarray(samples.negatives.rules, np.int64) if options.reads_rules else None
     return Groups(np.asarray(samples.anchors, np.int64), positives, negatives, aspects, rules)
+
+
+def _check_rules(samples: Samples, options: TrainingOptions) -> None:
+    """Refuse a loss whose negatives no rule chose."""
+    chose = np.bincount(samples.negatives.rules, minlength=len(samples.names.rules))  # (rules,)
+    known = [name for name, count in zip(samples.names.rules, chose.tolist(), strict=True) if count]
+    for name, settings in options.losses.items():
+        for rule in rules_of(settings):
+            choose(rule, known, f"training.losses.{name}.negatives_by: rules that chose negatives")
 
 
 def _papers(groups: Groups) -> Numbers:

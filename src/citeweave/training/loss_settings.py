@@ -60,3 +60,12 @@ BATCH_LOSSES = ("in_batch", "aspect_in_batch", "gte", "sentence_in_batch", "stud
 
 NEGATIVES = ("own", "batch")
 """Where losses on triplets of sentences take their negatives from."""
+
+
+def rules_of(settings: Mapping[str, Any]) -> list[str]:
+    """Names of the rules whose negatives alone a loss takes; none = all.
+
+    >>> rules_of({"negatives_by": "local, easy"}), rules_of({})
+    (['local', 'easy'], [])
+    """
+    return [name.strip() for name in settings.get("negatives_by", "").split(",") if name.strip()]

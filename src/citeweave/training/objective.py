@@ -24,7 +24,7 @@ from citeweave.training.aspect_heads import TrainedHeads
 from citeweave.training.batch_negatives import Mask, allowed_pairs, candidates_of, named_by, opposed
 from citeweave.training.batches import Batch
 from citeweave.training.data import Lists, Numbers
-from citeweave.training.loss_settings import ASPECT
+from citeweave.training.loss_settings import ASPECT, rules_of
 from citeweave.training.sentence_level import objective as sentence_losses
 from citeweave.training.sentence_level.spans import Alignment, SentenceSpans, paper_rows
 
@@ -64,7 +64,7 @@ class Objective:
         for name, values in self.terms.items():
             if "scope" in values:
                 choose(values["scope"], SCOPES, f"training.losses.{name}.scope")
-            for rule in _rules_of(values):
+            for rule in rules_of(values):
                 choose(rule, self.material.rules, f"training.losses.{name}.negatives_by")
 
     @property
@@ -94,7 +94,7 @@ class Objective:
 
     def _chosen(self, batch: Batch, settings: Settings) -> Batch:
         """The batch with the negatives that a loss takes."""
-        wanted = _rules_of(settings)
+        wanted = rules_of(settings)
         return batch.with_negatives_by([self.material.rules.index(rule) for rule in wanted]) if wanted else batch
 
     def _in_aspects(self, name: str, vectors: Tensor, part: Batch, whole: Batch, settings: Settings) -> Tensor:
@@ -254,14 +254,6 @@ _WITHIN_BATCH: Mapping[str, Count] = {
 def _splits(name: str, settings: Settings) -> bool:
     """Whether a loss is a mean over parts that need nothing of each other; with the batch's negatives none is."""
     return name.removeprefix(ASPECT) in COUNTS and "batch" not in (settings.get("scope"), settings.get("negatives"))
-
-
-def _rules_of(settings: Settings) -> list[str]:
-    """
-    >>> _rules_of({"negatives_by": "local, easy"}), _rules_of({})
-    (['local', 'easy'], [])
-    """
-    return [name.strip() for name in settings.get("negatives_by", "").split(",") if name.strip()]
 
 
 def _of_triplets(vectors: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:

@@ -33,7 +33,7 @@ POOLINGS = ("", "cls", "mean", "mix", "aspect_words")
 UNITS = ("triplets", "groups")
 OPTIMIZERS = ("adam", "adamw")
 SCHEDULES = ("slanted", "linear", "cosine", "constant")
-PARTS = ("all", "bias", "lora")
+PARTS = ("all", "bias", "lora", "heads")
 PRECISIONS = ("auto", "float32", "bfloat16")
 TRACKERS = ("", "tensorboard", "wandb")
 ACCURACY = "accuracy"
@@ -126,7 +126,8 @@ class TrainingOptions:
     """Share of the steps below 1, a number of steps from 1 on."""
 
     parts: str = "all"
-    """What is trained: `all`, `bias` (BitFit), or `lora`."""
+    """What is trained: `all`, `bias` (BitFit), `lora`, or `heads`: only the aspect heads, of an encoder that reads every
+    paper once."""
 
     frozen_layers: int = 0
     """So many layers, and the word embeddings below them, stay as they are."""
@@ -195,6 +196,11 @@ class TrainingOptions:
         if (self.reads_aspects or self.reads_rules) and self.unit != "groups":
             raise UserError(
                 f"training.unit is {self.unit!r}; losses in aspect spaces, and those with negatives_by, need 'groups'"
+            )
+        if self.parts == "heads" and not all(name.startswith(ASPECT) for name in self.losses):
+            raise UserError(
+                f"training.parts is 'heads', and the losses are {', '.join(self.losses)}; only those in aspect spaces, "
+                "such as aspect_in_batch, teach heads: leave the others out"
             )
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise UserError(f"training.dropout is {self.dropout}; it must be from 0 up and below 1")

@@ -3,6 +3,7 @@
     choose_parts(model, "all")                       everything that a vector goes through
     choose_parts(model, "bias")                      bias terms (Ben Zaken et al. 2022, BitFit)
     choose_parts(model, "lora", lora_rank=8)         low-rank changes of the attention (Hu et al. 2022), made by peft
+    choose_parts(model, "heads")                     nothing of the encoder, see `frozen.py`
     choose_parts(model, "all", frozen_layers=4)      without the embeddings and the first four layers
 
 The head over the first token that BERT brings along (its "pooler") is never trained: no vector goes through it. The
@@ -24,7 +25,7 @@ from citeweave.errors import UserError, choose
 from citeweave.extras import require
 from citeweave.randomness import stream
 
-PARTS = ("all", "bias", "lora")
+PARTS = ("all", "bias", "lora", "heads")
 
 Named = list[tuple[str, nn.Parameter]]
 
@@ -46,6 +47,9 @@ def choose_parts(
     it is not given, and low-rank changes count alpha / rank times.
     """
     choose(parts, PARTS, "training.parts")
+    if parts == "heads":
+        model.requires_grad_(False)
+        return []
     frozen = _frozen_names(model, frozen_layers)
     if parts == "lora":
         _add_low_rank(model, frozen, lora_rank, 2.0 * lora_rank if lora_alpha is None else lora_alpha, seed)

@@ -21,6 +21,7 @@ from citeweave.errors import UserError
 from citeweave.progress import Reporter
 from citeweave.training.aspect_heads import TrainedHeads, make_heads
 from citeweave.training.data import TrainingData
+from citeweave.training.frozen import frozen_vectors
 from citeweave.training.masked_language import MaskedLanguage, mask_token
 from citeweave.training.objective import Material, Objective
 from citeweave.training.options import EncoderOptions, TrainingOptions
@@ -73,6 +74,7 @@ def make_run(start: TorchEncoder, data: TrainingData, plan: Plan, processes: Pro
     if language is not None:
         weights |= {f"language.{name}": weight for name, weight in language.head.named_parameters()}
     teacher = None if data.teacher is None else torch.from_numpy(data.teacher).to(network.device)
+    frozen = frozen_vectors(start, data, reporter) if options.parts == "heads" else None
     stepper = Stepper(
         data,
         network,
@@ -83,6 +85,7 @@ def make_run(start: TorchEncoder, data: TrainingData, plan: Plan, processes: Pro
         options.seed,
         processes,
         language,
+        frozen,
     )
     return Run(stepper, options, weights, reporter)
 

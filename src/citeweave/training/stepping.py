@@ -53,8 +53,13 @@ class Stepper:
     language: MaskedLanguage | None = None
     """A second loss, on the words: see `masked_language.py`."""
 
+    frozen: Tensor | None = None
+    """Vectors of all papers, (papers, dimension), where the encoder is not trained: see `frozen.py`."""
+
     def backward(self, batch: Batch, step: int) -> Tensor:
         """The loss of a batch; its gradient is added to every parameter's, summed over all processes by the caller."""
+        if self.frozen is not None:
+            return self._of_frozen(batch)
         lengths = self.data.tokens.lengths()
         total = int(lengths[batch.papers].sum())
         budget = min(self.micro_tokens, -(-total // self.processes.count))
@@ -66,6 +71,18 @@ class Stepper:
         else:
             loss = self._cached(batch, [batch.papers[rows] for rows in batches(lengths[batch.papers], budget)], step)
         return self.processes.sum(loss)
+
+    def _of_frozen(self, batch: Batch) -> Tensor:
+        """Nothing is read, so that every process has the whole batch, and a share of its gradient."""
+        assert self.frozen is not None
+        loss = self.objective(self.rows_of(batch.papers), batch, batch) / self.processes.count
+        loss.backward()  # type: ignore[no-untyped-call]
+        return self.processes.sum(loss.detach())
+
+    def rows_of(self, papers: Numbers) -> Tensor:
+        """Vectors of papers by an encoder that is not trained, (papers, dimension)."""
+        assert self.frozen is not None
+        return self.frozen[torch.from_numpy(papers).to(self.frozen.device)]
 
     def _by_groups(self, whole: Batch, parts: Sequence[Batch], step: int) -> Tensor:
         total = self._zero()

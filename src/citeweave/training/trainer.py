@@ -223,10 +223,10 @@ def _optimizer(run: Run) -> torch.optim.Optimizer:
         [weight for name, weight in run.weights.items() if name.startswith(PREFIX) == of_heads]
         for of_heads in (False, True)
     )
-    groups = [{"params": own, "times": 1.0}, *([{"params": heads, "times": options.head_rate}] if heads else [])]
-    return kind(
-        groups, lr=options.learning_rate, eps=options.epsilon, weight_decay=options.weight_decay, fused=own[0].is_cuda
-    )
+    both = [{"params": own, "times": 1.0}, {"params": heads, "times": options.head_rate}]
+    groups = [group for group in both if group["params"]]
+    fused = next(iter(run.weights.values())).is_cuda
+    return kind(groups, lr=options.learning_rate, eps=options.epsilon, weight_decay=options.weight_decay, fused=fused)
 
 
 def _read(state: Mapping[str, Any]) -> Progress:

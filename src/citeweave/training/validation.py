@@ -88,6 +88,8 @@ class Validation:
     def _rows(self, papers: Numbers) -> NDArray[np.float32]:
         """Rows (rows, dimension) of papers, and of their sentences where these are trained, without dropout."""
         stepper, model = self.stepper, self.stepper.network.model
+        if stepper.frozen is not None:
+            return stepper.rows_of(papers).cpu().numpy()
         lengths = stepper.data.tokens.lengths()[papers]
         layout = paper_rows(stepper.data.sentences, papers)
         found = np.zeros((layout.total, stepper.network.dimension), np.float32)
