@@ -162,7 +162,7 @@ def read_manifest(folder: Path, kind: str, version: int) -> Manifest:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ArtefactError(f"{path} is not a manifest of citeweave: it is damaged; make the artefact again") from None
     if manifest.kind != kind:
-        raise ArtefactError(f"{folder} holds {manifest.kind}, not {kind}; give the folder of a {kind}")
+        raise ArtefactError(f"{folder} holds {manifest.kind}, not {kind}; give a folder that holds {_called(kind)}")
     if manifest.version != version:
         raise ArtefactError(
             f"{folder} is a {kind} of format version {manifest.version}; this citeweave reads version {version}. "
@@ -281,7 +281,19 @@ def _made() -> dict[str, str]:
 
 def _why_no_manifest(folder: Path, kind: str) -> str:
     if not folder.exists():
-        return f"{folder} does not exist; give the folder of a {kind}"
+        return f"{folder} does not exist; give a folder that holds {_called(kind)}"
     if partial_folder(folder).exists():
         return f"{folder} was interrupted while it was made; run the same command again to finish it"
-    return f"{folder} is not an artefact of citeweave (no {MANIFEST}); give the folder of a {kind}"
+    return f"{folder} is not an artefact of citeweave (no {MANIFEST}); give a folder that holds {_called(kind)}"
+
+
+def _called(kind: str) -> str:
+    """What people call the contents of a folder.
+
+    >>> _called("index"), _called("intents"), _called("intent_classifier")
+    ('an index', 'intents', 'an intent classifier')
+    """
+    words = kind.replace("_", " ")
+    if words.endswith("s") and not words.endswith("ss"):
+        return words
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"

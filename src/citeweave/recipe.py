@@ -106,7 +106,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     >>> load_recipe("cocite_25_1000").bases
     ('cocite',)
     """
-    tables, bases = _resolve(RENAMED.get(name, name), "--recipe", ())
+    tables, bases = _resolve(RENAMED.get(name, name), "the recipe", ())
     for entry in overrides:
         _override(tables, entry)
     for key in tables:

@@ -50,7 +50,7 @@ def test_align(by: str, folder: Path, bert: Path, tmp_path: Path, capsys: pytest
         ("corpus", "aspire", ["--by", "context"], "--by is 'context'; it must be one of abstracts, contexts. Did you"),
         ("other", "aspire", [], "was mined from another corpus than"),
         ("corpus", "corpus", [], "holds corpus, not samples"),
-        ("corpus", "nowhere", [], "does not exist; give the folder of a samples"),
+        ("corpus", "nowhere", [], "does not exist; give a folder that holds samples"),
         ("corpus", "specter", [], "pairs: no citing sentence); mine with a recipe whose samples come from citing"),
         ("corpus", "aspire", ["--model", "nowhere"], "the encoder 'nowhere' is no folder and no known name"),
     ],

@@ -42,7 +42,7 @@ def test_annotate_and_info(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     code, out, _ = run(capsys, *words)
     assert code == 0
     assert "intents of citations, as the source gave them" in out
-    assert "intent background" in out
+    assert "background, of those with an intent" in out
     code, told, _ = run(capsys, "info", folder / "intents", "--verify")
     assert (code, told) == (0, out)
     code, out, _ = run(capsys, "info", folder / "intents", "--json")

@@ -92,7 +92,7 @@ def test_overrides_and_their_errors(tmp_path: Path) -> None:
         overrides = ["mining.text=title", wrong] if wrong.endswith("deep=1") else [wrong]
         with pytest.raises(UserError, match="--set is"):
             load_recipe("scincl", overrides)
-    with pytest.raises(UserError, match="--recipe is 'scinkl'.*Did you mean 'scincl'"):
+    with pytest.raises(UserError, match="the recipe is 'scinkl'.*Did you mean 'scincl'"):
         load_recipe("scinkl")
     with pytest.raises(UserError, match="does not exist"):
         load_recipe("nowhere/my.toml")

@@ -156,3 +156,8 @@ def test_mistakes(made):
         ask(sentence=SAID, intent="method", least_share=2)
     with pytest.raises(UserError, match="give --intent"):
         ask(sentence=SAID, least_share=0.5)
+
+
+def test_an_intent_that_no_citation_has_is_refused(made):
+    with pytest.raises(UserError, match="no citation of .* is known to have it; it knows "):
+        recommend(made.index, made.reader, Draft(SAID, intent="future"))

@@ -287,7 +287,7 @@ def test_heads_alone_learn_over_an_encoder_that_stays(aspects: Literature, tmp_p
 def test_heads_alone_learn_what_they_learn_beside_a_frozen_encoder(aspects: Literature, tmp_path: Path) -> None:
     losses = {"aspect_supcon": {"negatives_by": "local"}}
     plan = plan_of(aspects, losses=losses, parts="heads")
-    start, data = gathered(aspects, tmp_path / "tokens", plan)
+    _, data = gathered(aspects, tmp_path / "tokens", plan)
     batch = Batches(data.groups, plan.training).at(0)
     found = []
     for parts in ("heads", "all"):
@@ -310,3 +310,15 @@ def test_heads_alone_need_losses_of_their_own(changes: dict[str, Any]) -> None:
 def test_negatives_by_a_rule_that_chose_none_are_refused(aspects: Literature, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"negatives_by.*'positives'.*local"):
         train(aspects, tmp_path / "model", losses={"aspect_supcon": {"negatives_by": "positives"}})
+
+
+def test_an_aspect_without_samples_gets_no_space(aspects: Literature, tmp_path: Path) -> None:
+    from citeweave.mining.mine import Inputs, mine_samples
+    from citeweave.mining.rule_reading import parse_rules
+    from citeweave.recipe import load_recipe
+
+    changed = ["mining.every_aspect=false", 'mining.aspects=["background", "miscellaneous", "result"]']
+    rules = parse_rules(load_recipe("sciaspect_hybrid", changed).table("mining"))
+    samples = mine_samples(aspects.corpus, rules, tmp_path / "samples", Inputs(graph=aspects.graph))
+    run = train(dataclasses.replace(aspects, samples=samples), tmp_path / "model")
+    assert open_heads(run.folder).names == ("background", "result")

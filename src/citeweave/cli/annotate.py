@@ -92,7 +92,10 @@ def overlay_text(folder: Path, facts: dict[str, Any]) -> str:
         ("  with the source's own intents", citations["given"]),
         (f"  unknown: no intent at {facts['least']:g} or more", citations["unknown"]),
     ]
-    rows += [(f"intent {name}", _part(count, citations["with_intent"])) for name, count in facts["intents"].items()]
+    rows += [
+        (f"  {name}, of those with an intent", _part(count, citations["with_intent"]))
+        for name, count in facts["intents"].items()
+    ]
     sizes = facts["intents_per_citation"].items()
     rows += [(f"{size} {'intent' if size == '1' else 'intents'}", count) for size, count in sizes if size != "0"]
     rows += [

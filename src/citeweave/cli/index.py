@@ -71,5 +71,7 @@ def _text(folder: Path, facts: dict[str, Any]) -> str:
         rows.append(("cited with a known intent", facts["with_intents"]))
     if "sentences" in facts:
         rows += [("citing sentences", facts["sentences"]), ("  mentions of papers in them", facts["mentions"])]
+        if facts["sentences_left_out"]:
+            rows.append(("  left out: nothing but marks", facts["sentences_left_out"]))
     spaces = f", aspects {', '.join(facts['aspects'])}" if facts["aspects"] else ""
     return f"{folder}: {facts['dimension']} numbers ({facts['dtype']}) of {facts['model']}{spaces}\n{table(rows)}"

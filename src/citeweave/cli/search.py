@@ -72,7 +72,7 @@ def search(
 def _check(*, text: str, paper: str, cite: str, aspect: str, about_cite: bool) -> None:
     """Refuse what does not go together, before anything is opened."""
     if sum(map(bool, (text, paper, cite))) != 1:
-        raise UserError('say what to search for: one of "a text", --paper ID or --cite "a sentence"')
+        raise UserError('say what to search for, and only one thing: "a text", --paper ID or --cite "a sentence"')
     if cite and aspect:
         raise UserError("--aspect is for a text or a paper; with --cite the space is that of --intent")
     if about_cite and not cite:

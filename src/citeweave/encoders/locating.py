@@ -94,5 +94,5 @@ def _hub_folder(repo: str, revision: str | None) -> Path:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise UserError(
             f"the encoder {repo!r} is no folder here, and the Hugging Face hub did not give it ({reason}); check the "
-            f"name and the connection, or download it elsewhere and give its folder. Accepted: {ACCEPTED}"
+            f"name and the connection, or give another with --init or --model. Accepted: {ACCEPTED}"
         ) from None

@@ -72,7 +72,9 @@ def _known(table: dict[str, Any], kind: Any, where: str) -> dict[str, Any]:
             hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(sorted(fields))}"
             raise UserError(f"{where} has an unknown key {key!r}{hint}")
         if not _fits(value, str(fields[key].type)):
-            raise UserError(f"{where}.{key} is {value!r}; it must be {fields[key].type}")
+            kind = str(fields[key].type)
+            told = 'a list of texts such as ["method", "result"]' if kind == "tuple[str, ...]" else kind
+            raise UserError(f"{where}.{key} is {value!r}; it must be {told}")
     return table
 
 

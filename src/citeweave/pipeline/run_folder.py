@@ -103,12 +103,13 @@ class RunFolder:
 
 
 def check_identity(folder: Path, identity: dict[str, Any], *, overwrite: bool) -> None:
-    """Refuse a folder that holds something else, or another run."""
+    """Refuse a folder that holds something else, or another run that has come as far as a model."""
     found = read_record(folder)
     if found is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists and is no run of citeweave (no {RECORD}); choose another -o")
     known = (found or {}).get("identity", identity)
-    if known != identity and not overwrite:
+    has_model = any(stage.startswith("model") for stage in (found or {}).get("stages", {}))
+    if known != identity and has_model and not overwrite:
         raise UserError(
             f"{folder} holds another run ({_difference(known, identity)}); choose another -o, or --overwrite"
         )

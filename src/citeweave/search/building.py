@@ -216,7 +216,7 @@ class _Building:
         )
         vectors = self._move(made, "sentences/vectors")
         count = write_citing_sentences(self.artefact.folder / "sentences", self.corpus, chosen, rows)
-        return {"sentences": len(vectors), "mentions": count}
+        return {"sentences": len(vectors), "sentences_left_out": len(contexts) - len(vectors), "mentions": count}
 
 
 def at_length_1(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -141,11 +141,15 @@ def _wanted(index: Index, draft: Draft) -> tuple[int, str]:
             f"--least-share counts citations of an intent, and {draft.intent!r} is an aspect of the model but no intent; "
             "leave it out"
         )
-    knows = bool(index.cited_as.any()) or (index.sentences is not None and bool(index.sentences.intents.any()))
-    if draft.intent not in index.aspects and not knows:
+    if draft.intent not in index.aspects and not index.known_intents:
         raise UserError(
             f"--intent is {draft.intent!r}, but {index.folder} knows no intents and its model no such aspect; run "
             "`citeweave annotate` and build the index with --intents and --contexts, or leave --intent out"
+        )
+    if draft.intent not in index.aspects and not bits & index.known_intents:
+        names = [word for word, intent in INTENTS.items() if intent & index.known_intents]
+        raise UserError(
+            f"--intent is {draft.intent!r}, and no citation of {index.folder} is known to have it; it knows {', '.join(names)}"
         )
     return bits, draft.intent if draft.intent in index.aspects else ""
 

@@ -110,6 +110,13 @@ class Index:
         folder = self.folder / "sentences"
         return CitingSentences(folder, len(self)) if folder.is_dir() else None
 
+    @property
+    def known_intents(self) -> int:
+        """Bits of the intents with which some paper is known to be cited."""
+        of_papers = sum(1 << bit for bit in range(self.cited_as.shape[1]) if self.cited_as[:, bit].any())
+        of_sentences = 0 if self.sentences is None else int(np.bitwise_or.reduce(self.sentences.intents, initial=0))
+        return of_papers | of_sentences
+
     def check_aspect(self, aspect: str) -> None:
         """Refuse a space that the index does not have; the empty name is the encoder's own."""
         if aspect and not self.aspects:

@@ -48,7 +48,7 @@ class Reader:
         if len(text) > MAX_TEXT:
             raise UserError(f"the text has {len(text):,} characters; give at most {MAX_TEXT:,}")
         found = self.encoder.encode([paper_text(text, "")])  # (1, dimension)
-        if not found.any():
+        if not found.any() or not any(sign.isalnum() for sign in text):
             raise UserError(f"the text {text[:40]!r} holds no word that {self.encoder.name} can read; give another")
         return self.into(found[0], aspect)
 

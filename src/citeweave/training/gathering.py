@@ -88,6 +88,7 @@ def gather(
     kept, left_out = _readable(_renumbered(groups, rows), tokens.lengths() > 0, pairs_suffice=options.pairs_suffice)
     held = _held_back(rows[kept.anchors], options)
     training, validation = (kept.take(np.flatnonzero(part)) for part in (~held, held))
+    training, validation, aspects = _taught(training, validation, samples.names.aspects, reporter)
     return TrainingData(
         rows=rows,
         tokens=tokens,
@@ -96,7 +97,7 @@ def gather(
         relatives=_relatives(corpus, sources.graph, rows, options),
         sentences=spans,
         alignment=None if spans is None else align(samples, rows, spans),
-        aspects=samples.names.aspects if options.reads_aspects else (),
+        aspects=aspects,
         rules=samples.names.rules if options.reads_rules else (),
         teacher=_teacher(corpus, sources.teacher, rows),
         pools={name: _renumbered_pools(pool, rows) for name, pool in pools.items()},
@@ -172,6 +173,25 @@ def _groups(samples: Samples, options: TrainingOptions) -> Groups:
     aspects = np.asarray(samples.aspects, np.int64) if options.reads_aspects else None
     rules = np.asarray(samples.negatives.rules, np.int64) if options.reads_rules else None
     return Groups(np.asarray(samples.anchors, np.int64), positives, negatives, aspects, rules)
+
+
+def _taught(
+    training: Groups, validation: Groups, names: tuple[str, ...], reporter: Reporter
+) -> tuple[Groups, Groups, tuple[str, ...]]:
+    """Groups with their aspects numbered anew, and the names of those that some sample teaches; others have no space."""
+    if training.aspects is None:
+        return training, validation, ()
+    present = np.unique(training.aspects)  # (aspects,)
+    if left := [name for number, name in enumerate(names) if number not in present]:
+        reporter.say(f"no sample is of the aspect {', '.join(left)}: the model gets no space for it")
+
+    def renumbered(groups: Groups) -> Groups:
+        assert groups.aspects is not None
+        known = groups.take(np.flatnonzero(np.isin(groups.aspects, present)))
+        assert known.aspects is not None
+        return dataclasses.replace(known, aspects=np.searchsorted(present, known.aspects))
+
+    return renumbered(training), renumbered(validation), tuple(names[number] for number in present.tolist())
 
 
 def _check_rules(samples: Samples, options: TrainingOptions) -> None:

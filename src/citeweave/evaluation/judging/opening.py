@@ -93,7 +93,8 @@ def open_judged(name: str, options: OpeningOptions | None = None, reporter: Repo
     options, path = options or OpeningOptions(), Path(name)
     if options.aspect:
         spaces = open_spaces(name, options, reporter)
-        return spaces[choose(options.aspect, spaces, "--aspect")]
+        choose(options.aspect, (*spaces, "every"), "--aspect")  # `every` is `open_spaces` itself
+        return spaces[options.aspect]
     if name in KNOWN and not options.precision:  # a folder of that name is ./minilm
         return _open_known(name, options, reporter)
     if path.is_file() and not looks_like_scores(path):
