@@ -290,10 +290,10 @@ def _why_no_manifest(folder: Path, kind: str) -> str:
 def _called(kind: str) -> str:
     """What people call the contents of a folder.
 
-    >>> _called("index"), _called("intents"), _called("intent_classifier")
-    ('an index', 'intents', 'an intent classifier')
+    >>> _called("index"), _called("intents"), _called("intent_classifier"), _called("corpus")
+    ('an index', 'intents', 'an intent classifier', 'a corpus')
     """
     words = kind.replace("_", " ")
-    if words.endswith("s") and not words.endswith("ss"):
+    if words.endswith("s") and words != "corpus":
         return words
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"

@@ -159,7 +159,7 @@ def test_graphs_of_intents_and_what_is_mined_by_them(folder: Path, capsys: pytes
         (["graph", "@corpus", "-o", "@g1", "--signal", "cocite"], "signal is 'cocite'"),
         (["graph", "@corpus", "-o", "@g1", "--memory", "much"], "--memory is 'much'"),
         (["graph", "@nothing", "-o", "@g1"], "does not exist"),
-        (["mine", "@corpus", "-o", "@s1", "--recipe", "scinlc"], "--recipe is 'scinlc'"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "scinlc"], "the recipe is 'scinlc'"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--graph", "@corpus"], "holds corpus, not graph"),
         (
             ["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--set", "mining.positives.cuont=3"],

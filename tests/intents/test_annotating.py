@@ -144,7 +144,11 @@ def test_the_same_as_a_loop_over_citations(corpus: Corpus, options: AnnotateOpti
         classifier = WordClassifier(seed=seed)
         overlay = annotate_intents(corpus, Path(place) / "intents", classifier, options)
         expected = brute_force(corpus, classifier, options)
-        assert rows_of(overlay) == expected
+        found = rows_of(overlay)
+        assert [(row[0], *row[2:]) for row in found] == [(row[0], *row[2:]) for row in expected]
+        np.testing.assert_allclose(
+            [row[1] for row in found], [row[1] for row in expected], rtol=2e-3
+        )  # a step of float16
         counts = overlay.manifest.facts["citations"]
         assert counts["with_intent"] == sum(row[0] > 0 for row in expected)
         assert counts["with_contexts"] == sum(row[2] > 0 for row in expected)

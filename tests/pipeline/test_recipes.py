@@ -9,9 +9,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from citeweave.encoders.aspects import open_heads
 from citeweave.pipeline.run import run_recipe
 from citeweave.recipe import load_recipe, read_recipe, shipped_recipes
 
@@ -38,5 +40,9 @@ def test_every_recipe_runs(name: str, place: Place, bert: Path, long_bert: Path,
     assert "| start |" in (tmp_path / "run" / "comparison.md").read_text()
     before, after = (load_file(folder / "model.safetensors") for folder in (bert, result.models[0]))
     moved = any((after[key] != before[key]).any() for key in after if key in before)
+    if read.training.parts == "heads":
+        heads = open_heads(result.models[0])  # they begin at the identity
+        assert not moved, "the encoder stays as it is"
+        moved = all((heads.layers[name][0][0] != np.eye(heads.inputs)).any() for name in heads.names)
     kept = json.loads((result.models[0] / "manifest.json").read_text())["facts"]["kept step"]
     assert moved == (kept > 0), "it has learned nothing"

@@ -105,7 +105,7 @@ def test_a_mix_of_layers_is_always_trained():
 @pytest.mark.parametrize(
     ("parts", "options", "message"),
     [
-        ("biases", {}, "training.parts is 'biases'; it must be one of all, bias, lora. Did you mean 'bias'"),
+        ("biases", {}, "training.parts is 'biases'; it must be one of all, bias, heads, lora. Did you mean 'bias'"),
         ("all", {"frozen_layers": 4}, "frozen_layers is 4; this model has 3 layers, so take 0 to 3"),
         ("all", {"frozen_layers": -1}, "frozen_layers is -1"),
         ("all", {"frozen_layers": 3}, "leaves nothing of this bert model to train"),
