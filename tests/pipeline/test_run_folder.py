@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from citeweave.errors import UserError
 from citeweave.pipeline.run import RunResult, run_recipe
+from citeweave.pipeline.run_folder import check_identity
 
 from .conftest import Place, tiny
 
@@ -36,3 +38,11 @@ def test_another_run_in_the_folder_is_refused(place: Place, ran: RunResult, tmp_
     (tmp_path / "run" / "run.json").write_text("{")
     with pytest.raises(UserError, match="is damaged"):
         run_recipe(other, place.corpus.folder, tmp_path / "run", place.options)
+
+
+def test_a_run_that_made_no_model_gives_its_folder_free(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"version": 1, "identity": {"init": "a"}, "stages": {"graph": {}}}))
+    check_identity(tmp_path, {"init": "b"}, overwrite=False)
+    (tmp_path / "run.json").write_text(json.dumps({"version": 1, "identity": {"init": "a"}, "stages": {"model": {}}}))
+    with pytest.raises(UserError, match="holds another run"):
+        check_identity(tmp_path, {"init": "b"}, overwrite=False)

@@ -63,8 +63,9 @@ def test_mistakes(made):
     for count in (0, -1, 10**9):
         with pytest.raises(UserError, match="--count is"):
             search_paper(made.index, "p:7", count=count)
-    with pytest.raises(UserError, match="holds no word"):
-        search_text(made.index, made.reader, " \n ")
+    for text in (" \n ", "!!!", "..."):
+        with pytest.raises(UserError, match="holds no word"):
+            search_text(made.index, made.reader, text)
     with pytest.raises(UserError, match="200,000 characters; give at most 100,000"):
         search_text(made.index, made.reader, "ab" * 100_000)
 

@@ -1,6 +1,6 @@
 """Training from files, for `citeweave intents train` and for machines that have no command line of citeweave.
 
-    python -m citeweave.intents.training contexts.jsonl.gz -o classifier/ --rank 16 --teachers 5 --auxiliary section=FILE
+    python -m citeweave.intents.command contexts.jsonl.gz -o classifier/ --rank 16 --teachers 5 --auxiliary section=FILE
 
 Prints one JSON object with the figures on the dev sentences.
 """
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             TrainingSets(train, dev, auxiliary, tuple(unlabelled)),
             asked.output,
             options,
-            about=About(asked.data, "python -m citeweave.intents.training " + _spelled(arguments), asked.precision),
+            about=About(asked.data, "python -m citeweave.intents.command " + _spelled(arguments), asked.precision),
             device=asked.device,
             overwrite=asked.overwrite,
             reporter=Reporter(quiet=asked.quiet),
@@ -120,7 +120,7 @@ def _spelled(arguments: Sequence[str] | None) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m citeweave.intents.training", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m citeweave.intents.command", description=main.__doc__)
     parser.add_argument("files", type=Path, nargs="+", help="JSON lines of labelled sentences")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder to make")
     parser.add_argument("--task", default="scicite", help="label set: scicite (three) or acl_arc (six)")
@@ -141,3 +141,7 @@ def _parser() -> argparse.ArgumentParser:
         else:
             parser.add_argument(flag, type=type(default), default=default, help=f"default {default!r}")
     return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -6,7 +6,7 @@
 
 Where the command line of citeweave cannot be installed, numpy, torch, transformers and safetensors are enough:
 
-    python -m citeweave.intents.training contexts.jsonl.gz -o classifier/ --teachers 5 --unlabelled more.jsonl.gz
+    python -m citeweave.intents.command contexts.jsonl.gz -o classifier/ --teachers 5 --unlabelled more.jsonl.gz
 
 The figures of the card are of the weights as they are saved. Does not look at a test split.
 """
@@ -274,9 +274,3 @@ def _content(sets: TrainingSets) -> dict[str, Any]:
         "unlabelled": hash_json([dataclasses.astuple(row) for row in sets.unlabelled]),
         **{f"auxiliary {found.task}": examples(found) for found in sets.auxiliary},
     }
-
-
-if __name__ == "__main__":
-    from citeweave.intents.command import main
-
-    main()

@@ -2,8 +2,8 @@
 
     training.parts = "heads"        only the aspect heads learn: minutes on two cores, where the encoder would take hours
 
-Where the processor has an instruction for it (see `encoders/int8`), papers are read in int8: their vectors differ from
-those in float32 by less than heads could learn from.
+Where the processor has an instruction for it (see `encoders/int8`), papers are read in int8: their vectors differ a
+little from those in float32, with which the model is used later.
 """
 
 from __future__ import annotations
