@@ -63,6 +63,16 @@ def test_batch_order_and_threads_do_not_change_a_bit(bert):
 
 
 @needs_instruction
+@pytest.mark.parametrize("threads", [2, 3, 5])
+def test_threads_that_share_one_text_do_not_change_a_bit(bert, monkeypatch, threads):
+    alone = load_encoder(bert, pooling="mean", runtime=Runtime("int8", threads=1))
+    shared = load_encoder(bert, pooling="mean", runtime=Runtime("int8", threads=threads))
+    monkeypatch.setattr("citeweave.encoders.int8.forward.SHARED", 2)
+    for text in TEXTS:
+        assert np.array_equal(shared.encode([text]), alone.encode([text]))
+
+
+@needs_instruction
 def test_sentences_are_near_those_of_torch(bert):
     titles, sentences = ["The cell grows", "data"], [["We find how.", "Models learn."], []]
     plain, small = (
@@ -109,7 +119,7 @@ def test_attention_and_normalization_are_near_those_of_numpy():
 
     rng, nothing = np.random.default_rng(0), np.zeros(0, np.float32)
     bert = Bert(nothing, nothing, (nothing, nothing), [], heads=2, hidden=32, middle=48, eps=np.float32(0))
-    x, y, qkv, mixed, *_, work = bert.workspace(40)
+    (x, qkv, mixed), (y, *_, work) = bert.workspace(40)
     qkv[:40] = 2 * rng.normal(size=(40, 96))
     for first, tokens in ((0, 13), (13, 1), (14, 26)):
         for head in range(2):

@@ -3,8 +3,8 @@
     network = int8_network(network, reader, threads=2)          the torch weights can be freed
     network.states([tokens, ...]).mean()                        (texts, dimension)
 
-Texts are read packed, without padding, in pieces of some hundred tokens; every piece has one thread. A text's states are
-the same bits in any piece, order or number of threads. No gradients, no states of inner layers.
+Texts are read packed, without padding, in pieces of some hundred tokens; every piece has one thread, but where there is
+only one piece all threads share it. A text's states are the same bits in any piece, order or number of threads. No gradients, no states of inner layers.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.encoders.int8.instruction import check_instruction
-from citeweave.encoders.int8.kernels import BLOCK, add_norm, layer
+from citeweave.encoders.int8.kernels import BLOCK, add_norm, attend_all, finish, layer, make_heads
 from citeweave.encoders.int8.quantizing import Floats, Layer, group_of, norm_of, quantize_layers
 from citeweave.encoders.int8.rows import STRIDE
 from citeweave.encoders.int8.sample_texts import sample_texts
@@ -30,6 +30,7 @@ from citeweave.encoders.pooling import PaddedStates, States, TokenStates
 from citeweave.encoders.reading import TextReader, Tokens
 from citeweave.errors import UserError
 from citeweave.extras import require
+from citeweave.similarity.quick.sharing import share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +40,19 @@ Take = Callable[[range, Floats, NDArray[np.int64]], None]
 
 PIECE = 512
 """Tokens that a thread reads at a time, more where a text is longer."""
+
+SHARED = 96
+"""Tokens of a single piece, such as one query, from which on the threads share it."""
+
+
+class Work(NamedTuple):
+    """Arrays that a piece is read in."""
+
+    states: tuple[Floats, ...]
+    """x, queries with keys and values, mixed: (tokens, hidden or 3 * hidden), of the whole piece."""
+
+    scratch: Any
+    """Of one thread: y, middle, panels, scales, and what `kernels.attend` writes into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,45 +72,82 @@ class Bert:
     middle: int
     eps: np.float32
 
-    def read(self, piece: Sequence[Tokens], work: Any) -> tuple[Floats, NDArray[np.int64]]:
-        """States (tokens, hidden) of a piece, valid until the next, and where its texts begin and end."""
+    def read(self, piece: Sequence[Tokens], works: Sequence[Work]) -> tuple[Floats, NDArray[np.int64]]:
+        """States (tokens, hidden) of a piece, valid until the next, and where its texts begin and end.
+
+        As many threads as there are works share the piece.
+        """
         bounds = np.cumsum([0, *(len(tokens) for tokens in piece)])  # (texts + 1,)
         tokens = int(bounds[-1])
-        x, y, *rest = work
+        x, *states = works[0].states
         x[:tokens] = self.words[np.concatenate(piece)]
         places = np.concatenate([self.places[: len(text)] for text in piece])  # (tokens, hidden)
         add_norm(x, places, 0, tokens, *self.norm, self.eps)
         groups = group_of(self.hidden), group_of(self.middle)
         for part in self.layers:
-            layer(x, bounds, self.heads, groups, part.weights, part.norms, self.eps, (*rest[:3], y, *rest[3:]))
+            if len(works) == 1:
+                own = works[0].scratch
+                layer(x, bounds, self.heads, groups, part.weights, part.norms, self.eps, tuple(states), own)
+            else:
+                self._share_layer(x, bounds, groups, part, states, works)
         return x[:tokens], bounds
 
-    def workspace(self, tokens: int) -> Any:
-        """Arrays for pieces of so many tokens: x, y, and the rest of what `kernels.layer` writes into."""
+    def _share_layer(
+        self,
+        x: Floats,
+        bounds: NDArray[np.int64],
+        groups: tuple[int, int],
+        part: Layer,
+        states: Sequence[Floats],
+        works: Sequence[Work],
+    ) -> None:
+        """`kernels.layer` by several threads, with the same numbers: rows of a tile stay together."""
+        qkv, mixed = states
+        count, tokens = len(works), int(bounds[-1])
+        tiles = -(-tokens // ROWS)
+        rows = [min(tiles * at // count * ROWS, tokens) for at in range(count + 1)]
+        heads = [self.heads * at // count for at in range(count + 1)]
+        scratch = [work.scratch for work in works]
+
+        def heads_of_rows(at: int) -> None:
+            make_heads(x, rows[at], rows[at + 1], groups[0], part.weights[0], qkv, scratch[at])
+
+        def attention(at: int) -> None:
+            attend_all(qkv, bounds, self.heads, heads[at], heads[at + 1], mixed, scratch[at])
+
+        def the_rest(at: int) -> None:
+            finish(x, rows[at], rows[at + 1], groups, part.weights, part.norms, self.eps, mixed, scratch[at])
+
+        for step in (heads_of_rows, attention, the_rest):
+            share(count, step, count)
+
+    def workspace(self, tokens: int) -> Work:
+        """Arrays for pieces of so many tokens."""
         rows, size = tokens + STRIDE, self.hidden // self.heads
         block, wide = BLOCK + ROWS, max(self.hidden, self.middle)
 
         def floats(*shape: int) -> Floats:
             return np.zeros(shape, np.float32)
 
-        return (
-            floats(rows, self.hidden),
-            floats(block, _whole(self.hidden)),
-            floats(rows, 3 * self.hidden),
-            floats(rows, self.hidden),
-            floats(block, _whole(self.middle)),
-            np.zeros(block * wide, np.int8),
-            floats(block * (wide // STRIDE)),
+        heads = (
+            np.zeros(rows * size, np.int8),
+            np.zeros(rows * size, np.int8),
+            np.zeros(rows * size, np.uint16),
+            floats(rows),
+            floats(rows),
+            floats(ROWS * (rows + STRIDE + COLUMNS)),
+            np.zeros(ROWS * (rows + STRIDE + COLUMNS), np.uint16),
+            floats(ROWS),
+            np.ones(size, np.float32),
+        )
+        return Work(
+            (floats(rows, self.hidden), floats(rows, 3 * self.hidden), floats(rows, self.hidden)),
             (
-                np.zeros(rows * size, np.int8),
-                np.zeros(rows * size, np.int8),
-                np.zeros(rows * size, np.uint16),
-                floats(rows),
-                floats(rows),
-                floats(ROWS * (rows + STRIDE + COLUMNS)),
-                np.zeros(ROWS * (rows + STRIDE + COLUMNS), np.uint16),
-                floats(ROWS),
-                np.ones(size, np.float32),
+                floats(block, _whole(self.hidden)),
+                floats(block, _whole(self.middle)),
+                np.zeros(block * wide, np.int8),
+                floats(block * (wide // STRIDE)),
+                heads,
             ),
         )
 
@@ -155,14 +206,19 @@ class Int8Network(Network):
         assert self.bert is not None
         bert, pieces = self.bert, list(_pieces(batch, self.threads))
         longest = max(sum(len(batch[row]) for row in rows) for rows in pieces)
-        free: SimpleQueue[Any] = SimpleQueue()
+        if len(pieces) == 1:
+            threads = self.threads if longest >= SHARED else 1
+            works = [bert.workspace(longest) for _ in range(threads)]
+            take(pieces[0], *bert.read([batch[row] for row in pieces[0]], works))
+            return
+        free: SimpleQueue[Work] = SimpleQueue()
         for _ in range(min(self.threads, len(pieces))):
             free.put(bert.workspace(longest))
 
         def read(rows: range) -> None:
             work = free.get()
             try:
-                take(rows, *bert.read([batch[row] for row in rows], work))
+                take(rows, *bert.read([batch[row] for row in rows], [work]))
             finally:
                 free.put(work)
 

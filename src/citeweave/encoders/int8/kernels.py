@@ -2,7 +2,8 @@
 
     dense    quantize rows, multiply, add the bias
     attend   scores in int8, softmax in float32, the mean of the values in float16
-    layer    attention, normalization, the two products around GELU, normalization
+    layer    attention, normalization, the two products around GELU, normalization; in three steps, each of which can be
+             done by rows or by heads, so that threads can share one text
 
 Arrays of work may have stale rows behind the tokens: what is computed there is finite and is never read. A token's
 states depend on the tokens of its text alone, not on the stream.
@@ -132,22 +133,44 @@ def add_norm(x: Any, y: Any, first: int, rows: int, gain: Any, shift: Any, eps: 
 
 
 @numba.njit(cache=True, nogil=True)
-def layer(x: Any, bounds: Any, heads: int, groups: Any, weights: Any, norms: Any, eps: Any, work: Any) -> None:
-    """One layer in place: x (tokens and some, hidden); bounds (texts + 1,) say where texts begin and end."""
-    (to_heads, from_heads, up, down), (narrow, wide) = weights, groups
-    gain, shift, last_gain, last_shift = norms
-    qkv, mixed, middle, y, panels, scales, head_work = work
-    tokens, hidden = bounds[-1], x.shape[1]
-    for first in range(0, tokens, BLOCK):
-        dense(x, first, min(BLOCK, tokens - first), to_heads, narrow, panels, scales, qkv, first)
+def make_heads(x: Any, low: int, high: int, group: int, weights: Any, qkv: Any, work: Any) -> None:
+    """Queries, keys and values of the rows low to high."""
+    panels, scales = work[2], work[3]
+    for first in range(low, high, BLOCK):
+        dense(x, first, min(BLOCK, high - first), weights, group, panels, scales, qkv, first)
+
+
+@numba.njit(cache=True, nogil=True)
+def attend_all(qkv: Any, bounds: Any, heads: int, low: int, high: int, mixed: Any, work: Any) -> None:
+    """The heads low to high of all texts."""
+    size = mixed.shape[1] // heads
     for text in range(len(bounds) - 1):
-        for head in range(heads):
-            attend(qkv, bounds[text], bounds[text + 1] - bounds[text], head, hidden // heads, mixed, head_work)
-    for first in range(0, tokens, BLOCK):
-        rows = min(BLOCK, tokens - first)
+        for head in range(low, high):
+            attend(qkv, bounds[text], bounds[text + 1] - bounds[text], head, size, mixed, work[4])
+
+
+@numba.njit(cache=True, nogil=True)
+def finish(x: Any, low: int, high: int, groups: Any, weights: Any, norms: Any, eps: Any, mixed: Any, work: Any) -> None:
+    """What comes after attention, rows low to high."""
+    (_, from_heads, up, down), (narrow, wide) = weights, groups
+    gain, shift, last_gain, last_shift = norms
+    y, middle, panels, scales, _ = work
+    for first in range(low, high, BLOCK):
+        rows = min(BLOCK, high - first)
         dense(mixed, first, rows, from_heads, narrow, panels, scales, y, 0)
         add_norm(x, y, first, rows, gain, shift, eps)
         dense(x, first, rows, up, narrow, panels, scales, middle, 0)
         gelu_row(middle.reshape(-1), 0, (rows * middle.shape[1] + STRIDE - 1) // STRIDE * STRIDE)
         dense(middle, 0, rows, down, wide, panels, scales, y, 0)
         add_norm(x, y, first, rows, last_gain, last_shift, eps)
+
+
+@numba.njit(cache=True, nogil=True)
+def layer(
+    x: Any, bounds: Any, heads: int, groups: Any, weights: Any, norms: Any, eps: Any, states: Any, work: Any
+) -> None:
+    """One layer in place: x (tokens and some, hidden); bounds (texts + 1,) say where texts begin and end."""
+    qkv, mixed = states
+    make_heads(x, 0, bounds[-1], groups[0], weights[0], qkv, work)
+    attend_all(qkv, bounds, heads, 0, heads, mixed, work)
+    finish(x, 0, bounds[-1], groups, weights, norms, eps, mixed, work)

@@ -18,23 +18,16 @@ from citeweave.encoders.int8.instruction import (
     F16,
     F32,
     FLOATS,
-    I8,
-    I32,
-    I64,
-    INTS,
-    call,
     floats,
     larger,
     largest,
-    load,
     multiply_add,
-    pointer,
     rounded,
     size,
     smaller,
     splat,
-    store,
 )
+from citeweave.similarity.quick.instruction import I8, I32, I64, INTS, call, load, pointer, store
 
 _intrinsic: Any = extending.intrinsic
 _FOUR_HALVES = ir.VectorType(F16, 4)

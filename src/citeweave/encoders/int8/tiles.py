@@ -17,24 +17,8 @@ from typing import Any
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import extending, types
 
-from citeweave.encoders.int8.instruction import (
-    BYTES,
-    F16,
-    F32,
-    FLOATS,
-    HALVES,
-    I8,
-    I32,
-    I64,
-    INTS,
-    call,
-    lane,
-    load,
-    multiply_add,
-    pointer,
-    splat,
-    store,
-)
+from citeweave.encoders.int8.instruction import F16, F32, FLOATS, HALVES, lane, multiply_add, splat
+from citeweave.similarity.quick.instruction import BYTES, I8, I32, I64, INTS, dot, load, pointer, store
 
 _intrinsic: Any = extending.intrinsic
 _N = types.int64
@@ -59,7 +43,7 @@ def _sums(builder: Any, left: Any, right: Any, steps: Any) -> list[Any]:
     for row in range(ROWS):
         four = builder.bitcast(lane(builder, a[row // 4], row % 4), BYTES)
         for j in range(3):
-            added.append(call(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", INTS, sums[row * 3 + j], b[j], four))
+            added.append(dot(builder, sums[row * 3 + j], b[j], four))
     for old, new in zip(sums, added, strict=True):
         old.add_incoming(ir.Constant(INTS, [0] * 4), before)
         old.add_incoming(new, body)

@@ -1,0 +1,59 @@
+"""The dot product of int8, SDOT of ARM's version 8.2: sixteen products and twelve sums in one instruction.
+
+    acc[i] += a[4 i] b[4 i] + a[4 i + 1] b[4 i + 1] + a[4 i + 2] b[4 i + 2] + a[4 i + 3] b[4 i + 3]      i = 0 .. 3
+
+Says what this processor has, and writes vectors of numbers in LLVM's language. Loops over rows are in `dots.py`; those
+of a network are in `encoders/int8`.
+"""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding  # type: ignore[import-untyped]
+from llvmlite import ir
+from numba.core import cgutils
+
+I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+BYTES, INTS = ir.VectorType(I8, 16), ir.VectorType(I32, 4)
+"""Two readings of a register of 128 bits."""
+
+
+def processor_has(*features: str) -> bool:
+    """Whether this is an ARM processor with these features of /proc/cpuinfo, and the compiler knows it.
+
+    >>> processor_has("no-such-feature")
+    False
+    """
+    known = platform.machine() in ("aarch64", "arm64") and llvmlite.binding.get_host_cpu_name() != "generic"
+    told = Path("/proc/cpuinfo")
+    return known and told.is_file() and set(features) <= set(told.read_text().split())
+
+
+def pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any, element: Any) -> Any:
+    """Where element number `at` of an array lies."""
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.gep(builder.bitcast(data, element.as_pointer()), [at])
+
+
+def load(builder: Any, start: Any, at: Any, vector: Any) -> Any:
+    """The vector that begins `at` elements after `start`."""
+    return builder.load(builder.bitcast(builder.gep(start, [at]), vector.as_pointer()), align=1)
+
+
+def store(builder: Any, value: Any, start: Any, at: Any) -> None:
+    builder.store(value, builder.bitcast(builder.gep(start, [at]), value.type.as_pointer()), align=1)
+
+
+def call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+    """Call one of LLVM's own functions, most of which are a single instruction."""
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    found = cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
+    return builder.call(found, arguments)
+
+
+def dot(builder: Any, sums: Any, one: Any, other: Any) -> Any:
+    """The instruction: four sums of int32, each with four products more."""
+    return call(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", INTS, sums, one, other)

@@ -1,0 +1,78 @@
+"""Codes: written block by block as in memory, bounds that hold, folders that do not fit refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from citeweave.columns import write_numbers
+from citeweave.errors import ArtefactError, UserError
+from citeweave.similarity.quick import codes as module
+from citeweave.similarity.quick.codes import Codes, make_codes, write_codes
+
+
+def some_vectors() -> np.ndarray:
+    vectors = np.random.default_rng(0).standard_normal((50, 20)).astype(np.float16)
+    vectors[3] = 0
+    return vectors
+
+
+def test_a_folder_holds_what_memory_holds_whatever_the_blocks(tmp_path, monkeypatch) -> None:
+    vectors = some_vectors()
+    whole = make_codes(vectors)
+    monkeypatch.setattr(module, "BLOCK", 7)
+    write_codes(tmp_path / "codes", vectors)
+    opened = Codes.open(tmp_path / "codes")
+    for name in Codes.__slots__:
+        np.testing.assert_array_equal(getattr(opened, name), getattr(whole, name))
+    assert opened.width == 32 and len(opened) == 50
+    assert not opened.flat.flags.writeable
+
+
+def test_errors_are_above_the_true_ones() -> None:
+    vectors = some_vectors()
+    codes = make_codes(vectors)
+    unit = vectors.astype(np.longdouble)
+    norms = np.sqrt((unit**2).sum(axis=1, keepdims=True))
+    unit = unit / np.where(norms > 0, norms, 1)
+    rest = unit - codes.flat.reshape(50, 32)[:, :20] * codes.scales.astype(np.longdouble)[:, None]
+    true = np.sqrt((rest**2).sum(axis=1))
+    assert (codes.errors >= true).all() and (codes.errors < true + 1e-6).all()
+    assert not codes.flat.reshape(50, 32)[:, 20:].any()
+
+
+def test_nothing_is_a_folder_too(tmp_path) -> None:
+    write_codes(tmp_path, np.empty((0, 8), np.float16))
+    codes = Codes.open(tmp_path)
+    codes.check(np.empty((0, 8), np.float16))
+    assert len(codes) == 0
+
+
+@pytest.mark.parametrize("name", ["codes", "scales", "errors", "norms"])
+def test_files_that_do_not_fit_are_refused(tmp_path, name) -> None:
+    write_codes(tmp_path, some_vectors())
+    (tmp_path / "other").mkdir()
+    write_codes(tmp_path / "other", some_vectors()[:49])
+    (tmp_path / "other" / f"{name}.npy").rename(tmp_path / f"{name}.npy")
+    with pytest.raises(ArtefactError, match="do not fit"):
+        Codes.open(tmp_path)
+    (tmp_path / f"{name}.npy").unlink()
+    with pytest.raises(ArtefactError, match="missing"):
+        Codes.open(tmp_path)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path) -> None:
+    write_codes(tmp_path, some_vectors())
+    write_numbers(tmp_path / "scales.npy", np.ones(50))
+    with pytest.raises(ArtefactError, match="float32"):
+        Codes.open(tmp_path)
+
+
+def test_numbers_that_are_not_finite_are_named_by_their_row(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "BLOCK", 7)
+    vectors = some_vectors().astype(np.float32)
+    vectors[40, 2] = 1e6  # too large for float16
+    with np.errstate(over="ignore"), pytest.raises(UserError, match="row 40 "):
+        make_codes(vectors.astype(np.float16))
+    with pytest.raises(UserError, match="row 40 "):
+        write_codes(tmp_path, np.where(np.arange(50)[:, None] == 40, np.nan, vectors))

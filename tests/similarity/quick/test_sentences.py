@@ -1,0 +1,113 @@
+"""The best papers by their sentences: equal to comparing everything, in any number of parts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citeweave.errors import UserError
+from citeweave.similarity.nearest import nearest
+from citeweave.similarity.quick import nearest as quick
+from citeweave.similarity.quick import sentences as module
+from citeweave.similarity.quick.codes import make_codes
+from citeweave.similarity.quick.reranking import rerank
+from citeweave.similarity.quick.sentences import quick_best_sentences
+from citeweave.similarity.sentence_vectors import SentenceVectors
+from citeweave.similarity.transport import DocumentDistance, PlacedSentences
+
+
+def made_papers(seed: int, papers: int, dimension: int, dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(0, 6, papers)
+    if papers > 3:
+        lengths[2] = 150  # more than a chunk
+    matrix = rng.standard_normal((int(lengths.sum()), dimension)).astype(dtype)
+    matrix[rng.random(len(matrix)) < 0.1] = 0
+    matrix[len(matrix) // 2 :: 3] = matrix[: len(matrix[len(matrix) // 2 :: 3])]  # papers that tie
+    return matrix, np.concatenate([[0], np.cumsum(lengths)])
+
+
+def brute_force(matrix, offsets, queries, allowed):
+    """(papers that count, best (papers, queries), sums)."""
+    found = nearest(matrix, queries, len(matrix))
+    cosines = np.empty((len(queries), len(matrix)), np.float32)
+    np.put_along_axis(cosines, found.rows.astype(np.int64), found.scores, axis=1)
+    papers = [p for p in range(len(offsets) - 1) if offsets[p] < offsets[p + 1] and (allowed is None or allowed[p])]
+    best = [cosines[:, offsets[p] : offsets[p + 1]].max(axis=1) for p in papers]
+    best = np.array(best, np.float32).reshape(len(papers), len(queries))
+    return np.array(papers, int), best, np.cumsum(best.astype(float), axis=1)[:, -1].astype(np.float32)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    papers=st.integers(1, 40),
+    sentences=st.integers(1, 5),
+    count=st.integers(1, 50),
+    dtype=st.sampled_from(["float16", "float32"]),
+    share=st.sampled_from([None, 0.0, 0.5]),
+)
+def test_equals_comparing_everything(seed, papers, sentences, count, dtype, share) -> None:
+    matrix, offsets = made_papers(seed, papers, 24, dtype)
+    rng = np.random.default_rng(seed + 1)
+    queries = rng.standard_normal((sentences, 24)).astype(np.float32)
+    allowed = None if share is None else rng.random(papers) < share
+    found = quick_best_sentences(make_codes(matrix), matrix, offsets, queries, count, allowed=allowed)
+    if not len(matrix):
+        assert not len(found.papers)
+        return
+    which, best, sums = brute_force(matrix, offsets, queries, allowed)
+    order = np.lexsort((which, -sums))[:count]
+    np.testing.assert_array_equal(found.papers, which[order])
+    np.testing.assert_array_equal(found.scores, sums[order])
+    np.testing.assert_array_equal(found.best, best[order])
+    for paper, rows in zip(found.papers, found.rows, strict=True):
+        assert ((offsets[paper] <= rows) & (rows < offsets[paper + 1])).all()
+
+
+def test_parts_and_processors_change_nothing(monkeypatch) -> None:
+    matrix, offsets = made_papers(5, 700, 32, "float16")
+    codes, queries = make_codes(matrix), matrix[:3].astype(np.float32) + 0.1
+    for exact in (True, False):
+        once = quick_best_sentences(codes, matrix, offsets, queries, 30, exact=exact)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "PART", 9)
+            patch.setattr(module, "SCORED", 2)
+            patch.setattr(quick, "_HAS_INSTRUCTION", False)
+            again = quick_best_sentences(codes, matrix, offsets, queries, 30, exact=exact)
+        for name in ("papers", "scores", "best", "rows"):
+            np.testing.assert_array_equal(getattr(once, name), getattr(again, name))
+
+
+def test_questions_that_cannot_be_answered() -> None:
+    matrix, offsets = made_papers(1, 5, 8)
+    codes = make_codes(matrix)
+    with pytest.raises(UserError, match="count is 0"):
+        quick_best_sentences(codes, matrix, offsets, matrix[:1], 0)
+    with pytest.raises(UserError, match="query sentences"):
+        quick_best_sentences(codes, matrix, offsets, matrix[:0], 1)
+    with pytest.raises(UserError, match="offsets"):
+        quick_best_sentences(codes, matrix, np.append(offsets, len(matrix) + 1), matrix[:1], 1)
+    with pytest.raises(UserError, match="offsets"):
+        quick_best_sentences(codes, matrix, np.array([0, 9, 3, len(matrix)]), matrix[:1], 1)
+    with pytest.raises(UserError, match="allowed"):
+        quick_best_sentences(codes, matrix, offsets, matrix[:1], 1, allowed=np.ones(3, bool))
+
+
+@pytest.mark.parametrize("name", ["transport", "single", "mean_best"])
+def test_reranking_gives_the_scores_of_the_folder(name) -> None:
+    matrix, offsets = made_papers(2, 12, 16)
+    papers = [matrix[a:b] for a, b in pairwise(offsets)]
+    vectors = SentenceVectors.of([f"p{at}" for at in range(12)], papers)
+    distance, query = DocumentDistance(name), matrix[4:7] + np.float32(0.5)
+    chosen = np.array([2, 0, 7, 5])
+    whole = PlacedSentences(vectors, "cpu").scores(query, chosen, distance)
+    np.testing.assert_array_equal(rerank(query, [papers[at] for at in chosen], None, distance), whole)
+    np.testing.assert_array_equal(rerank(query, matrix, offsets, distance)[chosen], whole)
+    assert len(rerank(query, [], None, distance)) == 0
+    with pytest.raises(UserError, match="offsets"):
+        rerank(query, matrix, offsets + 1, distance)
