@@ -36,15 +36,15 @@ def expected(made, text: str, intent: str, context: str) -> dict[str, float]:
         about = sentence / np.linalg.norm(sentence) + DRAFT * other / np.linalg.norm(other)
         about *= np.linalg.norm(sentence) / np.linalg.norm(about)
     query = index.heads.project(about[None], intent)[0] if intent else about
-    table, scores = index.sentences, {}
+    table, scores = index.segments[0].citing_sentences, {}
     for row in range(len(index)):
         p = cosine(index.take(np.array([row]), intent)[0], query)
         best = p
         for paper, at, mask in zip(table.paper, table.sentence, table.intents, strict=True):
             if paper == row:
                 less = OTHER_INTENT if intent and not mask & INTENTS[intent] else 0
-                best = max(best, cosine(np.asarray(table.vectors.matrix[at], np.float32), sentence) - less)
-        scores[index.vectors.ids[row]] = p + GAIN * (best - p)
+                best = max(best, cosine(np.asarray(table.matrix[at], np.float32), sentence) - less)
+        scores[index.id(row)] = p + GAIN * (best - p)
     return scores
 
 
@@ -124,14 +124,14 @@ def test_without_sentences_and_heads(made, save_bert, tmp_path):
     plain = save_bert(tmp_path / "plain")
     index = build_index(made.corpus, plain, tmp_path / "i", IndexOptions(device="cpu"))
     reader = open_reader(index, device="cpu")
-    assert index.sentences is None and index.heads is None
+    assert index.segments[0].citing_sentences is None and index.heads is None
     found = recommend(index, reader, Draft(SAID, "method"), count=19)  # the corpus's own intents are known
     assert all(one.evidence is None and one.hit.score == one.paper_score for one in found)
     assert "p:7" in {one.hit.id for one in recommend(index, reader, Draft(SAID, "method", least_share=1))}
     with pytest.raises(UserError, match="--aspect is 'method', but plain, the model of .* has no aspect heads"):
         reader.read("a paper", "method")
     silent = Index.open(index.folder)
-    silent.cited_as = np.zeros_like(silent.cited_as)
+    silent.segments[0].cited_as = np.zeros_like(silent.segments[0].cited_as)
     with pytest.raises(UserError, match="knows no intents and its model no such aspect; run `citeweave annotate`"):
         recommend(silent, reader, Draft(SAID, "method"))
 

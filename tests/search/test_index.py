@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -15,44 +16,44 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import import_papers
 from citeweave.encoders.aspects import save_heads
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import partial_folder
 from citeweave.progress import Advance, Reporter
 from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.index import NO_VECTOR, Index
+from citeweave.search.index import Index
 from citeweave.search.searching import open_reader, search_paper
+from citeweave.search.segment import HAS_NONE
 
 CPU = IndexOptions(device="cpu")
 
 
 def test_it_holds_what_it_shows(made):
     index, corpus = made.index, made.corpus
-    assert len(index) == len(corpus) == 19 and index.manifest.facts["without_vector"] == 0
+    assert len(index) == len(corpus) == index.size == 19 and index.with_vector.all()
     for row in range(len(index)):
         hit = index.hit(row, 0.5)
         paper = corpus.paper(corpus.row(hit.id))
         assert (hit.id, hit.title, hit.year) == (paper.id, paper.title, paper.year)
     assert index.row("doi:10.1/seven") == index.row("p:7")
-    assert index.vectors.provenance.dtype == "float16" and index.corpus == corpus.hash
+    assert index.provenance.dtype == "float16" and index.corpus == corpus.hash
     # citations by bit of the intent: p:7 as a method, p:8 as background, p:5 for its result
     for paper, bit in (("p:7", 1), ("p:8", 0), ("p:5", 2)):
-        assert index.cited_as[index.row(paper)].tolist() == [int(at == bit) for at in range(8)]
+        assert index.segments[0].cited_as[index.row(paper)].tolist() == [int(at == bit) for at in range(8)]
 
 
 def test_spaces_are_the_heads_projections(made):
-    index = made.index
-    whole = np.asarray(index.vectors.matrix, np.float32)
+    index, rows = made.index, np.arange(19)
+    whole, parts = index.take(rows), []
     for aspect in index.aspects:
-        (space,) = index.space(aspect)
         wanted = index.heads.project(whole, aspect)
         wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
-        np.testing.assert_allclose(space, wanted, atol=1e-3)
-    np.testing.assert_allclose(index.take(np.arange(19), "all"), np.hstack(index.space("all")), atol=0)
+        parts.append(index.take(rows, aspect))
+        np.testing.assert_allclose(parts[-1], wanted, atol=1e-3)
+    np.testing.assert_allclose(index.take(rows, "all"), np.hstack(parts), atol=0)
 
 
 def test_citing_sentences_lead_to_papers(made):
-    table, index = made.index.sentences, made.index
+    table, index = made.index.segments[0].citing_sentences, made.index
     told = {
-        (index.vectors.ids[paper], table.texts[sentence], index.vectors.ids[table.citing[sentence]], int(intents))
+        (index.id(paper), table.texts[sentence], table.citing[sentence], int(intents))
         for paper, sentence, intents in zip(table.paper, table.sentence, table.intents, strict=True)
     }
     said = "we find how models learn from data [CIT]"
@@ -69,28 +70,39 @@ def test_citing_sentences_lead_to_papers(made):
 
 def test_the_number_of_sentences_is_bounded(made, tmp_path):
     index = build_index(made.corpus, made.model, tmp_path / "i", IndexOptions(contexts=1, device="cpu"))
-    table = index.sentences
+    table = index.segments[0].citing_sentences
     pairs = list(zip(table.paper.tolist(), table.intents.tolist(), strict=True))
     assert len(pairs) == len(set(pairs)) == 5
 
 
-def test_ids_that_are_not_there(made, copy):
+def test_ids_that_are_not_there(made):
     with pytest.raises(UserError, match=r"paper 'p:77' is not in .*19 papers; did you mean .*'p:7'"):
         made.index.row("p:77")
     with pytest.raises(UserError, match="ids such as 'p:0'"):
         made.index.row("\ud800something else")
-    path = copy / "ids" / "row.npy"
-    np.save(path, np.full_like(np.load(path), NO_VECTOR))
-    with pytest.raises(UserError, match="'p:7' has no vector"):
-        Index.open(copy).row("p:7")
+
+
+def test_papers_without_text_are_there_without_a_vector(made, tmp_path):
+    (tmp_path / "papers.jsonl").write_text('{"id": "a", "title": "A paper"}\n{"id": "b", "title": "!"}\n')
+    import_papers([tmp_path / "papers.jsonl"], tmp_path / "corpus")
+    index = build_index(Corpus.open(tmp_path / "corpus"), made.model, tmp_path / "i", CPU)
+    (path,) = index.folder.glob("segments/*/embedded.npy")
+    array = np.load(path)
+    array[1] = HAS_NONE
+    np.save(path, array)
+    index = Index.open(index.folder)
+    assert len(index) == 2 and index.with_vector.tolist() == [True, False] and index.row("b") == 1
+    with pytest.raises(UserError, match="'b' has no vector in .* as it has no text"):
+        search_paper(index, "b")
+    assert search_paper(index, "a") == []
 
 
 def test_a_second_build_computes_nothing(made, capsys):
-    before = (made.index.folder / "manifest.json").stat().st_mtime_ns
+    before = (made.index.folder / "state.json").stat().st_mtime_ns
     options = IndexOptions(contexts=10, device="cpu")
     build_index(made.corpus, made.model, made.index.folder, options, reporter=Reporter())
     assert "is there already" in capsys.readouterr().err
-    assert (made.index.folder / "manifest.json").stat().st_mtime_ns == before
+    assert (made.index.folder / "state.json").stat().st_mtime_ns == before and made.index.is_current()
     with pytest.raises(UserError, match="other inputs or options"):
         build_index(made.corpus, made.model, made.index.folder, CPU)
 
@@ -108,13 +120,14 @@ class Stopping(Reporter):
 def test_an_interrupted_build_goes_on(made, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         build_index(made.corpus, made.model, tmp_path / "i", CPU, reporter=Stopping())
-    with pytest.raises(ArtefactError, match="does not exist"):
+    with pytest.raises(ArtefactError, match="was interrupted while it was made"):
         Index.open(tmp_path / "i")
-    (embedded,) = partial_folder(tmp_path / "i").glob(".work/*/papers/vectors/matrix.npy")
+    (embedded,) = (tmp_path / "i" / "segments").glob("*.partial/.work/*/papers/vectors/matrix.npy")
     same = embedded.stat().st_ino
     index = build_index(made.corpus, made.model, tmp_path / "i", CPU)
-    assert (index.folder / "vectors" / "matrix.npy").stat().st_ino == same, "the papers were embedded again"
-    assert index.manifest.hash == build_index(made.corpus, made.model, tmp_path / "whole", CPU).manifest.hash
+    (matrix,) = index.folder.glob("segments/*/matrix.npy")
+    assert matrix.stat().st_ino == same, "the papers were embedded again"
+    assert index.state.segments == build_index(made.corpus, made.model, tmp_path / "whole", CPU).state.segments
 
 
 def test_corpus_and_model_may_move(made, tmp_path):
@@ -142,27 +155,86 @@ def test_another_model_is_refused(made, save_bert, tmp_path):
 def test_damaged_and_foreign_folders(made, copy):
     with pytest.raises(ArtefactError, match="holds corpus, not index"):
         Index.open(made.corpus.folder)
-    with (copy / "spaces" / "0.npy").open("ab") as file:
-        file.write(b"x")
-    with pytest.raises(ArtefactError, match="another size"):
+    for damage, said in DAMAGES:
+        folder = Path(shutil.copytree(copy, copy.with_name("damaged")))
+        (segment,) = folder.glob("segments/*")
+        damage(folder, segment)
+        with pytest.raises(ArtefactError, match=said):
+            index = Index.open(folder)
+            index.citing(index.key_of(index.row("p:7")))
+        shutil.rmtree(folder)
+
+
+def _state(**changes: object) -> Callable[[Path, Path], None]:
+    def damage(folder: Path, segment: Path) -> None:
+        told = json.loads((folder / "state.json").read_text())
+        (folder / "state.json").write_text(json.dumps({**told, **changes}))
+
+    return damage
+
+
+def _entry(**changes: object) -> Callable[[Path, Path], None]:
+    def damage(folder: Path, segment: Path) -> None:
+        told = json.loads((folder / "state.json").read_text())
+        told["segments"][0] |= changes
+        (folder / "state.json").write_text(json.dumps(told))
+
+    return damage
+
+
+def _longer(name: str) -> Callable[[Path, Path], None]:
+    def damage(folder: Path, segment: Path) -> None:
+        with (segment / name).open("ab") as file:
+            file.write(b"x")
+
+    return damage
+
+
+def _numbers(name: str, value: int) -> Callable[[Path, Path], None]:
+    """Another content of the same size."""
+
+    def damage(folder: Path, segment: Path) -> None:
+        array = np.load(segment / name)
+        np.save(segment / name, np.full_like(array, value))
+
+    return damage
+
+
+def _version_1(folder: Path, segment: Path) -> None:
+    (folder / "state.json").unlink()
+    (folder / "manifest.json").write_text('{"kind": "index", "version": 1}')
+
+
+DAMAGES = [
+    (_longer("spaces/0.npy"), "another size"),
+    (_longer("matrix.npy"), "another size"),
+    (_numbers("ids/row.npy", 99), "columns do not fit"),
+    (_numbers("sentences/paper.npy", 19), "sentences is damaged"),
+    (_numbers("references/row.npy", 77), "columns do not fit"),
+    (lambda folder, segment: shutil.rmtree(segment), "does not exist"),
+    (lambda folder, segment: (segment / "manifest.json").unlink(), "is not an artefact"),
+    (lambda folder, segment: (folder / "state.json").write_text("{"), "is no JSON; build the index again"),
+    (lambda folder, segment: (folder / "state.json").write_text("[1]"), "is not the state of an index"),
+    (_state(version=3), "format version 3; this citeweave reads version 2"),
+    (_state(number="2"), "does not describe an index"),
+    (_state(facts={}), "does not describe an index"),
+    (_state(segments=[{"name": "../corpus", "hash": "", "papers": 1}]), "does not describe an index"),
+    (_entry(name="000001-00000000/.."), "does not describe an index"),
+    (_entry(hash="0" * 64), "is another segment than"),
+    (_entry(deleted=1, deleted_in=7), "is missing"),
+    (_version_1, "format version 1.*build it again"),
+]
+
+
+def test_a_segment_of_another_model_is_refused(made, copy, save_bert, tmp_path):
+    other = build_index(made.corpus, save_bert(tmp_path / "other", seed=3), tmp_path / "i", CPU)
+    (segment,) = (tmp_path / "i" / "segments").iterdir()
+    shutil.copytree(segment, copy / "segments" / segment.name)
+    told = json.loads((copy / "state.json").read_text())
+    told["segments"].append(asdict(other.state.segments[0]))
+    (copy / "state.json").write_text(json.dumps(told))
+    with pytest.raises(ArtefactError, match="does not fit|cannot be compared"):
         Index.open(copy)
-    np.save(copy / "ids" / "row.npy", np.full(len(np.load(copy / "ids" / "row.npy")), 99, np.int32))
-    manifest = json.loads((copy / "manifest.json").read_text())
-    del manifest["facts"]["aspects"]
-    manifest["files"] = {}
-    (copy / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ArtefactError, match="does not describe an index"):
-        Index.open(copy)
-    manifest["facts"]["aspects"] = ["method"]
-    (copy / "manifest.json").write_text(json.dumps(manifest))
-    index = Index.open(copy)
-    with pytest.raises(ArtefactError, match="names rows that are not there"):
-        index.row("p:7")
-    with pytest.raises(ArtefactError, match="aspects does not fit"):
-        index.space("method")
-    np.save(copy / "sentences" / "paper.npy", np.full(5, 19, np.int32))
-    with pytest.raises(ArtefactError, match="sentences is damaged"):
-        _ = index.sentences
 
 
 def test_a_corpus_of_one_paper_without_sentences(made, tmp_path):
@@ -170,7 +242,7 @@ def test_a_corpus_of_one_paper_without_sentences(made, tmp_path):
     import_papers([tmp_path / "papers.jsonl"], tmp_path / "corpus")
     corpus = Corpus.open(tmp_path / "corpus")
     index = build_index(corpus, made.model, tmp_path / "one", CPU)
-    assert len(index) == 1 and index.sentences is None and not index.cited_as.any()
+    assert len(index) == 1 and not index.segments[0].cited_as.any()
     assert search_paper(index, "a") == search_paper(index, "a", aspect="all") == []
     with pytest.raises(UserError, match="--contexts needs citing sentences, and .* has none"):
         build_index(corpus, made.model, tmp_path / "i", IndexOptions(contexts=3, device="cpu"))

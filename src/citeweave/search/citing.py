@@ -29,6 +29,7 @@ from citeweave.search.citing_sentences import CitingSentences
 from citeweave.search.exact import check_count, cosines
 from citeweave.search.index import Hit, Index
 from citeweave.search.marks import without_marks
+from citeweave.search.ranking import rank_rows
 from citeweave.search.searching import Reader
 
 GAIN = 0.5
@@ -98,8 +99,10 @@ class Draft:
     """Only papers that are cited with the wanted intent at least so often, as a share."""
 
 
-def recommend(index: Index, reader: Reader, draft: Draft, *, count: int = 10) -> list[Recommendation]:
-    """The papers to cite in the draft's sentence, the best first; equal ones by row."""
+def recommend(
+    index: Index, reader: Reader, draft: Draft, *, count: int = 10, allowed: NDArray[np.bool_] | None = None
+) -> list[Recommendation]:
+    """The papers to cite in the draft's sentence, the best first, equal ones by id; `allowed` is a mask of rows."""
     check_count(count)
     bits, aspect = _wanted(index, draft)
     text = without_marks(draft.sentence)
@@ -109,18 +112,19 @@ def recommend(index: Index, reader: Reader, draft: Draft, *, count: int = 10) ->
         )
     sentence = reader.read(text)  # (dimension,)
     about = sentence if not draft.context else _turned(sentence, reader.read(draft.context))
-    papers = _paper_scores(index, reader.into(about, aspect), aspect)  # (papers,)
-    shares = _shares(index, bits)  # (papers,), NaN where nothing is known
-    found = _Sentences.score(index.sentences, sentence, bits) if index.sentences else None
-    best = papers if found is None else papers + GAIN * np.maximum(0, found.best(len(index)) - papers)
-    allowed = np.flatnonzero(shares >= draft.least_share) if draft.least_share else np.arange(len(index))
-    order = allowed[np.lexsort((allowed, -best[allowed]))][:count]
+    papers = _paper_scores(index, reader.into(about, aspect), aspect)  # (size,)
+    shares = _shares(index, bits)  # (size,), NaN where nothing is known
+    found = _Sentences.of(index, sentence, bits)
+    best = papers + GAIN * np.maximum(0, found.best() - papers)
+    counted = index.with_vector if allowed is None else index.with_vector & allowed
+    rows = np.flatnonzero(counted & (shares >= draft.least_share) if draft.least_share else counted)
+    order = rank_rows(rows, best[rows], count, name=index.id).rows
     return [
         Recommendation(
             index.hit(row, float(best[row])),
             float(papers[row]),
             None if np.isnan(shares[row]) else float(shares[row]),
-            found.evidence(row, index) if found else None,
+            found.evidence(row),
         )
         for row in order.tolist()
     ]
@@ -155,22 +159,28 @@ def _wanted(index: Index, draft: Draft) -> tuple[int, str]:
 
 
 def _paper_scores(index: Index, query: NDArray[np.float32], aspect: str) -> NDArray[np.float32]:
-    (matrix,) = index.space(aspect)
-    return cosines(matrix, query)
+    """Cosine of every paper, (size,); 0 where it has no vector."""
+    found = np.zeros(index.size, np.float32)
+    for segment in index.segments:
+        if segment.matrix is not None:
+            (matrix,) = index.spaces(segment, aspect)
+            found[segment.start : segment.start + segment.size] = cosines(matrix, query)
+    return found
 
 
 def _shares(index: Index, bits: int) -> NDArray[np.float64]:
-    """Share of the wanted intent among a paper's known intents, (papers,); NaN where none is known or wanted."""
-    if not bits:
-        return np.full(len(index), np.nan)
-    wanted = index.cited_as[:, bits.bit_length() - 1]
-    known = index.cited_as.sum(axis=1)
-    return np.where(known > 0, wanted / np.maximum(known, 1), np.nan)
+    """Share of the wanted intent among a paper's known intents, (size,); NaN where none is known or wanted."""
+    found = np.full(index.size, np.nan)
+    for segment in index.segments if bits else ():
+        wanted, known = segment.cited_as[:, bits.bit_length() - 1], segment.cited_as.sum(axis=1)
+        shares = np.where(known > 0, wanted / np.maximum(known, 1), np.nan)
+        found[segment.start : segment.start + segment.size] = shares
+    return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Sentences:
-    """Every mention with its score for one draft."""
+class _Mentions:
+    """The mentions of a segment with their scores for one draft."""
 
     table: CitingSentences
     plain: NDArray[np.float32]
@@ -180,28 +190,49 @@ class _Sentences:
     """Of the mentions, less where the intent is another, (mentions,)."""
 
     @classmethod
-    def score(cls, table: CitingSentences, query: NDArray[np.float32], bits: int) -> _Sentences:
-        plain = cosines(table.vectors.matrix, query)
+    def of(cls, table: CitingSentences, query: NDArray[np.float32], bits: int) -> _Mentions:
+        plain = cosines(table.matrix, query)
         other = (table.intents & bits == 0) if bits else np.zeros(len(table.intents), bool)
         return cls(table, plain, plain[table.sentence] - np.float32(OTHER_INTENT) * other)
 
-    def best(self, papers: int) -> NDArray[np.float32]:
-        """The best score of each paper's mentions, (papers,); minus infinity where it has none."""
-        found = np.full(papers, -np.inf, np.float32)
-        np.maximum.at(found, self.table.paper, self.scores)
+
+@dataclass(frozen=True, slots=True)
+class _Sentences:
+    """Every mention of an index with its score for one draft."""
+
+    index: Index
+    parts: list[_Mentions | None]
+    """One a segment."""
+
+    @classmethod
+    def of(cls, index: Index, query: NDArray[np.float32], bits: int) -> _Sentences:
+        tables = [segment.citing_sentences for segment in index.segments]
+        return cls(index, [None if table is None else _Mentions.of(table, query, bits) for table in tables])
+
+    def best(self) -> NDArray[np.float32]:
+        """The best score of each paper's mentions, (size,); minus infinity where it has none."""
+        found = np.full(self.index.size, -np.inf, np.float32)
+        for start, part in zip(self.index.starts.tolist(), self.parts, strict=False):
+            if part is not None:
+                np.maximum.at(found, part.table.paper + start, part.scores)
         return found
 
-    def evidence(self, row: int, index: Index) -> Evidence | None:
-        first, last = np.searchsorted(self.table.paper, [row, row + 1]).tolist()
+    def evidence(self, row: int) -> Evidence | None:
+        segment, at = self.index.place(row)
+        part = self.parts[self.index.segments.index(segment)]
+        if part is None:
+            return None
+        table = part.table
+        first, last = np.searchsorted(table.paper, [at, at + 1]).tolist()
         if first == last:
             return None
-        at = first + int(np.argmax(self.scores[first:last]))
-        sentence, citing = int(self.table.sentence[at]), int(self.table.citing[self.table.sentence[at]])
-        mask = int(self.table.intents[at])
+        best = first + int(np.argmax(part.scores[first:last]))
+        sentence, mask = int(table.sentence[best]), int(table.intents[best])
+        citing = table.citing[sentence]
         return Evidence(
-            self.table.texts[sentence],
-            index.vectors.ids[citing] if citing >= 0 else "",
-            float(self.plain[sentence]),
+            table.texts[sentence],
+            citing if self.index.rows([citing])[0] >= 0 else "",
+            float(part.plain[sentence]),
             tuple(name for name, bit in INTENTS.items() if mask & bit),
         )
 

@@ -1,13 +1,14 @@
 """Citing sentences in an index: what others wrote where they cited a paper, and with which intent.
 
-    sentences/vectors/       a vector a sentence, without its marks: `similarity/vectors.py`
+    sentences/matrix.npy     a vector a sentence, without its marks                      (sentences, dimension)
     sentences/text           the sentences as the corpus has them
-    sentences/citing.npy     row of the citing paper in the index, -1 where it has none; (sentences,)
-    sentences/paper.npy      cited paper ...                                             (mentions,), ascending
+    sentences/citing         id of the citing paper, empty where it is not known
+    sentences/paper.npy      cited paper: a row of the segment ...                       (mentions,), ascending
     sentences/sentence.npy   ... in which sentence ...                                   (mentions,)
     sentences/intents.npy    ... with which intents, bits of `Intent`; 0 = unknown       (mentions,)
 
-A sentence that cites three papers is kept once and mentioned three times. Does not rank anything: `citing.py` does.
+A sentence that cites three papers is kept once and mentioned three times; it goes with the papers that it cites. Does
+not rank anything: `citing.py` does.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.columns import TextColumn, TextWriter, open_numbers, write_numbers
+from citeweave.columns import TextColumn, open_matrix, open_numbers
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import ArtefactError
 from citeweave.graph.intent_overlay import CitationPlaces, IntentOverlay
 from citeweave.randomness import stream
 from citeweave.search.marks import without_marks
-from citeweave.similarity.vectors import Vectors
+from citeweave.similarity.provenance import Provenance
 
 READ_AS = "citing sentence without marks, 2"
 """What the encoder reads; a change of `marks.py` or `corpus/citation_marks.py` that matters changes the number."""
@@ -37,7 +38,7 @@ class Mentions:
     """Which papers which contexts cite; parallel columns."""
 
     paper: NDArray[np.int64]
-    """Row of the corpus; after `on_rows` of the index."""
+    """Row of the corpus."""
 
     context: NDArray[np.int64]
     intents: NDArray[np.uint8]
@@ -92,50 +93,31 @@ class SentenceTexts(Sequence[str]):
         return [without_marks(text) for text in self._texts.take(self._contexts[at])]
 
 
-def write_citing_sentences(folder: Path, corpus: Corpus, mentions: Mentions, rows: NDArray[np.int64]) -> int:
-    """Write the columns beside `folder/vectors`; `rows` leads from the corpus to the index. Says how many mentions."""
-    vectors = Vectors.open(folder / "vectors")
-    contexts = np.array([int(name) for name in vectors.ids], np.int64)  # ascending, (sentences,)
-    writer = TextWriter(folder, "text")
-    lengths, data = corpus.contexts.texts.gather(contexts)
-    writer.append_bytes(lengths, data)
-    writer.close()
-    citing = np.asarray(corpus.contexts.citing, np.int64)[contexts]
-    write_numbers(folder / "citing.npy", np.where(citing >= 0, np.maximum(rows[citing], -1), -1), np.int32)
-    at = np.minimum(np.searchsorted(contexts, mentions.context), len(contexts) - 1)
-    kept = (contexts[at] == mentions.context) & (rows[mentions.paper] >= 0)
-    order = np.flatnonzero(kept)
-    order = order[np.argsort(rows[mentions.paper[order]], kind="stable")]
-    write_numbers(folder / "paper.npy", rows[mentions.paper[order]], np.int32)
-    write_numbers(folder / "sentence.npy", at[order], np.int32)
-    write_numbers(folder / "intents.npy", mentions.intents[order], np.uint8)
-    return len(order)
-
-
 class CitingSentences:
-    """The sentences of an opened index."""
+    """The sentences of an opened segment."""
 
-    def __init__(self, folder: Path, papers: int) -> None:
-        self.vectors = Vectors.open(folder / "vectors")
-        self.texts = TextColumn(folder, "text")
-        self.citing: NDArray[np.int32] = open_numbers(folder / "citing.npy", np.int32)
+    def __init__(self, folder: Path, papers: int, provenance: Provenance | None) -> None:
+        self.texts, self.citing = TextColumn(folder, "text"), TextColumn(folder, "citing")
         self.paper: NDArray[np.int32] = open_numbers(folder / "paper.npy", np.int32)
         self.sentence: NDArray[np.int32] = open_numbers(folder / "sentence.npy", np.int32)
         self.intents: NDArray[np.uint8] = open_numbers(folder / "intents.npy", np.uint8)
-        sentences = len(self.vectors)
+        sentences = len(self.texts)
         sound = (
-            len(self.texts) == len(self.citing) == sentences
+            provenance is not None
+            and len(self.citing) == sentences
             and len(self.paper) == len(self.sentence) == len(self.intents)
-            and _within(self.citing, -1, papers)
             and _within(self.paper, 0, papers)
             and _within(self.sentence, 0, sentences)
             and bool((np.diff(self.paper) >= 0).all())
         )
-        if not sound:
+        if not sound or provenance is None:
             raise ArtefactError(f"{folder} is damaged: its columns do not fit together; build the index again")
+        self.matrix: NDArray[Any] = open_matrix(
+            folder / "matrix.npy", provenance.dtype, (sentences, provenance.dimension)
+        )
 
     def __len__(self) -> int:
-        return len(self.vectors)
+        return len(self.texts)
 
 
 def _within(values: NDArray[Any], low: int, high: int) -> bool:

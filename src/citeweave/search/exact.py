@@ -1,15 +1,17 @@
-"""The nearest papers of an index in one of its spaces: exact, every paper is compared.
+"""The nearest papers of an index in one of its spaces: every paper is compared.
 
-    nearest_papers(index, query, 10)                          the encoder's space
-    nearest_papers(index, query, 10, "method", itself=7)      the space of methods, row 7 left out
-    nearest_papers(index, query, 10, "all")                   all aspects side by side
+    nearest_papers(index, query, 10)                                   the encoder's space
+    nearest_papers(index, queries, 10, "method", itself=rows)          the space of methods, each paper left out itself
+    nearest_papers(index, query, 10, "all", allowed=mask)              all aspects side by side, some papers only
 
-Scores are cosines; equal ones stand by row. Vectors are read through the memory map, `all` in blocks of rows.
-Does not encode anything.
+Scores are cosines; equal ones stand by id, so that neither the segments nor the series of changes that made them show.
+Large segments are scanned by their codes (`similarity/quick`), which gives the same result; `exact=False` leaves out the
+proof. Deleted papers and papers without a vector are never found. Does not encode anything.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,13 +19,19 @@ from numpy.typing import NDArray
 
 from citeweave.errors import UserError
 from citeweave.search.index import Index
+from citeweave.search.ranking import rank_rows
+from citeweave.search.segment import Segment
 from citeweave.similarity.nearest import Neighbours, nearest
+from citeweave.similarity.quick.nearest import quick_nearest
 
 MOST = 10_000
 """Papers that may be asked for at once."""
 
 _BLOCK = 65_536
 """Rows that are compared at a time where more than the memory map is needed."""
+
+_FEW = 32
+"""Queries for which a scan of codes is the faster way."""
 
 
 def check_count(count: int) -> None:
@@ -32,35 +40,100 @@ def check_count(count: int) -> None:
 
 
 def nearest_papers(
-    index: Index, query: NDArray[np.float32], count: int, aspect: str = "", *, itself: int = -1, block: int = _BLOCK
+    index: Index,
+    queries: NDArray[Any],
+    count: int,
+    aspect: str = "",
+    *,
+    allowed: NDArray[np.bool_] | None = None,
+    itself: NDArray[Any] | int | None = None,
+    exact: bool = True,
+    block: int = _BLOCK,
 ) -> Neighbours:
-    """The nearest rows to one vector (dimension of the space,), one line; fewer where the index has fewer."""
+    """The nearest rows to vectors of the space, (queries, dimension) or one (dimension,); (queries, count or fewer).
+
+    `allowed`, (size,), says which rows count; `itself`, (queries,), has each query's own row, or -1.
+    """
     check_count(count)
-    parts = index.space(aspect)
-    queries, own = np.asarray(query, np.float32)[None], np.array([itself])  # (1, dimension), (1,)
-    count = min(count, len(index))
+    index.check_aspect(aspect)
+    asked = np.atleast_2d(np.asarray(queries, np.float32))  # (queries, dimension)
+    own = np.broadcast_to(np.asarray(-1 if itself is None else itself, np.int64), (len(asked),))
+    width = min(count, len(index))
+    found = [
+        _in_segment(index, segment, _Asked(asked, own, width, aspect, exact, block), allowed)
+        for segment in index.segments
+        if segment.matrix is not None and width
+    ]
+    return _best(index, [each for parts in found for each in parts], len(asked), width)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of every segment."""
+
+    queries: NDArray[np.float32]
+    itself: NDArray[np.int64]
+    """Rows of the index, (queries,)."""
+
+    count: int
+    aspect: str
+    exact: bool
+    block: int
+
+
+def _in_segment(index: Index, segment: Segment, asked: _Asked, allowed: NDArray[np.bool_] | None) -> list[Neighbours]:
+    """The nearest rows of one segment, as rows of the index."""
+    span = slice(segment.start, segment.start + segment.size)
+    counted = index.with_vector[span]  # (papers,)
+    counted = counted if allowed is None else counted & allowed[span]
+    inside = (asked.itself >= span.start) & (asked.itself < span.stop)
+    own = np.where(inside, asked.itself - span.start, -1)  # (queries,)
+    if not counted.any():
+        return []
+    parts, codes = index.spaces(segment, asked.aspect), index.codes(segment, asked.aspect)
+    if codes is not None and len(asked.queries) <= _FEW:
+        chosen = None if counted.all() else counted
+        near = quick_nearest(codes, parts[0], asked.queries, asked.count, allowed=chosen, itself=own, exact=asked.exact)
+        return [_moved(near, span.start)]
     if len(parts) == 1:
-        return _known(nearest(parts[0], queries, count, itself=own))
-    found: list[Neighbours] = []
-    for start in range(0, len(index), block):
-        pool = np.concatenate([part[start : start + block] for part in parts], axis=1)  # (block, dimension)
-        inside = own - start if start <= itself < start + block else np.array([-1])
-        near = _known(nearest(pool, queries, min(count, len(pool)), itself=inside))
-        found.append(Neighbours(near.rows + np.int32(start), near.scores))
-    return _best(found, count)
+        return [_moved(_nearest(parts[0], asked, counted, own), span.start)]
+    found = []
+    for start in range(0, segment.size, asked.block):
+        part = slice(start, start + asked.block)
+        pool = np.concatenate([matrix[part] for matrix in parts], axis=1)  # (block, dimension)
+        inner = np.where((own >= start) & (own < start + len(pool)), own - start, -1)
+        if counted[part].any():
+            found.append(_moved(_nearest(pool, asked, counted[part], inner), span.start + start))
+    return found
 
 
-def _best(found: list[Neighbours], count: int) -> Neighbours:
-    """The best of several lists, the highest score first, then by row."""
-    rows = np.concatenate([near.rows[0] for near in found])
-    scores = np.concatenate([near.scores[0] for near in found])
-    order = np.lexsort((rows, -scores))[:count]
-    return Neighbours(rows[order][None], scores[order][None])
+def _nearest(pool: NDArray[Any], asked: _Asked, counted: NDArray[np.bool_], itself: NDArray[np.int64]) -> Neighbours:
+    rows = None if counted.all() else np.flatnonzero(counted)
+    if rows is not None:
+        itself = np.where((itself >= 0) & counted[itself], itself, -1)  # others are not in the pool anyway
+    most = min(asked.count, len(pool) if rows is None else len(rows))
+    return nearest(pool, asked.queries, most, pool_rows=rows, itself=itself)
 
 
-def _known(near: Neighbours) -> Neighbours:
-    known = near.rows[0] >= 0
-    return Neighbours(near.rows[:, known], near.scores[:, known])
+def _moved(near: Neighbours, start: int) -> Neighbours:
+    return Neighbours(np.where(near.rows >= 0, near.rows + start, -1).astype(np.int32), near.scores)
+
+
+def _best(index: Index, parts: list[Neighbours], queries: int, count: int) -> Neighbours:
+    """The best of several lists, the highest score first, then by id; columns that no query fills are left out."""
+    rows, scores = np.full((queries, count), -1, np.int32), np.full((queries, count), np.nan, np.float32)
+    if len(parts) == 1:
+        # within a segment rows stand by id
+        rows[:, : parts[0].rows.shape[1]], scores[:, : parts[0].rows.shape[1]] = parts[0].rows, parts[0].scores
+    elif parts:
+        all_rows = np.concatenate([part.rows for part in parts], axis=1)
+        all_scores = np.concatenate([part.scores for part in parts], axis=1)
+        for query in range(queries):
+            known = all_rows[query] >= 0
+            best = rank_rows(all_rows[query, known], all_scores[query, known], count, name=index.id)
+            rows[query, : len(best.rows)], scores[query, : len(best.rows)] = best.rows, best.scores
+    filled = int((rows >= 0).sum(axis=1).max(initial=0))
+    return Neighbours(rows[:, :filled], scores[:, :filled])
 
 
 def cosines(matrix: NDArray[Any], query: NDArray[np.float32]) -> NDArray[np.float32]:

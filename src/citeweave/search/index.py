@@ -1,24 +1,22 @@
-"""An index: the vectors of a corpus's papers in every space of a model, and what is shown of a paper.
+"""An index: papers that can be found by their vectors, words, ids and references; a folder that changes.
 
     index/
-      vectors/           the encoder's vectors: `similarity/vectors.py`
-      spaces/0.npy       vectors of length 1 in the space of the first aspect, and so on; (papers, dimension)
-      aspects/           the model's aspect heads, so that a text finds its way into the same spaces
-      papers/            title, year, cited_as: how often the paper is cited with each intent
-      ids/               from any id of a paper to its row
-      sentences/         with `contexts`: citing sentences, `citing_sentences.py`
-      manifest.json      model, revision, corpus, aspects
+      state.json         which segments count now, and which of their papers are gone: `state.py`
+      segments/          papers with all that is shown of them and searched in: `segment.py`
+      heads/             the model's aspect heads, so that a text finds its way into the same spaces
 
     index = Index.open("index/")
-    index.row("doi:10.1/x"), index.hit(7, score=0.5)
+    row = index.row("doi:10.1/x")
+    index.paper(row).abstract, index.references(row), index.hit(row, score=0.5)
 
-Carries all it shows: the corpus may move. Does not search (`exact.py`, `searching.py`), and knows no abstract.
+A row of the index is a place in its segments one behind the other, deleted papers included. What was opened stays as it
+was while others change the folder: `index.fresh()` is the index as it is now. Carries all it shows: the corpus may move.
+Does not search (`exact.py`, `searching.py`) and does not change anything (`building.py`, `changing.py`).
 """
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,157 +24,201 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.columns import TextColumn, open_matrix, open_numbers
-from citeweave.corpus.index import IdIndex
 from citeweave.encoders.aspects import ALL, AspectHeads, find_heads
 from citeweave.errors import ArtefactError, UserError, choose
-from citeweave.files import Manifest, check_files, read_manifest
-from citeweave.hashing import hash_texts
-from citeweave.search.citing_sentences import CitingSentences
-from citeweave.similarity.vectors import Vectors
+from citeweave.search.indexed import Hit, IndexedPaper, IndexedPapers, joined
+from citeweave.search.near_ids import near_ids
+from citeweave.search.segment import HAS_VECTOR, Segment, provenance_of
+from citeweave.search.state import HEADS, SEGMENTS, STATE, State, read_deleted, read_state
+from citeweave.similarity.quick.codes import Codes
 
-KIND, VERSION = "index", 1
-INTENT_BITS = 8
-"""Columns of `cited_as`: one a bit of `Intent`."""
+__all__ = ["Hit", "Index", "IndexedPaper"]
 
-NO_VECTOR = -2
-"""Row of an id whose paper has no vector."""
-
-_NEAR_IDS, _LOOKED_AT = 3, 5000
+_TRIES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A paper that was found."""
+class Index(IndexedPapers):
+    """An index as it was when it was opened, memory-mapped."""
 
-    id: str
-    title: str
-    year: int | None
-    score: float
-    """A cosine unless the search says otherwise; higher is better."""
-
-    row: int
-    """Of the index."""
-
-    def as_json(self) -> dict[str, Any]:
-        return {"id": self.id, "title": self.title, "year": self.year, "score": self.score, "row": self.row}
-
-
-class Index:
-    """An index folder, memory-mapped: opening reads its manifest and the sizes of its files."""
-
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.folder, self.manifest = folder, manifest
-        self.vectors = Vectors.open(folder / "vectors")
-        self.titles = TextColumn(folder / "papers", "title")
-        self.years: NDArray[np.int16] = open_numbers(folder / "papers" / "year.npy", np.int16)
-        papers = len(self.vectors)
-        if len(self.titles) != papers or len(self.years) != papers:
-            raise ArtefactError(f"{folder} is damaged: its columns do not fit together; build the index again")
-        self.cited_as: NDArray[np.int32] = open_matrix(
-            folder / "papers" / "cited_as.npy", np.int32, (papers, INTENT_BITS)
-        )
-        """Citations with each intent, by bit; (papers, 8)."""
-        facts = manifest.facts
+    def __init__(self, folder: Path, state: State, segments: Sequence[Segment], stamp: tuple[int, ...]) -> None:
+        super().__init__(segments)
+        self.folder, self.state, self._stamp = folder, state, stamp
+        self._living = sum(entry.papers - entry.deleted for entry in state.segments)
+        facts = state.facts
         try:
-            self.corpus, self.model = str(facts["corpus"]), str(facts["model_path"])
-            """Hash of the corpus; where the model was when the index was made."""
-            self.runtime, self.aspects = str(facts["runtime"]), tuple(str(name) for name in facts["aspects"])
+            self.model, self.runtime = str(facts["model_path"]), str(facts["runtime"])
+            """Where the model was when the index was made; what computes it."""
+            self.corpus, self.aspects = str(facts["corpus"]), tuple(str(name) for name in facts["aspects"])
         except (KeyError, TypeError):
-            raise ArtefactError(f"{folder}/manifest.json does not describe an index; build it again") from None
+            raise ArtefactError(f"{folder}/{STATE} does not describe an index; build it again") from None
+        self.provenance = provenance_of(facts.get("provenance"), folder)
+        """Of all vectors; None where the index has words only."""
+        self._check_segments()
 
     @classmethod
     def open(cls, folder: str | Path) -> Index:
-        folder = Path(folder)
-        manifest = read_manifest(folder, KIND, VERSION)
-        check_files(folder, manifest)
-        return cls(folder, manifest)
+        """Open the state of this moment, also while a writer works."""
+        return _opened(Path(folder), {})
 
     def __len__(self) -> int:
-        return len(self.vectors)
+        return self._living
 
     def __repr__(self) -> str:
-        return f"Index({str(self.folder)!r}: {len(self):,} papers by {self.vectors.provenance.label})"
+        by = self.provenance.label if self.provenance else "words"
+        return f"Index({str(self.folder)!r}: {len(self):,} papers by {by})"
+
+    @property
+    def number(self) -> int:
+        """Of the state: another one for every change."""
+        return self.state.number
+
+    def is_current(self) -> bool:
+        """Whether no other state was published since."""
+        return _stamp(self.folder) == self._stamp
+
+    def fresh(self) -> Index:
+        """The index as it is now: itself, or opened again; segments that are still there are shared."""
+        if self.is_current():
+            return self
+        known = {(segment.name, segment.manifest.hash): segment for segment in self.segments}
+        return _opened(self.folder, known)
+
+    @cached_property
+    def with_vector(self) -> NDArray[np.bool_]:
+        """Living rows that have a vector, (size,)."""
+        return joined([segment.with_vector for segment in self.segments])
+
+    @cached_property
+    def with_sentences(self) -> NDArray[np.bool_]:
+        """Living rows whose abstract's sentences have vectors, (size,)."""
+        return joined([segment.with_sentences for segment in self.segments])
 
     @cached_property
     def heads(self) -> AspectHeads | None:
         """The model's aspect heads, None where it has none."""
+        if not self.aspects:
+            return None
         # a whole path, as a bare name may be that of a model
-        return find_heads(self.folder.resolve()) if self.aspects else None
-
-    @cached_property
-    def sentences(self) -> CitingSentences | None:
-        """The citing sentences, None where the index was made without them."""
-        folder = self.folder / "sentences"
-        return CitingSentences(folder, len(self)) if folder.is_dir() else None
+        found = find_heads((self.folder / HEADS / str(self.state.facts.get("heads", ""))[:16]).resolve())
+        if found is None or found.names != self.aspects:
+            raise ArtefactError(f"{self.folder}/{HEADS} does not fit the state; build the index again")
+        return found
 
     @property
     def known_intents(self) -> int:
         """Bits of the intents with which some paper is known to be cited."""
-        of_papers = sum(1 << bit for bit in range(self.cited_as.shape[1]) if self.cited_as[:, bit].any())
-        of_sentences = 0 if self.sentences is None else int(np.bitwise_or.reduce(self.sentences.intents, initial=0))
-        return of_papers | of_sentences
+        found = 0
+        for segment in self.segments:
+            found |= sum(1 << bit for bit in range(segment.cited_as.shape[1]) if segment.cited_as[:, bit].any())
+            if segment.citing_sentences is not None:
+                found |= int(np.bitwise_or.reduce(segment.citing_sentences.intents, initial=0))
+        return found
+
+    def row(self, id: str) -> int:
+        """The row of a paper by any of its ids."""
+        row = int(self.rows([id])[0])
+        if row < 0:
+            near = near_ids(self, id)
+            raise UserError(f"paper {id!r} is not in {self.folder}, which has {len(self):,} papers{near}")
+        return row
 
     def check_aspect(self, aspect: str) -> None:
         """Refuse a space that the index does not have; the empty name is the encoder's own."""
         if aspect and not self.aspects:
+            by = self.provenance.model if self.provenance else self.model
             raise UserError(
-                f"--aspect is {aspect!r}, but {self.vectors.provenance.model}, the model of {self.folder}, has no aspect "
+                f"--aspect is {aspect!r}, but {by}, the model of {self.folder}, has no aspect "
                 "heads; leave it out, or train one that has with `citeweave run sciaspect_hybrid` and index with it"
             )
         if aspect:
             choose(aspect, (*self.aspects, ALL), "--aspect")
 
-    def space(self, aspect: str) -> list[NDArray[Any]]:
-        """Matrices (papers, dimension) that side by side are the vectors of a space."""
+    def spaces(self, segment: Segment, aspect: str) -> list[NDArray[Any]]:
+        """Matrices (papers, dimension) of a segment that side by side are its vectors of a space; it must have some."""
         self.check_aspect(aspect)
+        assert segment.matrix is not None
         if not aspect:
-            return [self.vectors.matrix]
+            return [segment.matrix]
         names = self.aspects if aspect == ALL else (aspect,)
-        return [self._space(self.aspects.index(name)) for name in names]
+        return [segment.spaces[self.aspects.index(name)] for name in names]
 
-    def take(self, rows: NDArray[Any], aspect: str) -> NDArray[np.float32]:
-        """Vectors of these papers in a space, (rows, dimension)."""
-        return np.concatenate([np.asarray(part[rows], np.float32) for part in self.space(aspect)], axis=1)
+    def codes(self, segment: Segment, aspect: str) -> Codes | None:
+        """For a quick scan of a segment in a space; None where it is small, or several spaces stand side by side."""
+        if aspect == ALL:
+            return None
+        return segment.space_codes[self.aspects.index(aspect)] if aspect else segment.codes
 
-    def row(self, id: str) -> int:
-        """The row of a paper by any of its ids."""
-        row = int(self._ids.rows_of(hash_texts([id.encode("utf-8", "replace").decode()]))[0])
-        if row == NO_VECTOR:
-            raise UserError(f"paper {id!r} has no vector in {self.folder}, as it has no text; ask with another paper")
-        if row < 0:
-            raise UserError(f"paper {id!r} is not in {self.folder}, which has {len(self):,} papers{self._near(id)}")
-        return row
-
-    def hit(self, row: int, score: float) -> Hit:
-        return Hit(self.vectors.ids[row], self.titles[row], int(self.years[row]) or None, score, row)
-
-    @cached_property
-    def _ids(self) -> IdIndex:
-        found = IdIndex.open(self.folder / "ids")
-        if len(found.rows) and int(found.rows.max()) >= len(self):
-            raise ArtefactError(
-                f"{self.folder}/ids is damaged: it names rows that are not there; build the index again"
-            )
+    def take(self, rows: NDArray[Any], aspect: str = "") -> NDArray[np.float32]:
+        """Vectors of these papers in a space, (rows, dimension); all must have one."""
+        self.check_aspect(aspect)
+        if self.provenance is None:
+            raise UserError(f"{self.folder} has no vectors yet; make them with `citeweave change {self.folder} --fill`")
+        width = self.heads.dimension(aspect) if aspect and self.heads else self.provenance.dimension
+        found = np.zeros((len(rows), width), np.float32)
+        for segment, at, own in self.split(rows):
+            bad = np.flatnonzero(segment.embedded[own] != HAS_VECTOR)
+            if len(bad):
+                self._no_vector(segment, int(own[bad[0]]))
+            parts = [np.asarray(part[own], np.float32) for part in self.spaces(segment, aspect)]
+            found[at] = np.concatenate(parts, axis=1)
         return found
 
-    def _space(self, number: int) -> NDArray[Any]:
-        if self.heads is None or self.heads.names != self.aspects:
-            raise ArtefactError(f"{self.folder}/aspects does not fit the manifest; build the index again")
-        shape = (len(self), self.heads.dimension(self.aspects[number]))
-        return open_matrix(self.folder / "spaces" / f"{number}.npy", self.vectors.provenance.dtype, shape)
+    def sentence_vectors(self, row: int) -> NDArray[Any] | None:
+        """Vectors of the sentences of a paper's abstract, (sentences, dimension); None where there are none."""
+        segment, at = self.place(row)
+        if segment.sentences is None or segment.sentences.offsets[at] == segment.sentences.offsets[at + 1]:
+            return None
+        return segment.sentences.sentences(at)
 
-    def _near(self, id: str) -> str:
-        """Ids that look like one that is not there; few are compared closely, as there may be millions."""
-        some = min(4, max(1, len(id) // 2))
-        head, tail = id[:some], id[-some:]
-        alike: list[str] = []
-        for known in self.vectors.ids:
-            if known.startswith(head) or known.endswith(tail):
-                alike.append(known)
-                if len(alike) == _LOOKED_AT:
-                    break
-        near = difflib.get_close_matches(id[:200], alike, _NEAR_IDS)
-        if near:
-            return f"; did you mean {', '.join(map(repr, near))}?"
-        return f" with ids such as {self.vectors.ids[0]!r}"
+    def sentence_numbers(self, row: int) -> NDArray[np.int32]:
+        """Which of `sentence_texts` the rows of `sentence_vectors` are."""
+        segment, at = self.place(row)
+        if segment.sentences is None:
+            return np.empty(0, np.int32)
+        return np.asarray(segment.sentences.numbers[slice(*segment.sentences.offsets[at : at + 2])])
+
+    def _no_vector(self, segment: Segment, row: int) -> None:
+        why = "as it has no text" if segment.embedded[row] else f"yet; `citeweave change {self.folder} --fill` makes it"
+        raise UserError(f"paper {segment.ids[row]!r} has no vector in {self.folder}, {why}; ask with another paper")
+
+    def _check_segments(self) -> None:
+        for segment in self.segments:
+            if segment.provenance is None:
+                continue
+            if self.provenance is None or len(segment.spaces) != len(self.aspects):
+                raise ArtefactError(f"{segment.folder} does not fit {self.folder}/{STATE}; build the index again")
+            try:
+                self.provenance.check_same(segment.provenance)
+            except UserError as error:
+                raise ArtefactError(f"{segment.folder} is not of this index: {error}") from None
+
+
+def _opened(folder: Path, known: dict[tuple[str, str], Segment]) -> Index:
+    """Open the current state; where a writer removes a segment under our hands, the state after it."""
+    for last in (*[False] * (_TRIES - 1), True):
+        stamp = _stamp(folder)
+        state = read_state(folder)
+        try:
+            segments, start = [], 0
+            for entry in state.segments:
+                segment = known.get((entry.name, entry.hash)) or Segment.open(folder / SEGMENTS / entry.name)
+                if segment.manifest.hash != entry.hash or segment.size != entry.papers:
+                    raise ArtefactError(
+                        f"{segment.folder} is another segment than {folder}/{STATE} names; build the index again"
+                    )
+                segments.append(segment.placed(start, read_deleted(folder, entry)))
+                start += segment.size
+            return Index(folder, state, segments, stamp)
+        except (ArtefactError, OSError):
+            if last or _stamp(folder) == stamp:
+                raise
+    raise AssertionError
+
+
+def _stamp(folder: Path) -> tuple[int, ...]:
+    """What changes when another state is published."""
+    try:
+        found = (folder / STATE).stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -34,21 +34,22 @@ class Reader:
     encoder: Encoder
 
     def __post_init__(self) -> None:
-        known = self.index.vectors.provenance
-        if self.encoder.revision != known.revision:
+        known = self.index.provenance
+        if known is not None and self.encoder.revision != known.revision:
             raise UserError(
                 f"{self.index.folder} was made by {known.label}, and {self.encoder.name} is revision "
                 f"{self.encoder.revision}: their vectors cannot be compared; give the index's own model with --model, "
                 "or build the index again"
             )
 
-    def read(self, text: str, aspect: str = "") -> NDArray[np.float32]:
-        """The vector of a text in a space, (dimension,)."""
+    def read(self, text: str, aspect: str = "", *, abstract: str = "") -> NDArray[np.float32]:
+        """The vector of a text in a space, (dimension,); with an abstract the text is a paper's title."""
         self.index.check_aspect(aspect)
-        if len(text) > MAX_TEXT:
-            raise UserError(f"the text has {len(text):,} characters; give at most {MAX_TEXT:,}")
-        found = self.encoder.encode([paper_text(text, "")])  # (1, dimension)
-        if not found.any() or not any(sign.isalnum() for sign in text):
+        length = len(text) + len(abstract)
+        if length > MAX_TEXT:
+            raise UserError(f"the text has {length:,} characters; give at most {MAX_TEXT:,}")
+        found = self.encoder.encode([paper_text(text, abstract)])  # (1, dimension)
+        if not found.any() or not any(sign.isalnum() for sign in text + abstract):
             raise UserError(f"the text {text[:40]!r} holds no word that {self.encoder.name} can read; give another")
         return self.into(found[0], aspect)
 
@@ -82,4 +83,5 @@ def search_paper(index: Index, paper: str, *, count: int = 10, aspect: str = "")
 
 def hits(index: Index, found: Neighbours) -> list[Hit]:
     """The first line of neighbours as papers."""
-    return [index.hit(row, score) for row, score in zip(found.rows[0].tolist(), found.scores[0].tolist(), strict=True)]
+    pairs = zip(found.rows[0].tolist(), found.scores[0].tolist(), strict=True)
+    return [index.hit(row, score) for row, score in pairs if row >= 0]

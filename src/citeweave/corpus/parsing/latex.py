@@ -29,6 +29,7 @@ _SYMBOLS = {
     "textendash": "–", "textemdash": "—", "textquoteright": "’", "textquoteleft": "‘", "textquotesingle": "'",
     "textquotedblleft": "“", "textquotedblright": "”", "textbackslash": "\\", "textasciitilde": "~", "backslash": "\\",
     "textunderscore": "_", "textless": "<", "textgreater": ">", "textbar": "|", "textdegree": "°", "degree": "°",
+    "textbraceleft": "{", "textbraceright": "}",
     "textmu": "µ", "textregistered": "®", "texttrademark": "™", "textasciicircum": "^", "textdollar": "$",
     "textperiodcentered": "·", "euro": "€", "texteuro": "€", "slash": "/", "par": " ", "newline": " ", "quad": " ",
     "LaTeX": "LaTeX", "TeX": "TeX", "BibTeX": "BibTeX", "times": "×", "pm": "±", "cdot": "·", "infty": "∞",

@@ -1,0 +1,175 @@
+"""Papers by a text, by a paper, by liked and disliked papers: rankings by vectors, by words, or by both.
+
+    find(Among(index, allowed), reader, Query(text="rain gauges"), 10).rows
+
+    hybrid     reciprocal ranks of the best by words and of the best by vectors (`fusion.py`)
+    vectors    cosines in the encoder's space or that of an aspect
+    words      BM25
+
+Where nobody said how, a text is searched by both; as long as vectors are missing, by words, and the ranking says so.
+Does not search by sentences (`sentences.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.corpus.cleaning import clean_text
+from citeweave.errors import UserError
+from citeweave.search.asking.answers import Ranking
+from citeweave.search.asking.liked import rocchio
+from citeweave.search.asking.query import Query
+from citeweave.search.exact import MOST, nearest_papers
+from citeweave.search.fusion import fuse
+from citeweave.search.index import Index
+from citeweave.search.searching import Reader
+from citeweave.search.segment import NOT_YET
+from citeweave.search.words import search_words, text_of
+from citeweave.similarity.nearest import Neighbours
+
+DEPTH = 200
+"""Places of each ranking that count where two are united."""
+
+Mask = NDArray[np.bool_]
+Singles = NDArray[np.float32]
+
+
+class Near(Protocol):
+    """What finds the papers that are near to a vector: `nearest_papers`, or a store that was filled from the index."""
+
+    def __call__(
+        self, index: Index, queries: Singles, count: int, aspect: str, *, allowed: Mask, exact: bool
+    ) -> Neighbours: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Among:
+    """The papers that may be found."""
+
+    index: Index
+    allowed: Mask
+    """(size,)"""
+
+    near: Near = nearest_papers
+
+    def without(self, rows: list[int]) -> Among:
+        allowed = self.allowed.copy()
+        allowed[rows] = False
+        return Among(self.index, allowed, self.near)
+
+
+def find(among: Among, reader: Reader | None, query: Query, wanted: int) -> Ranking:
+    """The `wanted` best papers for a text, a paper, or liked papers."""
+    among.index.check_aspect(query.aspect)
+    if query.kind == "text":
+        return _by_text(among, reader, query, wanted)
+    if query.kind == "paper":
+        return _by_paper(among, query, wanted)
+    assert query.kind == "liked", query.kind
+    return _by_liked(among, query, wanted)
+
+
+def title_and_abstract(text: str) -> tuple[str, str]:
+    r"""A pasted text as a paper: where it has a line break, the first line is the title.
+
+    >>> title_and_abstract("Rain\nIt falls.\nOften."), title_and_abstract("Why does it rain?")
+    (('Rain', 'It falls. Often.'), ('Why does it rain?', ''))
+    """
+    title, _, abstract = text.strip().partition("\n")
+    return clean_text(title), clean_text(abstract)
+
+
+def need_vectors(index: Index, what: str) -> None:
+    """Refuse what an index of words alone cannot do."""
+    if not index.with_vector.any():
+        raise UserError(
+            f"{what} needs vectors, and {index.folder} has none yet; make them with "
+            f"`citeweave change {index.folder} --fill`, or search by words"
+        )
+
+
+# --- the kinds of queries ------------------------------------------------------------------------------
+
+
+def _by_text(among: Among, reader: Reader | None, query: Query, wanted: int) -> Ranking:
+    index = among.index
+    title, abstract = title_and_abstract(query.text)
+    by, note = query.by or ("vectors" if query.aspect else "hybrid"), ""
+    if by != "words" and not (index.with_vector.any() and reader is not None):
+        if by == "vectors" or query.aspect:
+            need_vectors(index, "this search")
+            raise UserError(f"this search needs the model of {index.folder}, and none is loaded; search by words")
+        by, note = "words", "by words alone: " + ("the model is not loaded" if index.with_vector.any() else _NO_VECTORS)
+    words = text_of(title, abstract)
+    if by == "words":
+        return _words(among, words, wanted, note)
+    assert reader is not None
+    vector = reader.read(title, abstract=abstract)  # (dimension,)
+    into = reader.into(vector, query.aspect)
+    found = _vectors_or_both(among, into, query, by, words, wanted)
+    return found._replace(vectors=vector[None])
+
+
+def _by_paper(among: Among, query: Query, wanted: int) -> Ranking:
+    index = among.index
+    row = index.row(query.paper)
+    others = among.without([row])
+    paper, by, note = index.paper(row), query.by or "vectors", ""
+    words = text_of(paper.title, paper.abstract)
+    if not index.with_vector[row] and (by == "hybrid" or not (query.by or query.aspect)):
+        by, note = "words", "by the paper's words alone: it has no vector yet"
+    if by == "words":
+        return _words(others, words, wanted, note)
+    vector = index.take(np.array([row]), query.aspect)[0]  # (dimension,)
+    return _vectors_or_both(others, vector, query, by, words, wanted)
+
+
+def _by_liked(among: Among, query: Query, wanted: int) -> Ranking:
+    index = among.index
+    need_vectors(index, "searching by several papers")
+    liked, disliked = ([index.row(id) for id in ids] for ids in (query.liked, query.disliked))
+    both = [index.take(np.array(rows, np.int64), query.aspect) for rows in (liked, disliked)]  # (papers, dimension)
+    return _vectors_or_both(among.without([*liked, *disliked]), rocchio(*both), query, "vectors", "", wanted)
+
+
+# --- the ways of comparing -----------------------------------------------------------------------------
+
+_NO_VECTORS = "this index has no vectors yet"
+
+
+def _words(among: Among, words: str, wanted: int, note: str) -> Ranking:
+    found = search_words(among.index, words, wanted, allowed=among.allowed)
+    return Ranking(found.rows, found.scores, "words", note=note)
+
+
+def _vectors_or_both(among: Among, vector: Singles, query: Query, by: str, words: str, wanted: int) -> Ranking:
+    index, allowed, exact = among.index, among.allowed, not query.approximate
+    depth = wanted if by == "vectors" else max(wanted, DEPTH)
+    near = among.near(index, vector, min(depth, MOST), query.aspect, allowed=allowed, exact=exact)
+    known = near.rows[0] >= 0
+    rows, scores = near.rows[0][known].astype(np.int64), near.scores[0][known].astype(np.float64)
+    note = _missing(index, by)
+    if by == "vectors":
+        return Ranking(rows, scores, by, exact, note)
+    lexical = search_words(index, words, depth, allowed=allowed)
+    fused = fuse([lexical.rows, rows], wanted, name=index.id)
+    return Ranking(
+        np.array([one.item for one in fused], np.int64),
+        np.array([one.score for one in fused]),
+        by,
+        exact,
+        note,
+    )
+
+
+def _missing(index: Index, by: str) -> str:
+    """What is to be said while vectors are still being made."""
+    missing = sum(int(np.count_nonzero(part.alive & (part.embedded == NOT_YET))) for part in index.segments)
+    if not missing:
+        return ""
+    how = "are not found by vectors" if by == "vectors" else "are found by words alone"
+    return f"{missing:,} of {len(index):,} papers have no vector yet and {how}"

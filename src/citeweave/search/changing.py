@@ -1,0 +1,237 @@
+"""Changing an index: papers come, change and go; only texts that are new are embedded.
+
+    add_papers("index", corpus)                  those of a corpus; papers that are there are replaced where they differ
+    add_papers("index", corpus, rows)            some of them
+    delete_papers("index", ["doi:10.1/x"])       by any id
+    update_index("index", corpus)                afterwards the index has exactly the papers of the corpus
+
+A paper is the same where its id is; a paper whose id another one claims as a further id gives way to that one. Vectors
+of papers whose title and abstract are as before are carried over. An interrupted change leaves the index as it was, and
+the same call again goes on. After any series of changes a search finds what it would find in an index built anew, except
+that citing sentences and counts of intents are those of the corpus in which a paper came last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.errors import UserError
+from citeweave.files import ArtefactWriter, hash_json
+from citeweave.graph.intent_overlay import IntentOverlay
+from citeweave.progress import QUIET, Reporter
+from citeweave.search.citing_sentences import READ_AS
+from citeweave.search.compacting import join_last
+from citeweave.search.index import Index
+from citeweave.search.planning import Plan, plan_change
+from citeweave.search.state import Entry, IndexWriter, writing
+from citeweave.search.writing.citing import embed_citing_sentences
+from citeweave.search.writing.model import model_facts, open_embedding, write_heads
+from citeweave.search.writing.records import Chosen, Records, of_segment, records_of
+from citeweave.search.writing.segments import write_segment
+from citeweave.search.writing.vectors import Embedding, embed_segment, leave_empty, take_vectors
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """How many papers a change touched."""
+
+    added: int = 0
+    updated: int = 0
+    deleted: int = 0
+    unchanged: int = 0
+
+    def as_json(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOptions:
+    """How papers are added."""
+
+    vectors: bool = True
+    """False: words only; `fill_vectors` adds the vectors later. Of an index without any vector, no difference."""
+
+    model: str | None = None
+    """Where the index's model is now, if it moved."""
+
+    device: str = "auto"
+    encoder: TorchEncoder | None = None
+    """The index's model where it is loaded already."""
+
+
+_OPTIONS = ChangeOptions()
+
+
+def add_papers(
+    folder: str | Path,
+    corpus: Corpus,
+    rows: NDArray[Any] | None = None,
+    *,
+    vectors: bool = True,
+    options: ChangeOptions = _OPTIONS,
+    overlay: IntentOverlay | None = None,
+    reporter: Reporter = QUIET,
+) -> Changed:
+    """Add the papers of a corpus, or those at some of its rows, or replace what is known of them."""
+    rows = np.arange(len(corpus)) if rows is None else np.unique(np.asarray(rows, np.int64))
+    if len(rows) and (rows[0] < 0 or rows[-1] >= len(corpus)):
+        raise UserError(f"row {rows[-1]} is not one of the {len(corpus):,} papers of {corpus.folder}; give rows of it")
+    options = options if vectors else replace(options, vectors=False)
+    return _Change(Path(folder), corpus, overlay, options, reporter).make(rows, all_others_go=False)
+
+
+def update_index(
+    folder: str | Path,
+    corpus: Corpus,
+    *,
+    vectors: bool = True,
+    options: ChangeOptions = _OPTIONS,
+    overlay: IntentOverlay | None = None,
+    reporter: Reporter = QUIET,
+) -> Changed:
+    """Bring an index to a newer corpus: new papers come, changed ones are replaced, those that are missing go."""
+    options = options if vectors else replace(options, vectors=False)
+    return _Change(Path(folder), corpus, overlay, options, reporter).make(np.arange(len(corpus)), all_others_go=True)
+
+
+def delete_papers(folder: str | Path, ids: Sequence[str]) -> int:
+    """Take papers out of an index, by any of their ids; how many were there."""
+    with writing(Path(folder)) as writer:
+        index = Index.open(folder)
+        rows = np.unique(index.rows(ids))
+        rows = rows[rows >= 0]
+        if len(rows):
+            writer.clean()
+            writer.commit(gone(writer, index, rows), {**index.state.facts, "built_from": ""})
+    return len(rows)
+
+
+def gone(writer: IndexWriter, index: Index, rows: NDArray[np.int64]) -> list[Entry]:
+    """The segments of an index without these rows; their lists are written, but in no state yet."""
+    entries = list(index.state.segments)
+    for number, segment in enumerate(index.segments):
+        own = rows[(rows >= segment.start) & (rows < segment.start + segment.size)] - segment.start
+        if len(own):
+            entries[number] = writer.delete(entries[number], own)
+    return entries
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """The papers of a corpus on their way into an index."""
+
+    folder: Path
+    corpus: Corpus
+    overlay: IntentOverlay | None
+    options: ChangeOptions
+    reporter: Reporter
+
+    def make(self, rows: NDArray[np.int64], *, all_others_go: bool) -> Changed:
+        if self.overlay is not None:
+            self.overlay.check(self.corpus)
+        records = records_of(self.corpus, self.overlay)
+        with writing(self.folder) as writer:
+            index = Index.open(self.folder)
+            facts = self._facts(index)
+            plan = plan_change(index, records, rows, all_others_go=all_others_go)
+            if plan.nothing:
+                writer.clean()
+                if facts != index.state.facts:
+                    writer.commit(index.state.segments, facts)
+                return Changed(unchanged=plan.unchanged)
+            how = self._model(index, plan)
+            made = self._segments(writer, index, records, plan, how)
+            if how is not None:
+                facts |= model_facts(how)
+                write_heads(self.folder, how.heads)
+            writer.commit([*gone(writer, index, plan.gone), *made], facts)
+            join_last(writer)
+        return Changed(plan.added, plan.updated, plan.deleted, plan.unchanged)
+
+    def _facts(self, index: Index) -> dict[str, Any]:
+        facts = index.state.facts
+        if facts.get("intents") and self.overlay is None:
+            raise UserError(
+                f"{self.folder} was made with intents that `citeweave annotate` found; give those of {self.corpus.folder} "
+                "with --intents, or build the index again without"
+            )
+        own = {"corpus": self.corpus.hash, "corpus_name": self.corpus.folder.name, "built_from": ""}
+        return {**facts, **own, "intents": self.overlay.hash if self.overlay else ""}
+
+    def _model(self, index: Index, plan: Plan) -> Embedding | None:
+        """The index's model, where there is anything to embed."""
+        if not self.options.vectors or index.provenance is None:
+            return None
+        sentences = index.state.facts.get("contexts") and len(self.corpus.contexts)
+        if not len(plan.fresh) and not (sentences and len(plan.moved)):
+            return None
+        options = self.options
+        return open_embedding(index, options.model, device=options.device, encoder=options.encoder)
+
+    def _segments(
+        self, writer: IndexWriter, index: Index, records: Records, plan: Plan, how: Embedding | None
+    ) -> list[Entry]:
+        recipe = {
+            "corpus": self.corpus.hash,
+            "intents": self.overlay.hash if self.overlay else "",
+            "revision": how.encoder.revision if how else "",
+            "read_as": READ_AS,
+            "state": index.number,
+        }
+        moved = {**recipe, "moved": hash_json(plan.moved.tolist())}
+        fresh = {**recipe, "fresh": hash_json(plan.fresh.tolist())}
+        writer.clean([writer.segment(moved), writer.segment(fresh)])
+        made = []
+        if len(plan.moved):
+            chosen = Chosen.of([(records, plan.moved)])
+            old = _as_before(index, chosen, plan)
+
+            def carry(artefact: ArtefactWriter) -> dict[str, Any]:
+                facts = take_vectors(artefact.folder, old, index.segments)
+                return {**facts, **self._citing(artefact, index, chosen, how)}
+
+            made.append(write_segment(writer, moved, chosen, carry))
+        if len(plan.fresh):
+            new = Chosen.of([(records, plan.fresh)])
+
+            def embed(artefact: ArtefactWriter) -> dict[str, Any]:
+                if how is None:
+                    return leave_empty(artefact.folder, len(new))
+                return {
+                    **embed_segment(artefact, how, self.reporter),
+                    **self._citing(artefact, index, new, how),
+                }
+
+            made.append(write_segment(writer, fresh, new, embed))
+        return made
+
+    def _citing(self, artefact: ArtefactWriter, index: Index, chosen: Chosen, how: Embedding | None) -> dict[str, Any]:
+        most = int(index.state.facts.get("contexts", 0))
+        if not most or how is None or not len(self.corpus.contexts):
+            return {}
+        return embed_citing_sentences(
+            artefact,
+            self.corpus,
+            chosen.places(0),
+            how.encoder,
+            most=most,
+            dtype=how.dtype,
+            overlay=self.overlay,
+            reporter=self.reporter,
+        )
+
+
+def _as_before(index: Index, chosen: Chosen, plan: Plan) -> Chosen:
+    """The same papers in the same order, where the index has them now."""
+    rows = plan.before[np.searchsorted(plan.moved, chosen.row)]  # rows of the index
+    source = np.searchsorted(index.starts, rows, side="right") - 1
+    records = tuple(of_segment(segment) for segment in index.segments)
+    return Chosen(records, source.astype(np.int32), rows - index.starts[source])

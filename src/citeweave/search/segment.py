@@ -1,0 +1,215 @@
+"""A segment of an index: papers that were written together and are never changed, only left out one by one.
+
+    segments/000003-1f2e3d4c/
+      papers/             id title abstract venue authors fields ids (texts), year flags key text_key record_key, cited_as
+      ids/                from any id of a paper to its row
+      references/         offsets.npy and key.npy: the papers that each paper cites, by the key of their id, ascending;
+                          cited.npy and row.npy: the same the other way round, by the cited paper's key
+      words/              postings for `words/`
+      embedded.npy        1 = has a vector, 2 = none can be made of its text, 0 = not tried yet
+      matrix.npy          the encoder's vectors, one row a paper, zeros where it has none; spaces/0.npy ... an aspect each
+      abstract_sentences/ matrix.npy, offsets.npy, numbers.npy: vectors of the sentences of the abstracts
+      codes/              of matrix.npy where it is large: `similarity/quick`; codes/0/ ... of the spaces;
+                          abstract_sentences/codes/
+      sentences/          citing sentences, `citing_sentences.py`
+      manifest.json       an artefact as any other
+
+Rows stand in the order of the ids' UTF-8 bytes. A key is `hash_texts` of an id. Does not search.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.columns import TextColumn, open_matrix, open_numbers
+from citeweave.corpus.index import IdIndex
+from citeweave.errors import ArtefactError
+from citeweave.files import Manifest, check_files, read_manifest
+from citeweave.hashing import Keys
+from citeweave.search.citing_sentences import CitingSentences
+from citeweave.search.words.table import Words
+from citeweave.similarity.provenance import DTYPES, MAX_DIMENSION, Provenance
+from citeweave.similarity.quick.codes import Codes
+from citeweave.similarity.sentence_vectors import SentenceVectors
+
+KIND, VERSION = "index_segment", 1
+INTENT_BITS = 8
+"""Columns of `cited_as`: one a bit of `Intent`."""
+
+NOT_YET, HAS_VECTOR, HAS_NONE = 0, 1, 2
+PAPER_NUMBERS = {
+    "year": np.int16,
+    "flags": np.uint8,
+    "key": np.uint64,
+    "text_key": np.uint64,
+    "record_key": np.uint64,
+}
+
+
+class Segment:
+    """A segment folder, memory-mapped as a whole when it is opened: it may be removed while it is in use."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder, self.manifest, self.name = folder, manifest, folder.name
+        papers = folder / "papers"
+        self.ids, self.titles, self.abstracts = (TextColumn(papers, name) for name in ("id", "title", "abstract"))
+        self.venues, self.authors, self.fields = (TextColumn(papers, name) for name in ("venue", "authors", "fields"))
+        self.other_ids = TextColumn(papers, "ids")
+        numbers = {name: open_numbers(papers / f"{name}.npy", dtype) for name, dtype in PAPER_NUMBERS.items()}
+        self.years: NDArray[np.int16] = numbers["year"]
+        self.flags: NDArray[np.uint8] = numbers["flags"]
+        self.keys: Keys = numbers["key"]
+        """Key of every paper's own id, (papers,)."""
+        self.text_keys, self.record_keys = numbers["text_key"], numbers["record_key"]
+        """Hashes of title and abstract, and of all that is known of a paper, (papers,)."""
+        self.size = len(self.ids)
+        texts = (self.titles, self.abstracts, self.venues, self.authors, self.fields, self.other_ids)
+        self._fits(all(len(column) == self.size for column in (*texts, *numbers.values())))
+        self.cited_as: NDArray[np.int32] = open_matrix(papers / "cited_as.npy", np.int32, (self.size, INTENT_BITS))
+        """Citations with each intent, by bit; (papers, 8)."""
+        self.id_index = IdIndex.open(folder / "ids")
+        self._open_references(folder / "references")
+        self._open_vectors()
+        sentences = folder / "sentences"
+        self.citing_sentences = CitingSentences(sentences, self.size, self.provenance) if sentences.is_dir() else None
+        self.words = Words.open(folder / "words")
+        self.alive: NDArray[np.bool_] = np.ones(self.size, bool)
+        """Papers that are not deleted in the state that the segment was opened for, (papers,)."""
+        self.start = 0
+        """Row of the index at which the segment begins."""
+
+    @classmethod
+    def open(cls, folder: Path) -> Segment:
+        manifest = read_manifest(folder, KIND, VERSION)
+        check_files(folder, manifest)
+        return cls(folder, manifest)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __repr__(self) -> str:
+        return f"Segment({self.name}: {self.size:,} papers)"
+
+    def placed(self, start: int, deleted: NDArray[np.int32]) -> Segment:
+        """The same segment as another state has it."""
+        other = copy.copy(self)
+        other.start, other.alive = start, np.ones(self.size, bool)
+        other.alive[deleted] = False
+        other.alive.flags.writeable = False
+        return other
+
+    @property
+    def with_vector(self) -> NDArray[np.bool_]:
+        """Living papers that have a vector, (papers,)."""
+        return np.asarray(self.alive & (self.embedded == HAS_VECTOR))
+
+    @property
+    def with_sentences(self) -> NDArray[np.bool_]:
+        """Living papers whose abstract's sentences have vectors, (papers,)."""
+        if self.sentences is None:
+            return np.zeros(self.size, bool)
+        return np.asarray(self.alive & (np.diff(self.sentences.offsets) > 0))
+
+    def references(self, row: int) -> Keys:
+        """Keys of the papers that a paper cites, ascending."""
+        return np.asarray(self.reference_keys[self.reference_offsets[row] : self.reference_offsets[row + 1]])
+
+    def citing(self, key: np.uint64) -> NDArray[np.int32]:
+        """Rows of the papers that cite the paper with this key, deleted ones included, ascending."""
+        first, last = (np.searchsorted(self._cited, key, side=side) for side in ("left", "right"))
+        return self._checked(np.asarray(self._citing[first:last]))
+
+    def rows_of(self, keys: Keys) -> NDArray[np.int32]:
+        """The row of the paper that has an id with this key, deleted ones included, or -1."""
+        return self._checked(self.id_index.rows_of(keys))
+
+    def _checked(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
+        # when they are used, not at opening: looking at all of them would read large files as a whole
+        self._fits(not len(rows) or (int(rows.min()) >= -1 and int(rows.max()) < self.size))
+        return rows
+
+    def _open_references(self, folder: Path) -> None:
+        self.reference_offsets: NDArray[np.int64] = open_numbers(folder / "offsets.npy", np.int64)
+        self.reference_keys: Keys = open_numbers(folder / "key.npy", np.uint64)
+        self._cited: Keys = open_numbers(folder / "cited.npy", np.uint64)
+        self._citing: NDArray[np.int32] = open_numbers(folder / "row.npy", np.int32)
+        offsets, count = self.reference_offsets, len(self.reference_keys)
+        self._fits(len(offsets) == self.size + 1 and offsets[0] == 0 and offsets[-1] == count)
+        self._fits(len(self._cited) == len(self._citing) == count and not (np.diff(offsets) < 0).any())
+
+    def _open_vectors(self) -> None:
+        facts, folder = self.manifest.facts, self.folder
+        self.provenance = provenance_of(facts.get("provenance"), folder)
+        self.embedded: NDArray[np.uint8] = open_numbers(folder / "embedded.npy", np.uint8)
+        self._fits(len(self.embedded) == self.size)
+        self.matrix: NDArray[Any] | None = None
+        self.spaces: list[NDArray[Any]] = []
+        self.codes: Codes | None = None
+        self.space_codes: list[Codes | None] = []
+        self.sentences: SentenceVectors | None = None
+        self.sentence_codes: Codes | None = None
+        if self.provenance is None:
+            self._fits(not (self.embedded == HAS_VECTOR).any())
+            return
+        dtype = self.provenance.dtype
+        self.matrix = open_matrix(folder / "matrix.npy", dtype, (self.size, self.provenance.dimension))
+        widths = facts.get("spaces", [])
+        self._fits(isinstance(widths, list) and all(type(width) is int and width > 0 for width in widths))
+        self.spaces = [
+            open_matrix(folder / "spaces" / f"{number}.npy", dtype, (self.size, width))
+            for number, width in enumerate(widths)
+        ]
+        self.codes = _codes(folder / "codes", self.matrix)
+        """For a quick scan of the matrix, None where it is small."""
+        self.space_codes = [_codes(folder / "codes" / str(at), space) for at, space in enumerate(self.spaces)]
+        self._open_sentences(folder / "abstract_sentences", self.provenance)
+
+    def _open_sentences(self, folder: Path, provenance: Provenance) -> None:
+        if not folder.is_dir():
+            return
+        offsets, numbers = (
+            open_numbers(folder / "offsets.npy", np.int64),
+            open_numbers(folder / "numbers.npy", np.int32),
+        )
+        fits = len(offsets) == self.size + 1 and offsets[0] == 0 and offsets[-1] == len(numbers)
+        self._fits(bool(fits) and not (np.diff(offsets) < 0).any())
+        matrix = open_matrix(folder / "matrix.npy", provenance.dtype, (len(numbers), provenance.dimension))
+        self.sentences = SentenceVectors(self.ids, offsets, matrix, numbers, provenance)
+        self.sentence_codes = _codes(folder / "codes", matrix)
+
+    def _fits(self, sound: bool) -> None:
+        if not sound:
+            raise ArtefactError(f"{self.folder} is damaged: its columns do not fit together; build the index again")
+
+
+def provenance_of(told: Any, folder: Path) -> Provenance | None:
+    """Where vectors come from, as a manifest or a state tells it; None where there are none."""
+    if told is None:
+        return None
+    try:
+        found = Provenance(**told)
+    except TypeError:
+        found = None
+    texts = () if found is None else (found.model, found.revision, found.text_recipe, found.source)
+    if (
+        found is None
+        or not all(isinstance(text, str) for text in texts)
+        or found.dtype not in DTYPES
+        or type(found.dimension) is not int
+        or not 1 <= found.dimension <= MAX_DIMENSION
+    ):
+        raise ArtefactError(f"{folder} does not say where its vectors come from: it is damaged; build the index again")
+    return found
+
+
+def _codes(folder: Path, matrix: NDArray[Any]) -> Codes | None:
+    if not (folder / "codes.npy").is_file():
+        return None
+    codes = Codes.open(folder)
+    codes.check(matrix)
+    return codes

@@ -1,0 +1,271 @@
+"""The state of an index: which segments it has and which of their papers are gone. One file, replaced in one step.
+
+    index/state.json                  {"format": "citeweave-index", "version": 2, "number": 3, "segments": [...], "facts": {...}}
+    index/segments/<name>/            immutable: `segment.py`
+    index/deleted/<name>-<number>.npy rows of a segment that are gone, ascending; written in the state of that number
+    index/.lock                       held by the one writer
+
+A change writes what is new beside what is there, and then another state.json: until that moment everybody reads the old
+state, and after it the new one. What an interrupted writer left is removed by the next. Knows no paper.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.columns import open_numbers, write_numbers
+from citeweave.errors import ArtefactError, UserError
+from citeweave.files import MANIFEST, hash_json, kind_of, partial_folder, write_json
+
+FORMAT, VERSION = "citeweave-index", 2
+STATE, SEGMENTS, DELETED, HEADS = "state.json", "segments", "deleted", "heads"
+PATIENCE = 60.0
+"""Seconds that a writer waits for another one."""
+
+_LOCK = ".lock"
+_OURS = {STATE, f"{STATE}.new", SEGMENTS, DELETED, HEADS, _LOCK}
+_NAME = re.compile(r"\d{6,12}-[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A segment in a state."""
+
+    name: str
+    hash: str
+    """Of the segment's manifest: another segment of the same name is refused."""
+
+    papers: int
+    deleted: int = 0
+    deleted_in: int = 0
+    """Number of the state that wrote the list of deleted rows, 0 where none is deleted."""
+
+    def check(self) -> bool:
+        numbers = (self.papers, self.deleted, self.deleted_in)
+        return (
+            isinstance(self.name, str)
+            and isinstance(self.hash, str)
+            and bool(_NAME.fullmatch(self.name))
+            and all(type(number) is int and number >= 0 for number in numbers)
+            and self.deleted <= self.papers
+            and bool(self.deleted) == bool(self.deleted_in)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What an index is at one moment."""
+
+    number: int = 0
+    segments: tuple[Entry, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        entries = [asdict(entry) for entry in self.segments]
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "number": self.number,
+            "segments": entries,
+            "facts": self.facts,
+        }
+
+
+def is_index(folder: Path) -> bool:
+    """Whether a folder holds an index of this format, finished once."""
+    return (folder / STATE).is_file()
+
+
+def read_state(folder: Path) -> State:
+    """The state of an index folder; says what else the folder is where it is none."""
+    path = folder / STATE
+    try:
+        data = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise ArtefactError(_why_none(folder)) from None
+    except NotADirectoryError:
+        raise ArtefactError(f"{folder} is a file; give a folder that holds an index") from None
+    except (ValueError, RecursionError):
+        raise ArtefactError(f"{path} is damaged: it is no JSON; build the index again") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ArtefactError(f"{path} is not the state of an index; give a folder that `citeweave index` made")
+    if data.get("version") != VERSION:
+        raise ArtefactError(
+            f"{folder} is an index of format version {str(data.get('version'))[:20]}; this citeweave reads version "
+            f"{VERSION}. Build it again, or use the release that wrote it"
+        )
+    try:
+        segments = tuple(Entry(**entry) for entry in data["segments"])
+        number, facts = data["number"], data["facts"]
+    except (KeyError, TypeError):
+        raise _damaged(path) from None
+    names = {entry.name for entry in segments if entry.check()}
+    if len(names) != len(segments) or type(number) is not int or number < 1 or not isinstance(facts, dict):
+        raise _damaged(path)
+    return State(number, segments, facts)
+
+
+def _damaged(path: Path) -> ArtefactError:
+    return ArtefactError(f"{path} is damaged: it does not describe an index; build the index again")
+
+
+def _why_none(folder: Path) -> str:
+    if not folder.exists():
+        return f"{folder} does not exist; give a folder that holds an index"
+    kind = kind_of(folder)
+    if kind == "index":
+        return f"{folder} is an index of format version 1, which cannot be changed; build it again with --overwrite"
+    if kind:
+        return f"{folder} holds {kind}, not index; give a folder that holds an index"
+    if (folder / SEGMENTS).is_dir() or partial_folder(folder).exists():
+        return f"{folder} was interrupted while it was made; run the same command again to finish it"
+    return f"{folder} is not an index (no {STATE}); give a folder that `citeweave index` made"
+
+
+def deleted_path(folder: Path, entry: Entry) -> Path:
+    return folder / DELETED / f"{entry.name}-{entry.deleted_in}.npy"
+
+
+def read_deleted(folder: Path, entry: Entry) -> NDArray[np.int32]:
+    """Rows of a segment that are gone, ascending."""
+    if not entry.deleted:
+        return np.empty(0, np.int32)
+    path = deleted_path(folder, entry)
+    rows: NDArray[np.int32] = open_numbers(path, np.int32)
+    # they are used as places without looking again
+    sound = len(rows) == entry.deleted and rows[0] >= 0 and rows[-1] < entry.papers and bool((np.diff(rows) > 0).all())
+    if not sound:
+        raise ArtefactError(f"{path} is damaged: it does not fit the index; build the index again")
+    return rows
+
+
+class IndexWriter:
+    """The one writer of an index; see `writing`."""
+
+    def __init__(self, folder: Path, state: State | None) -> None:
+        self.folder, self.state = folder, state
+
+    @property
+    def number(self) -> int:
+        """Of the state that is being written."""
+        return self.state.number + 1 if self.state else 1
+
+    def known(self) -> State:
+        assert self.state is not None
+        return self.state
+
+    def segment(self, recipe: dict[str, Any]) -> Path:
+        """Where the segment of this recipe goes; the same for the next writer, should this one be interrupted."""
+        return self.folder / SEGMENTS / f"{self.number:06d}-{hash_json(recipe)[:8]}"
+
+    def delete(self, entry: Entry, rows: NDArray[Any]) -> Entry:
+        """The segment with these rows gone as well; their list is on the disk, but no state names it yet."""
+        gone = np.union1d(read_deleted(self.folder, entry), rows).astype(np.int32)
+        if len(gone) == entry.deleted:
+            return entry
+        made = Entry(entry.name, entry.hash, entry.papers, len(gone), self.number)
+        path = deleted_path(self.folder, made)
+        temporary = path.with_name(path.name + ".new")
+        write_numbers(temporary, gone, np.int32)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync(path.parent)
+        return made
+
+    def commit(self, segments: Sequence[Entry], facts: dict[str, Any]) -> State:
+        """Make it the state that everybody reads from now on. Segments without a living paper are left out."""
+        living = tuple(entry for entry in segments if entry.deleted < entry.papers)
+        (self.folder / SEGMENTS).mkdir(exist_ok=True)
+        _sync(self.folder / SEGMENTS)
+        state = State(self.number, living, facts)
+        write_json(self.folder / STATE, state.as_json())
+        self.state = state
+        self.clean()
+        return state
+
+    def clean(self, keep: Sequence[Path] = ()) -> None:
+        """Remove what no state names, except segments that are about to be made, whose beginnings help."""
+        entries = self.state.segments if self.state else ()
+        names = {entry.name for entry in entries} | {path.name for path in keep}
+        names |= {partial_folder(path).name for path in keep}
+        lists = {deleted_path(self.folder, entry).name for entry in entries if entry.deleted}
+        for path in _within(self.folder / SEGMENTS):
+            if path.name not in names:
+                shutil.rmtree(path, ignore_errors=True)
+        for path in _within(self.folder / DELETED):
+            if path.name not in lists:
+                path.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(folder: Path, *, create: bool = False, patience: float = PATIENCE) -> Iterator[IndexWriter]:
+    """Change an index; one writer at a time, another waits so many seconds. `create` allows a folder without state."""
+    if create:
+        _check_place(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{folder} cannot be written ({error.strerror}); name another place with -o") from None
+    else:
+        read_state(folder)
+    try:
+        lock = (folder / _LOCK).open("w")
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written ({error.strerror}); name another place with -o") from None
+    with lock:
+        _wait(lock.fileno(), folder, patience)
+        yield IndexWriter(folder, read_state(folder) if is_index(folder) else None)
+
+
+def _wait(descriptor: int, folder: Path, patience: float) -> None:
+    end = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() >= end:
+                raise UserError(f"{folder} is being written by another process; wait for it and try again") from None
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _check_place(folder: Path) -> None:
+    """Refuse to begin an index where something else is."""
+    if not folder.exists() or is_index(folder):
+        return
+    if (folder / MANIFEST).is_file():
+        kind = kind_of(folder)
+        raise UserError(
+            f"{folder} holds {kind}, which index must not replace; choose another -o"
+            if kind != "index"
+            else f"{folder} is an index of format version 1; choose another -o or --overwrite"
+        )
+    if not folder.is_dir() or any(path.name not in _OURS for path in folder.iterdir()):
+        raise UserError(f"{folder} exists and is not an index of citeweave; choose another -o")
+
+
+def _within(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

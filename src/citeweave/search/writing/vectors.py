@@ -1,0 +1,246 @@
+"""The vectors of a segment: made by a model, or taken over row by row.
+
+    embed_segment(artefact, embedding, keys, reporter)      reads the papers that lie in the artefact's folder
+    take_vectors(folder, chosen, segments)                  rows of other segments
+
+Both leave embedded.npy, and where there are vectors matrix.npy, spaces/ and abstract_sentences/. The papers' own vectors
+and those of their sentences are made in two passes: in one the tokens of a text would be those of its sentences apart,
+which are not always the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.columns import MatrixWriter, TextColumn, open_matrix, open_numbers, write_numbers
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.text import TextRecipe
+from citeweave.encoders.aspects import AspectHeads
+from citeweave.encoders.embedding import SHARD, EmbeddingOptions, embed_papers
+from citeweave.encoders.streaming.embedding_sentences import embed_sentences
+from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.errors import EmptyResultError
+from citeweave.files import ArtefactWriter, Manifest, link_or_copy
+from citeweave.progress import QUIET, Reporter
+from citeweave.search.segment import HAS_NONE, HAS_VECTOR, KIND, NOT_YET, VERSION, Segment
+from citeweave.search.writing.records import Chosen, spread
+from citeweave.similarity.provenance import Provenance
+from citeweave.similarity.quick.codes import write_codes
+
+SENTENCES = "abstract_sentences"
+CODED = 2048
+"""Rows from which on a matrix has codes; fewer are compared as fast without."""
+
+_BLOCK = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """What makes the vectors of an index."""
+
+    encoder: TorchEncoder
+    heads: AspectHeads | None
+    dtype: str
+    sentences: bool
+    shard: int = SHARD
+
+    @property
+    def provenance(self) -> Provenance:
+        encoder = self.encoder
+        return Provenance(
+            encoder.name, encoder.revision, TextRecipe().hash, encoder.dimension, self.dtype, "citeweave index"
+        )
+
+
+def embed_segment(artefact: ArtefactWriter, how: Embedding, reporter: Reporter = QUIET) -> dict[str, Any]:
+    """Embed the papers whose columns lie in the artefact's folder; what its manifest should tell."""
+    folder = artefact.folder
+    papers = _papers(folder)
+    options = EmbeddingOptions(dtype=how.dtype, shard=how.shard)
+    status = np.full(len(papers), HAS_NONE, np.uint8)
+    try:
+        made = embed_papers(papers, how.encoder, artefact.work("papers") / "vectors", options, reporter=reporter)
+    except EmptyResultError:
+        _write_rows(
+            folder / "matrix.npy", how, np.empty(0, np.int64), np.empty((0, how.encoder.dimension)), len(papers)
+        )
+    else:
+        rows = np.flatnonzero(np.isin(papers.ids.keys(), made.ids.keys()))
+        assert len(rows) == len(made), (len(rows), len(made))
+        status[rows] = HAS_VECTOR
+        if len(rows) == len(papers):
+            link_or_copy(made.folder / "matrix.npy", folder / "matrix.npy")
+        else:
+            _write_rows(folder / "matrix.npy", how, rows, made.matrix, len(papers))
+    write_numbers(folder / "embedded.npy", status)
+    spaces = write_spaces(folder, how, len(papers), reporter) if how.heads else []
+    if how.sentences:
+        embed_abstracts(artefact, how, reporter)
+    return {
+        "provenance": asdict(how.provenance),
+        "spaces": spaces,
+        "with_vector": int((status == HAS_VECTOR).sum()),
+        "without_vector": int((status == HAS_NONE).sum()),
+    }
+
+
+def leave_empty(folder: Path, papers: int) -> dict[str, Any]:
+    """Words only: no paper was tried yet."""
+    write_numbers(folder / "embedded.npy", np.full(papers, NOT_YET, np.uint8))
+    return {"provenance": None, "spaces": [], "with_vector": 0, "without_vector": 0}
+
+
+def _papers(folder: Path) -> Corpus:
+    """The columns of a segment, which are named as those of a corpus, as one that can be embedded."""
+    digest = hashlib.sha256()
+    for name in ("id.utf8", "title.utf8", "title.offsets.npy", "abstract.utf8", "abstract.offsets.npy"):
+        with (folder / "papers" / name).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return Corpus(folder, Manifest(KIND, VERSION, {}, {}, {"papers": {"sha256": digest.hexdigest()}}))
+
+
+def _write_rows(path: Path, how: Embedding, rows: NDArray[np.int64], matrix: NDArray[Any], papers: int) -> None:
+    """A matrix of all papers, with zeros where a paper has no row."""
+    writer = MatrixWriter(path, how.dtype, how.encoder.dimension)
+    for start in range(0, papers, _BLOCK):
+        block = np.zeros((min(_BLOCK, papers - start), how.encoder.dimension), how.dtype)
+        first, last = np.searchsorted(rows, [start, start + len(block)])
+        block[rows[first:last] - start] = matrix[first:last]
+        writer.append(block)
+    writer.close()
+
+
+def write_spaces(folder: Path, how: Embedding, papers: int, reporter: Reporter) -> list[int]:
+    """The vectors in the space of every aspect, at length 1; how many numbers each has."""
+    heads = how.heads
+    assert heads is not None
+    matrix = open_matrix(folder / "matrix.npy", how.dtype, (papers, how.encoder.dimension))
+    with reporter.task("projecting", papers * len(heads.names), "vectors") as advance:
+        for number, name in enumerate(heads.names):
+            writer = MatrixWriter(folder / "spaces" / f"{number}.npy", how.dtype, heads.dimension(name))
+            for start in range(0, papers, _BLOCK):
+                found = heads.project(matrix[start : start + _BLOCK], name)  # (block, dimension)
+                writer.append(at_length_1(found))
+                advance(len(found))
+            writer.close()
+    return [heads.dimension(name) for name in heads.names]
+
+
+def embed_abstracts(artefact: ArtefactWriter, how: Embedding, reporter: Reporter = QUIET) -> None:
+    """Vectors of the sentences of the papers whose columns lie in the artefact's folder."""
+    papers, options = _papers(artefact.folder), EmbeddingOptions(dtype=how.dtype, shard=how.shard)
+    folder = artefact.folder / SENTENCES
+    counts = np.zeros(len(papers), np.int64)
+    try:
+        made = embed_sentences(papers, how.encoder, artefact.work("abstracts") / "vectors", options, reporter=reporter)
+    except EmptyResultError:
+        numbers: NDArray[Any] = np.empty(0, np.int32)
+        _write_rows(folder / "matrix.npy", how, np.empty(0, np.int64), np.empty((0, how.encoder.dimension)), 0)
+    else:
+        assert isinstance(made.ids, TextColumn)
+        counts[np.isin(papers.ids.keys(), made.ids.keys())] = made.lengths()
+        numbers = made.numbers
+        link_or_copy(artefact.work("abstracts") / "vectors" / "matrix.npy", folder / "matrix.npy")
+    write_numbers(folder / "offsets.npy", np.concatenate([[0], np.cumsum(counts)]), np.int64)
+    write_numbers(folder / "numbers.npy", numbers, np.int32)
+
+
+def write_all_codes(folder: Path, facts: dict[str, Any], papers: int) -> None:
+    """Codes beside every matrix that is large enough to need them."""
+    told = facts["provenance"]
+    if told is None:
+        return
+    widths = {folder / "matrix.npy": told["dimension"]}
+    places = {folder / "matrix.npy": folder / "codes"}
+    for number, width in enumerate(facts["spaces"]):
+        path = folder / "spaces" / f"{number}.npy"
+        widths[path], places[path] = width, folder / "codes" / str(number)
+    rows = dict.fromkeys(widths, papers)
+    if (folder / SENTENCES).is_dir():
+        path = folder / SENTENCES / "matrix.npy"
+        widths[path], places[path] = told["dimension"], folder / SENTENCES / "codes"
+        rows[path] = len(open_numbers(folder / SENTENCES / "numbers.npy", np.int32))
+    for path, width in widths.items():
+        if rows[path] >= CODED:
+            write_codes(places[path], open_matrix(path, told["dtype"], (rows[path], width)))
+
+
+def take_vectors(folder: Path, chosen: Chosen, segments: Sequence[Segment]) -> dict[str, Any]:
+    """The vectors that the chosen papers have in other segments, one a source; what the manifest should tell."""
+    status = chosen.numbers([segment.embedded for segment in segments])
+    write_numbers(folder / "embedded.npy", status, np.uint8)
+    known = [segment for segment in segments if segment.provenance is not None]
+    if not known:
+        return {"provenance": None, "spaces": [], "with_vector": 0, "without_vector": 0}
+    provenance = known[0].provenance
+    assert provenance is not None
+    _take_rows(folder / "matrix.npy", chosen, [segment.matrix for segment in segments], provenance.dtype)
+    for number in range(len(known[0].spaces)):
+        parts = [segment.spaces[number] if segment.spaces else None for segment in segments]
+        _take_rows(folder / "spaces" / f"{number}.npy", chosen, parts, provenance.dtype)
+    if any(segment.sentences is not None for segment in segments):
+        _take_sentences(folder / SENTENCES, chosen, segments, provenance)
+    return {
+        "provenance": asdict(provenance),
+        "spaces": [space.shape[1] for space in known[0].spaces],
+        "with_vector": int((status == HAS_VECTOR).sum()),
+        "without_vector": int((status == HAS_NONE).sum()),
+    }
+
+
+def _take_rows(path: Path, chosen: Chosen, parts: Sequence[NDArray[Any] | None], dtype: str) -> None:
+    width = next(part.shape[1] for part in parts if part is not None)
+    writer = MatrixWriter(path, dtype, width)
+    for start in range(0, len(chosen), _BLOCK):
+        source, row = chosen.source[start : start + _BLOCK], chosen.row[start : start + _BLOCK]
+        block = np.zeros((len(row), width), dtype)
+        for at, part in enumerate(parts):
+            own = np.flatnonzero(source == at)
+            if part is not None and len(own):
+                block[own] = part[row[own]]
+        writer.append(block)
+    writer.close()
+
+
+def _take_sentences(folder: Path, chosen: Chosen, segments: Sequence[Segment], provenance: Provenance) -> None:
+    """Row after row as the papers stand, in blocks of papers."""
+    none = [np.zeros(segment.size + 1, np.int64) for segment in segments]
+    offsets = [
+        none[at] if segment.sentences is None else np.asarray(segment.sentences.offsets)
+        for at, segment in enumerate(segments)
+    ]
+    numbers = [
+        np.empty(0, np.int32) if segment.sentences is None else np.asarray(segment.sentences.numbers)
+        for segment in segments
+    ]
+    bounds, kept = chosen.ragged(offsets, numbers)
+    write_numbers(folder / "offsets.npy", bounds, np.int64)
+    write_numbers(folder / "numbers.npy", kept, np.int32)
+    writer = MatrixWriter(folder / "matrix.npy", provenance.dtype, provenance.dimension)
+    for start in range(0, len(chosen), _BLOCK):
+        block = slice(start, min(start + _BLOCK, len(chosen)))
+        first, last = int(bounds[block.start]), int(bounds[block.stop])
+        rows = np.empty((last - first, provenance.dimension), provenance.dtype)
+        for at, segment in enumerate(segments):
+            if segment.sentences is None:
+                continue
+            own = block.start + np.flatnonzero(chosen.source[block] == at)
+            counts = bounds[own + 1] - bounds[own]
+            rows[spread(bounds[own] - first, counts)] = segment.sentences.matrix[
+                spread(offsets[at][chosen.row[own]], counts)
+            ]
+        writer.append(rows)
+    writer.close()
+
+
+def at_length_1(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows (papers, dimension) at length 1, which float16 can hold; rows of zeros stay."""
+    found: NDArray[np.float32] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return found

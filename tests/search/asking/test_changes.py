@@ -1,0 +1,74 @@
+"""Answers do not show how an index came to be: built at once, or in two segments with papers that were deleted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.importing import import_papers
+from citeweave.search import changing
+from citeweave.search.asking.answering import answer
+from citeweave.search.asking.explaining import explain
+from citeweave.search.asking.graphing import lacking, neighbourhood
+from citeweave.search.asking.query import Chosen, Passage, Query
+from citeweave.search.building import IndexOptions, build_index
+from citeweave.search.index import Index
+from citeweave.search.searching import open_reader
+
+QUERIES = [
+    Query(text="cell data"),
+    Query(text="cell data", by="words"),
+    Query(paper="a"),
+    Query(liked=("a", "d"), disliked=("i",)),
+    Query(sentences=Chosen("e", (0, 2))),
+    Query(sentences=Chosen(texts=("We find models from data.",))),
+    Query(paper="a", diversity=0.5),
+    Query(cite=Passage("We find a cell [CIT].")),
+]
+
+
+@pytest.fixture(scope="module")
+def grown(library, tmp_path_factory):
+    place = tmp_path_factory.mktemp("grown")
+    lines = (library.place / "source" / "papers.jsonl").read_text().splitlines(keepends=True)
+    early = place / "early"
+    early.mkdir()
+    gone = {"id": "gone", "title": "cell data models", "abstract": "We find models from data."}
+    (early / "papers.jsonl").write_text("".join([*lines[::2], json.dumps(gone) + "\n"]))
+    shutil.copy(library.place / "source" / "citations.tsv", early / "citations.tsv")
+    import_papers([early], place / "corpus")
+    options = IndexOptions(sentences=True, device="cpu", dtype="float32")
+    build_index(Corpus.open(place / "corpus"), library.place / "model", place / "index", options)
+    with pytest.MonkeyPatch.context() as patch:
+        # small segments would be united at once
+        patch.setattr(changing, "join_last", lambda *given, **options: None)
+        changing.add_papers(place / "index", library.corpus)
+        changing.delete_papers(place / "index", ["gone"])
+    index = Index.open(place / "index")
+    assert len(index.segments) > 1 and len(index) == len(library.index) < index.size
+    return index
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: f"{query.kind} {query.by}")
+def test_answers(library, grown, query):
+    wanted = answer(library.index, library.reader, query)
+    found = answer(grown, open_reader(grown, device="cpu"), query)
+    assert [hit.id for hit in found.hits] == [hit.id for hit in wanted.hits]
+    assert [hit.score for hit in found.hits] == pytest.approx([hit.score for hit in wanted.hits], abs=1e-5)
+    for one, other in zip(found.hits, wanted.hits, strict=True):
+        assert [match.sentence for match in one.matches] == [match.sentence for match in other.matches]
+
+
+def test_reasons(library, grown):
+    for left, right in ("ad", "ab", "es"):
+        one, other = (explain(index, index.row(left), index.row(right)).as_json() for index in (library.index, grown))
+        assert one["shared_references"] == other["shared_references"] and one["cites"] == other["cites"]
+        assert one["co_cited_by"] == other["co_cited_by"] and one["words"] == other["words"]
+    for id in "ad":
+        both = [neighbourhood(index, index.row(id)) for index in (library.index, grown)]
+        assert [paper.id for paper in both[0].nodes] == [paper.id for paper in both[1].nodes]
+        assert both[0].edges == both[1].edges
+    assert lacking(library.index).as_json() == lacking(grown).as_json()

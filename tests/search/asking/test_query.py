@@ -1,0 +1,98 @@
+"""Queries as JSON: what is read comes back, and everything else is refused in one line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citeweave.errors import UserError
+from citeweave.search.asking.query import Chosen, Passage, Query
+from citeweave.search.filters import Filter
+
+QUERIES = [
+    Query(text="rain", by="words", count=1000, offset=9000),
+    Query(text="rain\nfalls", aspect="method", diversity=1.0, approximate=True),
+    Query(paper="doi:10.1/x", where=Filter(years=(2015, None), fields=("cs",))),
+    Query(liked=("a", "b"), disliked=("c",)),
+    Query(sentences=Chosen("a", (0, 2))),
+    Query(sentences=Chosen(texts=("Rain is rare.",)), diversity=0.25),
+    Query(cite=Passage("We use [CIT].", "method", "Title", 0.5, True)),
+]
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.kind)
+def test_there_and_back(query):
+    said = json.loads(json.dumps(query.as_json()))
+    assert Query.from_json(said) == query
+    assert len(said) < 7  # defaults are not said
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ([], "must be an object"),
+        ({}, "a query has one of text, paper, liked, sentences or cite"),
+        ({"text": "  "}, "a query has one of"),
+        ({"text": "a", "paper": "b"}, "not text and paper"),
+        ({"text": "a", "cuont": 3}, "has a key 'cuont'; it may have approximate, aspect"),
+        ({"text": 3}, "text is 3; it must be a text"),
+        ({"text": "a", "count": True}, "count is True; it must be a whole number"),
+        ({"text": "a", "count": 2.5}, "whole number"),
+        ({"text": "a", "count": 0}, "--count is 0; it must be from 1 to 1,000"),
+        ({"text": "a", "count": 10**30}, "it must be from 1 to 1,000"),
+        ({"text": "a", "offset": -1}, "offset is -1"),
+        ({"text": "a", "by": "magic"}, "by is 'magic'; it must be one of hybrid, vectors, words"),
+        ({"text": "a", "diversity": 2}, "--diversity is 2.0"),
+        ({"text": "a", "diversity": float("nan")}, "must be a number"),
+        ({"text": "a", "approximate": 1}, "true or false"),
+        ({"text": "a" * 100_001}, "give at most 100,000"),
+        ({"text": "a", "where": {"year": 3}}, "Did you mean 'years'?"),
+        ({"liked": "a"}, "list of texts"),
+        ({"liked": [""]}, "none of them empty"),
+        ({"liked": ["a"] * 101}, "give fewer"),
+        ({"disliked": ["a"]}, "at least one that is liked"),
+        ({"liked": ["a"], "by": "words"}, "liked needs vectors"),
+        ({"sentences": ["a"]}, "sentences is ['a']; it must be an object"),
+        ({"sentences": {}}, "give one of the two"),
+        ({"sentences": {"paper": "a", "texts": ["b"]}}, "give one of the two"),
+        ({"sentences": {"texts": ["b"], "numbers": [1]}}, "leave them out"),
+        ({"sentences": {"paper": "a", "numbers": [-1]}}, "counted from 0"),
+        ({"sentences": {"paper": "a", "numbers": ["1"]}}, "whole number"),
+        ({"sentences": {"paper": "a", "numbers": list(range(51))}}, "at most 50"),
+        ({"sentences": {"paper": "a"}, "aspect": "method"}, "leave it out"),
+        ({"cite": "a"}, "cite is 'a'; it must be an object"),
+        ({"cite": {"text": ""}}, "cite is without text"),
+        ({"cite": {"text": "a", "least_share": 2}}, "least_share is 2"),
+        ({"cite": {"text": "a"}, "diversity": 0.5}, "diversity is not for cite"),
+        ({"text": "a", "aspect": "method", "by": "words"}, "drop one"),
+    ],
+)
+def test_mistakes(said, why):
+    with pytest.raises(UserError) as caught:
+        Query.from_json(said)
+    assert why in str(caught.value) and len(str(caught.value)) < 250 and "\n" not in str(caught.value)
+
+
+def test_lone_surrogates_are_replaced():
+    assert Query.from_json({"text": "rain \ud800"}).text == "rain ?"
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+_NAMES = [*Query.__dataclass_fields__]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from(_NAMES), _JSON, max_size=4) | _JSON)
+def test_any_json_is_a_query_or_an_error(said):
+    try:
+        query = Query.from_json(said)
+    except UserError:
+        return
+    assert Query.from_json(query.as_json()) == query

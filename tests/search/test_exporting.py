@@ -1,0 +1,131 @@
+"""Exports: our own importer reads the BibTeX back, no cell is a formula, no text breaks out of its field."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citeweave.corpus.cleaning import names_of, strip_markup
+from citeweave.corpus.paper import Paper
+from citeweave.corpus.readers import bibtex
+from citeweave.errors import UserError
+from citeweave.opening import Source
+from citeweave.search.exporting import ExportedPaper, escape_latex, export, to_bibtex, to_csv, to_json
+from citeweave.tally import Tally
+
+NASTY = [
+    "50% of {DNA} & $5 or $6 #1 a_b x^2 ~tilde \\input{/etc/passwd}",
+    "}} @article{evil, title={x}",
+    "un{balanced",
+    "dashes -- and --- and ``quotes'' 'one'",
+    "$O(n^2)$ sorting, $\\input{x}$",
+    "\\",
+    "a\n\n@misc{b,\n title = {x}\n}",
+    "Größe, naïve Šikáček, 王, émile",
+    'say "so", \\"a',
+]
+
+
+def read_back(text: str, folder: Path) -> list[Paper]:
+    file = folder / "out.bib"
+    file.write_text(text, encoding="utf-8", errors="replace")
+    tally = Tally()
+    found = [record for record in bibtex.read(Source(file), tally) if isinstance(record, Paper)]
+    assert not any(count.rejected for count in tally.counts.values())
+    return found
+
+
+def expected(text: str) -> str:
+    return unicodedata.normalize("NFC", strip_markup(text))
+
+
+def test_nasty_titles_come_back(tmp_path):
+    papers = [
+        ExportedPaper(f"s2:{at}", title, title, 1990 + at, title, (title, "Ada and Bo", "Zuse, Konrad", "others"))
+        for at, title in enumerate(NASTY)
+    ]
+    back = read_back(to_bibtex(papers), tmp_path)
+    assert [paper.title for paper in back] == [expected(title) for title in NASTY]
+    assert [paper.abstract for paper in back] == [paper.title for paper in back] == [paper.venue for paper in back]
+    assert [paper.year for paper in back] == [paper.year for paper in papers]
+    assert [paper.authors[1:] for paper in back] == [("Ada and Bo", "Zuse, Konrad", "others")] * len(NASTY)
+    whole = [at for at, title in enumerate(NASTY) if "," not in title]
+    assert [back[at].authors[0] for at in whole] == [expected(NASTY[at]) for at in whole]
+
+
+# a name with a comma and with signs that need braces is taken apart by the importer
+_NAMES = st.one_of(
+    st.text(st.characters(exclude_characters=","), max_size=40), st.text("ab, &%#_$.", max_size=20), st.just("a and b")
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_NAMES, min_size=1, max_size=4), st.text("{}\\$%&#_^~-'`\"@,= and<>\n x2", max_size=60))
+def test_any_text_comes_back(tmp_path_factory, authors, title):
+    title = f"x {title} x"
+    (back,) = read_back(to_bibtex([ExportedPaper("a", title, authors=tuple(authors))]), tmp_path_factory.mktemp("bib"))
+    assert back.title == expected(title)
+    wanted = names_of([unicodedata.normalize("NFC", strip_markup(name)) for name in authors])
+    assert tuple(unicodedata.normalize("NFC", name) for name in back.authors) == wanted
+
+
+def test_ids_and_keys(tmp_path):
+    papers = [
+        ExportedPaper("turing1950", "Computing machinery", ids=("doi:10.1093/mind_a%b", "arxiv:1706.03762")),
+        ExportedPaper("doi:10.1000/x", "Maps of the moon", year=2020, authors=("Šikáček, J.",)),
+        ExportedPaper("doi:10.1000/y", "Maps of the moon", year=2020, authors=("Šikáček, J.",)),
+        ExportedPaper("TURING1950", "Another"),
+        ExportedPaper("doi:10.1/a}b", ""),
+        ExportedPaper("a b,c={}", "Key with signs"),
+    ]
+    text = to_bibtex(papers)
+    keys = re.findall(r"^@\w+\{(.*),$", text, re.MULTILINE)
+    assert keys[0] == "turing1950" and len({key.lower() for key in keys}) == len(papers)
+    assert keys[1].startswith("sikacek2020maps-") and keys[1] != keys[2]
+    # the same key in other company, so that a manuscript that cites it stays right
+    assert re.findall(r"\{(.*),$", to_bibtex([papers[2]]), re.MULTILINE)[0] == keys[2]
+    back = read_back(text, tmp_path)
+    assert back[0].ids == ("doi:10.1093/mind_a%b", "arxiv:1706.03762") and back[1].ids == ("doi:10.1000/x",)
+    assert back[4].title == "doi:10.1/a}b" and back[4].ids == ()
+
+
+def test_latex_cannot_break_out():
+    for text in NASTY:
+        written = escape_latex(text)
+        assert re.sub(r"\\textbraceleft\{\}|\\textbraceright\{\}|\{\}", "", written).count("{") == 0
+        commands = set(re.findall(r"\\([a-zA-Z]+)", written))
+        assert commands <= {
+            "textbackslash",
+            "textbraceleft",
+            "textbraceright",
+            "textasciitilde",
+            "textasciicircum",
+        }
+
+
+@pytest.mark.parametrize("cell", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r\n=1", " =cmd|' /C calc'!A0", "＝1"])
+def test_no_cell_is_a_formula(cell):
+    text = to_csv([ExportedPaper(cell, cell, cell, 2000, cell, (cell, "b"), (cell,))])
+    names, row = csv.reader(io.StringIO(text, newline=""))
+    assert names == ["id", "title", "authors", "year", "venue", "fields", "doi", "abstract"]
+    assert all(one[:1] in ("'", "") or one == "2000" for one in row) and row[1] == f"'{cell.strip()}"
+
+
+def test_csv_and_json_say_all(tmp_path):
+    paper = ExportedPaper("doi:10.1/x", 'A, "b"\nc', "Abs.", None, "V", ("Ada", "Bo"), ("Maps",), ("pmid:7",))
+    (_, row) = csv.reader(io.StringIO(to_csv([paper]), newline=""))
+    assert row == ["doi:10.1/x", 'A, "b" c', "Ada; Bo", "", "V", "Maps", "10.1/x", "Abs."]
+    (found,) = json.loads(to_json([paper]))
+    assert found["year"] is None and found["authors"] == ["Ada", "Bo"] and found["ids"] == ["pmid:7"]
+    export([paper], tmp_path / "out.BIB")
+    assert (tmp_path / "out.BIB").read_text().startswith("@article{")
+    with pytest.raises(UserError, match="must end in .bib, .csv, .json"):
+        export([paper], tmp_path / "out.xlsx")

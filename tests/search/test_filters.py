@@ -1,0 +1,189 @@
+"""Filters and facets against one look at every paper."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from citeweave.columns import TextColumn, TextWriter
+from citeweave.corpus.layout import STUB
+from citeweave.errors import UserError
+from citeweave.search.filters import Filter, facets, filter_rows
+from citeweave.search.naming import fields_of
+
+VENUES = ["NeurIPS", "neurips", " Nature  Methods", "Nature methods", "", "ÉTUDES", "études"]
+FIELDS = ["cs.CL", "CS.cl", "Biology", "Straße", "STRASSE"]
+
+
+@dataclass(frozen=True)
+class Paper:
+    year: int
+    venue: str
+    fields: tuple[str, ...]
+    abstract: str
+    stub: bool
+
+
+class Segment:
+    """Real columns on disk."""
+
+    def __init__(self, folder: Path, papers: Sequence[Paper], alive: np.ndarray) -> None:
+        texts = {
+            "venue": [paper.venue for paper in papers],
+            "fields": ["\n".join(paper.fields) for paper in papers],
+            "abstract": [paper.abstract for paper in papers],
+        }
+        for name, column in texts.items():
+            writer = TextWriter(folder, name)
+            writer.append(column)
+            writer.close()
+        self.venues, self.fields, self.abstracts = (TextColumn(folder, name) for name in texts)
+        self.years = np.array([paper.year for paper in papers], np.int16)
+        self.flags = np.array([STUB * paper.stub for paper in papers], np.uint8)
+        self.alive = alive
+
+
+class Papers:
+    """Papers in segments, without all else that an index has; row 3 is the paper "p:3"."""
+
+    def __init__(self, place: Path, papers: Sequence[Paper], cut: int, dead: Sequence[int] = ()) -> None:
+        self.papers = list(papers)
+        self.alive = np.ones(len(papers), bool)
+        self.alive[list(dead)] = False
+        parts = (slice(0, cut), slice(cut, None))
+        self.segments = [
+            Segment(place / str(number), papers[part], self.alive[part]) for number, part in enumerate(parts)
+        ]
+
+    def rows(self, ids: Sequence[str]) -> np.ndarray:
+        known = {f"p:{row}": row for row in np.flatnonzero(self.alive).tolist()}
+        return np.array([known.get(id, -1) for id in ids], np.int64)
+
+
+PAPER = st.builds(
+    Paper,
+    st.sampled_from([0, 1999, 2015, 2020]),
+    st.sampled_from(VENUES),
+    st.lists(st.sampled_from(FIELDS), max_size=3, unique=True).map(tuple),
+    st.sampled_from(["", "text"]),
+    st.booleans(),
+)
+FILTER = st.builds(
+    Filter,
+    st.tuples(st.sampled_from([None, 0, 1999, 2000]), st.sampled_from([None, 2015, 2019])),
+    st.lists(st.sampled_from([*VENUES, "unknown"]), max_size=2).map(tuple),
+    st.lists(st.sampled_from([*FIELDS, "unknown"]), max_size=2).map(tuple),
+    st.lists(st.sampled_from(["p:0", "p:1", "p:5", "p:77"]), max_size=3).map(tuple),
+    st.lists(st.sampled_from(["p:1", "p:2", "p:77"]), max_size=2).map(tuple),
+    st.sampled_from([None, True, False]),
+    st.sampled_from([None, True, False]),
+)
+
+
+def same(name: str) -> str:
+    return " ".join(name.split()).casefold()
+
+
+def wanted(paper: Paper, row: int, where: Filter) -> bool:
+    """The conditions in the plainest way."""
+    first, last = where.years
+    names = {same(name) for name in paper.fields}
+    return all(
+        [
+            (first is None and last is None) or (paper.year and (first or 0) <= paper.year <= (last or 9999)),
+            not where.venues or (same(paper.venue) and same(paper.venue) in {same(venue) for venue in where.venues}),
+            not where.fields or bool(names & {same(name) for name in where.fields}),
+            not where.ids or f"p:{row}" in where.ids,
+            f"p:{row}" not in where.not_ids,
+            where.has_abstract in (None, bool(paper.abstract)),
+            where.local in (None, not paper.stub),
+        ]
+    )
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(PAPER, max_size=12), FILTER, st.integers(0, 12), st.sets(st.integers(0, 11)))
+def test_a_filter_keeps_what_every_condition_keeps(tmp_path_factory, papers, where, cut, dead):
+    index = Papers(tmp_path_factory.mktemp("filters"), papers, cut, [row for row in dead if row < len(papers)])
+    mask = filter_rows(index, where)
+    assert mask.tolist() == [
+        bool(index.alive[row] and wanted(paper, row, where)) for row, paper in enumerate(index.papers)
+    ]
+    assert not np.shares_memory(mask, index.alive)
+    kept = [papers[row] for row in np.flatnonzero(mask)]
+    told = facets(index, mask)
+    assert told["years"] == Counter(paper.year for paper in kept if paper.year)
+    assert {same(one["name"]): one["count"] for one in told["venues"]} == Counter(
+        same(paper.venue) for paper in kept if paper.venue
+    )
+    assert {same(one["name"]): one["count"] for one in told["fields"]} == Counter(
+        name for paper in kept for name in {same(field) for field in paper.fields}
+    )
+    assert told == facets(index, np.flatnonzero(mask))
+    assert Filter.from_json(where.as_json()) == where and bool(where) == bool(where.as_json())
+
+
+def test_facets_name_the_most_frequent_in_their_usual_spelling(tmp_path):
+    venues = ["icml", "ICML", "ICML", "b", "a", "a", "c", ""]
+    papers = [Paper(2000 + row, venue, (), "", False) for row, venue in enumerate(venues)]
+    index = Papers(tmp_path, papers, 4, dead=[6])
+    every = np.arange(len(venues))
+    assert facets(index, index.alive, most=2)["venues"] == [{"name": "ICML", "count": 3}, {"name": "a", "count": 2}]
+    assert [one["name"] for one in facets(index, index.alive)["venues"]] == ["ICML", "a", "b"]
+    assert facets(index, every[:0]) == {"years": {}, "venues": [], "fields": []}
+    assert facets(index, every, most=0)["venues"] == []
+
+
+def test_rows_are_numbered_by_their_most_frequent_field(tmp_path):
+    fields = [("a", "b"), ("b",), ("b", "c"), (), ("c",), ("d",)]
+    index = Papers(tmp_path, [Paper(0, "", names, "", False) for names in fields], 3)
+    numbers, names = fields_of(index).number_rows(np.arange(6), 2)
+    assert names == ["b", "c"] and numbers.tolist() == [0, 0, 0, 2, 1, 2]
+    numbers, names = fields_of(index).number_rows(np.array([5, 3]), 20)
+    assert names == ["d"] and numbers.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "match"),
+    [
+        ([], "a filter is \\[\\]; give an object"),
+        ("x" * 5000, "a filter is 'xxx"),
+        ({"year": [1, 2]}, "'year'; it must be one of .* Did you mean 'years'"),
+        ({"years": 2015}, "years are 2015"),
+        ({"years": [2015]}, "years are"),
+        ({"years": [2015, 2010]}, "from 2015 to 2010"),
+        ({"years": ["2015", None]}, "a year is '2015'"),
+        ({"years": [True, None]}, "a year is True"),
+        ({"years": [10**30, None]}, "a year is 1000"),
+        ({"venues": "ICML"}, "venues are 'ICML'; give a list"),
+        ({"venues": [1]}, "venues are"),
+        ({"ids": None}, "ids are None"),
+        ({"fields": ["x"] * 1001}, "1,001 fields are more than the 1,000"),
+        ({"fields": ["x" * 1001]}, "more than 1,000 letters"),
+        ({"local": "yes"}, "local is 'yes'"),
+        ({"has_abstract": 1}, "has_abstract is 1"),
+    ],
+)
+def test_bad_filters_are_refused_in_one_line(value, match):
+    with pytest.raises(UserError, match=match) as error:
+        Filter.from_json(value)
+    assert len(str(error.value)) < 300 and "\n" not in str(error.value)
+
+
+def test_a_real_index_is_filtered(made):
+    index = made.index
+    mask = filter_rows(index, Filter(ids=("doi:10.1/seven", "p:8", "p:3", "nobody"), not_ids=("p:3",)))
+    assert [index.id(row) for row in np.flatnonzero(mask)] == ["p:7", "p:8"]
+    late = filter_rows(index, Filter(years=(2018, None)))
+    assert [index.id(row) for row in np.flatnonzero(late)] == ["p:8"]
+    assert facets(index, mask)["years"] == {2017: 1, 2018: 1}
+    without = filter_rows(index, Filter(has_abstract=False, local=True))
+    assert [index.id(row) for row in np.flatnonzero(without)] == ["p:7", "p:8"]
+    assert np.array_equal(filter_rows(index, Filter()), index.alive)

@@ -1,0 +1,189 @@
+"""Maps of an index: what they hold, that they stay in place, and few or no papers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.importing import import_papers
+from citeweave.errors import ArtefactError
+from citeweave.files import read_manifest
+from citeweave.search.building import IndexOptions, build_index
+from citeweave.search.changing import add_papers, delete_papers
+from citeweave.search.index import Index
+from citeweave.search.mapping import find_map, make_map
+from citeweave.search.maps.groups import assign, count_groups, find_centres, name_groups
+from citeweave.search.maps.paper_map import Frame, PaperMap
+from citeweave.search.maps.plane import lay_out, place_others, unit
+
+KNOWN = ["cell", "graphs", "models", "learn", "data", "paper", "shows", "citations"]
+TOPICS = ["cell grows", "graphs of citations", "models learn from data"]
+
+
+def write_corpus(folder: Path, papers: range) -> Corpus:
+    rng = np.random.default_rng(2)
+    words = [rng.choice(KNOWN, 9) for _ in range(100)]
+    (folder / "source").mkdir(parents=True)
+    lines = [
+        json.dumps(
+            {
+                "id": f"p:{n}",
+                "title": f"{TOPICS[n % 3]} {words[n][0]}",
+                "abstract": " ".join(words[n]),
+                "year": 2000 + n % 5,
+                "fields": [f"f{n % 30}"],
+            }
+        )
+        for n in papers
+    ]
+    (folder / "source" / "papers.jsonl").write_text("\n".join(lines))
+    import_papers([folder / "source"], folder / "corpus")
+    return Corpus.open(folder / "corpus")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> Path:
+    place = tmp_path_factory.mktemp("mapped")
+    corpus = write_corpus(place / "first", range(50))
+    build_index(corpus, save_bert(place / "model"), place / "index", IndexOptions(device="cpu"))
+    return place
+
+
+def decoded(told: dict, name: str, dtype: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(told[name]), dtype)
+
+
+def test_a_map_is_kept_and_grows_in_place(place):
+    index = Index.open(place / "index")
+    assert find_map(index) is None
+    first = make_map(index, most_landmarks=30)
+    assert find_map(index) is None and find_map(index, most_landmarks=30) is not None
+    told = json.loads(json.dumps(first.as_json()))
+    assert told["points"] == 50 and told["state"] == index.number and "30 papers were placed so" in told["note"]
+    xy = decoded(told, "xy", "<u2").reshape(-1, 2)
+    assert np.array_equal(xy, first.xy) and len(np.unique(xy, axis=0)) > 40 and np.ptp(xy, axis=0).max() > 60_000
+    rows = decoded(told, "row", "<i4")
+    assert rows.tolist() == list(range(50))
+    assert decoded(told, "year", "<i2").tolist() == [index.year(row) for row in rows]
+    assert len(told["fields"]) == 21 and told["fields"][-1] == "other"
+    for row, field in zip(rows.tolist(), decoded(told, "field", "u1").tolist(), strict=True):
+        expected = index.paper(row).fields[0]
+        assert told["fields"][field] == (expected if expected in told["fields"] else "other")
+    groups = decoded(told, "cluster", "u1")
+    assert [group["size"] for group in told["clusters"]] == np.bincount(groups).tolist()
+    assert len(told["clusters"]) == 4 and all(group["name"] for group in told["clusters"])
+    again = PaperMap.open(index.folder / "maps" / next((index.folder / "maps").iterdir()).name)
+    assert again.as_json() == first.as_json()
+
+    delete_papers(index.folder, ["p:3", "p:40"])
+    add_papers(index.folder, write_corpus(place / "second", range(50, 60)))
+    newer = index.fresh()
+    assert find_map(newer, most_landmarks=30) is None
+    second = make_map(newer, most_landmarks=30)
+    both, left, right = np.intersect1d(first.keys, second.keys, return_indices=True)
+    assert len(second) == 58 and len(both) == 48
+    assert np.array_equal(first.xy[left], second.xy[right]) and first.frame == second.frame
+    assert [path.name[:6] for path in (index.folder / "maps").iterdir()] == [f"{newer.number:06}"]
+
+    add_papers(index.folder, write_corpus(place / "third", range(60, 90)))
+    third = make_map(newer.fresh(), most_landmarks=30)
+    assert third.laid_out == 88 > 1.5 * second.laid_out and third.frame != second.frame
+
+
+def test_a_damaged_map_is_made_again(place):
+    index = Index.open(place / "index")
+    made = make_map(index)
+    folder = next((index.folder / "maps").iterdir())
+    recipe = read_manifest(folder, "paper_map", 1).recipe
+    assert recipe["state"] == index.number
+    (folder / "xy.npy").write_bytes(b"x")
+    with pytest.raises(ArtefactError):
+        PaperMap.open(folder)
+    assert find_map(index) is None
+    assert np.array_equal(make_map(index).columns["row"], made.columns["row"])
+
+
+def test_an_index_without_vectors_or_with_few(tmp_path, place):
+    for count in (1, 2, 5):
+        corpus = write_corpus(tmp_path / str(count), range(count))
+        index = build_index(corpus, place / "model", tmp_path / f"i{count}", IndexOptions(device="cpu"))
+        made = make_map(index)
+        assert len(made) == count and len(made.groups) == 1 and "principal components" in made.note
+        assert find_map(index) is not None
+    words = build_index(corpus, place / "model", tmp_path / "words", IndexOptions(vectors=False))
+    empty = make_map(words)
+    assert len(empty) == 0 and empty.as_json()["clusters"] == [] and "vector" in empty.note
+
+
+def clouds(rng: np.random.Generator, each: int = 20) -> tuple[np.ndarray, np.ndarray]:
+    """Three clouds of vectors of length 1, far apart."""
+    middles = np.eye(8)[:3]
+    owners = np.repeat(np.arange(3), each)
+    return unit(middles[owners] + 0.05 * rng.normal(size=(3 * each, 8))), owners
+
+
+def test_t_sne_keeps_clouds_apart_and_others_beside_their_like():
+    pytest.importorskip("openTSNE")
+    rng = np.random.default_rng(0)
+    vectors, owners = clouds(rng)
+    xy, note = lay_out(vectors, seed=0)
+    assert "t-SNE" in note and np.array_equal(xy, lay_out(vectors, seed=0).xy)
+    middles = np.stack([xy[owners == group].mean(axis=0) for group in range(3)])
+    near = np.linalg.norm(xy[:, None] - middles, axis=2).argmin(axis=1)
+    assert np.array_equal(near, owners)
+    others, whose = clouds(rng, each=10)
+    keys = rng.integers(1, 1 << 60, len(others)).astype(np.uint64)
+    placed = place_others(others, vectors, xy, keys)
+    assert np.array_equal(np.linalg.norm(placed[:, None] - middles, axis=2).argmin(axis=1), whose)
+    assert np.array_equal(placed[5:9], place_others(others[5:9], vectors, xy, keys[5:9]))
+    zeros = place_others(np.zeros((2, 8), np.float32), vectors, xy, keys[:2])
+    assert np.isfinite(zeros).all()
+    moved = lay_out(vectors, seed=0, start=xy).xy
+    kept = np.stack([moved[owners == group].mean(axis=0) for group in range(3)])
+    assert np.array_equal(np.linalg.norm(kept[:, None] - middles, axis=2).argmin(axis=1), [0, 1, 2])
+
+
+def test_without_opentsne_the_principal_components_are_the_map(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    vectors, _ = clouds(np.random.default_rng(1))
+    xy, note = lay_out(vectors, seed=0)
+    assert "principal components, as openTSNE is not installed" in note and xy.shape == (60, 2)
+    spread = (vectors - vectors.mean(axis=0)).astype(np.float64)
+    expected = np.linalg.svd(spread, full_matrices=False).S[:2]
+    np.testing.assert_allclose(np.linalg.norm(xy, axis=0), expected, rtol=1e-4)
+
+
+def test_groups_are_the_clouds():
+    vectors, owners = clouds(np.random.default_rng(3))
+    centres = find_centres(vectors, 3, seed=0)
+    found = assign(vectors, centres)
+    assert len(set(zip(found.tolist(), owners.tolist(), strict=True))) == 3
+    np.testing.assert_allclose(np.linalg.norm(centres, axis=1), 1, rtol=1e-5)
+    assert len(find_centres(np.ones((9, 4), np.float32) / 2, 3, seed=0)) == 1
+    assert find_centres(np.zeros((0, 4), np.float32), 0, seed=0).shape == (0, 4)
+    assert assign(vectors, np.zeros((0, 8), np.float32)).tolist() == [0] * 60
+    assert max(count_groups(papers) for papers in range(0, 10**6, 997)) == 40
+
+
+def test_names_are_what_sets_a_group_apart():
+    titles = ["Protein folding in cells", "Folding of a protein", "Graph networks for learning", "A graph network"]
+    assert name_groups(titles, np.array([0, 0, 1, 1]), 3) == ["folding, protein, cells", "graph, learning, network", ""]
+    assert name_groups([], np.empty(0, np.uint8), 1) == [""]
+
+
+def test_a_frame_holds_all_places():
+    plane = np.array([[-3.0, 1.0], [5.0, 2.0]])
+    frame = Frame.around(plane)
+    xy = frame.to_whole(plane)
+    np.testing.assert_allclose(frame.to_plane(xy), plane, atol=1e-3)
+    assert frame.to_whole(plane * 100).tolist() == [[0, 65535], [65535, 65535]]
+    assert Frame.around(plane[:1]).to_whole(plane[:1]).tolist() == [[32768, 32768]]

@@ -1,0 +1,347 @@
+"""Search by words: the words are those of `words_of`, the scores those of bm25s, whatever the segments and deletions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.importing import import_papers
+from citeweave.errors import ArtefactError
+from citeweave.search.building import IndexOptions, build_index
+from citeweave.search.ranking import rank_rows
+from citeweave.search.words import suggesting
+from citeweave.search.words import Words, search_words, shared_words, suggest, text_of, write_words
+from citeweave.search.words.reading_texts import Vocabulary
+from citeweave.search.words.scoring import statistics_of
+from citeweave.similarity.lexical import STOP_WORDS, Bm25, words_of
+
+KNOWN = [*words_of("deep learning graph neural network protein cell naïve größe Σίσυφος bayes 2019 x_1"), "the", "of"]
+
+
+@dataclass(frozen=True)
+class Paper:
+    title: str
+    abstract: str
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    words: Words | None
+    alive: np.ndarray
+    titles: TextColumn | None = None
+
+
+class Papers:
+    """Papers in segments with real words folders, without all else that an index has."""
+
+    def __init__(self, place: Path, segments: Sequence[Sequence[Paper]], dead: Sequence[int] = ()) -> None:
+        self.papers = [paper for segment in segments for paper in segment]
+        self.starts = np.cumsum([0, *map(len, segments)])
+        self.alive = np.ones(len(self.papers), bool)
+        self.alive[list(dead)] = False
+        self.segments = []
+        for number, segment in enumerate(segments):
+            write_words(place / str(number), [text_of(paper.title, paper.abstract) for paper in segment])
+            alive = self.alive[self.starts[number] : self.starts[number + 1]]
+            titles = TextWriter(place / str(number), "title")
+            titles.append([paper.title for paper in segment])
+            titles.close()
+            self.segments.append(
+                Segment(Words.open(place / str(number)), alive, TextColumn(place / str(number), "title"))
+            )
+
+    def id(self, row: int) -> str:
+        return f"p:{(row * 7919) % 1000:03}"  # another order than that of the rows
+
+    def title(self, row: int) -> str:
+        return self.papers[row].title
+
+    def paper(self, row: int) -> Paper:
+        return self.papers[row]
+
+
+def some_papers(count: int, seed: int = 0) -> list[Paper]:
+    rng = np.random.default_rng(seed)
+    return [
+        Paper(" ".join(rng.choice(KNOWN, rng.integers(0, 5))), ", ".join(rng.choice(KNOWN, rng.integers(0, 9))).upper())
+        for _ in range(count)
+    ]
+
+
+def held(words: Words) -> list[Counter[str]]:
+    """The words of every paper, as the folder has them."""
+    papers: list[Counter[str]] = [Counter() for _ in range(words.size)]
+    for place, word in enumerate(words.words):
+        rows, marks = words.postings(place)
+        assert rows.tolist() == sorted(set(rows.tolist()))
+        for row, mark in zip(rows.tolist(), marks.tolist(), strict=True):
+            papers[row][word] = mark >> 1
+    return papers
+
+
+ODD = st.text(
+    st.one_of(
+        st.characters(),
+        st.characters(max_codepoint=127),
+        st.sampled_from("aA_9 \nThe.,-ΣσςİıßẞKÅȺⱥéÉ–’\u0307\u2028\ud800😀𝒙𝐗Ⓐ①²ªǅﬁ\x00\x1c\x85"),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(ODD, max_size=6))
+def test_the_words_are_those_of_words_of(texts):
+    vocabulary = Vocabulary(sorted(STOP_WORDS))
+    counted = vocabulary.count(texts, first_row=0)
+    found: list[Counter[str]] = [Counter() for _ in texts]
+    for term, row, mark in zip(counted.terms.tolist(), counted.rows.tolist(), counted.marks.tolist(), strict=True):
+        found[row][vocabulary.word(term).decode()] = mark >> 1
+    assert found == [Counter(words_of(text)) for text in texts]
+    assert counted.lengths.tolist() == [len(words_of(text)) for text in texts]
+
+
+def test_every_letter_of_unicode_is_read_as_python_reads_it():
+    letters = [chr(code) for code in range(0x20000) if not 0xD800 <= code < 0xE000]
+    texts = ["a" + " a".join(letters[start : start + 500]) for start in range(0, len(letters), 500)]
+    counted = Vocabulary([]).count(texts, first_row=0)
+    assert counted.lengths.tolist() == [len(words_of(text, stop_words=frozenset())) for text in texts]
+    vocabulary = Vocabulary([])
+    vocabulary.count(texts, first_row=0)
+    expected = {word.encode() for text in texts for word in words_of(text, stop_words=frozenset())}
+    assert set(vocabulary.words()) == expected
+
+
+def test_a_vocabulary_grows_and_takes_words_of_any_length():
+    texts = [" ".join(f"w{number}" for number in range(start, start + 3000)) for start in range(0, 60_000, 2000)]
+    texts.append("x" * 300_000 + " y")
+    vocabulary = Vocabulary(sorted(STOP_WORDS))
+    found = vocabulary.count(texts, first_row=5)
+    assert vocabulary.size == vocabulary.stops + 61_000 + 2 and found.rows.max() == 35
+    assert len(vocabulary.words()[-2]) == 300_000
+    papers = vocabulary.papers[: vocabulary.size]
+    assert papers[: vocabulary.stops].sum() == 0 and papers.sum() == len(found.terms)
+
+
+@pytest.mark.parametrize(("block", "merged"), [(1 << 22, 1 << 24), (50, 1), (1, 7), (400, 30)])
+def test_a_folder_holds_the_same_whatever_the_blocks(tmp_path, block, merged):
+    papers = some_papers(60)
+    texts = [text_of(paper.title, paper.abstract) for paper in papers]
+    count = write_words(tmp_path / "w", iter(texts), block=block, merged=merged)
+    words = Words.open(tmp_path / "w")
+    assert held(words) == [Counter(words_of(text)) for text in texts]
+    assert words.lengths.tolist() == [len(words_of(text)) for text in texts]
+    known = list(words.words)
+    assert len(known) == count and known == sorted(known, key=str.encode) and not STOP_WORDS & set(known)
+    files = {"word.utf8", "word.offsets.npy", "start.npy", "row.npy", "mark.npy", "length.npy"}
+    assert {path.name for path in (tmp_path / "w").iterdir()} == files
+    for place, word in enumerate(known):
+        rows, marks = words.postings(place)
+        in_title = [word in words_of(papers[row].title) for row in rows]
+        assert (marks & 1).astype(bool).tolist() == in_title
+
+
+@pytest.mark.parametrize(("times", "dtype"), [(127, "uint8"), (128, "uint16"), (40_000, "uint32")])
+def test_a_word_may_stand_very_often(tmp_path, times, dtype):
+    write_words(tmp_path, ["\n" + "cell " * times, "cell"])
+    words = Words.open(tmp_path)
+    assert words.marks.dtype == dtype and words.marks.tolist() == [2 * times, 3]
+
+
+def test_words_are_found_whole_and_by_their_beginning(tmp_path):
+    write_words(tmp_path, ["deep deeper deepest dee élan zz 𝒙𝒙", "deep"])
+    words = Words.open(tmp_path)
+    known = list(words.words)
+    asked = [*known, "nowhere", "", "deepe", "zzz", "\U0010ffff"]
+    expected = [known.index(word) if word in known else -1 for word in asked]
+    assert words.find([word.encode() for word in asked]).tolist() == expected
+    for prefix in ("d", "deep", "deepe", "é", "zzz", "", "\U0010ffff"):
+        low, high = words.beginning(prefix.encode())
+        assert known[low:high] == [word for word in known if word.startswith(prefix)]
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["", "the of"]])
+def test_papers_without_words(tmp_path, texts):
+    assert write_words(tmp_path, texts) == 0
+    words = Words.open(tmp_path)
+    assert words.size == len(texts) and words.find([b"a"]).tolist() == [-1] and words.beginning(b"") == (0, 0)
+
+
+def expected_ranking(index: Papers, query: str, allowed: np.ndarray | None = None) -> list[tuple[int, float]]:
+    """By bm25s over the texts of the live papers."""
+    live = np.flatnonzero(index.alive).tolist()
+    if not live:
+        return []
+    texts = [text_of(index.papers[row].title, index.papers[row].abstract) for row in live]
+    scores = Bm25(texts).scores([query], np.array([0, len(live)]), np.arange(len(live)))
+    kept = [
+        (round(float(-score), 12), index.id(row), row, float(score))
+        for row, score in zip(live, scores, strict=True)
+        if set(words_of(query)) & set(words_of(texts[live.index(row)])) and (allowed is None or allowed[row])
+    ]
+    return [(row, score) for _, _, row, score in sorted(kept)]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.lists(st.integers(0, 12), min_size=1, max_size=4),
+    share=st.sampled_from([0.0, 0.3, 1.0]),
+    query=st.lists(st.sampled_from([*KNOWN, "unknown"]), max_size=6),
+    limited=st.booleans(),
+)
+def test_scores_are_those_of_bm25_over_the_live_papers(tmp_path_factory, seed, sizes, share, query, limited):
+    rng = np.random.default_rng(seed)
+    papers = some_papers(sum(sizes), seed)
+    ends = np.cumsum([0, *sizes])
+    dead = np.flatnonzero(rng.random(len(papers)) < share).tolist()
+    parts = [papers[start:end] for start, end in pairwise(ends)]
+    index = Papers(tmp_path_factory.mktemp("words"), parts, dead)
+    allowed = rng.random(len(papers)) < 0.6 if limited else None
+    expected = expected_ranking(index, " ".join(query), allowed)
+    for count in (3, 100):
+        found = search_words(index, " ".join(query), count, allowed=allowed)
+        assert found.rows.tolist() == [row for row, _ in expected[:count]]
+        np.testing.assert_allclose(found.scores, [score for _, score in expected[:count]], rtol=1e-9)
+
+
+def test_a_ranking_does_not_depend_on_the_segments(tmp_path):
+    papers = some_papers(40, seed=3)
+    whole = search_words(Papers(tmp_path / "a", [papers]), "graph cell DEEP deep", 40)
+    parts = search_words(
+        Papers(tmp_path / "b", [papers[:1], papers[1:30], [], papers[30:]]), "deep graph cell deep", 40
+    )
+    assert whole.rows.tolist() == parts.rows.tolist() and whole.scores.tobytes() == parts.scores.tobytes()
+
+
+def test_segments_without_words_take_no_part(tmp_path):
+    papers = some_papers(10, seed=1)
+    index = Papers(tmp_path, [papers[:4], papers[4:]])
+    index.segments[0] = Segment(None, index.segments[0].alive)
+    assert set(search_words(index, "deep cell graph", 10).rows.tolist()) <= set(range(4, 10))
+    assert statistics_of(index).papers == 6
+    assert search_words(index, "", 5).rows.tolist() == [] == search_words(index, "deep", 0).rows.tolist()
+    assert suggest(index, "dee")
+
+
+@pytest.mark.parametrize("name", ["row.npy", "start.npy", "mark.npy", "word.offsets.npy", "length.npy"])
+def test_damaged_tables_are_an_error_and_no_crash(tmp_path, name):
+    index = Papers(tmp_path, [some_papers(30)], dead=[0])
+    path = tmp_path / "0" / name
+    array = np.load(path)
+    if name == "row.npy":
+        array[:] = 1 << 30
+    elif name == "mark.npy":
+        array = array.astype(np.float32)
+    elif name == "length.npy":
+        array = array[:3]
+    else:
+        array[1:-1] = array[1:-1][::-1].copy() + (1 << 40)
+    np.save(path, array)
+    with pytest.raises(ArtefactError, match="again"):
+        index.segments[0] = Segment(Words.open(tmp_path / "0"), index.segments[0].alive)
+        for word in KNOWN:
+            search_words(index, word, 3)
+
+
+def test_suggestions_complete_words_and_titles(tmp_path):
+    titles = [
+        "Graph neural networks",
+        "A survey of graph neural networks",
+        "Neurons as a graph",
+        "Deep forests",
+        "Graph neurology",
+        "Graphs",
+    ]
+    papers = [Paper(title, "graph neural cell neuron neuron") for title in titles]
+    index = Papers(tmp_path, [papers[:3], papers[3:]], dead=[4])
+    found = suggest(index, "Graph neu")
+    assert [(one.text, one.papers) for one in found if one.row is None] == [
+        ("Graph neural", 5),
+        ("Graph neuron", 5),
+        ("Graph neurons", 1),
+    ]
+    named = [(one.text, one.row) for one in found if one.row is not None]
+    assert named == [(titles[0], 0), (titles[1], 1), (titles[2], 2)]
+    assert [one.text for one in suggest(index, "graph neural ")] == titles[:2]
+    assert [one.text for one in suggest(index, "of gra") if one.row is not None] == [titles[1]]
+    assert suggest(index, "") == suggest(index, " - ") == suggest(index, "zzz") == suggest(index, "x", most=0) == []
+    assert len(suggest(index, "g", most=2)) == 2 and found[0].as_json()["row"] is None
+    assert suggest(index, "\ud800graph neu" + "\x00" * 500) is not None
+
+
+def test_suggestions_do_not_show_how_an_index_came_to_be(tmp_path, monkeypatch):
+    """More words and titles than are looked at; deleted papers and small segments change nothing."""
+    monkeypatch.setattr(suggesting, "_LOOKED_AT", 3)
+    monkeypatch.setattr(suggesting, "_WORDS_LOOKED_AT", 1)
+    rng = np.random.default_rng(3)
+    words = ["gas", "gate", "gene", "genome", "graph", "gravity", "grid", "ground"]
+    papers = [Paper(" ".join(rng.choice(words, 3)), " ".join(rng.choice(words, 4))) for _ in range(30)]
+    gone = [Paper("ground grid gravity", "ground ground gas")] * 9
+    names = {id(paper): f"p:{number:02}" for number, paper in enumerate(papers)}
+
+    def told(place, segments, dead=()):
+        index = Papers(tmp_path / place, segments, dead)
+        index.id = lambda row: names.get(id(index.papers[row]), "gone")
+        return [
+            [(one.text, one.papers, one.row and index.id(one.row)) for one in suggest(index, typed)]
+            for typed in ("g", "gr", "graph g", "ge", "gas ")
+        ]
+
+    wanted = told("one", [papers])
+    assert all(wanted) and wanted[0][0][0] != "ground"
+    assert told("more", [gone, papers[20:], papers[:7], papers[7:20]], dead=range(9)) == wanted
+    assert told("other", [papers[::3], papers[1::3] + gone, papers[2::3]], dead=range(20, 29)) == wanted
+
+
+def test_shared_words_weigh_much_in_both_papers(tmp_path):
+    papers = [
+        Paper("Rare protein", "the common word, common"),
+        Paper("rare", "common and rare"),
+        *[Paper("", "common words here") for _ in range(8)],
+    ]
+    index = Papers(tmp_path, [papers])
+    found = shared_words(index, 0, 1)
+    assert [one.word for one in found] == ["rare", "common"] and found[0].score > found[1].score > 0
+    texts = [text_of(paper.title, paper.abstract) for paper in papers]
+    parts = Bm25(texts).scores(["rare"], np.array([0, 2]), np.array([0, 1]))
+    assert found[0].score == pytest.approx(parts.min(), rel=1e-9)
+    assert shared_words(index, 0, 1, most=1) == found[:1] and shared_words(index, 0, 1) == shared_words(index, 1, 0)
+
+
+def test_equal_scores_are_ordered_by_id_also_at_the_end():
+    rows, scores = np.arange(6), np.array([1.0, 2.0, 1.0, 1.0, 3.0, 1.0])
+    names = "zyxwvu"
+    best = rank_rows(rows, scores, 4, name=names.__getitem__)
+    assert best.rows.tolist() == [4, 1, 5, 3] and best.scores.tolist() == [3, 2, 1, 1]
+    assert rank_rows(rows, scores, 9, name=names.__getitem__).rows.tolist() == [4, 1, 5, 3, 2, 0]
+
+
+def test_a_real_index_is_searched_by_its_words(tmp_path, save_bert):
+    source = tmp_path / "source"
+    source.mkdir()
+    papers = some_papers(25, seed=8)
+    records = [{"id": f"p:{n}", "title": p.title or "x", "abstract": p.abstract} for n, p in enumerate(papers)]
+    (source / "papers.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    import_papers([source], tmp_path / "corpus")
+    corpus = Corpus.open(tmp_path / "corpus")
+    index = build_index(corpus, save_bert(tmp_path / "model"), tmp_path / "index", IndexOptions(vectors=False))
+    found = search_words(index, "deep graph cell", 10)
+    texts = [text_of(paper.title, paper.abstract) for paper in map(index.paper, range(index.size))]
+    scores = Bm25(texts).scores(["deep graph cell"], np.array([0, len(texts)]), np.arange(len(texts)))
+    order = sorted(range(len(texts)), key=lambda row: (round(-scores[row], 12), index.id(row)))[:10]
+    assert found.rows.tolist() == order
+    np.testing.assert_allclose(found.scores, scores[order], rtol=1e-9)
+    assert re.search("deep", suggest(index, "dee")[0].text)
+    assert shared_words(index, order[0], order[1])
