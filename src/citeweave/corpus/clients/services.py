@@ -1,0 +1,103 @@
+"""What is particular to a service: its address, where its key goes, how often it may be asked.
+
+    OPENALEX   https://api.openalex.org                      key in $OPENALEX_API_KEY, sent as a parameter
+    S2         https://api.semanticscholar.org/graph/v1      key in $S2_API_KEY, sent as a header
+
+A mirror or a test server stands in for one through the address: `service_of("openalex", base="https://mirror.org/oa")`, or
+the variable $CITEWEAVE_OPENALEX_URL or $CITEWEAVE_S2_URL. Only https, except for this very machine. Asks nothing: see
+`http.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
+
+from citeweave.errors import UserError, choose
+
+_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
+_SHORTEST_KEY, _LONGEST_KEY = 8, 500
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Where and how to ask."""
+
+    name: str
+    base: str
+    """Address that every path is put behind."""
+
+    base_variable: str
+    key_variable: str
+    key_page: str
+    """Where people get a key."""
+
+    per_second: float
+    """Requests a second, at most."""
+
+    key_parameter: str = ""
+    key_header: str = ""
+    slow_down: tuple[int, ...] = (429,)
+    """Statuses that mean: too fast, or too much."""
+
+    key: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        address = urlsplit(self.base)
+        usable = address.scheme == "https" or (address.scheme == "http" and address.hostname in _THIS_MACHINE)
+        if not usable or not address.hostname or address.username or address.query or address.fragment:
+            raise UserError(
+                f"the address of {self.name} must be https://HOST/PATH, http only for this machine, with no user and no "
+                f"question mark; look at ${self.base_variable}"
+            )
+        # a line break in a header or a shell's quotes around a key would only show up as a refusal, or worse
+        if self.key and not (_SHORTEST_KEY <= len(self.key) <= _LONGEST_KEY and _is_plain(self.key)):
+            raise UserError(
+                f"${self.key_variable} is no key: it must be 8 or more plain letters and digits; set it again"
+            )
+
+    def hide(self, text: str) -> str:
+        """The text without the key, whoever wrote it there.
+
+        >>> replace(OPENALEX, key="abcd1234").hide("GET /works?api_key=abcd1234")
+        'GET /works?api_key=***'
+        """
+        return text.replace(self.key, "***") if self.key else text
+
+    def hide_bytes(self, data: bytes) -> bytes:
+        """The same for an answer: a service may repeat the request in it."""
+        return data.replace(self.key.encode(), b"***") if self.key else data
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable() and not any(sign in text for sign in " '\"\\<>")
+
+
+OPENALEX = Service(
+    name="OpenAlex",
+    base="https://api.openalex.org",
+    base_variable="CITEWEAVE_OPENALEX_URL",
+    key_variable="OPENALEX_API_KEY",
+    key_page="https://openalex.org/settings/api",
+    per_second=10,
+    key_parameter="api_key",
+    slow_down=(429, 403),  # its pages of help say 403 for too fast and 429 for too much
+)
+S2 = Service(
+    name="Semantic Scholar",
+    base="https://api.semanticscholar.org/graph/v1",
+    base_variable="CITEWEAVE_S2_URL",
+    key_variable="S2_API_KEY",
+    key_page="https://www.semanticscholar.org/product/api#api-key-form",
+    per_second=1,
+    key_header="x-api-key",
+)
+SERVICES = {"openalex": OPENALEX, "s2": S2}
+
+
+def service_of(name: str, *, base: str = "") -> Service:
+    """A service with its key and address out of the environment; the address given counts most."""
+    service = SERVICES[choose(name, SERVICES, "the service")]
+    address = base or os.environ.get(service.base_variable, "") or service.base
+    return replace(service, base=address.rstrip("/"), key=os.environ.get(service.key_variable, "").strip())

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from citeweave.corpus.clients.answers import AnswerCache, Request
+from citeweave.corpus.clients.http import Client, HttpOptions, StoppedError, WrongRequestError
+from citeweave.corpus.clients.refusals import read_refusal
+from citeweave.corpus.clients.services import OPENALEX, S2, Service, service_of
+from citeweave.errors import UserError
+from citeweave.progress import Reporter
+
+KEY = "s3cret-KEY-0123456789"
+WORKS = Request("/works", {"filter": "doi:10.1/a|10.1/b"})
+
+
+def client_of(
+    service: Service, cache: Path | None = None, waits: list[float] | None = None, **options: object
+) -> Client:
+    waited = [] if waits is None else waits
+    return Client(service, cache, HttpOptions(**options), pause=waited.append)  # type: ignore[arg-type]
+
+
+def test_a_kept_answer_is_not_asked_for_again(server: Any, tmp_path: Path) -> None:
+    server.answer = lambda asked: server.reply({"results": [1]})
+    assert client_of(server.openalex(), tmp_path).ask(WORKS).value == {"results": [1]}
+    assert client_of(server.openalex(), tmp_path).ask(WORKS).value == {"results": [1]}
+    assert len(server.asked) == 1 and server.asked[0].query == {"filter": "doi:10.1/a|10.1/b"}
+    client_of(server.openalex(KEY), tmp_path).ask(WORKS)  # with and without a key a request is the same
+    client_of(server.openalex(), tmp_path, keep_days=0).ask(WORKS)
+    client_of(server.openalex(), tmp_path).ask(Request("/works", {"filter": "doi:10.1/c"}))
+    assert len(server.asked) == 3
+
+
+def test_a_damaged_kept_answer_is_asked_for_again(server: Any, tmp_path: Path) -> None:
+    client = client_of(server.openalex(), tmp_path)
+    client.ask(WORKS)
+    for path in tmp_path.rglob("*.json"):
+        path.write_bytes(path.read_bytes()[:-3])
+    client.ask(WORKS)
+    assert client.requests == 2
+
+
+def test_what_the_service_lacks_is_kept_too(server: Any, tmp_path: Path) -> None:
+    server.answer = lambda asked: server.reply({"error": "not found"}, 404)
+    client = client_of(server.s2(), tmp_path)
+    assert [client.ask(WORKS).status for _ in range(2)] == [404, 404]
+    assert client.requests == 1
+
+
+def test_a_burst_is_waited_out_as_told(server: Any) -> None:
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=40), usegmt=True)
+    server.script = [
+        server.reply({}, 429, {"Retry-After": "7"}),
+        server.reply({}, 429, {"Retry-After": later}),
+        server.reply({"ok": 1}),
+    ]
+    waits: list[float] = []
+    assert client_of(server.openalex(), None, waits).ask(WORKS).value == {"ok": 1}
+    told = [wait for wait in waits if wait > 0.01]
+    assert 7 <= told[0] <= 7.2 and 38 <= told[1] <= 41
+
+
+def test_without_retry_after_waits_grow_and_repeat_with_the_seed(server: Any) -> None:
+    def waited(seed: int) -> list[float]:
+        server.script = [
+            server.reply({}, 429),
+            server.reply({}, 503),
+            server.reply(raw=b'{"half": '),
+            server.reply({"ok": 1}),
+        ]
+        waits: list[float] = []
+        client_of(server.s2(), None, waits, seed=seed).ask(WORKS)
+        return [wait for wait in waits if wait > 0.01]
+
+    first = waited(1)
+    assert len(first) == 3 and all(2**n * 0.5 <= wait <= 2**n * 1.5 for n, wait in enumerate(first))
+    assert waited(1) == first and waited(2) != first
+
+
+def test_a_budget_that_is_gone_stops_and_says_when_it_is_renewed(server: Any) -> None:
+    server.script = [
+        server.reply({}, 429, {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "7200", "Retry-After": "1"})
+    ]
+    waits: list[float] = []
+    with pytest.raises(StoppedError, match=r"renewed at 20\d\d-.* UTC.*kept.*OPENALEX_API_KEY"):
+        client_of(server.openalex(), None, waits).ask(WORKS)
+    assert len(server.asked) == 1 and not [wait for wait in waits if wait > 0.01]
+
+
+def test_kinds_of_429() -> None:
+    now = datetime(2026, 3, 1, 22, 0, tzinfo=UTC)
+    assert read_refusal({"Retry-After": "3"}, now, 60).wait == 3
+    assert not read_refusal({"X-RateLimit-Remaining": "900", "X-RateLimit-Credits-Required": "10"}, now, 60).budget_gone
+    dear = read_refusal({"X-RateLimit-Remaining": "9", "X-RateLimit-Credits-Required": "10"}, now, 60)
+    assert dear.budget_gone and dear.wait == 2 * 3600  # no reset told: midnight
+    assert read_refusal({"X-RateLimit-Remaining-USD": "0", "X-RateLimit-Reset": "50"}, now, 60).wait == 50
+    assert read_refusal({"Retry-After": "61"}, now, 60).budget_gone
+    assert not read_refusal({"X-RateLimit-Remaining": "soon", "Retry-After": "nan"}, now, 60).budget_gone
+
+
+def test_tries_end(server: Any) -> None:
+    server.answer = lambda asked: server.reply({"message": "we are\nsorry"}, 502)
+    with pytest.raises(StoppedError, match="3 tries: status 502: 'we are sorry'"):
+        client_of(server.s2(), tries=3).ask(WORKS)
+    assert len(server.asked) == 3
+
+
+def test_a_server_that_is_gone_is_tried_again_and_named() -> None:
+    service = replace(OPENALEX, base="http://127.0.0.1:9", key=KEY)
+    with pytest.raises(StoppedError, match="no connection") as caught:
+        client_of(service, tries=2).ask(WORKS)
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "location", ["http://169.254.169.254/latest", "//example.org/x", "file:///etc/passwd", "https://127.0.0.1/", ""]
+)
+def test_a_redirection_elsewhere_is_refused(server: Any, location: str) -> None:
+    server.script = [server.reply({}, 302, {"Location": location})]
+    with pytest.raises(UserError, match="redirects to another place"):
+        client_of(server.openalex(KEY)).ask(WORKS)
+    assert len(server.asked) == 1
+
+
+def test_a_redirection_on_the_same_host_is_followed_but_not_for_ever(server: Any) -> None:
+    server.script = [server.reply({}, 301, {"Location": "/works/W2"}), server.reply({"id": "W2"})]
+    assert client_of(server.openalex(KEY)).ask(Request("/works/W1", {})).value == {"id": "W2"}
+    assert [asked.query for asked in server.asked] == [{"api_key": KEY}] * 2
+    server.answer = lambda asked: server.reply({}, 302, {"Location": "/again"})
+    with pytest.raises(UserError, match="in circles"):
+        client_of(server.openalex()).ask(WORKS)
+
+
+def test_an_oversized_answer_is_refused(server: Any) -> None:
+    large = json.dumps({"results": "x" * 5000}).encode()
+    for reply in (
+        server.reply(raw=large),
+        server.reply(raw=gzip.compress(large), headers={"Content-Encoding": "gzip"}),
+    ):
+        server.script = [reply]
+        with pytest.raises(UserError, match="larger than 4,000 bytes"):
+            client_of(server.openalex(), most_bytes=4000).ask(WORKS)
+        server.script = [reply]
+        assert len(client_of(server.openalex(), most_bytes=len(large)).ask(WORKS).value["results"]) == 5000
+
+
+def test_the_key_is_sent_and_shown_nowhere(server: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def echo(asked: Any) -> Any:
+        return server.reply({"error": f"bad api_key={KEY}", "next": f"https://x/?api_key={KEY}"}, 200)
+
+    server.answer = echo
+    for service, sent in ((server.openalex(KEY), "api_key"), (server.s2(KEY), "x-api-key")):
+        client = Client(
+            service, tmp_path / service.name, HttpOptions(tries=2), reporter=Reporter(), pause=lambda seconds: None
+        )
+        assert KEY not in str(client.ask(WORKS).value) and KEY not in repr(service)
+        asked = server.asked[-1]
+        headers = {name.lower(): value for name, value in asked.headers.items()}
+        assert {**asked.query, **headers}[sent] == KEY
+        for status in (400, 401, 429, 500):
+            server.script = [server.reply({"message": f"{KEY} is wrong"}, status, {"Retry-After": "6"})] * 2
+            with pytest.raises(UserError) as caught:
+                client.ask(Request("/other", {"status": str(status)}))
+            assert KEY not in str(caught.value) and KEY not in repr(caught.value.__context__)
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(kept) == 2
+    assert all(KEY not in path.name and KEY.encode() not in path.read_bytes() for path in kept)
+    shown = capsys.readouterr()
+    assert "going on in" in shown.err and KEY not in shown.err + shown.out
+
+
+def test_wrong_requests_and_wrong_keys_are_not_repeated(server: Any) -> None:
+    server.answer = lambda asked: server.reply({"error": "Invalid filter"}, 400)
+    with pytest.raises(WrongRequestError, match="'Invalid filter'"):
+        client_of(server.openalex()).ask(WORKS)
+    server.answer = lambda asked: server.reply({"message": "Forbidden"}, 403)
+    with pytest.raises(UserError, match=r"check the key in \$S2_API_KEY"):
+        client_of(server.s2(KEY)).ask(WORKS)
+    assert len(server.asked) == 2
+
+
+def test_requests_are_spaced(server: Any) -> None:
+    waits: list[float] = []
+    client = client_of(replace(server.openalex(), per_second=2.0), None, waits)
+    for number in range(3):
+        client.ask(Request("/works", {"n": str(number)}))
+    assert len(waits) == 2 and 0.2 < waits[0] <= 0.5 and 0.5 < waits[1] <= 1.0
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        "http://api.openalex.org",
+        "file:///etc",
+        "https://",
+        "https://user@host",
+        "https://host/?a=1",
+        "ftp://127.0.0.1",
+        "x",
+    ],
+)
+def test_addresses_must_be_safe(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"CITEWEAVE_OPENALEX_URL"):
+        service_of("openalex", base=base)
+    monkeypatch.setenv("CITEWEAVE_OPENALEX_URL", base)
+    with pytest.raises(UserError, match="https"):
+        service_of("openalex")
+
+
+@pytest.mark.parametrize("key", ["short", "line\r\nX-Evil: 1", "'quoted-key'", "with blank inside", "ключ-ключ-ключ"])
+def test_a_key_that_is_none_is_refused_and_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("S2_API_KEY", key)
+    with pytest.raises(UserError, match=r"\$S2_API_KEY is no key") as caught:
+        service_of("s2")
+    assert key not in str(caught.value)
+
+
+def test_services_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert service_of("s2").base == S2.base
+    monkeypatch.setenv("CITEWEAVE_S2_URL", "https://mirror.example.org/s2/")
+    monkeypatch.setenv("S2_API_KEY", KEY)
+    assert service_of("s2").base == "https://mirror.example.org/s2" and service_of("s2").key == KEY
+    with pytest.raises(UserError, match="openalex, s2"):
+        service_of("scopus")
+
+
+def test_two_requests_never_share_a_file(tmp_path: Path) -> None:
+    cache = AnswerCache(tmp_path)
+    cache.keep({"path": "/a"}, 200, b"1")
+    cache.keep({"path": "/b"}, 200, b"2")
+    found = [cache.find({"path": path}) for path in ("/a", "/b", "/c")]
+    assert [one.value if one else None for one in found] == [1, 2, None]

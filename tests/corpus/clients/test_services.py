@@ -1,0 +1,166 @@
+"""OpenAlex and Semantic Scholar over a server that answers in their formats; every record goes through the readers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from citeweave.corpus.clients.http import Client, HttpOptions
+from citeweave.corpus.clients.openalex import OpenAlex
+from citeweave.corpus.clients.record_files import write_records
+from citeweave.corpus.clients.semantic_scholar import BATCH, SemanticScholar
+from citeweave.corpus.importing import import_papers
+
+
+def openalex(server: Any, cache: Path | None = None) -> OpenAlex:
+    return OpenAlex(Client(server.openalex(), cache, HttpOptions(tries=2), pause=lambda seconds: None))
+
+
+def semantic_scholar(server: Any, cache: Path | None = None) -> SemanticScholar:
+    return SemanticScholar(Client(server.s2(), cache, HttpOptions(tries=2), pause=lambda seconds: None))
+
+
+def paged(server: Any, works: list[Any], size: int) -> Any:
+    """Answers with pages of works, the cursor being the place of the next one."""
+
+    def answer(asked: Any) -> Any:
+        start = 0 if asked.query["cursor"] == "*" else int(asked.query["cursor"])
+        following = str(start + size) if start + size < len(works) else None
+        return server.reply({"meta": {"next_cursor": following}, "results": works[start : start + size]})
+
+    return answer
+
+
+def test_a_search_is_read_page_by_page_and_goes_on_where_it_stopped(server: Any, tmp_path: Path) -> None:
+    works = [server.work(n, f"A paper about moths number {n}", cites=(1,), abstract="Moths fly.") for n in range(1, 8)]
+    server.answer = paged(server, works, 3)
+    server.script = [
+        server.reply(paged(server, works, 3)(_asked("*")).value),
+        server.reply({}, 429, {"X-RateLimit-Remaining": "0"}),
+    ]
+    file = tmp_path / "fetched" / "search.jsonl"
+    first = write_records(openalex(server, tmp_path / "cache").search("  moths   light ", 6), file)
+    assert first.count == 3 and "kept" in first.stopped and len(file.read_text().splitlines()) == 3
+    second = write_records(openalex(server, tmp_path / "cache").search("moths light", 6), file)
+    assert (second.count, second.stopped) == (6, "")
+    asked = [(one.query["search"], one.query["cursor"]) for one in server.asked]
+    assert asked == [
+        ("moths light", "*"),
+        ("moths light", "3"),
+        ("moths light", "3"),
+    ]  # the first page is not asked twice
+    corpus = import_papers(tmp_path / "fetched", tmp_path / "corpus").corpus
+    assert len(corpus) == 6 and len(corpus.citing) == 5 and corpus.abstracts[0] == "Moths fly."
+
+
+def _asked(cursor: str) -> Any:
+    class Asked:
+        query = {"cursor": cursor}  # noqa: RUF012
+
+    return Asked
+
+
+def test_a_cursor_that_never_ends_is_left(server: Any) -> None:
+    server.answer = lambda asked: server.reply({"meta": {"next_cursor": "again"}, "results": [server.work(1, "T")]})
+    assert len(list(openalex(server).search("moths", 1000))) == 2
+
+
+@pytest.mark.parametrize("value", [None, [], {"results": "x", "meta": 7}, {"results": [None, 3]}, "text"])
+def test_answers_of_another_shape_give_nothing(server: Any, value: Any) -> None:
+    server.answer = lambda asked: server.reply(value)
+    assert list(openalex(server).search("moths", 10)) == []
+    assert list(semantic_scholar(server).search("moths", 10)) == []
+    assert list(semantic_scholar(server).citing(["s2sha:" + "a" * 40], 10)) == []
+
+
+def test_openalex_takes_ids_of_every_kind_in_lists(server: Any) -> None:
+    ids = [f"doi:10.1/{n}" for n in range(70)] + ["arxiv:1706.03762", "pmid:7", "doi:10.1/a,is_oa:true", "s2:5", "key"]
+    list(openalex(server).by_ids(ids))
+    filters = [asked.query["filter"] for asked in server.asked]
+    assert [one.split(":")[0] for one in filters] == ["doi", "doi", "pmid"]
+    assert filters[0].count("|") == 49 and filters[1].endswith("|10.48550/arxiv.1706.03762") and filters[2] == "pmid:7"
+    assert not any("is_oa" in one for one in filters)  # a comma in an id would add a filter
+
+
+def test_openalex_lists_with_a_bad_id_are_halved(server: Any) -> None:
+    def answer(asked: Any) -> Any:
+        if "10.1/3" in asked.query["filter"].split(":", 1)[1].split("|"):
+            return server.reply({"error": "Invalid query"}, 400)
+        return server.reply({"results": [server.work(1, "T")]})
+
+    server.answer = answer
+    assert len(list(openalex(server).by_ids([f"doi:10.1/{n}" for n in range(8)]))) == 3
+    assert [asked.query["filter"].count("|") + 1 for asked in server.asked] == [8, 4, 2, 2, 1, 1, 4]
+
+
+def test_openalex_citing_works_are_bounded(server: Any) -> None:
+    server.answer = paged(server, [server.work(n, f"T{n}") for n in range(500, 800)], 100)
+    found = list(openalex(server).citing([f"openalex:W{n}" for n in range(120)] + ["doi:10.1/x"], 50))
+    assert len(found) == 50
+    assert [asked.query["filter"].count("|") + 1 for asked in server.asked] == [50, 50, 20]
+
+
+def test_semantic_scholar_search_brings_references(server: Any, tmp_path: Path) -> None:
+    papers = [server.paper(n, f"A paper about moths number {n}", cites=(1, 99)) for n in range(1, 5)]
+
+    def answer(asked: Any) -> Any:
+        if asked.path == "/paper/search/bulk":
+            rest = asked.query.get("token") == "more"
+            short = [{key: value for key, value in one.items() if key != "references"} for one in papers]
+            return server.reply(
+                {"total": 4, "token": None if rest else "more", "data": short[2:] if rest else short[:2]}
+            )
+        assert asked.path == "/paper/batch" and "references.paperId" in asked.query["fields"]
+        return server.reply([one if one["paperId"] in asked.body["ids"] else None for one in papers])
+
+    server.answer = answer
+    written = write_records(semantic_scholar(server).search("moths", 10), tmp_path / "fetched" / "search.jsonl")
+    assert written.count == 4
+    corpus = import_papers(tmp_path / "fetched", tmp_path / "corpus").corpus
+    assert len(corpus) == 4 and len(corpus.citing) == 3 and len(corpus.references_outside("key")) == 4
+
+
+def test_semantic_scholar_batches_are_halved_where_they_are_too_large(server: Any) -> None:
+    def answer(asked: Any) -> Any:
+        ids = asked.body["ids"]
+        return server.reply({"error": "too large"}, 400) if len(ids) > 30 else server.reply([None] * len(ids))
+
+    server.answer = answer
+    assert list(semantic_scholar(server).by_ids([f"doi:10.1/{n}" for n in range(BATCH + 1)])) == []
+    asked = [len(one.body["ids"]) for one in server.asked]
+    assert asked == [100, 50, 25, 25, 50, 25, 25, 1]
+    assert server.asked[-1].body["ids"] == ["DOI:10.1/100"]
+
+
+def test_semantic_scholar_citations_name_the_cited_paper(server: Any, tmp_path: Path) -> None:
+    cited = server.paper(7, "The paper that is cited by others")
+    entry = {
+        "contexts": ["Moths fly [7]."],
+        "intents": ["background"],
+        "citingPaper": server.paper(8, "A citing paper of moths"),
+    }
+    server.answer = lambda asked: server.reply({"offset": 0, "data": [entry, None, entry]})
+    found = list(semantic_scholar(server).citing(["s2sha:" + cited["paperId"], "doi:10.1/x"], 1))
+    assert server.asked[0].path == f"/paper/{cited['paperId']}/citations" and server.asked[0].query["limit"] == "1"
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "all.jsonl").write_text("".join(json.dumps(one) + "\n" for one in [cited, *found]))
+    corpus = import_papers(tmp_path / "in", tmp_path / "corpus").corpus
+    assert [corpus.citation(0).citing, corpus.citation(0).cited] == [f"s2sha:{8:040x}", f"s2sha:{7:040x}"]
+    assert corpus.contexts.texts[0] == "Moths fly [7]."
+
+
+def test_no_file_is_left_where_nothing_came(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("old\n")
+    assert write_records([], tmp_path / "a.jsonl").count == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_strangers_signs_can_be_written(server: Any, tmp_path: Path) -> None:
+    server.answer = lambda asked: server.reply(
+        raw=json.dumps({"results": [server.work(1, "A \ud800 b\u2028c")]}).encode()
+    )
+    assert write_records(openalex(server).search("x", 5), tmp_path / "a.jsonl").count == 1
+    assert len(import_papers(tmp_path / "a.jsonl", tmp_path / "corpus").corpus) == 1
