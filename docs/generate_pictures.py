@@ -1,0 +1,101 @@
+"""Write docs/pictures/explorer-*.png: the explorer in a browser, over a made-up literature.
+
+    python docs/generate_pictures.py            makes the literature and its index first (a minute or two)
+    python docs/generate_pictures.py INDEX      over an index that is there
+
+Needs the extras `minilm`, `serve` and `plots` (Pillow), playwright and a chromium.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from PIL import Image
+
+from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.writing import synthesize
+from citeweave.search.building import IndexOptions, build_index
+from citeweave.search.index import Index
+from citeweave.serve.app import create_app
+from citeweave.serve.options import ServeOptions
+from citeweave.serve.running import server_of
+
+PICTURES = Path(__file__).with_name("pictures")
+MOST_BYTES, COLOURS = 150_000, 96
+QUESTION = "does+grain+yield+depend+on+soil+moisture"
+SHOTS: dict[str, tuple[str, str, int, bool]] = {
+    "search": (f"?q={QUESTION}", ".card", 1280, False),
+    "sentences": ("?paper={paper}&s=0,2", ".matched mark", 1280, False),
+    "map": ("?view=map&colour=cluster", "#plot[data-frame]", 1280, False),
+    "phone": ("?paper={paper}&s=0,2", ".matched mark", 390, True),
+}
+"""Name: address, what must be seen, width, dark or not."""
+
+
+def make_index(folder: Path) -> Path:
+    """An index of 400 papers that nobody wrote."""
+    corpus = synthesize(folder / "literature", Synthetic(papers=400, sharers=12))
+    build_index(corpus, "minilm", folder / "index", IndexOptions(runtime="int8", sentences=True))
+    return folder / "index"
+
+
+@contextmanager
+def serving(index: Path) -> Iterator[str]:
+    """The address of a server of the index, whose model is loaded."""
+    options = ServeOptions(device="cpu")
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+    server = server_of(create_app({"main": index}, options), "127.0.0.1", 0, options)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    while not server.started or b'"reads_texts":true' not in urlopen(address + "health").read():
+        time.sleep(0.2)
+    yield address
+    server.should_exit = True
+    thread.join(20)
+
+
+def shoot(browser: Any, address: str, name: str, paper: str) -> Path:
+    query, sign, width, dark = SHOTS[name]
+    scheme = "dark" if dark else "light"
+    page = browser.new_page(viewport={"width": width, "height": 780}, color_scheme=scheme, reduced_motion="reduce")
+    page.goto(address + query.format(paper=paper))
+    page.locator(sign).first.wait_for(timeout=120_000)
+    page.wait_for_timeout(500)
+    path = PICTURES / f"explorer-{name}.png"
+    page.screenshot(path=path)
+    page.close()
+    with Image.open(path) as picture:
+        picture.convert("RGB").quantize(COLOURS).save(path, optimize=True)
+    if path.stat().st_size > MOST_BYTES:
+        raise SystemExit(f"{path} has {path.stat().st_size:,} bytes; at most {MOST_BYTES:,}")
+    return path
+
+
+def main(arguments: list[str]) -> None:
+    from playwright.sync_api import sync_playwright
+
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    with tempfile.TemporaryDirectory() as made, sync_playwright() as started:
+        index = Path(arguments[0]) if arguments else make_index(Path(made))
+        opened = Index.open(index)
+        paper = opened.id(opened.size * 3 // 4)
+        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        with serving(index) as address:
+            for name in SHOTS:
+                sys.stdout.write(f"{shoot(browser, address, name, paper)}\n")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

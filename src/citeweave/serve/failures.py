@@ -1,0 +1,72 @@
+"""Errors as answers: one JSON shape, plain words, never a traceback.
+
+    >>> failure("count is 0; give at least 1")
+    {'error': {'what': 'count is 0', 'next': 'give at least 1'}}
+
+Does not decide which error is whose fault: `app.py` maps kinds of errors to statuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any
+
+import orjson
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_LONGEST = 600
+"""Characters of an error's words; they may quote what a client sent."""
+
+
+class RefusedError(Exception):
+    """A request that is answered with a status of its own."""
+
+    def __init__(self, status: int, words: str, *, after: int | None = None) -> None:
+        super().__init__(words)
+        self.status, self.words, self.after = status, words, after
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.after is None else {"Retry-After": str(self.after)}
+
+
+def unknown_paper(id: str) -> RefusedError:
+    return RefusedError(404, f"no paper has the id {clip(id, 120)!r}; look for it with /search or /suggest")
+
+
+def clip(text: str, most: int = _LONGEST) -> str:
+    """
+    >>> clip("abcdef", 4)
+    'abc…'
+    """
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def failure(words: str, *, id: str = "") -> dict[str, Any]:
+    """The body of an error; our messages say after their last semicolon what to do."""
+    line = clip(" ".join(words.split()))
+    what, _, advice = line.rpartition("; ")
+    error = {"what": what, "next": advice} if what else {"what": line, "next": ""}
+    return {"error": error | ({"id": id} if id else {})}
+
+
+async def refuse(send: Send, status: int, words: str, headers: Mapping[str, str] | None = None, id: str = "") -> None:
+    """Answer a request with an error before it reaches a route."""
+    body = orjson.dumps(failure(words, id=id))
+    told = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
+    await send({"type": "http.response.start", "status": status, "headers": encoded(told.items())})
+    await send({"type": "http.response.body", "body": body})
+
+
+def encoded(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+
+
+def header(scope: Scope, name: bytes) -> list[bytes]:
+    """All values of a header, whose name is given in small letters."""
+    return [value for key, value in scope["headers"] if key.lower() == name]

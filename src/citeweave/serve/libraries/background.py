@@ -1,0 +1,215 @@
+"""What goes on while a library is served already: enrichment and vectors, in a process of its own at low priority.
+
+    python -m citeweave.serve.libraries.background FOLDER '{"enrich": "openalex"}'
+
+The process tells its progress as JSON lines on standard output, which `BackgroundWork` reads in a thread. It ends when it
+is done, when it is told to, and when the process that started it is gone. Whatever it had finished stays: the next start
+goes on from there.
+
+    {"what": "embedding", "done": 256, "total": 1900}
+    {"error": "the encoder 'minilm' needs torch; pip install 'citeweave[minilm]'"}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from citeweave.errors import CiteweaveError
+from citeweave.progress import QUIET, Advance, Reporter
+from citeweave.serve.libraries.preparing import LibraryFolder, LibraryOptions, enrich
+
+_EVERY = 0.2
+_NICE = 10
+_BEGINNING = "loading the model"
+_SHARD = 128
+"""Papers between two states of the index: each brings some more papers into the results."""
+
+_GRACE = 5.0
+"""Seconds that the process gets to end before it is ended."""
+
+
+def work_on(
+    library: LibraryFolder,
+    options: LibraryOptions,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    reporter: Reporter = QUIET,
+) -> None:
+    """All that a library needs beyond its words."""
+    from citeweave.search.filling import fill_vectors
+
+    if options.enrich and not stop():
+        found = enrich(library, options, reporter)
+        reporter.say(
+            f"{found.found:,} of {found.asked:,} papers found, {found.not_found:,} not, {found.ambiguous:,} ambiguous; "
+            f"{found.citing:,} citing papers and {found.lacking:,} that the library cites"
+        )
+        if found.stopped:
+            reporter.say(found.stopped)
+    if not stop():
+        fill_vectors(library.index, shard=_SHARD, stop=stop, device=options.device, reporter=reporter)
+
+
+@dataclass(slots=True)
+class LineReporter(Reporter):
+    """Progress as JSON lines, a few a second."""
+
+    @contextmanager
+    def task(self, label: str, total: int | None = None, unit: str = "") -> Iterator[Advance]:
+        done, told = 0, 0.0
+
+        def advance(amount: int) -> None:
+            nonlocal done, told
+            done += amount
+            if time.monotonic() - told >= _EVERY:
+                told = time.monotonic()
+                self._tell(what=label, done=done, total=total or 0, unit=unit)
+
+        advance(0)
+        try:
+            yield advance
+        finally:
+            self._tell(what=label, done=done, total=total or 0, unit=unit)
+
+    def say(self, message: str) -> None:
+        self._tell(say=message)
+
+    def fail(self, message: str) -> None:
+        self._tell(error=message)
+
+    def _tell(self, **facts: Any) -> None:
+        print(json.dumps(facts), file=self.stream, flush=True)
+
+
+class BackgroundWork:
+    """The process that works on a library, and what it said last."""
+
+    def __init__(self, library: LibraryFolder, options: LibraryOptions, reporter: Reporter = QUIET) -> None:
+        self._library, self.options, self._reporter = library, options, reporter
+        self._process: subprocess.Popen[str] | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._now: dict[str, Any] | None = None
+        self._began = 0.0
+        self.error = ""
+        """Why the work could not be finished, empty where it was or still may be."""
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", __spec__.name, str(self._library.folder), json.dumps(asdict(self.options))]
+        with (self._library.folder / "background.log").open("wb") as log:
+            # in a session of its own: Ctrl-C is for the server, which then ends this one
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
+        self._thread = threading.Thread(target=self._listen, name="citeweave-library", daemon=True)
+        self._thread.start()
+
+    def working(self) -> dict[str, Any] | None:
+        """What is being done: what, done, total, seconds_left; None where nothing is."""
+        with self._lock:
+            if self._now is None:
+                is_busy = self._process is not None and self._process.poll() is None
+                return {"what": _BEGINNING, "done": 0, "total": 0, "seconds_left": None} if is_busy else None
+            done, total = self._now["done"], self._now["total"]
+            spent = time.monotonic() - self._began
+            left = spent * (total - done) / done if 0 < done <= total else None
+            return {"what": self._now["what"], "done": done, "total": total, "seconds_left": left and round(left, 1)}
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait for the end of the work."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def stop(self) -> None:
+        """End the process; what it had finished is kept."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self.join(_GRACE)
+
+    def _listen(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        try:
+            self._follow(self._process.stdout)
+        finally:
+            code = self._process.wait()
+            self._set(None)
+            # ended by a signal is ended by us, or by somebody who meant it
+            if code > 0 and not self.error:
+                self.error = (
+                    f"the work on vectors ended with code {code}; see {self._library.folder / 'background.log'}"
+                )
+
+    def _follow(self, lines: IO[str]) -> None:
+        """Show every task as it goes; lines that are no news are left out."""
+        open_task: Any = None
+        shown = 0
+        for line in lines:
+            try:
+                told = json.loads(line)
+            except ValueError:
+                continue
+            if "say" in told:
+                self._reporter.say(told["say"])
+            elif "error" in told:
+                self.error = told["error"]
+                self._reporter.say(told["error"])
+            elif "what" in told:
+                if self._set(told):
+                    if open_task is not None:
+                        open_task[0].__exit__(None, None, None)
+                    context = self._reporter.task(told["what"], told["total"] or None, told.get("unit", ""))
+                    open_task, shown = (context, context.__enter__()), 0
+                open_task[1](told["done"] - shown)
+                shown = told["done"]
+        if open_task is not None:
+            open_task[0].__exit__(None, None, None)
+
+    def _set(self, told: dict[str, Any] | None) -> bool:
+        """Take the news; whether another task began."""
+        with self._lock:
+            old, self._now = self._now, told
+            another = told is not None and (
+                old is None
+                or old["what"] != told["what"]
+                or old["total"] != told["total"]
+                or told["done"] < old["done"]
+            )
+            if another:
+                self._began = time.monotonic()
+            return another
+
+
+def main(arguments: list[str]) -> int:
+    """The process itself."""
+    parent = os.getppid()
+    reporter = LineReporter(stream=sys.stdout)
+    with suppress(OSError):  # a matter of manners only
+        os.nice(_NICE)
+    try:
+        options = LibraryOptions(**json.loads(arguments[1]))
+        work_on(LibraryFolder(Path(arguments[0])), options, stop=lambda: os.getppid() != parent, reporter=reporter)
+    except CiteweaveError as error:
+        reporter.fail(str(error))
+        return error.exit_code
+    except BrokenPipeError:
+        return 0  # nobody listens any more
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

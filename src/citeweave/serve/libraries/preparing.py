@@ -1,0 +1,238 @@
+"""From a source to a folder with a corpus and an index of its words; done again only where the source changed.
+
+    my-library-3f9a.../
+      library.json     the source, its stamp, what the services said
+      corpus/          the papers of the source
+      fetched/         records that a query or --enrich brought, as JSONL; fetched/answers are the services' own
+      richer/          the corpus with the fetched records, where there are any
+      index/           words at once, vectors by and by
+
+Does not make vectors and does not serve: see `background.py` and `library.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from citeweave.corpus.clients.enriching import Enriched, EnrichOptions, enrich_library
+from citeweave.corpus.clients.http import Client, HttpOptions
+from citeweave.corpus.clients.joining import join_fetched
+from citeweave.corpus.clients.openalex import OpenAlex
+from citeweave.corpus.clients.record_files import write_records
+from citeweave.corpus.clients.semantic_scholar import SemanticScholar
+from citeweave.corpus.clients.services import SERVICES, service_of
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.importing import ImportOptions, import_papers
+from citeweave.encoders.locating import MINILM
+from citeweave.errors import ArtefactError, EmptyResultError, UserError, choose
+from citeweave.files import write_json
+from citeweave.progress import QUIET, Reporter
+from citeweave.search.building import IndexOptions, build_index
+from citeweave.search.changing import ChangeOptions, update_index
+from citeweave.search.index import Index
+from citeweave.search.state import is_index, read_state
+from citeweave.serve.libraries.sources import RDF, LibrarySource
+from citeweave.serve.libraries.zotero import write_csl
+from citeweave.serve.libraries.zotero_rdf import write_csl_of_rdf
+
+RECORD, FORMAT, VERSION = "library.json", "citeweave-library", 1
+_CLIENTS: dict[str, type[OpenAlex] | type[SemanticScholar]] = {"openalex": OpenAlex, "s2": SemanticScholar}
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryOptions:
+    """How a library is made."""
+
+    model: str = "minilm"
+    """What makes the vectors."""
+
+    runtime: str = ""
+    """What computes them; empty = int8 where this processor can, else torch."""
+
+    enrich: str = ""
+    """Service that is asked for abstracts, references and citations; empty = none."""
+
+    most: int = 1000
+    """Papers of a query, at most."""
+
+    refresh: bool = False
+    """Ask the services again, whatever was kept."""
+
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.enrich:
+            choose(self.enrich, SERVICES, "--enrich")
+        if not 1 <= self.most <= 100_000:
+            raise UserError(f"--most is {self.most}; it must be between 1 and 100,000")
+
+
+_OPTIONS = LibraryOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryFolder:
+    """The places of a library, and its record."""
+
+    folder: Path
+
+    @property
+    def corpus(self) -> Path:
+        return self.folder / "corpus"
+
+    @property
+    def richer(self) -> Path:
+        return self.folder / "richer"
+
+    @property
+    def fetched(self) -> Path:
+        return self.folder / "fetched"
+
+    @property
+    def index(self) -> Path:
+        return self.folder / "index"
+
+    def record(self) -> dict[str, Any]:
+        """What library.json tells, empty where there is none that we wrote."""
+        try:
+            told = json.loads((self.folder / RECORD).read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return (
+            told if isinstance(told, dict) and told.get("format") == FORMAT and told.get("version") == VERSION else {}
+        )
+
+    def note(self, **facts: Any) -> None:
+        write_json(self.folder / RECORD, {"format": FORMAT, "version": VERSION, **self.record(), **facts})
+
+
+def prepare_words(
+    source: LibrarySource, folder: Path, options: LibraryOptions = _OPTIONS, *, reporter: Reporter = QUIET
+) -> LibraryFolder:
+    """Bring corpus and index of words up to the source."""
+    library = LibraryFolder(folder)
+    known = library.record().get("place", source.place)
+    if known != source.place:
+        raise UserError(f"{folder} holds the library of {known}; choose another --folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    base = _base_corpus(source, library, options, reporter)
+    library.note(place=source.place, name=source.name, kind=source.kind, base=str(base.folder))
+    index_words(library, join_fetched(base, library.fetched, library.richer, reporter=reporter), options, reporter)
+    return library
+
+
+def index_words(library: LibraryFolder, corpus: Corpus, options: LibraryOptions, reporter: Reporter = QUIET) -> None:
+    """The index of a corpus, by words where vectors are not there yet; those of unchanged papers are kept."""
+    if is_index(library.index):
+        if _is_brought_up(library.index, corpus, options, reporter):
+            return
+        shutil.rmtree(library.index)
+    how = IndexOptions(vectors=False, sentences=True, runtime=options.runtime or best_runtime())
+    build_index(corpus, options.model, library.index, how, overwrite=True, reporter=reporter)
+
+
+def _is_brought_up(index: Path, corpus: Corpus, options: LibraryOptions, reporter: Reporter) -> bool:
+    """Bring an index to a corpus; False where it must be made anew, being damaged or of another model."""
+    try:
+        facts = read_state(index).facts
+        if facts.get("model_path") != _path_of(options.model) or options.runtime not in ("", facts.get("runtime")):
+            reporter.say(
+                f"another model or runtime than before: the vectors of {facts.get('model_path')} are made anew"
+            )
+            return False
+        Index.open(index)
+        if facts.get("corpus") != corpus.hash:
+            update_index(index, corpus, options=ChangeOptions(vectors=False), reporter=reporter)
+    except ArtefactError as error:
+        reporter.say(f"the index is made anew: {error}")
+        return False
+    return True
+
+
+def _path_of(model: str) -> str:
+    """A model as an index names it: a folder by its whole path, any other by its name."""
+    path = Path(model).expanduser()
+    return str(path.resolve()) if model != MINILM and path.is_dir() else model
+
+
+def best_runtime() -> str:
+    """`int8` where the processor has the instruction for it, else `torch`."""
+    from citeweave.encoders.int8.instruction import has_instruction
+
+    return "int8" if has_instruction() else "torch"
+
+
+def open_client(name: str, library: LibraryFolder, options: LibraryOptions, reporter: Reporter) -> Any:
+    """A client whose answers are kept in the library's folder."""
+    limits = HttpOptions(keep_days=0.0) if options.refresh else HttpOptions()
+    # hidden, so that an import of the folder does not take answers for records
+    client = Client(service_of(name), library.fetched / ".answers" / name, limits, reporter=reporter)
+    return _CLIENTS[name](client)
+
+
+def enrich(library: LibraryFolder, options: LibraryOptions, reporter: Reporter = QUIET) -> Enriched:
+    """Fetch what the papers lack, and index it."""
+    base = Corpus.open(library.record()["base"])
+    service = open_client(options.enrich, library, options, reporter)
+    found = enrich_library(base, service, library.fetched, EnrichOptions(), reporter=reporter)
+    library.note(enriched={options.enrich: found.as_json()})
+    index_words(library, join_fetched(base, library.fetched, library.richer, reporter=reporter), options, reporter)
+    return found
+
+
+def _base_corpus(source: LibrarySource, library: LibraryFolder, options: LibraryOptions, reporter: Reporter) -> Corpus:
+    if source.kind == "corpus":
+        return Corpus.open(source.files[0])
+    if source.kind == "query":
+        return _queried_corpus(source, library, options, reporter)
+    stamp = source.stamp()
+    if library.record().get("stamp") == stamp:
+        try:
+            return Corpus.open(library.corpus)
+        except ArtefactError:
+            pass  # damaged or gone: made again
+    files = [_readable(path, library) for path in source.files]
+    corpus = import_papers(files, library.corpus, ImportOptions(workers=1), overwrite=True, reporter=reporter).corpus
+    library.note(stamp=stamp)
+    return corpus
+
+
+def _readable(path: Path, library: LibraryFolder) -> Path:
+    """A file that the import reads: the path itself, or what Zotero's own formats become."""
+    if path.suffix == ".sqlite":
+        converted = library.folder / "zotero.json"
+        write_csl(path, converted)
+    elif path.suffix.lower() == RDF:
+        converted = library.folder / f"{path.stem}.rdf.json"
+        write_csl_of_rdf(path, converted)
+    else:
+        return path
+    return converted
+
+
+def _queried_corpus(
+    source: LibrarySource, library: LibraryFolder, options: LibraryOptions, reporter: Reporter
+) -> Corpus:
+    """The papers that a query finds; asked again only where the last answer was cut short, or on request."""
+    asked = {"query": source.query, "most": options.most}
+    done = library.record().get("asked")
+    if done != {**asked, "stopped": ""} or options.refresh:
+        service = open_client(source.service, library, options, reporter)
+        file = library.folder / "found.jsonl"
+        with reporter.task(f"asking {service.client.service.name}", options.most, "papers") as advance:
+            written = write_records(service.search(source.query, options.most), file, advance)
+        if not written.count:
+            raise EmptyResultError(
+                written.stopped or f"{service.client.service.name} has no paper for {source.query!r}; try other words"
+            )
+        library.note(asked={**asked, "stopped": written.stopped})
+        if written.stopped:
+            reporter.say(written.stopped)
+    found = import_papers(
+        library.folder / "found.jsonl", library.corpus, ImportOptions(workers=1), overwrite=True, reporter=reporter
+    )
+    return found.corpus

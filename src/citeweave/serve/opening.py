@@ -1,0 +1,194 @@
+"""The indexes that are served: opened, looked after, and read with the encoder that made them.
+
+An index changes on disk while it is served. Every request asks for the index of now; one of them opens the new state,
+the others go on with the one they have. Encoders are loaded by a thread of their own, so that words can be searched at
+once; indexes made by the same model share one encoder and one line of waiting texts.
+
+Does not build or change an index.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from citeweave.encoders.encoder import load_encoder
+from citeweave.errors import CiteweaveError
+from citeweave.search.asking.answering import answer
+from citeweave.search.asking.query import Query
+from citeweave.search.asking.sentences import encode_alone
+from citeweave.search.index import Index
+from citeweave.search.searching import Reader
+from citeweave.serve.batching import BatchedEncoder, Batcher
+from citeweave.serve.failures import RefusedError, clip
+from citeweave.serve.metrics import Metrics
+from citeweave.serve.options import ServeOptions
+
+MAIN = "main"
+"""Name of the first index."""
+
+LOG = logging.getLogger("citeweave.serve")
+
+
+class Library(Protocol):
+    """An index that is still being made, and who can tell how far it is."""
+
+    @property
+    def index_folder(self) -> Path: ...
+
+    def working(self) -> Mapping[str, Any] | None:
+        """What is being done: what, done, total, seconds_left; None where nothing is."""
+
+    def lacks(self) -> Sequence[str]:
+        """What the library cannot do for want of data, a sentence each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An index as it is now."""
+
+    name: str
+    index: Index
+    reader: Reader | None
+    """None while the encoder is loaded, or where it cannot be."""
+
+    why: str
+    """Why there is no reader; empty where it only needs time."""
+
+    def need_reader(self) -> Reader:
+        if self.reader is not None:
+            return self.reader
+        if self.why:
+            raise RefusedError(503, f"texts cannot be encoded: {self.why}", after=60)
+        raise RefusedError(
+            503, "the model is still being loaded; try again in a few seconds, or search by words", after=2
+        )
+
+
+class Shelf:
+    """All indexes of a server by their names, the first is the one that is meant where none is named."""
+
+    def __init__(
+        self, folders: Mapping[str, Path], options: ServeOptions, metrics: Metrics, library: Library | None = None
+    ) -> None:
+        self.folders, self.library = dict(folders), library
+        self._options, self._metrics = options, metrics
+        self._indexes: dict[str, Index] = {}
+        self._batchers: dict[tuple[str, str], Batcher | str] = {}
+        self._loading: set[tuple[str, str]] = set()
+        self._opening = {name: threading.Lock() for name in self.folders}
+        self._lock = threading.Lock()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.folders)
+
+    def start(self) -> None:
+        """Open every index; one that is there but cannot be read is an error now rather than at every request."""
+        for name in self.folders:
+            try:
+                self.get(name)
+            except RefusedError as error:
+                if error.status != 503:
+                    raise
+
+    def get(self, name: str = "") -> Opened:
+        """The index of that name as it is now."""
+        name = name or next(iter(self.folders))
+        if name not in self.folders:
+            known = ", ".join(self.folders)
+            raise RefusedError(404, f"there is no index {clip(name, 60)!r}; this server has {known}")
+        index = self._current(name)
+        batcher = self._batcher(name, index)
+        if not isinstance(batcher, Batcher):
+            return Opened(name, index, None, batcher)
+        try:
+            return Opened(name, index, Reader(index, BatchedEncoder(batcher)), "")
+        except CiteweaveError as error:  # another model than the index was made by: words go on
+            return Opened(name, index, None, str(error))
+
+    def close(self) -> None:
+        for batcher in self._batchers.values():
+            if isinstance(batcher, Batcher):
+                batcher.close()
+
+    def _current(self, name: str) -> Index:
+        known = self._indexes.get(name)
+        if known is not None and known.is_current():
+            return known
+        lock = self._opening[name]
+        if not lock.acquire(blocking=known is None):
+            assert known is not None
+            return known  # another request is opening the new state
+        try:
+            known = self._indexes.get(name)
+            fresh = self._open(name) if known is None else self._fresh(name, known)
+            self._indexes[name] = fresh
+            return fresh
+        finally:
+            lock.release()
+
+    def _open(self, name: str) -> Index:
+        folder = self.folders[name]
+        making = self.library is not None and folder == self.library.index_folder
+        if making and not (folder / "state.json").exists():
+            raise RefusedError(503, "the index is still being made; try again in a few seconds", after=2)
+        return Index.open(folder)
+
+    def _fresh(self, name: str, known: Index) -> Index:
+        try:
+            return known.fresh()
+        except (CiteweaveError, OSError) as error:  # serve what there is rather than nothing
+            LOG.error("the new state of %s cannot be opened (%s)", name, error)
+            return known
+
+    def _batcher(self, name: str, index: Index) -> Batcher | str:
+        """The encoder of an index, or why there is none; the first to ask has it loaded."""
+        if not index.model:
+            return "the index has words only; search by words"
+        key = (self._model(name, index), index.runtime)
+        with self._lock:
+            if key in self._batchers:
+                return self._batchers[key]
+            if key not in self._loading:
+                self._loading.add(key)
+                threading.Thread(target=self._load, args=(key, index), name="citeweave-load", daemon=True).start()
+        return ""
+
+    def _load(self, key: tuple[str, str], index: Index) -> None:
+        made: Batcher | str
+        _warm(index, None)
+        try:
+            encoder = load_encoder(key[0], device=self._options.device, runtime=key[1])
+            made = Batcher(
+                encoder,
+                wait=self._options.batch_wait,
+                most=self._options.batch_texts,
+                waiting=self._options.batch_waiting,
+                tell=self._metrics.encoded,
+                read_sentences=partial(encode_alone, encoder),
+            )
+            _warm(index, Reader(index, encoder))
+        except Exception as error:  # told at every question that needs the encoder; words go on
+            LOG.error("the model cannot be loaded (%s)", error)
+            made = (
+                str(error) if isinstance(error, CiteweaveError) else f"{type(error).__name__} while loading the model"
+            )
+        with self._lock:
+            self._batchers[key] = made
+
+    def _model(self, name: str, index: Index) -> str:
+        moved = self._options.model if name == next(iter(self.folders)) else ""
+        return moved or str(index.model)
+
+
+def _warm(index: Index, reader: Reader | None) -> None:
+    """Ask a first question, as compiled code is loaded by it and the next are faster; it may fail, nobody asked it."""
+    with contextlib.suppress(Exception):
+        answer(index, reader, Query(text="a first question", by="words" if reader is None else "hybrid"))

@@ -1,0 +1,12 @@
+// Queries of the address, as the server's POST /search reads them.
+
+import {post} from "./api.js";
+import {shownCount} from "./results.js";
+import {whereOf} from "./filters.js";
+
+export function ask(route, query, signal, {facets = true} = {}) {
+  const body = {...query, count: shownCount(route), where: whereOf(route), facets};
+  for (const name of ["by", "aspect", "index"]) if (route[name]) body[name] = route[name];
+  if (Number(route.diversity) > 0) body.diversity = Number(route.diversity);
+  return post("search", body, signal);
+}

@@ -1,0 +1,35 @@
+// Choices of a search that stand above its results: by meaning or words, the aspect, how varied, which index.
+
+import {h} from "./dom.js";
+import {changed, go} from "./route.js";
+import {health} from "./health.js";
+
+const WAYS = [["", "Meaning + words"], ["vectors", "Meaning"], ["words", "Words"]];
+
+export function segments(name, label, choices, chosen, act) {
+  return h("fieldset", {class: "segments", "aria-label": label}, choices.map(([value, text]) => h("label", {},
+    h("input", {type: "radio", name, value, checked: value === chosen, on: {change: () => act(value)}}), text)));
+}
+
+export const waysOf = (route) => segments("by", "Search by", WAYS, route.by ?? "", (by) => go(changed(route, {by, count: ""})));
+
+export function aspectsOf(route) {
+  const aspects = health()?.aspects ?? [];
+  if (!aspects.length) return null;
+  const choices = [["", "all of it"], ...aspects.map((one) => [one, one])];
+  return select("Alike in", choices, route.aspect ?? "", (aspect) => go(changed(route, {aspect, count: ""})));
+}
+
+export function indexesOf(route) {
+  const names = health()?.indexes ?? [];
+  if (names.length < 2) return null;
+  return select("Index", names.map((one, at) => [at ? one : "", one]), route.index ?? "", (index) => go(changed(route, {index})));
+}
+
+export const varietyOf = (route) => select("Variety", [["", "none"], ["0.3", "some"], ["0.7", "much"]], route.diversity ?? "",
+  (diversity) => go(changed(route, {diversity})));
+
+export function select(label, choices, chosen, act) {
+  return h("label", {class: "inline"}, label, h("select", {on: {change: (event) => act(event.target.value)}},
+    choices.map(([value, text]) => h("option", {value, selected: value === chosen}, text))));
+}

@@ -1,0 +1,44 @@
+// The keys that the page knows, and the overlay that lists them.
+
+import {h, put, byId} from "./dom.js";
+import {go} from "./route.js";
+import {moveFocus, openFocused} from "./results.js";
+import {pressSentence} from "./paper_view.js";
+
+const KEYS = [
+  [["/"], "search"], [["j", "k"], "next and previous paper"], [["Enter"], "open the paper"],
+  [["s"], "choose the next sentence of the abstract"], [["w"], "why this paper is alike"], [["m"], "map"], [["d"], "from a draft"],
+  [["?"], "this help"], [["Esc"], "close, or leave a field"],
+];
+
+export function toggleHelp() {
+  const dialog = byId("help");
+  if (dialog.open) { dialog.close(); return; }
+  put(dialog, h("h2", {id: "help-title"}, "Keys"),
+    h("dl", {}, KEYS.flatMap(([keys, words]) => [h("dt", {}, keys.map((key) => h("kbd", {}, key))), h("dd", {}, words)])),
+    h("p", {class: "small muted"}, "On the map: arrows move, + and - zoom, 0 shows all, Enter opens the paper in the middle."),
+    h("div", {class: "tools"}, h("button", {type: "button", class: "primary", on: {click: () => dialog.close()}}, "Close")));
+  dialog.showModal();
+}
+
+const ACTS = {
+  "/": () => { byId("q").focus(); byId("q").select(); return true; },
+  j: () => (moveFocus(1), true),
+  k: () => (moveFocus(-1), true),
+  s: pressSentence,
+  w: () => { const button = document.activeElement?.closest?.(".card")?.querySelector(".why-button"); button?.click(); return Boolean(button); },
+  m: () => (go("?view=map"), true),
+  d: () => (go("?view=draft"), true),
+  "?": () => (toggleHelp(), true),
+  Enter: openFocused,
+};
+
+const writes = (element) => element?.matches?.("input:not([type=checkbox],[type=radio]),textarea,select,[contenteditable]");
+
+export function startKeys() {
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || byId("help").open) return;
+    if (writes(event.target)) { if (event.key === "Escape") event.target.blur(); return; }
+    if (Object.hasOwn(ACTS, event.key) && ACTS[event.key]()) event.preventDefault();
+  });
+}

@@ -1,0 +1,35 @@
+// The first page: the question, what the library holds and lacks, and the doors to the other views.
+
+import {h, put} from "./dom.js";
+import {health, watch} from "./health.js";
+import {counted, number} from "./words.js";
+
+export function doorsOf(known) {
+  return [
+    ["?view=draft", "From your draft", "What to cite in a paragraph, or what is like an abstract", "Draft"],
+    ["?view=map", "Map", "Every paper a point, neighbours close together", "Map"],
+    ["?view=lacking", "What is missing", "Papers that yours cite and the library lacks", "Missing"],
+    (known?.indexes?.length ?? 0) > 1 && ["?view=compare", "Compare", "Two indexes side by side on one question", "Compare"],
+    known?.samples && ["?view=samples", "Samples", "What a model would be trained on", "Samples"],
+  ].filter(Boolean);
+}
+
+export function showHome(_route, place) {
+  document.title = "citeweave";
+  const facts = h("p", {class: "facts"}), doors = h("nav", {class: "doors", "aria-label": "Other ways in"}), lacks = h("div", {class: "lacks"});
+  put(place, h("div", {class: "home"}, facts, doors, lacks));
+  const draw = (known) => {
+    if (!facts.isConnected) return;
+    put(facts, factsOf(known));
+    put(doors, doorsOf(known).map(([href, title, words]) => h("a", {href}, h("b", {}, title), h("span", {}, words))));
+    put(lacks, (known.lacks ?? []).map((line) => h("p", {}, line)));
+  };
+  if (health()) draw(health());
+  watch(draw);
+}
+
+function factsOf(known) {
+  return [counted(known.papers, "paper"),
+    known.with_vectors < known.papers ? `${number(known.with_vectors)} read by the model` : null,
+    known.model || "words only"].filter(Boolean).join(" · ");
+}

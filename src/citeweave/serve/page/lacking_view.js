@@ -1,0 +1,24 @@
+// Papers that many of the library cite but that are not in it.
+
+import {get} from "./api.js";
+import {h} from "./dom.js";
+import {empty, fillFrom} from "./states.js";
+import {counted, elsewhere, number} from "./words.js";
+
+export function showLacking(route, place, signal) {
+  document.title = "What is missing · citeweave";
+  return fillFrom(place, () => get("lacking", {index: route.index}, signal), (answer) => {
+    const papers = answer.papers ?? answer.lacking ?? [];
+    if (!papers.length) return empty("Nothing is missing", "No paper outside the library is cited by it, or its references are not known. Importing references would show them.");
+    return h("section", {}, h("div", {class: "head"}, h("h1", {}, "What is missing")),
+      h("p", {class: "note"}, "Papers that the library cites and does not hold, those cited most first."),
+      h("ol", {class: "counted"}, papers.map(entry)));
+  }, signal, 3);
+}
+
+function entry(paper) {
+  const id = paper.id ?? "", title = paper.title || id || `a paper without a known title (${paper.key ?? "?"})`, outside = elsewhere(id);
+  return h("li", {}, h("span", {class: "count"}, number(paper.count)), h("span", {class: "what"},
+    outside ? h("a", {href: outside, target: "_blank", rel: "noopener noreferrer"}, title) : h("span", {}, title),
+    h("small", {class: "muted"}, ` ${[paper.year, `cited by ${counted(paper.count, "paper")} of the library`].filter(Boolean).join(" · ")}`)));
+}

@@ -1,0 +1,40 @@
+// What a view shows while it waits, when there is nothing, and when something went wrong.
+
+import {h, put, announce} from "./dom.js";
+import {onAnswer} from "./health.js";
+
+export const waiting = (count = 4) => h("div", {"aria-busy": "true", "aria-label": "Loading", data: {state: "waiting"}},
+  Array.from({length: count}, () => h("div", {class: "skeleton", "aria-hidden": "true"}, h("i"), h("i"), h("i"), h("i"))),
+  h("p", {class: "slow"}, "Still working. A large library may take a few seconds."));
+
+export const empty = (title, words, ...tools) => h("section", {class: "state", data: {state: "empty"}},
+  h("h2", {}, title), h("p", {}, words), tools.length > 0 && h("div", {class: "tools"}, tools));
+
+export function failed(error, again) {
+  const offline = error.status === 0;
+  const isWorthAgain = again && ![400, 404, 413, 422].includes(error.status); // the same would be said again
+  const title = offline ? "No answer from the server" : error.status === 404 ? "Not in this library" : "That did not work";
+  announce(error.what ?? "An error");
+  return h("section", {class: "state", role: "alert", data: {state: offline ? "offline" : "error"}},
+    h("h2", {}, title), h("p", {}, error.what ?? String(error)), error.next && h("p", {}, error.next),
+    h("div", {class: "tools"},
+      error.instead && h("a", {class: "button", href: error.instead.href}, error.instead.words),
+      isWorthAgain && h("button", {class: "primary", type: "button", on: {click: again}}, "Try again"),
+      h("a", {class: isWorthAgain ? "button" : "button primary", href: "?"}, "To the first page")));
+}
+
+// fill a place with what a promise brings: a skeleton first, then the content or the error's words
+export async function fillFrom(place, ask, show, signal, skeletons = 4) {
+  const again = () => fillFrom(place, ask, show, signal, skeletons);
+  put(place, waiting(skeletons));
+  try {
+    const answer = await ask();
+    if (signal?.aborted) return;
+    put(place, await show(answer));
+  } catch (error) {
+    if (signal?.aborted || error.name === "AbortError") return;
+    if (error.status === undefined) console.error(error);
+    put(place, failed(error, again));
+    if (error.status === 0) onAnswer(() => { if (!signal?.aborted) again(); });
+  }
+}

@@ -1,0 +1,59 @@
+// Why two papers are alike: aligned sentences, shared references, papers that cite both, words of both.
+
+import {get} from "./api.js";
+import {h} from "./dom.js";
+import {link} from "./route.js";
+import {fillFrom} from "./states.js";
+import {counted, percent, titleOf, toneOf} from "./words.js";
+
+const LEAST_MASS = 0.02, MOST_PAIRS = 6, MOST_LISTED = 8;
+
+export function whyButton(left, right, index) {
+  const button = h("button", {class: "quiet why-button", type: "button", "aria-expanded": "false"}, "Why");
+  button.addEventListener("click", () => {
+    const card = button.closest(".card"), open = card.querySelector(".why");
+    button.ariaExpanded = String(!open);
+    if (open) { open.remove(); return; }
+    const place = h("div", {class: "why"});
+    card.append(place);
+    fillFrom(place, () => get("explain", {left, right, index}), reasons, undefined, 1);
+  });
+  return button;
+}
+
+function reasons(why) {
+  const shared = why.shared_references ?? {}, known = shared.known ?? (Array.isArray(shared) ? shared : []);
+  const unknown = shared.unknown ?? 0, together = Array.isArray(why.co_cited_by) ? why.co_cited_by : [];
+  const words = why.words ?? why.shared_words ?? [];
+  const parts = [
+    pairs(why),
+    known.length + unknown > 0 && papers(`They share ${counted(known.length + unknown, "reference")}`, known,
+      unknown > 0 && `${counted(unknown, "reference")} outside the library`),
+    together.length > 0 && papers(`Cited together by ${counted(together.length, "paper")}`, together),
+    words.length > 0 && [h("h4", {}, "Words of both"), h("div", {class: "fields"},
+      words.slice(0, 12).map((one) => h("span", {class: "tag"}, typeof one === "string" ? one : one.word)))],
+  ].filter(Boolean);
+  return parts.length ? parts : h("p", {class: "muted"}, "Only their vectors are alike: no shared reference or sentence is known.");
+}
+
+const sentencesOf = (side, fallback) => side?.sentences ?? fallback ?? [];
+const textOf = (sentence) => (typeof sentence === "string" ? sentence : sentence?.text ?? "");
+
+function pairs(why) {
+  const left = sentencesOf(why.left, why.left_sentences), right = sentencesOf(why.right, why.right_sentences);
+  const strong = [...(why.pairs ?? [])].filter((one) => one.mass >= LEAST_MASS && left[one.left] && right[one.right])
+    .sort((a, b) => b.mass - a.mass).slice(0, MOST_PAIRS);
+  if (!strong.length) return null;
+  const side = (text, pair) => h("span", {}, h("mark", {class: "hit-mark", vars: {
+    "--tone": toneOf(pair.left), "--strength": Math.round(8 + 36 * Math.min(1, pair.mass * 2))}}, textOf(text)));
+  return [h("h4", {}, "Sentences that say the same"), h("ol", {class: "pairs"}, strong.map((pair) => h("li", {},
+    side(left[pair.left], pair), h("b", {title: "share of the matched mass"}, percent(pair.mass)), side(right[pair.right], pair))))];
+}
+
+export function papers(title, list, more = "") {
+  return [h("h4", {}, title), h("ul", {class: "links"}, list.slice(0, MOST_LISTED).map((one) => h("li", {}, paperLink(one))),
+    list.length > MOST_LISTED && h("li", {class: "muted"}, `and ${list.length - MOST_LISTED} more`),
+    more && h("li", {class: "muted"}, more))];
+}
+
+export const paperLink = (one) => [h("a", {href: link({paper: one.id})}, titleOf(one)), one.year ? h("small", {class: "muted"}, ` ${one.year}`) : ""];

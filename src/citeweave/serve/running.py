@@ -1,0 +1,117 @@
+"""Runs an application with uvicorn: in this process, or in several that make it anew from the environment.
+
+    run_app(create_app({"main": Path("index")}), "127.0.0.1", 8000, options)      blocks until Ctrl-C
+    run_workers({"main": Path("index")}, "0.0.0.0", 8000, options, workers=4)
+
+Header lines are bounded by h11, which is therefore asked for by name. Does not encrypt: put a proxy in front for that.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from citeweave.errors import UserError
+from citeweave.extras import require
+from citeweave.serve.options import VARIABLE, ServeOptions
+
+if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_CONNECTIONS_PER_REQUEST = 4
+
+
+def is_local(host: str) -> bool:
+    """
+    >>> is_local("127.0.0.1"), is_local("0.0.0.0")
+    (True, False)
+    """
+    return host in LOOPBACK or host.startswith("127.")
+
+
+def set_log(options: ServeOptions) -> None:
+    """Lines of the server go to standard error; a JSON line stays one."""
+    log = logging.getLogger("citeweave.serve")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.handlers[:] = [handler]
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+def _settings(host: str, port: int, options: ServeOptions) -> dict[str, Any]:
+    return {
+        "host": host,
+        "port": port,
+        "http": "h11",
+        "ws": "none",
+        "lifespan": "on",
+        "access_log": False,  # uvicorn's has the query strings; `watching.py` writes ours
+        "log_level": "warning",
+        "server_header": False,
+        "proxy_headers": False,
+        "h11_max_incomplete_event_size": options.max_headers + options.max_url,
+        "limit_concurrency": _CONNECTIONS_PER_REQUEST * options.concurrent,
+        "timeout_keep_alive": 5,
+        "timeout_graceful_shutdown": 5,
+    }
+
+
+def server_of(app: FastAPI, host: str, port: int, options: ServeOptions) -> uvicorn.Server:
+    """A server that is not running yet, for those who run it in a thread."""
+    uvicorn = require("uvicorn", extra="serve")
+    server: Any = uvicorn.Server(uvicorn.Config(app, **_settings(host, port, options)))
+    return server  # type: ignore[no-any-return]
+
+
+def run_app(app: FastAPI, host: str, port: int, options: ServeOptions) -> None:
+    """Serve until somebody stops it."""
+    set_log(options)
+    server_of(app, host, port, options).run()
+
+
+def check_places(indexes: Mapping[str, Path], options: ServeOptions) -> None:
+    """Open what workers will serve, without a model; what cannot be read is an error."""
+    from citeweave.search.index import Index
+    from citeweave.serve.samples import SampleBook
+
+    for folder in indexes.values():
+        Index.open(folder)
+    if options.samples:
+        SampleBook.open(options.samples, options.corpus)
+
+
+def run_workers(indexes: Mapping[str, Path], host: str, port: int, options: ServeOptions, *, workers: int) -> None:
+    """Serve by several processes that share the port; each opens the indexes and loads the model by itself."""
+    uvicorn = require("uvicorn", extra="serve")
+    told = {"indexes": {name: str(folder) for name, folder in indexes.items()}, "options": options.to_environment()}
+    os.environ[VARIABLE] = json.dumps(told)
+    patience = {"timeout_worker_healthcheck": 60}  # loading a model may keep a process from answering for a while
+    known = inspect.signature(uvicorn.Config).parameters
+    uvicorn.run(
+        "citeweave.serve.running:app_from_environment",
+        factory=True,
+        workers=workers,
+        **_settings(host, port, options),
+        **{name: value for name, value in patience.items() if name in known},
+    )
+
+
+def app_from_environment() -> FastAPI:
+    """The application of a worker process."""
+    from citeweave.serve.app import create_app
+
+    if VARIABLE not in os.environ:
+        raise UserError(f"{VARIABLE} is not set; start the server with `citeweave serve`")
+    told = json.loads(os.environ[VARIABLE])
+    options = ServeOptions.from_environment(told["options"])
+    set_log(options)
+    return create_app({name: Path(folder) for name, folder in told["indexes"].items()}, options)

@@ -1,0 +1,379 @@
+"""The explorer in a real browser, over a real server and index: what a reader does, and what hostile papers cannot do."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
+pytest.importorskip("uvicorn", reason="pip install 'citeweave[serve]'")
+pytest.importorskip("playwright", reason="pip install playwright")
+
+from playwright.sync_api import sync_playwright
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.importing import import_papers
+from citeweave.search.building import IndexOptions, build_index
+from citeweave.serve.app import create_app
+from citeweave.serve.options import ServeOptions
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+
+HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script> \"a\" 'b' {{7*7}} javascript:alert(3)"
+STRANGE_ID = 'x:"><svg onload=alert(4)>/../../etc/passwd?a=1&b=2#c'
+FIELDS = ("biology", "<b>computing</b>")
+SENTENCES = (
+    "We find how the cell grows in {}.",
+    "Models learn from data of citations.",
+    "The graphs of {} show that a paper grows.",
+    "Citations learn how cells find data.",
+)
+
+
+def papers() -> list[dict[str, Any]]:
+    """Twenty papers; the first has an id and a title that would like to be markup, the last no abstract."""
+    made: list[dict[str, Any]] = [
+        {
+            "id": f"p:{row}",
+            "title": f"Paper {row} shows how graphs of citations grow",
+            "abstract": " ".join(line.format(f"graph {row}") for line in SENTENCES),
+            "year": 2001 + row,
+            "venue": HOSTILE if row % 5 == 0 else "Annals of Tests",
+            "authors": ["A. Reed", HOSTILE],
+            "fields": [FIELDS[row % 2]],
+        }
+        for row in range(20)
+    ]
+    made[0] |= {"id": STRANGE_ID, "title": HOSTILE, "abstract": f"{HOSTILE}. {made[0]['abstract']}"}
+    made[10]["abstract"] = f"<svg onload=alert(5)> grows. {made[10]['abstract']}"
+    made[19]["abstract"] = ""
+    return made
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]) -> Path:
+    place = tmp_path_factory.mktemp("explorer")
+    source = place / "source"
+    source.mkdir()
+    (source / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers()))
+    cited = [(2, 1), (3, 1), (2, 4), (3, 4), (1, 5), (1, 6)]
+    lines = [f"p:{citing}\tp:{of}\n" for citing, of in cited] + [f"p:{row}\tdoi:10.1/missing\n" for row in (1, 2, 3)]
+    (source / "citations.tsv").write_text("".join(lines))
+    import_papers([source], place / "corpus")
+    model = save_bert(place / "model")
+    options = IndexOptions(device="cpu", sentences=True)
+    build_index(Corpus.open(place / "corpus"), model, place / "index", options)
+    return place / "index"
+
+
+@pytest.fixture(scope="module")
+def site(index: Path, site_of: type[Any]) -> Iterator[Any]:
+    app = create_app({"main": index, "other": index}, ServeOptions(device="cpu"))
+    site = site_of(lambda: app).start()
+    yield site
+    site.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()
+
+
+class Reader:
+    """A tab, and everything about it that should not have happened."""
+
+    def __init__(self, browser: Any, site: Any, *, width: int = 1280, dark: bool = False) -> None:
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme="dark" if dark else "light", accept_downloads=True
+        )
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(20_000)
+        self.site = site
+        self.complaints: list[str] = []
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", self._dialog)
+        self.page.on("console", self._said)
+        self.page.on("request", self._asked)
+
+    def _dialog(self, dialog: Any) -> None:
+        self.complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _said(self, message: Any) -> None:
+        # that an answer was 404 is the browser's remark, not the page's
+        if message.type in ("error", "warning") and not message.text.startswith("Failed to load resource"):
+            self.complaints.append(message.text)
+
+    def _asked(self, request: Any) -> None:
+        if not request.url.startswith((self.site.address, "blob:" + self.site.address)):
+            self.complaints.append(f"asked elsewhere: {request.url}")
+
+    def open(self, query: str = "") -> Any:
+        self.page.goto(self.site.address + query)
+        return self.page
+
+    def see(self, selector: str) -> Any:
+        """The first of these elements, once it is shown."""
+        found = self.page.locator(selector).first
+        found.wait_for(state="visible")
+        return found
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.complaints == []
+
+
+@pytest.fixture
+def reader(browser: Any, site: Any) -> Iterator[Reader]:
+    reader = Reader(browser, site)
+    yield reader
+    reader.close()
+
+
+def test_a_question_is_answered_with_cards_and_the_sentence_that_matches(reader: Reader) -> None:
+    page = reader.open()
+    reader.see("#q").fill("how graphs of citations grow")
+    page.keyboard.press("Enter")
+    reader.see(".card")
+    assert "q=how+graphs" in page.url
+    assert page.locator(".card").count() == 20 and page.locator(".card mark").count() > 0
+    assert "20 papers found" in reader.page.locator("#live").text_content()
+    page.go_back()
+    reader.see(".doors")
+    page.go_forward()
+    assert reader.see("#q").input_value() == "how graphs of citations grow"
+    reader.see(".card")
+
+
+def test_chosen_sentences_have_one_colour_on_both_sides(reader: Reader) -> None:
+    page = reader.open("?paper=p:3")
+    reader.see('.sentences button[data-sentence="1"]').click()
+    page.locator('.sentences button[data-sentence="2"]').click()
+    reader.see(".matched li[data-query='1'] mark")
+    assert page.url.endswith("s=1%2C2")
+    tone = "element => getComputedStyle(element).getPropertyValue('--tone')"
+    for query, number in enumerate((1, 2)):
+        left = page.locator(f'.sentences button[data-sentence="{number}"]')
+        right = page.locator(f".matched li[data-query='{query}'] mark").first
+        assert left.get_attribute("aria-pressed") == "true"
+        assert left.evaluate(tone) == right.evaluate(tone) != ""
+        assert page.locator(f".matched li[data-query='{query}'] .number").first.text_content() == str(number + 1)
+        assert 0 < float(right.evaluate("element => element.style.getPropertyValue('--strength')")) <= 50
+    page.reload()
+    reader.see(".matched mark")
+    assert page.locator('.sentences [aria-pressed="true"]').count() == 2
+    page.locator(".clear").click()
+    assert reader.see(".side h1").text_content() == "Similar papers"
+
+
+def test_similar_papers_say_why(reader: Reader) -> None:
+    page = reader.open("?paper=p:2")
+    card = reader.see('.card[data-id="p:3"]')
+    assert "shares 3 references" in card.text_content()  # p:1, p:4 and one outside
+    card.locator(".why-button").click()
+    reader.see(".why .pairs li")
+    assert "They share 3 references" in page.locator(".why").text_content()
+    assert page.locator(".why .links a").first.get_attribute("href").startswith("?paper=p")
+
+
+def test_filters_are_chips_that_go_away(reader: Reader) -> None:
+    page = reader.open("?q=citations")
+    reader.see('[data-filter="field"] label:has-text("<b>computing</b>")').click()
+    reader.see(".chips button:has-text('computing')")
+    reader.see(".card")
+    assert page.locator(".card").count() == 10
+    page.locator('input[name="year_from"]').fill("2012")
+    page.keyboard.press("Enter")
+    reader.see(".chips button:has-text('since 2012')")
+    reader.see(".card")
+    assert page.locator(".card").count() == 5
+    page.locator(".chips button:has-text('computing')").click()
+    page.locator(".chips button:has-text('computing')").wait_for(state="detached")
+    reader.see(".card")
+    assert page.locator(".card").count() == 9 and "year_from=2012" in page.url
+
+
+def test_thumbs_build_a_query(reader: Reader) -> None:
+    page = reader.open("?q=citations")
+    reader.see('.card[data-id="p:3"] [data-kind="like"]').click()
+    page.locator('.card[data-id="p:4"] [data-kind="dislike"]').click()
+    reader.see("#tray a").click()
+    reader.see(".card")
+    assert "like=p%3A3&dislike=p%3A4" in page.url
+    assert page.locator('.card[data-id="p:3"]').count() == 0
+    assert page.locator("#main .chips button").count() == 2
+
+
+def test_a_pasted_abstract_finds_papers(reader: Reader) -> None:
+    page = reader.open("?view=draft&kind=paper")
+    reader.see("#draft").fill("How cells grow\n\nWe find how the cell grows.")
+    page.keyboard.press("Control+Enter")
+    reader.see(".card")
+    assert "text=How+cells" in page.url
+
+
+def loneliest(answer: dict[str, Any], width: float, height: float) -> tuple[int, float, float]:
+    """The row of the point that is farthest from all others, and where it is on the canvas of a whole map."""
+    xy = np.frombuffer(base64.b64decode(answer["xy"]), "<u2").reshape(-1, 2).astype(float)  # (points, 2)
+    low, high = xy.min(axis=0), xy.max(axis=0)
+    scale = 0.92 * min(width / max(1, high[0] - low[0]), height / max(1, high[1] - low[1]))
+    middle = (low + high) / 2
+    far = np.linalg.norm(xy[:, None] - xy[None], axis=2) + 1e9 * np.eye(len(xy))  # (points, points)
+    point = int(far.min(axis=1).argmax())
+    row = int(np.frombuffer(base64.b64decode(answer["row"]), "<i4")[point])
+    right, up = (xy[point] - middle) * scale
+    return row, width / 2 + right, height / 2 - up
+
+
+def test_the_map_opens_and_a_click_opens_a_paper(reader: Reader) -> None:
+    page = reader.open("?view=map")
+    plot = reader.see("#plot[data-frame]")
+    answer = page.request.get(reader.site.address + "map").json()
+    box = plot.bounding_box()
+    row, x, y = loneliest(answer, box["width"], box["height"])
+    page.mouse.move(box["x"] + x, box["y"] + y)
+    reader.see("#tip small")
+    told = page.request.get(f"{reader.site.address}map/titles?rows={row}").json()["titles"][str(row)]
+    assert reader.see("#tip").text_content().startswith(told["title"][:60])
+    before = plot.evaluate("canvas => canvas.toDataURL()")
+    page.locator(".legend input").first.click()
+    page.mouse.move(5, 5)
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert plot.evaluate("canvas => canvas.toDataURL()") != before
+    page.locator(".legend input").first.click()
+    page.mouse.click(box["x"] + x, box["y"] + y)
+    reader.see(".paper h1")
+    assert "paper=" + quote(told["id"], safe="*-._").replace("%20", "+") in page.url
+
+
+def test_the_map_is_moved_by_keys_and_keeps_its_place_in_the_address(reader: Reader) -> None:
+    page = reader.open("?view=map")
+    reader.see("#plot[data-frame]").focus()
+    page.keyboard.press("+")
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_url(re.compile(r"at=\d+%2C\d+%2C1\.40"))
+
+
+@pytest.mark.parametrize(
+    ("name", "ending", "says"), [("BibTeX", "bib", "@"), ("CSV", "csv", "id"), ("JSON", "json", "[")]
+)
+def test_results_are_exported(reader: Reader, name: str, ending: str, says: str) -> None:
+    page = reader.open("?q=citations")
+    reader.see(".export").click()
+    with page.expect_download() as download:
+        page.locator(f'[role="menuitem"]:has-text("{name}")').click()
+    assert download.value.suggested_filename == f"papers.{ending}"
+    text = Path(download.value.path()).read_text("utf-8")
+    assert says in text and "Paper 7 shows" in text
+
+
+def test_keys(reader: Reader) -> None:
+    page = reader.open()
+    reader.see(".doors")
+    page.keyboard.press("/")
+    page.keyboard.type("citations")
+    page.keyboard.press("Enter")
+    reader.see(".card")
+    current = "document.activeElement.dataset.id"
+    ids = page.locator(".card").evaluate_all("cards => cards.map(card => card.dataset.id)")
+    for key, place in (("j", 0), ("j", 1), ("j", 2), ("k", 1)):
+        page.keyboard.press(key)
+        assert page.evaluate(current) == ids[place]
+    page.keyboard.press("Enter")
+    reader.see(".sentences button")
+    page.keyboard.press("s")
+    reader.see('.sentences [aria-pressed="true"]')
+    page.keyboard.press("?")
+    reader.see("#help[open]")
+    page.keyboard.press("Escape")
+    page.locator("#help").wait_for(state="hidden")
+    page.keyboard.press("m")
+    reader.see("#plot[data-frame]")
+
+
+def test_sentences_without_vectors_can_be_searched_by_their_words(reader: Reader) -> None:
+    page = reader.open("?s=2&paper=" + quote(STRANGE_ID, safe=""))  # its title fills all that the model reads
+    reader.see('[data-state="error"] a:has-text("their words")').click()
+    reader.see(".card")
+    assert "q=Models+learn" in page.url
+
+
+def test_an_unknown_paper_is_said_in_the_servers_words(reader: Reader) -> None:
+    reader.open("?paper=nobody:1")
+    told = reader.see('[data-state="error"]').text_content()
+    assert "nobody:1" in told and "Not in this library" in told
+    reader.open("?view=elsewhere")
+    assert "No such page" in reader.see('[data-state="empty"]').text_content()
+
+
+def test_a_server_that_stops_and_comes_back(browser: Any, index: Path, site_of: type[Any]) -> None:
+    site = site_of(lambda: create_app({"main": index}, ServeOptions(device="cpu"))).start()
+    reader = Reader(browser, site)
+    page = reader.open("?q=citations")
+    reader.see(".card")
+    site.stop()
+    page.locator(".card h3 a").first.click()
+    assert "No answer" in reader.see('[data-state="offline"]').text_content()
+    reader.see("#health.bad")
+    site.start()
+    reader.see(".paper h1")  # by itself, without a reload
+    reader.close()
+    site.stop()
+
+
+EVERY_VIEW = {
+    "home": ("", ".doors a"),
+    "search": ("?q=onerror", ".card"),
+    "paper": ("?paper=" + quote(STRANGE_ID, safe=""), ".side .card"),
+    "sentences": ("?s=0&paper=p:10", ".matched mark"),
+    "liked": ("?like=" + quote(STRANGE_ID, safe=""), ".card"),
+    "draft": ("?view=draft&kind=paper&text=" + quote(HOSTILE, safe=""), ".card"),
+    "graph": ("?view=graph&paper=p:1", ".graph a"),
+    "compare": ("?view=compare&q=citations", ".columns .card"),
+    "lacking": ("?view=lacking", ".counted .what"),
+    "map": ("?view=map", "#plot[data-frame]"),
+    "attack": ("?q=" + quote(HOSTILE, safe="") + "&field=" + quote(HOSTILE, safe=""), "[data-state]"),
+}
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_every_view_fits_and_hostile_papers_stay_text(browser: Any, site: Any, width: int, dark: bool) -> None:
+    reader = Reader(browser, site, width=width, dark=dark)
+    for name, (query, sign) in EVERY_VIEW.items():
+        page = reader.open(query)
+        reader.see(sign)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        assert page.evaluate("document.images.length + document.querySelectorAll('main svg[onload]').length") == 0, name
+        assert page.evaluate(SMALL_TARGETS) == [], name
+    reader.open("?paper=" + quote(STRANGE_ID, safe=""))
+    assert reader.see(".paper h1").text_content() == HOSTILE
+    reader.close()
+
+
+SMALL_TARGETS = """() => [...document.querySelectorAll("button, a.button, select, summary, input:not([type=checkbox], [type=radio])")]
+  .filter((one) => one.offsetParent).map((one) => [one.outerHTML.slice(0, 80), one.getBoundingClientRect()])
+  .filter(([, box]) => box.height < 39.5 || box.width < 39.5).map(([html]) => html)"""
+
+
+def test_the_theme_is_kept(reader: Reader) -> None:
+    page = reader.open()
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    reader.see('[aria-label="Light or dark"]').click()
+    dark = page.evaluate(ground)
+    page.reload()
+    assert page.evaluate(ground) == dark != light

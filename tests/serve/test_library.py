@@ -1,0 +1,307 @@
+"""Libraries from their sources to vectors; no test here leaves this machine."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+
+from citeweave.corpus.importing import import_papers
+from citeweave.errors import UserError
+from citeweave.progress import Reporter
+from citeweave.search.index import Index
+from citeweave.search.words import search_words
+from citeweave.serve.libraries.preparing import LibraryOptions
+from citeweave.serve.library import Library, open_library
+
+TITLES = [
+    "how models learn from data",
+    "the cell grows in graphs",
+    "citations of a paper that we find",
+    "data of the cell",
+]
+
+
+def bibtex(titles: list[str]) -> str:
+    return "".join(
+        f"@article{{k{number}, title={{{title}}}, year={{2019}}, doi={{10.1000/{number}}}"
+        + (", abstract={We find that the cell grows.}" if number == 0 else "")
+        + "}\n"
+        for number, title in enumerate(titles)
+    )
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "my.bib"
+    path.write_text(bibtex(TITLES))
+    return path
+
+
+@pytest.fixture
+def options(bert: Path) -> LibraryOptions:
+    return LibraryOptions(model=str(bert), runtime="torch")
+
+
+@pytest.fixture
+def opened(source: Path, tmp_path: Path, options: LibraryOptions) -> Callable[..., Any]:
+    """Open the library of the file, or of another source."""
+
+    def open_it(named: str = "", how: LibraryOptions = options, reporter: Reporter | None = None) -> Any:
+        return open_library(named or str(source), tmp_path / "library", how, reporter=reporter or Reporter(quiet=True))
+
+    return open_it
+
+
+def words(library: Library, query: str) -> list[str]:
+    index = Index.open(library.index_folder)
+    return [index.id(int(row)) for row in search_words(index, query, 10).rows]
+
+
+def with_vectors(library: Library) -> int:
+    index = Index.open(library.index_folder)
+    return int((index.with_vector & index.alive).sum())
+
+
+def test_words_at_once_and_vectors_after(opened: Callable[..., Any]) -> None:
+    with opened() as library:
+        assert set(words(library, "cell")) == {"k0", "k1", "k3"}
+        assert with_vectors(library) == 0 and library.working() is None
+        assert library.lacks()[:2] == [
+            "3 of 4 papers have no abstract",
+            "4 of 4 papers have no references, so none in common with others",
+        ]
+        assert "--enrich openalex" in library.lacks()[2]
+        library.finish()
+        assert with_vectors(library) == 4
+
+
+def test_an_unchanged_source_is_not_read_again(opened: Callable[..., Any], tmp_path: Path) -> None:
+    with opened() as library:
+        library.finish()
+    stamps = {
+        path: path.stat().st_mtime_ns
+        for path in (tmp_path / "library").rglob("*")
+        if path.name != ".lock" and path.is_file()
+    }
+    with opened() as library:
+        library.finish()
+    changed = [path.name for path, stamp in stamps.items() if path.stat().st_mtime_ns != stamp]
+    assert set(changed) <= {"library.json"}
+
+
+def test_a_changed_source_costs_what_is_new(opened: Callable[..., Any], source: Path) -> None:
+    with opened() as library:
+        library.finish()
+    source.write_text(bibtex([*TITLES[:3], "data of the moon", "we find a new paper"]))
+    with opened() as library:
+        assert set(words(library, "moon new")) == {"k3", "k4"} and words(library, "models") == ["k0"]
+        assert with_vectors(library) == 3  # those of the three that did not change are kept
+        library.finish()
+        assert with_vectors(library) == 5
+    source.write_text(bibtex(TITLES[:1]))
+    with opened() as library:
+        assert len(Index.open(library.index_folder)) == 1
+
+
+def test_the_work_behind_is_a_process_that_tells_how_far_it_is(opened: Callable[..., Any]) -> None:
+    with opened() as library:
+        library.start()
+        told = library.working()
+        assert told is None or set(told) == {"what", "done", "total", "seconds_left"}
+        library.wait(300)
+        assert library.working() is None and with_vectors(library) == 4 and "code" not in " ".join(library.lacks())
+
+
+def test_work_that_fails_is_told(opened: Callable[..., Any], options: LibraryOptions, tmp_path: Path) -> None:
+    with opened(how=LibraryOptions(model="nowhere-and-no-name", runtime="torch")) as library:
+        assert words(library, "models") == ["k0"]  # words need no model
+        library.start()
+        library.wait(300)
+        assert any("nowhere-and-no-name" in line for line in library.lacks())
+
+
+def test_work_that_is_stopped_goes_on_later(opened: Callable[..., Any]) -> None:
+    with opened() as library:
+        library.start()
+        library.stop()
+        assert library.working() is None
+    with opened() as library:
+        library.finish()
+        assert with_vectors(library) == 4
+
+
+def test_one_process_at_a_time_and_one_source(opened: Callable[..., Any], tmp_path: Path) -> None:
+    with opened() as _, pytest.raises(UserError, match="being explored already"), opened():
+        pass
+    other = tmp_path / "other.bib"
+    other.write_text(bibtex(TITLES))
+    with pytest.raises(UserError, match="holds the library of"), opened(str(other)):
+        pass
+
+
+def test_another_model_makes_other_vectors(
+    opened: Callable[..., Any], save_bert: Callable[..., Path], tmp_path: Path
+) -> None:
+    with opened() as library:
+        library.finish()
+        first = Index.open(library.index_folder).provenance
+    other = save_bert(tmp_path / "other-bert", seed=3)
+    with opened(how=LibraryOptions(model=str(other), runtime="torch")) as library:
+        assert with_vectors(library) == 0
+        library.finish()
+        assert Index.open(library.index_folder).provenance != first
+
+
+def test_a_corpus_and_an_index_are_taken_as_they_are(
+    opened: Callable[..., Any], source: Path, tmp_path: Path, options: LibraryOptions
+) -> None:
+    corpus = import_papers(source, tmp_path / "corpus").corpus
+    with opened(str(corpus.folder)) as library:
+        assert not (tmp_path / "library" / "corpus").exists() and words(library, "models") == ["k0"]
+    index = tmp_path / "library" / "index"
+    with open_library(str(index)) as library:
+        assert library.index_folder == index and library.lacks() == [] and library.working() is None
+        library.start()
+        library.finish()
+    with (
+        pytest.raises(UserError, match="cannot be enriched"),
+        open_library(str(index), None, LibraryOptions(enrich="s2")),
+    ):
+        pass
+
+
+class FakeOpenAlex:
+    """Answers as OpenAlex does, from this machine."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, str]] = []
+        self.is_dry = False
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                query = dict(parse_qsl(urlsplit(self.path).query))
+                outer.asked.append(query)
+                data = json.dumps({"meta": {"next_cursor": None}, "results": outer.works(query)}).encode()
+                self.send_response(429 if outer.is_dry else 200)
+                if outer.is_dry:
+                    self.send_header("X-RateLimit-Remaining", "0")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, format: str, *arguments: Any) -> None:
+                """Silent."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def works(self, query: dict[str, str]) -> list[Any]:
+        asked = query.get("filter", "")
+        if asked.startswith("doi:") or "search" in query:
+            return [self.work(number, title, [70, 71]) for number, title in enumerate(TITLES)]
+        if asked.startswith("cites:"):
+            return [self.work(80, "we find citations of the cell", [0, 1, 3])]
+        return [self.work(70, "a paper that the library lacks", [])]
+
+    def work(self, number: int, title: str, cites: list[int]) -> Any:
+        return {
+            "id": f"https://openalex.org/W{number}",
+            "doi": f"https://doi.org/10.1000/{number}",
+            "title": title,
+            "publication_year": 2019,
+            "abstract_inverted_index": {"Graphs": [0], "grow": [1]},
+            "referenced_works": [f"https://openalex.org/W{cited}" for cited in cites],
+        }
+
+
+@pytest.fixture
+def openalex(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeOpenAlex]:
+    for name in ("OPENALEX_API_KEY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    fake = FakeOpenAlex()
+    monkeypatch.setenv("CITEWEAVE_OPENALEX_URL", f"http://127.0.0.1:{fake.server.server_port}")
+    yield fake
+    fake.server.shutdown()
+    fake.server.server_close()
+
+
+def test_enrichment(
+    source: Path,
+    opened: Callable[..., Any],
+    options: LibraryOptions,
+    openalex: FakeOpenAlex,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with opened() as library:
+        library.finish()
+    assert openalex.asked == []  # a local source asks nobody
+    richer = LibraryOptions(options.model, options.runtime, enrich="openalex")
+    with opened(how=richer, reporter=Reporter()) as library:
+        library.finish(Reporter())
+        index = Index.open(library.index_folder)
+        assert with_vectors(library) == len(index) == 6 and library.lacks() == []
+        own = [row for row in range(index.size) if index.alive[row] and not index.paper(row).stub]
+        assert sorted(index.id(row) for row in own) == ["k0", "k1", "k2", "k3"]
+        assert words(library, "graphs") and index.paper(index.row("k3")).abstract == "Graphs grow"
+        citing = index.citing(index.key_of(index.row("k3")))
+        assert [index.id(int(row)) for row in citing] == ["openalex:W80"]
+    assert (
+        "4 of 4 papers found, 0 not, 0 ambiguous; 1 citing papers and 1 that the library cites"
+        in capsys.readouterr().err
+    )
+    asked = len(openalex.asked)
+    with opened() as library:  # what was fetched stays, without asking again
+        assert len(Index.open(library.index_folder)) == 6
+    assert len(openalex.asked) == asked
+    source.write_text(bibtex(TITLES[:3]))
+    with opened() as library:  # a paper that left the library is one around it
+        index = Index.open(library.index_folder)
+        assert [index.paper(index.row(id)).stub for id in ("k0", "doi:10.1000/3", "openalex:W80")] == [
+            False,
+            True,
+            True,
+        ]
+
+
+def test_a_damaged_index_is_made_anew(opened: Callable[..., Any]) -> None:
+    with opened() as library:
+        library.finish()
+        folder = library.index_folder
+    for damage in ("{", '{"format": "citeweave-index", "version": 2, "number": 1, "segments": [], "facts": {}}'):
+        (folder / "state.json").write_text(damage)
+        with opened() as library:
+            assert words(library, "models") == ["k0"]
+    next(folder.glob("segments/*/manifest.json")).unlink()
+    with opened() as library:
+        assert words(library, "models") == ["k0"]
+
+
+def test_a_query_is_asked_once(opened: Callable[..., Any], options: LibraryOptions, openalex: FakeOpenAlex) -> None:
+    with opened("openalex:cells and graphs") as library:
+        assert library.name == "cells and graphs" and len(Index.open(library.index_folder)) == 4
+        assert library.lacks() == []
+    assert [query["search"] for query in openalex.asked] == ["cells and graphs"]
+    openalex.is_dry = True
+    with opened("openalex:cells and graphs") as library:
+        assert len(Index.open(library.index_folder)) == 4
+    assert len(openalex.asked) == 1
+    fresh = LibraryOptions(options.model, options.runtime, refresh=True)
+    with pytest.raises(UserError, match="allowance is used up"), opened("openalex:cells and graphs", fresh):
+        pass
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(UserError, match="--enrich is 'openalx'.*Did you mean 'openalex'"):
+        LibraryOptions(enrich="openalx")
+    with pytest.raises(UserError, match="--most is 0"):
+        LibraryOptions(most=0)

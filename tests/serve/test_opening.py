@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.errors import CiteweaveError
+from citeweave.search.building import IndexOptions, build_index
+from citeweave.search.changing import delete_papers
+from citeweave.serve.app import create_app
+from citeweave.serve.metrics import Metrics
+from citeweave.serve.opening import Shelf
+from citeweave.serve.options import ServeOptions
+
+OPTIONS = ServeOptions(device="cpu")
+
+
+@pytest.fixture
+def copy(place: Any, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(place.index, tmp_path / "index"))
+
+
+def ready(shelf: Shelf) -> Any:
+    end = time.monotonic() + 60
+    while (opened := shelf.get()).reader is None and not opened.why:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return opened
+
+
+def test_a_change_is_seen_by_the_next_request(serve: Callable[..., TestClient], copy: Path) -> None:
+    client = serve(copy)
+    query = {"q": "models cell", "by": "words", "count": 100}
+    before = {hit["id"] for hit in client.get("/search", params=query).json()["hits"]}
+    assert client.get("/health").json()["papers"] == 20 and "p:3" in before
+    assert delete_papers(copy, ["p:3"]) == 1
+    after = {hit["id"] for hit in client.get("/search", params=query).json()["hits"]}
+    assert before - after == {"p:3"}
+    assert client.get("/health").json()["papers"] == 19 and client.get("/papers/p:3").status_code == 404
+    assert sum(client.get("/facets").json()["years"].values()) == 19
+    assert 'citeweave_papers{index="main"} 19' in client.get("/metrics").text
+
+
+def test_running_requests_do_not_wait_for_a_new_state(copy: Path) -> None:
+    shelf = Shelf({"main": copy}, OPTIONS, Metrics())
+    old = shelf.get().index
+    delete_papers(copy, ["p:3"])
+    with shelf._opening["main"]:  # another thread is opening the new state
+        assert shelf.get().index is old
+    assert shelf.get().index.number != old.number
+
+
+def test_a_state_that_cannot_be_opened_leaves_the_old_one(copy: Path) -> None:
+    shelf = Shelf({"main": copy}, OPTIONS, Metrics())
+    number = shelf.get().index.number
+    (copy / "state.json").write_text("{")
+    assert shelf.get().index.number == number
+
+
+def test_two_indexes_of_one_model_share_it(place: Any) -> None:
+    shelf = Shelf({"main": place.index, "other": place.index}, OPTIONS, Metrics())
+    first = ready(shelf)
+    second = shelf.get("other")
+    assert second.reader is not None and second.reader.encoder.batcher is first.reader.encoder.batcher
+    shelf.close()
+
+
+def test_a_model_that_is_gone_leaves_words(serve: Callable[..., TestClient], tmp_path: Path, place: Any) -> None:
+    model = Path(shutil.copytree(place.model, tmp_path / "model"))
+    build_index(Corpus.open(place.corpus), model, tmp_path / "index", IndexOptions(device="cpu"))
+    shutil.rmtree(model)
+    client = serve(tmp_path / "index")
+    ready(client.app.state.server.shelf)  # type: ignore[attr-defined]
+    told = client.get("/health").json()
+    assert told["status"] == "ok" and not told["reads_texts"] and any("words only" in line for line in told["lacks"])
+    assert client.get("/search", params={"q": "models", "by": "words"}).json()["hits"]
+    found = client.get("/search", params={"q": "models"}).json()
+    assert found["hits"] and "words" in found["note"]
+    assert client.get("/search", params={"q": "models", "by": "vectors"}).status_code == 503
+    assert client.post("/embed", json={"texts": ["a"]}).status_code == 503
+    moved = serve(tmp_path / "index", model=str(place.model))
+    assert ready(moved.app.state.server.shelf).reader is not None  # type: ignore[attr-defined]
+
+
+def test_another_model_is_not_read_with(place: Any, save_bert: Callable[..., Path], tmp_path: Path) -> None:
+    other = save_bert(tmp_path / "other", seed=1)
+    shelf = Shelf({"main": place.index}, ServeOptions(device="cpu", model=str(other)), Metrics())
+    opened = ready(shelf)
+    assert opened.reader is None and "cannot be compared" in opened.why
+
+
+class Making:
+    """A library whose index is not there yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.index_folder = folder
+
+    def working(self) -> Mapping[str, Any] | None:
+        return {"what": "reading", "done": 3, "total": 10, "seconds_left": 1.5}
+
+    def lacks(self) -> Sequence[str]:
+        return ["there are no citations"]
+
+
+def test_an_index_that_is_being_made(tmp_path: Path, place: Any) -> None:
+    app = create_app(Making(tmp_path / "index"), OPTIONS)
+    client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
+    told = client.get("/health").json()
+    assert told["status"] == "starting" and told["working"]["done"] == 3 and told["lacks"] == ["there are no citations"]
+    answer = client.get("/search", params={"q": "a"})
+    assert answer.status_code == 503 and answer.headers["retry-after"] == "2"
+    shutil.copytree(place.index, tmp_path / "index")
+    assert client.get("/search", params={"q": "models", "by": "words"}).json()["hits"]
+    assert client.get("/health").json()["status"] == "ok"
+
+
+def test_words_without_vectors(serve: Callable[..., TestClient], tmp_path: Path, place: Any) -> None:
+    build_index(Corpus.open(place.corpus), place.model, tmp_path / "index", IndexOptions(device="cpu", vectors=False))
+    client = serve(tmp_path / "index")
+    assert client.get("/health").json()["with_vectors"] == 0
+    assert client.get("/search", params={"q": "models learn"}).json()["hits"]
+    assert "words" in client.get("/similar?paper=p:1").json()["note"]
+    assert client.get("/search?q=models&by=vectors").status_code in (400, 503)
+
+
+@pytest.mark.parametrize("damage", ["nothing", "foreign", "broken"])
+def test_what_is_no_index_is_said_at_the_start(copy: Path, damage: str) -> None:
+    if damage == "nothing":
+        shutil.rmtree(copy)
+    elif damage == "foreign":
+        shutil.rmtree(copy)
+        copy.mkdir()
+        (copy / "state.json").write_text('{"format": "something else"}')
+    else:
+        (copy / "state.json").write_text("\x00")
+    with pytest.raises(CiteweaveError):
+        create_app({"main": copy}, OPTIONS)
+
+
+def test_many_threads_open_once(place: Any) -> None:
+    shelf = Shelf({"main": place.index}, OPTIONS, Metrics())
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(shelf.get().index)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(index) for index in found}) == 1

@@ -1,0 +1,84 @@
+"""The page's files, without a browser: small, self-contained, readable in both schemes, no way for data to be markup."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from citeweave.serve.pages import FOLDER
+
+FILES = sorted(path for path in FOLDER.iterdir() if path.is_file())
+SCRIPTS = [path for path in FILES if path.suffix == ".js"]
+MOST_BYTES, MOST_LINES = 150_000, 300
+FORBIDDEN = (
+    "innerHTML",
+    "outerHTML",
+    "insertAdjacentHTML",
+    "document.write",
+    "eval(",
+    "new Function",
+    "style=",
+)
+TEXTS = ("ink", "muted", "accent", "warn")
+GROUNDS = ("ground", "raised", "sunken", "wash")
+
+
+def test_the_files_are_few_and_small() -> None:
+    assert sum(path.stat().st_size for path in FILES) < MOST_BYTES
+    assert {path.name: lines for path in FILES if (lines := path.read_text("utf-8").count("\n")) > MOST_LINES} == {}
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_no_script_makes_markup_of_text(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert [word for word in FORBIDDEN if word in text] == []
+
+
+def test_nothing_is_loaded_from_elsewhere_and_nothing_is_inline() -> None:
+    start = (FOLDER / "index.html").read_text("utf-8")
+    assert not re.search(r"https?://|<style|\son\w+=|\sstyle=", start)
+    assert re.findall(r"<script[^>]*>([^<]+)", start) == []
+    named = set(re.findall(r'(?:src|href)="page/([^"]+)"', start))
+    for path in SCRIPTS:
+        named |= set(re.findall(r'"\./([\w.]+)"', path.read_text("utf-8")))
+    present = {path.name for path in FILES} - {"index.html"}
+    assert named == present  # every file is used, and every file that is named is there
+    for path in FILES:
+        if path.suffix == ".css":
+            assert "url(" not in path.read_text("utf-8") and "@import" not in path.read_text("utf-8")
+
+
+def colours(scheme: int) -> dict[str, str]:
+    """The colours of a scheme, 0 light and 1 dark, by name."""
+    found = re.findall(r"--([\w-]+):light-dark\((#\w+),(#\w+)\)", (FOLDER / "base.css").read_text("utf-8"))
+    return {name: (light, dark)[scheme] for name, light, dark in found}
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance (WCAG 2.2).
+
+    >>> luminance("#fff"), luminance("#000000")
+    (1.0, 0.0)
+    """
+    digits = colour[1:] if len(colour) == 7 else "".join(digit * 2 for digit in colour[1:])
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of WCAG 2.2, from 1 to 21."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1])
+def test_text_has_the_contrast_of_aa(scheme: int) -> None:
+    known = colours(scheme)
+    pairs = [(text, ground) for text in TEXTS for ground in GROUNDS] + [("on-accent", "accent"), ("ink", "mark")]
+    assert {
+        pair: contrast(*map(known.__getitem__, pair)) for pair in pairs if contrast(*map(known.__getitem__, pair)) < 4.5
+    } == {}
+    assert contrast(known["edge"], known["ground"]) >= 3  # borders of fields

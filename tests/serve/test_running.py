@@ -1,0 +1,201 @@
+"""The server as it is started: over a socket, from the command line, by several processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="pip install 'citeweave[serve]'")
+
+from citeweave.serve.app import create_app
+from citeweave.serve.options import ServeOptions
+from citeweave.serve.running import app_from_environment, server_of
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def port(place: Any) -> Iterator[int]:
+    options = ServeOptions(device="cpu")
+    number = free_port()
+    server = server_of(create_app({"main": place.index}, options), "127.0.0.1", number, options)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    end = time.monotonic() + 30
+    while not server.started:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    yield number
+    server.should_exit = True
+    thread.join(10)
+
+
+def talk(port: int, data: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=2) as one:
+        found = b""
+        with contextlib.suppress(TimeoutError, ConnectionError):  # it may hang up before it has heard all
+            one.sendall(data)
+            while part := one.recv(65_536):
+                found += part
+        return found
+
+
+def get(port: int, path: str) -> Any:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+        return json.load(answer)
+
+
+def test_an_id_with_a_percent_sign_is_decoded_once(port: int) -> None:
+    assert get(port, "/papers/a%252Fb")["id"] == "a%2Fb"
+    assert get(port, "/papers/..%2F..%2Fetc%2Fpasswd")["id"] == "../../etc/passwd"
+
+
+def test_answers_do_not_name_the_server(port: int) -> None:
+    get(port, "/health")  # the first one may take its time
+    head = talk(port, b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").partition(b"\r\n\r\n")[0]
+    assert head.startswith(b"HTTP/1.1 200") and b"\r\nserver:" not in head.lower() and b"uvicorn" not in head.lower()
+    assert b"content-security-policy" in head.lower()
+
+
+HOSTILE = [
+    b"GET / HTTP/1.1\r\n\r\n",
+    b"GET /papers/a\r\nSet-Cookie: x=y HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /papers/%0d%0aSet-Cookie:%20x=y HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    b"GET /../../../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    b"GET http://169.254.169.254/latest HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    b"CONNECT evil.example:443 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 50,
+    b"\x00" * 1000,
+    b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+    b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: -5\r\n\r\n",
+    b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n"
+    b"Connection: close\r\n\r\n{}",
+    b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x",
+    b"POST /search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\nzz\r\n",
+    b"POST /search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n{}",
+    b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+    b"GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n",
+    b"GET /health HTTP/1.1\nHost: localhost\nConnection: close\n\n",
+]
+
+
+def test_what_is_not_quite_http(port: int) -> None:
+    with ThreadPoolExecutor(8) as pool:  # some wait for more that never comes
+        answers = list(pool.map(lambda data: talk(port, data), HOSTILE))
+    for data, found in zip(HOSTILE, answers, strict=True):
+        status = re.match(rb"HTTP/1\.1 (\d{3})", found)
+        assert status is None or 200 <= int(status[1]) < 500, data[:80]
+        head = found.partition(b"\r\n\r\n")[0].lower()
+        assert b"set-cookie" not in head and b"root:x:" not in found, data[:80]
+    assert get(port, "/health")["status"] == "ok"
+
+
+def start(place: Any, *more: str) -> tuple[subprocess.Popen[str], int]:
+    port = free_port()
+    command = [sys.executable, "-m", "citeweave", "serve", str(place.index), "--port", str(port), "--device", "cpu"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([*command, *more], stderr=subprocess.PIPE, text=True, env=environment)
+    end = time.monotonic() + 120
+    while True:
+        with contextlib.suppress(OSError):
+            if get(port, "/health")["status"] == "ok":
+                return process, port
+        assert process.poll() is None and time.monotonic() < end, process.stderr and process.stderr.read()
+        time.sleep(0.1)
+
+
+def stop(process: subprocess.Popen[str]) -> str:
+    process.send_signal(signal.SIGINT)
+    try:
+        return process.communicate(timeout=20)[1]
+    finally:
+        process.kill()
+
+
+def test_serve_by_several_processes(place: Any) -> None:
+    process, port = start(place, "--workers", "2", "--log", "json", "--compare", f"other={place.index}")
+    try:
+        assert get(port, "/health")["indexes"] == ["main", "other"]
+        assert get(port, "/search?q=secret+models&by=words&index=other")["hits"]
+    finally:
+        told = stop(process)
+    lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+    assert {"method", "path", "status", "ms", "id"} == set(lines[0]) and "/search" in {line["path"] for line in lines}
+    assert "secret" not in told, "what somebody searched for is not logged"
+    assert "Traceback" not in told and "serving" in told
+
+
+def test_a_worker_without_settings_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CITEWEAVE_SERVE", raising=False)
+    with pytest.raises(Exception, match="citeweave serve"):
+        app_from_environment()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--port", "0"], "--port is 0"),
+        (["--workers", "0"], "--workers is 0"),
+        (["--log", "xml"], "--log is 'xml'"),
+        (["--compare", "x"], "--compare is 'x'"),
+        (["--time-limit", "0"], "--time-limit is 0"),
+        (["--samples", "nowhere"], "--corpus"),
+    ],
+)
+def test_wrong_options(place: Any, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+    from citeweave.cli import main
+
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", str(place.index), *arguments])
+    assert caught.value.code == 2 and words in capsys.readouterr().err
+
+
+def test_what_is_no_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from citeweave.cli import main
+
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", str(tmp_path)])
+    assert caught.value.code == 2 and str(tmp_path) in capsys.readouterr().err
+
+
+def test_other_machines_are_warned_of(place: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    from citeweave.cli import main
+
+    with socket.socket() as taken:  # the port is taken, so the command ends by itself
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        with pytest.raises(SystemExit):
+            main(
+                [
+                    "serve",
+                    str(place.index),
+                    "--host",
+                    "0.0.0.0",
+                    "--port",
+                    str(taken.getsockname()[1]),
+                    "--device",
+                    "cpu",
+                ]
+            )
+    assert "can be reached from other machines" in capsys.readouterr().err
