@@ -6,6 +6,8 @@
     corpus = citeweave.Corpus.open("corpus/")
     corpus.titles[0], corpus.row("doi:10.1/x")
     graph = citeweave.make_graph(corpus, "graph/")
+    index = citeweave.build_index(corpus, "minilm", "index/")
+    citeweave.answer(index, None, citeweave.Query(paper="doi:10.1/x")).hits
 
 This is the front door: the nouns and verbs, each loaded when first used.
 """
@@ -65,9 +67,22 @@ if TYPE_CHECKING:
     from citeweave.mining.samples import Samples as Samples
     from citeweave.pipeline.run import run_recipe as run_recipe
     from citeweave.recipe import load_recipe as load_recipe
+    from citeweave.search.asking.answering import answer as answer
+    from citeweave.search.asking.explaining import explain as explain
+    from citeweave.search.asking.query import Query as Query
+    from citeweave.search.building import IndexOptions as IndexOptions
     from citeweave.search.building import build_index as build_index
+    from citeweave.search.changing import add_papers as add_papers
+    from citeweave.search.changing import delete_papers as delete_papers
+    from citeweave.search.changing import update_index as update_index
+    from citeweave.search.compacting import compact_index as compact_index
+    from citeweave.search.filters import Filter as Filter
+    from citeweave.search.index import Index as Index
+    from citeweave.search.searching import open_reader as open_reader
     from citeweave.search.searching import search_paper as search_paper
     from citeweave.search.searching import search_text as search_text
+    from citeweave.serve.app import create_app as create_app
+    from citeweave.serve.library import open_library as open_library
     from citeweave.similarity.nearest import nearest as nearest
     from citeweave.similarity.published import import_vectors as import_vectors
     from citeweave.similarity.vectors import Vectors as Vectors
@@ -124,9 +139,22 @@ _HOME = {
     "Samples": "mining.samples",
     "run_recipe": "pipeline.run",
     "load_recipe": "recipe",
+    "answer": "search.asking.answering",
+    "explain": "search.asking.explaining",
+    "Query": "search.asking.query",
+    "IndexOptions": "search.building",
     "build_index": "search.building",
+    "add_papers": "search.changing",
+    "delete_papers": "search.changing",
+    "update_index": "search.changing",
+    "compact_index": "search.compacting",
+    "Filter": "search.filters",
+    "Index": "search.index",
+    "open_reader": "search.searching",
     "search_paper": "search.searching",
     "search_text": "search.searching",
+    "create_app": "serve.app",
+    "open_library": "serve.library",
     "nearest": "similarity.nearest",
     "import_vectors": "similarity.published",
     "Vectors": "similarity.vectors",

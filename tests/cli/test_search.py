@@ -58,13 +58,13 @@ def test_what_is_printed(index, capsys):
     code, out, _ = run(capsys, "search", index, "how models learn", "--count", 1, "--device", "cpu", "--json")
     found = json.loads(out)
     assert code == 0 and found["query"] == {"text": "how models learn"} and found["aspect"] == ""
-    assert found["hits"][0].keys() == {"id", "title", "year", "score", "row"} and len(found["hits"]) == 1
+    assert found["hits"][0].keys() == {"id", "title", "year", "score", "row", "matches"} and len(found["hits"]) == 1
 
 
 def test_an_index_of_a_stranger(index, capsys, tmp_path):
     """Titles that import would have cleaned, in a folder that somebody else made."""
     folder = Path(shutil.copytree(index, tmp_path / "index"))
-    titles = folder / "papers" / "title.utf8"
+    (titles,) = folder.glob("segments/*/papers/title.utf8")
     titles.write_bytes(titles.read_bytes().replace(b"graphs", b"\x1b[2J\r\n"))
     code, out, _ = run(capsys, "search", folder, "--paper", "a")
     assert code == 0 and len(out.splitlines()) == 2 and all(sign.isprintable() for sign in out.replace("\n", ""))
@@ -114,3 +114,51 @@ def test_mistakes_of_index(index, capsys, tmp_path):
     assert code == 2 and "--most-contexts is 0" in err
     code, _, err = run(capsys, "search", corpus, "words")
     assert code == 2 and "holds corpus, not index" in err
+
+
+def test_change(index, capsys, tmp_path):
+    """A newer corpus is brought in by `index` itself; `change` deletes, adds and compacts."""
+    folder, model = Path(shutil.copytree(index, tmp_path / "index")), index.parent / "tiny"
+    newer = [*PAPERS[:1], {"id": "d", "title": "data of citations"}, {**PAPERS[2], "year": 2003}]
+    (tmp_path / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in newer))
+    import_papers([tmp_path / "papers.jsonl"], tmp_path / "corpus")
+    ask = ("--model", model, "-o", folder, "--contexts", "--device", "cpu", "--json")
+    code, out, _ = run(capsys, "index", tmp_path / "corpus", *ask)
+    # a no longer cites b, and c has a year
+    assert code == 0 and json.loads(out)["changed"] == {"added": 1, "updated": 2, "deleted": 1, "unchanged": 0}
+    code, out, _ = run(capsys, "index", tmp_path / "corpus", *ask)
+    assert code == 0 and json.loads(out)["changed"] == {"added": 0, "updated": 0, "deleted": 0, "unchanged": 3}
+    (tmp_path / "ids").write_text("d\n\nnobody\n")
+    code, out, _ = run(capsys, "change", folder, "--delete", tmp_path / "ids", "--device", "cpu", "--json")
+    told = json.loads(out)
+    assert code == 0 and told["changed"] == {"deleted": 1} and told["papers"] == 2
+    code, out, _ = run(
+        capsys,
+        "change",
+        folder,
+        "--add",
+        index.parent / "corpus",
+        "--words-only",
+        "--fill",
+        "--compact",
+        "--device",
+        "cpu",
+    )
+    assert code == 0 and out.startswith(f"{folder}: 32 numbers (float16) of tiny, aspects method\npapers")
+    assert "no vector" not in out
+    code, out, _ = run(capsys, "search", folder, "--paper", "b", "--count", 2, "--json")
+    assert code == 0 and {hit["id"] for hit in json.loads(out)["hits"]} == {"a", "c"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "say what to change"),
+        (["--words-only", "--fill"], "go with --add"),
+        (["--delete", "nowhere"], "nowhere cannot be read"),
+        (["--add", "nowhere"], "nowhere does not exist"),
+    ],
+)
+def test_mistakes_of_change(index, capsys, arguments, said):
+    code, out, err = run(capsys, "change", index, *arguments)
+    assert code == 2 and not out and said in err and len(err.splitlines()) == 1

@@ -12,6 +12,7 @@ from citeweave.cli import (
     annotate,
     audit,
     benchmark,
+    change,
     compare,
     convert,
     derive,
@@ -19,15 +20,19 @@ from citeweave.cli import (
     embed,
     evaluate,
     explain,
+    explore,
     graph,
     importing,
     index,
     info,
     intents,
+    match,
     mine,
     run,
     search,
+    serve,
     similar,
+    store,
     sweep,
     synthesize,
     train,
@@ -62,7 +67,12 @@ app.command("embed")(embed.embed)
 app.command("similar")(similar.similar)
 app.command("explain")(explain.explain)
 app.command("index")(index.index)
+app.command("change")(change.change)
 app.command("search")(search.search)
+app.command("store")(store.store)
+app.command("serve")(serve.serve)
+app.command("explore")(explore.explore)
+app.command("match")(match.match)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("benchmark")(benchmark.benchmark)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from citeweave.cli.options import Debug, Device, Json, Output, Overwrite, Quiet, print_json, reporter_of, table
 from citeweave.errors import UserError
+
+if TYPE_CHECKING:
+    from citeweave.search.writing.given import Given
 
 _Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
 _Model = Annotated[
@@ -26,6 +29,18 @@ _Intents = Annotated[
 ]
 _Dtype = Annotated[str, typer.Option("--dtype", help="Numbers of the vectors: float16 or float32.")]
 _Runtime = Annotated[str, typer.Option("--runtime", help="torch, onnx, openvino or int8; searches use the same.")]
+_Sentences = Annotated[
+    bool, typer.Option("--sentences/--no-sentences", help="Also a vector a sentence of the abstracts.")
+]
+_Words = Annotated[bool, typer.Option("--words-only", help="No vectors yet; `citeweave change --fill` adds them.")]
+_Vectors = Annotated[
+    Path | None,
+    typer.Option("--vectors", help="Vectors that `citeweave embed` made of this model.", show_default=False),
+]
+_SentenceVectors = Annotated[
+    Path | None,
+    typer.Option("--sentence-vectors", help="The same of sentences; implies --sentences.", show_default=False),
+]
 
 
 def index(
@@ -37,41 +52,81 @@ def index(
     intents: _Intents = None,
     dtype: _Dtype = "float16",
     runtime: _Runtime = "torch",
+    sentences: _Sentences = False,
+    words_only: _Words = False,
+    vectors: _Vectors = None,
+    sentence_vectors: _SentenceVectors = None,
     device: Device = "auto",
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Make an index of a corpus for `citeweave search`; an interrupted run goes on where it stopped."""
+    """Make an index of a corpus for `citeweave search`, or bring one to a newer corpus; an interrupted run goes on."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentOverlay
-    from citeweave.search.building import IndexOptions, build_index
+    from citeweave.search.building import IndexOptions
+    from citeweave.search.describing import describe
+    from citeweave.search.indexing import index_corpus
 
     if contexts and most_contexts < 1:
         raise UserError(f"--most-contexts is {most_contexts}; it must be at least 1, or leave out --contexts")
-    options = IndexOptions(dtype, most_contexts if contexts else 0, runtime, device)
+    most = most_contexts if contexts else 0
+    options = IndexOptions(
+        dtype, most, runtime, device, sentences=sentences or sentence_vectors is not None, vectors=not words_only
+    )
     opened = Corpus.open(corpus)
     overlay = None if intents is None else IntentOverlay.open(intents)
-    made = build_index(
-        opened, model, output, options, overlay=overlay, overwrite=overwrite, reporter=reporter_of(quiet or json)
+    made = index_corpus(
+        opened,
+        model,
+        output,
+        options,
+        overlay=overlay,
+        given=_given(vectors, sentence_vectors),
+        overwrite=overwrite,
+        reporter=reporter_of(quiet or json),
     )
-    facts = {**made.manifest.facts, "output": str(output)}
+    facts = {**describe(made.index), "output": str(output)}
+    if made.changed is not None:
+        facts["changed"] = made.changed.as_json()
     if json:
         print_json(facts)
     elif not quiet:
-        print(_text(output, facts))
+        print(describe_text(output, facts))
 
 
-def _text(folder: Path, facts: dict[str, Any]) -> str:
+def _given(vectors: Path | None, sentence_vectors: Path | None) -> Given | None:
+    from citeweave.search.writing.given import Given
+    from citeweave.similarity.sentence_vectors import SentenceVectors
+    from citeweave.similarity.vectors import Vectors
+
+    if vectors is None:
+        if sentence_vectors is not None:
+            raise UserError("--sentence-vectors goes with --vectors; give those of the papers too")
+        return None
+    sentences = None if sentence_vectors is None else SentenceVectors.open(sentence_vectors)
+    return Given(Vectors.open(vectors), sentences)
+
+
+def describe_text(folder: Path, facts: dict[str, Any]) -> str:
+    """What an index holds, on a few lines."""
     rows: list[tuple[str, object]] = [("papers", facts["papers"])]
-    if facts["without_vector"]:
-        rows.append(("  not kept: no text", facts["without_vector"]))
+    for name, told in (
+        ("without_vector", "  no vector: no text"),
+        ("not_embedded", "  no vector yet"),
+        ("with_sentences", "  with vectors of their sentences"),
+    ):
+        if facts[name]:
+            rows.append((told, facts[name]))
     if facts["with_intents"]:
         rows.append(("cited with a known intent", facts["with_intents"]))
     if "sentences" in facts:
         rows += [("citing sentences", facts["sentences"]), ("  mentions of papers in them", facts["mentions"])]
         if facts["sentences_left_out"]:
             rows.append(("  left out: nothing but marks", facts["sentences_left_out"]))
+    for name, count in facts.get("changed", {}).items():
+        rows.append((f"{name} now", count))
     spaces = f", aspects {', '.join(facts['aspects'])}" if facts["aspects"] else ""
-    return f"{folder}: {facts['dimension']} numbers ({facts['dtype']}) of {facts['model']}{spaces}\n{table(rows)}"
+    by = f"{facts['dimension']} numbers ({facts['dtype']}) of {facts['model']}{spaces}" if facts["model"] else "words"
+    return f"{folder}: {by}\n{table(rows)}"

@@ -1,0 +1,94 @@
+"""citeweave change"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from citeweave.cli.index import describe_text
+from citeweave.cli.options import Debug, Device, Json, Quiet, print_json, reporter_of
+from citeweave.errors import UserError
+
+_Index = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
+_Add = Annotated[
+    Path | None, typer.Option("--add", help="Corpus whose papers come or are replaced.", show_default=False)
+]
+_Delete = Annotated[
+    Path | None, typer.Option("--delete", help="File with ids of papers to take out, one a line.", show_default=False)
+]
+_Fill = Annotated[bool, typer.Option("--fill", help="Embed the papers that have words only.")]
+_Compact = Annotated[bool, typer.Option("--compact", help="Make one segment of all.")]
+_Words = Annotated[bool, typer.Option("--words-only", help="With --add: no vectors yet.")]
+_Intents = Annotated[
+    Path | None, typer.Option("--intents", help="With --add: intents of its citations.", show_default=False)
+]
+_Model = Annotated[
+    str, typer.Option("--model", help="Where the index's model is now, if it moved.", show_default=False)
+]
+
+MOST_BYTES = 256 << 20
+"""Of a file of ids."""
+
+
+def change(
+    index: _Index,
+    add: _Add = None,
+    delete: _Delete = None,
+    fill: _Fill = False,
+    compact: _Compact = False,
+    words_only: _Words = False,
+    intents: _Intents = None,
+    model: _Model = "",
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Change an index: first --delete, then --add, --fill and --compact, each whole or not at all."""
+    if add is None and delete is None and not fill and not compact:
+        raise UserError("say what to change: --add CORPUS, --delete FILE, --fill or --compact")
+    if add is None and (words_only or intents is not None):
+        raise UserError("--words-only and --intents go with --add; leave them out")
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.graph.intent_overlay import IntentOverlay
+    from citeweave.search.changing import ChangeOptions, add_papers, delete_papers
+    from citeweave.search.compacting import compact_index
+    from citeweave.search.describing import describe
+    from citeweave.search.filling import fill_vectors
+    from citeweave.search.index import Index
+
+    Index.open(index)
+    reporter, changed = reporter_of(quiet or json), dict[str, Any]()
+    if delete is not None:
+        changed["deleted"] = delete_papers(index, _ids(delete))
+    if add is not None:
+        overlay = None if intents is None else IntentOverlay.open(intents)
+        options = ChangeOptions(not words_only, model or None, device)
+        told = add_papers(index, Corpus.open(add), options=options, overlay=overlay, reporter=reporter).as_json()
+        changed = {**told, "deleted": told["deleted"] + changed.get("deleted", 0)}
+    if fill:
+        changed["embedded"] = fill_vectors(index, model=model or None, device=device, reporter=reporter)
+    if compact:
+        compact_index(index)
+    facts = {**describe(Index.open(index)), "index": str(index), "changed": changed}
+    if json:
+        print_json(facts)
+    elif not quiet:
+        print(describe_text(index, facts))
+
+
+def _ids(path: Path) -> list[str]:
+    """The ids of a file, one a line."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); give a file with an id a line") from None
+    if len(data) > MOST_BYTES:
+        raise UserError(f"{path} is larger than {MOST_BYTES >> 20} MiB; give a file with an id a line")
+    found = [line for raw in data.decode("utf-8", "replace").splitlines() if (line := raw.strip())]
+    if not found:
+        raise UserError(f"{path} names no paper; give a file with an id a line")
+    return found

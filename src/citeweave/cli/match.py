@@ -1,0 +1,163 @@
+"""citeweave match"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from citeweave.cli.options import Debug, Device, Json, Overwrite, Quiet, print_json, reporter_of, table
+from citeweave.errors import ArtefactError, UserError
+from citeweave.files import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.progress import Reporter
+    from citeweave.similarity.vectors import Vectors
+
+_Submissions = Annotated[
+    Path, typer.Argument(help="Corpus of the submissions, or a folder of their vectors.", show_default=False)
+]
+_Reviewers = Annotated[
+    Path,
+    typer.Option("--reviewers", help="Who wrote what: JSON lines or CSV, person and paper ids.", show_default=False),
+]
+_Papers = Annotated[
+    Path | None,
+    typer.Option("--papers", help="Corpus or vectors of the people's papers; else as SUBMISSIONS.", show_default=False),
+]
+_Model = Annotated[
+    str, typer.Option("--model", help="For a corpus: minilm, a folder, or a name on the hub.", show_default=False)
+]
+_Output = Annotated[Path, typer.Option("-o", "--output", help="CSV file to write.", show_default=False)]
+_Rule = Annotated[str, typer.Option("--rule", help="Of a person's papers: top3 (mean of the three best), max or mean.")]
+_Fewest = Annotated[int, typer.Option("--fewest", help="Papers that a person must have.")]
+_Best = Annotated[int, typer.Option("--best", help="People of a submission, the best ones; 0 = all.")]
+_Conflicts = Annotated[
+    Path | None,
+    typer.Option("--conflicts", help="CSV of submission and person: pairs that must not be.", show_default=False),
+]
+
+
+def match(
+    submissions: _Submissions,
+    reviewers: _Reviewers,
+    output: _Output,
+    papers: _Papers = None,
+    model: _Model = "",
+    rule: _Rule = "top3",
+    fewest: _Fewest = 1,
+    best: _Best = 0,
+    conflicts: _Conflicts = None,
+    device: Device = "auto",
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Score how well people's papers fit submissions, for programs that assign reviewers; authors are left out."""
+    from citeweave.search.reviewer_files import read_conflicts, read_people, write_scores
+    from citeweave.search.reviewers import MatchOptions, People, match_reviewers
+
+    if output.exists() and not overwrite:
+        raise UserError(f"{output} exists already; choose another name, or replace it with --overwrite")
+    options, reporter = MatchOptions(rule, best), reporter_of(quiet or json)
+    papers_of, apart = read_people(reviewers), read_conflicts(conflicts) if conflicts else set()
+    with TemporaryDirectory(prefix="citeweave-match-") as place:
+        opening = _Opening(model, device, Path(place), reporter)
+        known, papers_of = opening.people(papers or submissions, papers_of)
+        people = People.find(papers_of, known, fewest=fewest)
+        asked = opening.vectors(submissions, "submissions")
+        fits = match_reviewers(asked, known, people, options, conflicts=apart, reporter=reporter)
+        lines = write_scores(output, fits)
+    facts: dict[str, Any] = {
+        "submissions": len(asked),
+        "people": len(people),
+        "left_out": people.left_out,
+        "unknown_papers": people.unknown,
+        "scores": lines,
+        "rule": rule,
+        "output": str(output),
+    }
+    if json:
+        print_json(facts)
+    elif not quiet:
+        print(_text(facts, fewest))
+
+
+def _text(facts: dict[str, Any], fewest: int) -> str:
+    rows: list[tuple[str, object]] = [("submissions", facts["submissions"]), ("people", facts["people"])]
+    if facts["left_out"]:
+        rows.append((f"  left out: fewer than {fewest} papers", facts["left_out"]))
+    if facts["unknown_papers"]:
+        rows.append(("papers of people without vector", facts["unknown_papers"]))
+    rows.append(("scores", facts["scores"]))
+    return f"{facts['output']}: {facts['rule']} of cosines\n{table(rows)}"
+
+
+class _Opening:
+    """Vectors as they are given, or made of a corpus for as long as the command runs."""
+
+    def __init__(self, model: str, device: str, place: Path, reporter: Reporter) -> None:
+        self._model, self._device, self._place, self._reporter = model, device, place, reporter
+        self._encoder: Any = None
+
+    def people(self, source: Path, papers_of: dict[str, list[str]]) -> tuple[Vectors, dict[str, list[str]]]:
+        """Vectors of the people's papers alone, and the papers by the ids that the vectors have."""
+        if kind_of(source) != "corpus":
+            return self.vectors(source, "papers"), papers_of
+        from citeweave.corpus.corpus import Corpus
+
+        corpus = Corpus.open(source)
+        own = {
+            person: [
+                corpus.ids[row] if row >= 0 else id for id, row in zip(ids, corpus.rows(ids).tolist(), strict=True)
+            ]
+            for person, ids in papers_of.items()
+            if ids
+        }
+        wanted = sorted({row for ids in own.values() for row in corpus.rows(ids).tolist() if row >= 0})
+        if not wanted:
+            raise UserError(f"none of the people's papers is in {source}; check the ids, or give another --papers")
+        return self._embed(corpus, wanted, "papers"), {person: own.get(person, []) for person in papers_of}
+
+    def vectors(self, source: Path, name: str) -> Vectors:
+        kind = kind_of(source)
+        if kind == "vectors":
+            from citeweave.similarity.vectors import Vectors
+
+            return Vectors.open(source)
+        if kind != "corpus":
+            raise ArtefactError(f"{source} holds neither a corpus nor vectors; give what import or embed made")
+        from citeweave.corpus.corpus import Corpus
+
+        corpus = Corpus.open(source)
+        return self._embed(corpus, range(len(corpus)), name)
+
+    def _embed(self, corpus: Corpus, rows: Sequence[int], name: str) -> Vectors:
+        from citeweave.corpus.text import TextRecipe, paper_text
+        from citeweave.encoders.embedding import embed_texts
+        from citeweave.encoders.encoder import load_encoder
+
+        if not self._model:
+            raise UserError(f"{corpus.folder} is a corpus, which needs a model; give --model, such as --model minilm")
+        self._encoder = self._encoder or load_encoder(self._model, device=self._device)
+        ids, texts = [], []
+        for row in rows:
+            if text := paper_text(corpus.titles[row], corpus.abstracts[row]):
+                ids.append(corpus.ids[row])
+                texts.append(text)
+        if not ids:
+            raise UserError(f"no paper of {corpus.folder} has a text; import titles or abstracts")
+        return embed_texts(
+            self._encoder,
+            ids,
+            texts,
+            self._place / name,
+            text_recipe=TextRecipe().hash,
+            reporter=self._reporter,
+        )

@@ -1,0 +1,95 @@
+"""`citeweave explore` as people use it: once for scripts, and as a server that Ctrl-C ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+
+from citeweave.cli import main
+
+BIB = "".join(
+    f"@article{{k{number}, title={{{title}}}, year={{2019}}}}\n"
+    for number, title in enumerate(
+        ["how models learn from data", "the cell grows in graphs", "<script>alert(1)</script> & the cell"]
+    )
+)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "my papers.bib"
+    path.write_text(BIB)
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = 0
+    try:
+        main(["explore", *map(str, arguments)])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_once(source: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = (source, "--folder", tmp_path / "library", "--model", bert, "--runtime", "torch", "--once")
+    code, out, _ = run(capsys, *common, "--json")
+    told = json.loads(out)
+    assert code == 0 and (told["papers"], told["with_vectors"], told["with_sentences"]) == (3, 3, 3)
+    assert told["lacks"][0] == "3 of 3 papers have no abstract"
+    code, out, err = run(capsys, *common)
+    assert code == 0 and "my papers: 3 papers, 3 with vectors" in out
+    assert "3 of 3 papers have no abstract" in err and "reading" not in err
+
+
+def test_mistakes_are_one_line(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.bib").write_text("")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        for arguments, reason in (
+            ([tmp_path / "gone.bib"], "does not exist"),
+            ([tmp_path / "empty.bib"], "empty|no format"),
+            ([source, "--enrich", "scopus"], "--enrich is 'scopus'"),
+            ([source, "--port", "70000"], "--port is 70000"),
+            ([source, "--port", taken.getsockname()[1], "--no-browser"], "cannot be used"),
+        ):
+            code, out, err = run(capsys, *arguments, "--folder", tmp_path / f"library-{reason[:5]}")
+            assert code == 2 and out == "" and re.search(f"error: .*({reason})", err), err
+
+
+def test_a_server_that_ctrl_c_ends(source: Path, bert: Path, tmp_path: Path) -> None:
+    pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
+    command = [sys.executable, "-m", "citeweave", "explore", str(source), "--no-browser", "--model", str(bert)]
+    environment = {**os.environ, "CITEWEAVE_DATA": str(tmp_path / "data")}
+    process = subprocess.Popen(
+        [*command, "--runtime", "torch"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    told = []
+    for line in process.stderr:
+        told.append(line)
+        if found := re.search(r"http://127\.0\.0\.1:\d+/", line):
+            break
+    else:
+        pytest.fail("".join(told))
+    with urllib.request.urlopen(f"{found[0]}search?q=cell&by=words", timeout=60) as answer:
+        assert {hit["id"] for hit in json.load(answer)["hits"]} == {"k1", "k2"}
+    with urllib.request.urlopen(f"{found[0]}health", timeout=60) as answer:
+        health = json.load(answer)
+    assert health["papers"] == 3 and "3 of 3 papers have no abstract" in health["lacks"]
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=120)[1]
+    assert process.returncode == 0 and "stopped; the same command goes on" in rest and "Traceback" not in rest
