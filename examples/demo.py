@@ -1,4 +1,4 @@
-"""What citeweave does so far, on a made-up literature, from files to a trained encoder and its report: `make demo`.
+"""What citeweave does, on a made-up literature, from files to a trained encoder, its report and a search: `make demo`.
 
 Every step is a command that you can type yourself; files go to demo/.
 """
@@ -71,8 +71,10 @@ def main() -> None:
     show_training()
     say(f"Done in {time.monotonic() - start:.0f} s. Look around, or take your own files:")
     print(
-        f"  open {FOLDER}/run/report/corpus/report.html and {FOLDER}/report-field/map.html in a browser (the explorer is "
-        f"still to come)\n  less {FOLDER}/run/comparison.md {FOLDER}/run/model/README.md\n  .venv/bin/citeweave recipes\n"
+        f"  .venv/bin/citeweave explore {FOLDER}/index          the index as a page in the browser: search, reasons, a map\n"
+        f"  .venv/bin/citeweave explore YOUR_LIBRARY.bib    the same for your own papers, by their sentences too\n"
+        f"  open {FOLDER}/run/report/corpus/report.html and {FOLDER}/report-field/map.html in a browser\n"
+        f"  less {FOLDER}/run/comparison.md {FOLDER}/run/model/README.md\n  .venv/bin/citeweave recipes\n"
         f"  .venv/bin/citeweave run intent_spaces --corpus {FOLDER}/training -o {FOLDER}/run-spaces --set training.steps=30\n"
         f"  .venv/bin/citeweave info {FOLDER}/corpus --merges --samples 0\n"
         f"  .venv/bin/citeweave evaluate minilm --suite aspects --data {FOLDER}/literature --papers 200 --distance mean_best "
@@ -108,10 +110,14 @@ def show_training() -> None:
     suite = f"--suite corpus --data {FOLDER}/training --task field --map"
     run(f"citeweave evaluate {FOLDER}/vectors {suite} -o {FOLDER}/report-field")
 
-    say("An index of it answers questions: what is near to a paper, and what could a sentence of a draft cite?")
-    run(f"citeweave index {FOLDER}/training --model {FOLDER}/run/model -o {FOLDER}/index --device cpu")
+    say(
+        "An index of these vectors answers questions: what is near to a paper and why, and what could a sentence of a draft cite?"
+    )
+    made = f"--model {FOLDER}/run/model --vectors {FOLDER}/vectors"
+    run(f"citeweave index {FOLDER}/training {made} -o {FOLDER}/index --device cpu")
     known = Corpus.open(FOLDER / "training").ids[100]
-    run(f"citeweave search {FOLDER}/index --paper {known} --count 5")
+    run(f"citeweave search {FOLDER}/index --paper {known} --count 3 --explain")
+    run(f"citeweave search {FOLDER}/index {shlex.quote('causal diagrams')} --by words --year 2010- --count 3")
     sentence = "We estimate the effect with the instruments of [CIT]."
     run(f"citeweave search {FOLDER}/index --cite {shlex.quote(sentence)} --intent method --count 5")
 

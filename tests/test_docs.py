@@ -38,7 +38,8 @@ _PROGRESS = re.compile(
     r"^(?:checking inputs|reading|reading vectors|writing|writing papers|uniting signals|node vectors \(\w+\)"
     r"|mining(?: \w+)?|searching|ranking|relating|comparing texts|making the suite|judging|embedding(?: sentences)?"
     r"|comparing vectors|training the ranker|mapping|language model|elmo|doc2vec|citeomatic|tokenizing|training(?=: [\d,]+ of)"
-    r"|auditing|splitting abstracts|encoding sentences|aligning|annotating|projecting"
+    r"|auditing|splitting abstracts|encoding sentences|aligning|annotating|projecting|storing"
+    r"|asking [\w ]+|looking up papers|fetching [\w ]+"
     r"|intents(?=: [\d,]+ of)|step [\d,]+): .*\n",
     re.MULTILINE,
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,11 @@ pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
 pytest.importorskip("uvicorn", reason="pip install 'citeweave[serve]'")
 pytest.importorskip("playwright", reason="pip install playwright")
 
-from playwright.sync_api import sync_playwright
-
-from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.clients.joining import join_fetched
 from citeweave.corpus.importing import import_papers
 from citeweave.search.building import IndexOptions, build_index
 from citeweave.serve.app import create_app
 from citeweave.serve.options import ServeOptions
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script> \"a\" 'b' {{7*7}} javascript:alert(3)"
 STRANGE_ID = 'x:"><svg onload=alert(4)>/../../etc/passwd?a=1&b=2#c'
@@ -39,6 +33,16 @@ SENTENCES = (
     "The graphs of {} show that a paper grows.",
     "Citations learn how cells find data.",
 )
+
+STRANGER = {
+    "id": "https://openalex.org/W900",
+    "title": "A stranger that cites graphs of citations",
+    "publication_year": 2020,
+    "ids": {"openalex": "https://openalex.org/W900"},
+    "abstract_inverted_index": {"Strangers": [0], "grow": [1]},
+    "referenced_works": [],
+}
+"""A paper around the library, as `--enrich` fetches them."""
 
 
 def papers() -> list[dict[str, Any]]:
@@ -70,10 +74,13 @@ def index(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Pat
     cited = [(2, 1), (3, 1), (2, 4), (3, 4), (1, 5), (1, 6)]
     lines = [f"p:{citing}\tp:{of}\n" for citing, of in cited] + [f"p:{row}\tdoi:10.1/missing\n" for row in (1, 2, 3)]
     (source / "citations.tsv").write_text("".join(lines))
-    import_papers([source], place / "corpus")
+    corpus = import_papers([source], place / "corpus").corpus
+    (place / "fetched").mkdir()
+    (place / "fetched" / "openalex_citing.jsonl").write_text(json.dumps(STRANGER) + "\n")
+    richer = join_fetched(corpus, place / "fetched", place / "richer")
     model = save_bert(place / "model")
     options = IndexOptions(device="cpu", sentences=True)
-    build_index(Corpus.open(place / "corpus"), model, place / "index", options)
+    build_index(richer, model, place / "index", options)
     return place / "index"
 
 
@@ -85,66 +92,14 @@ def site(index: Path, site_of: type[Any]) -> Iterator[Any]:
     site.stop()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        yield browser
-        browser.close()
-
-
-class Reader:
-    """A tab, and everything about it that should not have happened."""
-
-    def __init__(self, browser: Any, site: Any, *, width: int = 1280, dark: bool = False) -> None:
-        self.context = browser.new_context(
-            viewport={"width": width, "height": 800}, color_scheme="dark" if dark else "light", accept_downloads=True
-        )
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(20_000)
-        self.site = site
-        self.complaints: list[str] = []
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", self._dialog)
-        self.page.on("console", self._said)
-        self.page.on("request", self._asked)
-
-    def _dialog(self, dialog: Any) -> None:
-        self.complaints.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    def _said(self, message: Any) -> None:
-        # that an answer was 404 is the browser's remark, not the page's
-        if message.type in ("error", "warning") and not message.text.startswith("Failed to load resource"):
-            self.complaints.append(message.text)
-
-    def _asked(self, request: Any) -> None:
-        if not request.url.startswith((self.site.address, "blob:" + self.site.address)):
-            self.complaints.append(f"asked elsewhere: {request.url}")
-
-    def open(self, query: str = "") -> Any:
-        self.page.goto(self.site.address + query)
-        return self.page
-
-    def see(self, selector: str) -> Any:
-        """The first of these elements, once it is shown."""
-        found = self.page.locator(selector).first
-        found.wait_for(state="visible")
-        return found
-
-    def close(self) -> None:
-        self.context.close()
-        assert self.complaints == []
-
-
 @pytest.fixture
-def reader(browser: Any, site: Any) -> Iterator[Reader]:
-    reader = Reader(browser, site)
+def reader(reader_of: Callable[..., Any], site: Any) -> Iterator[Any]:
+    reader = reader_of(site)
     yield reader
     reader.close()
 
 
-def test_a_question_is_answered_with_cards_and_the_sentence_that_matches(reader: Reader) -> None:
+def test_a_question_is_answered_with_cards_and_the_sentence_that_matches(reader: Any) -> None:
     page = reader.open()
     reader.see("#q").fill("how graphs of citations grow")
     page.keyboard.press("Enter")
@@ -159,7 +114,7 @@ def test_a_question_is_answered_with_cards_and_the_sentence_that_matches(reader:
     reader.see(".card")
 
 
-def test_chosen_sentences_have_one_colour_on_both_sides(reader: Reader) -> None:
+def test_chosen_sentences_have_one_colour_on_both_sides(reader: Any) -> None:
     page = reader.open("?paper=p:3")
     reader.see('.sentences button[data-sentence="1"]').click()
     page.locator('.sentences button[data-sentence="2"]').click()
@@ -180,7 +135,7 @@ def test_chosen_sentences_have_one_colour_on_both_sides(reader: Reader) -> None:
     assert reader.see(".side h1").text_content() == "Similar papers"
 
 
-def test_similar_papers_say_why(reader: Reader) -> None:
+def test_similar_papers_say_why(reader: Any) -> None:
     page = reader.open("?paper=p:2")
     card = reader.see('.card[data-id="p:3"]')
     assert "shares 3 references" in card.text_content()  # p:1, p:4 and one outside
@@ -190,7 +145,7 @@ def test_similar_papers_say_why(reader: Reader) -> None:
     assert page.locator(".why .links a").first.get_attribute("href").startswith("?paper=p")
 
 
-def test_filters_are_chips_that_go_away(reader: Reader) -> None:
+def test_filters_are_chips_that_go_away(reader: Any) -> None:
     page = reader.open("?q=citations")
     reader.see('[data-filter="field"] label:has-text("<b>computing</b>")').click()
     reader.see(".chips button:has-text('computing')")
@@ -207,7 +162,40 @@ def test_filters_are_chips_that_go_away(reader: Reader) -> None:
     assert page.locator(".card").count() == 9 and "year_from=2012" in page.url
 
 
-def test_thumbs_build_a_query(reader: Reader) -> None:
+def test_papers_around_the_library_are_found_on_request(reader: Any) -> None:
+    page = reader.open("?q=stranger+that+cites+graphs&by=words")
+    reader.see(".card")
+    stranger = '.card[data-id="openalex:W900"]'
+    assert page.locator(stranger).count() == 0
+    reader.see('input[name="outside"]').check()
+    assert "around the library" in reader.see(stranger).text_content()
+    assert "outside=1" in page.url and page.locator(".card .tag").count() == 1
+    reader.see(stranger + " h3 a").click()
+    assert "around the library" in reader.see(".paper .meta").text_content()
+    reader.see('.side input[name="outside"]')
+
+
+def test_suggestions_are_titles_and_words(reader: Any) -> None:
+    page = reader.open("?q=citations&index=other")
+    reader.see(".card")
+    page.locator("#q").fill("grap")
+    reader.see("#suggestions li")
+    told = page.locator("#suggestions li").all_text_contents()
+    assert told and not any("untitled" in line for line in told)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile("graph"))
+    assert "index=other" in page.url
+
+
+def test_a_paper_is_found_on_the_map(reader: Any) -> None:
+    page = reader.open("?paper=p:3")
+    address = reader.see('.paper a:has-text("On the map")').get_attribute("href")
+    row = page.request.get(reader.site.address + "papers/p:3").json()["row"]
+    assert f"focus={row}" in address
+
+
+def test_thumbs_build_a_query(reader: Any) -> None:
     page = reader.open("?q=citations")
     reader.see('.card[data-id="p:3"] [data-kind="like"]').click()
     page.locator('.card[data-id="p:4"] [data-kind="dislike"]').click()
@@ -218,7 +206,7 @@ def test_thumbs_build_a_query(reader: Reader) -> None:
     assert page.locator("#main .chips button").count() == 2
 
 
-def test_a_pasted_abstract_finds_papers(reader: Reader) -> None:
+def test_a_pasted_abstract_finds_papers(reader: Any) -> None:
     page = reader.open("?view=draft&kind=paper")
     reader.see("#draft").fill("How cells grow\n\nWe find how the cell grows.")
     page.keyboard.press("Control+Enter")
@@ -239,7 +227,7 @@ def loneliest(answer: dict[str, Any], width: float, height: float) -> tuple[int,
     return row, width / 2 + right, height / 2 - up
 
 
-def test_the_map_opens_and_a_click_opens_a_paper(reader: Reader) -> None:
+def test_the_map_opens_and_a_click_opens_a_paper(reader: Any) -> None:
     page = reader.open("?view=map")
     plot = reader.see("#plot[data-frame]")
     answer = page.request.get(reader.site.address + "map").json()
@@ -260,7 +248,7 @@ def test_the_map_opens_and_a_click_opens_a_paper(reader: Reader) -> None:
     assert "paper=" + quote(told["id"], safe="*-._").replace("%20", "+") in page.url
 
 
-def test_the_map_is_moved_by_keys_and_keeps_its_place_in_the_address(reader: Reader) -> None:
+def test_the_map_is_moved_by_keys_and_keeps_its_place_in_the_address(reader: Any) -> None:
     page = reader.open("?view=map")
     reader.see("#plot[data-frame]").focus()
     page.keyboard.press("+")
@@ -268,20 +256,20 @@ def test_the_map_is_moved_by_keys_and_keeps_its_place_in_the_address(reader: Rea
     page.wait_for_url(re.compile(r"at=\d+%2C\d+%2C1\.40"))
 
 
-@pytest.mark.parametrize(
-    ("name", "ending", "says"), [("BibTeX", "bib", "@"), ("CSV", "csv", "id"), ("JSON", "json", "[")]
-)
-def test_results_are_exported(reader: Reader, name: str, ending: str, says: str) -> None:
-    page = reader.open("?q=citations")
-    reader.see(".export").click()
-    with page.expect_download() as download:
-        page.locator(f'[role="menuitem"]:has-text("{name}")').click()
-    assert download.value.suggested_filename == f"papers.{ending}"
-    text = Path(download.value.path()).read_text("utf-8")
-    assert says in text and "Paper 7 shows" in text
+def test_results_are_exported(reader: Any) -> None:
+    page = reader.open("?q=citations&index=other")
+    reader.see(".card")
+    for name, ending, says in (("BibTeX", "bib", "@"), ("CSV", "csv", "id"), ("JSON", "json", "[")):
+        reader.see(".export").click()
+        with page.expect_download() as download, page.expect_request("**/export") as asked:
+            page.locator(f'[role="menuitem"]:has-text("{name}")').click()
+        assert asked.value.post_data_json["index"] == "other"
+        assert download.value.suggested_filename == f"papers.{ending}"
+        text = Path(download.value.path()).read_text("utf-8")
+        assert says in text and "Paper 7 shows" in text
 
 
-def test_keys(reader: Reader) -> None:
+def test_keys(reader: Any) -> None:
     page = reader.open()
     reader.see(".doors")
     page.keyboard.press("/")
@@ -305,14 +293,14 @@ def test_keys(reader: Reader) -> None:
     reader.see("#plot[data-frame]")
 
 
-def test_sentences_without_vectors_can_be_searched_by_their_words(reader: Reader) -> None:
+def test_sentences_without_vectors_can_be_searched_by_their_words(reader: Any) -> None:
     page = reader.open("?s=2&paper=" + quote(STRANGE_ID, safe=""))  # its title fills all that the model reads
     reader.see('[data-state="error"] a:has-text("their words")').click()
     reader.see(".card")
     assert "q=Models+learn" in page.url
 
 
-def test_an_unknown_paper_is_said_in_the_servers_words(reader: Reader) -> None:
+def test_an_unknown_paper_is_said_in_the_servers_words(reader: Any) -> None:
     reader.open("?paper=nobody:1")
     told = reader.see('[data-state="error"]').text_content()
     assert "nobody:1" in told and "Not in this library" in told
@@ -320,9 +308,9 @@ def test_an_unknown_paper_is_said_in_the_servers_words(reader: Reader) -> None:
     assert "No such page" in reader.see('[data-state="empty"]').text_content()
 
 
-def test_a_server_that_stops_and_comes_back(browser: Any, index: Path, site_of: type[Any]) -> None:
+def test_a_server_that_stops_and_comes_back(reader_of: Callable[..., Any], index: Path, site_of: type[Any]) -> None:
     site = site_of(lambda: create_app({"main": index}, ServeOptions(device="cpu"))).start()
-    reader = Reader(browser, site)
+    reader = reader_of(site)
     page = reader.open("?q=citations")
     reader.see(".card")
     site.stop()
@@ -351,8 +339,10 @@ EVERY_VIEW = {
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_every_view_fits_and_hostile_papers_stay_text(browser: Any, site: Any, width: int, dark: bool) -> None:
-    reader = Reader(browser, site, width=width, dark=dark)
+def test_every_view_fits_and_hostile_papers_stay_text(
+    reader_of: Callable[..., Any], site: Any, width: int, dark: bool
+) -> None:
+    reader = reader_of(site, width=width, dark=dark)
     for name, (query, sign) in EVERY_VIEW.items():
         page = reader.open(query)
         reader.see(sign)
@@ -369,7 +359,7 @@ SMALL_TARGETS = """() => [...document.querySelectorAll("button, a.button, select
   .filter(([, box]) => box.height < 39.5 || box.width < 39.5).map(([html]) => html)"""
 
 
-def test_the_theme_is_kept(reader: Reader) -> None:
+def test_the_theme_is_kept(reader: Any) -> None:
     page = reader.open()
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)

@@ -17,6 +17,8 @@ import pytest
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.cli import main
+from citeweave.corpus.importing import import_papers
+from citeweave.search.building import IndexOptions, build_index
 
 BIB = "".join(
     f"@article{{k{number}, title={{{title}}}, year={{2019}}}}\n"
@@ -56,15 +58,20 @@ def test_once(source: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_mistakes_are_one_line(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty.bib").write_text("")
+    (tmp_path / "notes.txt").write_text("buy milk")
+    corpus = import_papers(source, tmp_path / "corpus").corpus
+    build_index(corpus, "minilm", tmp_path / "index", IndexOptions(vectors=False))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         for arguments, reason in (
             ([tmp_path / "gone.bib"], "does not exist"),
             ([tmp_path / "empty.bib"], "empty|no format"),
+            ([tmp_path / "notes.txt"], "no format.*; give an export as BibTeX"),
+            ([tmp_path / "index", "--samples", tmp_path], "--samples .* names rows of a corpus"),
             ([source, "--enrich", "scopus"], "--enrich is 'scopus'"),
             ([source, "--port", "70000"], "--port is 70000"),
-            ([source, "--port", taken.getsockname()[1], "--no-browser"], "cannot be used"),
+            ([source, "--port", taken.getsockname()[1], "--no-browser"], "cannot be listened at"),
         ):
             code, out, err = run(capsys, *arguments, "--folder", tmp_path / f"library-{reason[:5]}")
             assert code == 2 and out == "" and re.search(f"error: .*({reason})", err), err

@@ -1,11 +1,11 @@
-"""A small literature with citing sentences and intents, a tiny model with aspect heads, and an index of both."""
+"""A small literature with citing sentences and intents, a tiny model with aspect heads, an index of both; and versions."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
+from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.search.building import IndexOptions, build_index
 from citeweave.search.index import Index
 from citeweave.search.searching import Reader, open_reader
@@ -101,3 +103,72 @@ def made(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path
 def copy(made: Made, tmp_path: Path) -> Path:
     """The index folder, to be damaged."""
     return Path(shutil.copytree(made.index.folder, tmp_path / "index"))
+
+
+# --- corpora that change ---------------------------------------------------------------------------------
+
+WORDS = KNOWN.split()
+
+
+def random_paper(number: int, rng: np.random.Generator) -> dict[str, Any]:
+    """One version of a paper; two of three have an abstract, one of four a second id, some have the same text."""
+    length = int(rng.integers(0, 4))
+    abstract = " ".join(rng.choice(WORDS, 4 * length)) + "." if length else ""
+    made: dict[str, Any] = {"id": f"p:{number}", "title": " ".join(rng.choice(WORDS, 2)), "abstract": abstract}
+    if rng.random() < 0.2:
+        made |= {"title": "cell grows", "abstract": ""}
+    if number % 4 == 0:
+        made["ids"] = [f"doi:10.1/{number}"]
+    if rng.random() < 0.5:
+        made["year"] = int(rng.integers(1990, 2020))
+    return made
+
+
+def references(rng: np.random.Generator) -> list[str]:
+    """Ids that a paper cites: some of them never in any corpus, some by their second id."""
+    numbers = rng.choice(24, 3, replace=False).tolist()
+    return [f"doi:10.1/{number}" if number % 8 == 0 else f"p:{number}" for number in numbers]
+
+
+@pytest.fixture(scope="session")
+def encoder(bert: Path) -> TorchEncoder:
+    """A runtime whose vectors do not depend on the batch, loaded once."""
+    return load_encoder(bert, device="cpu", runtime="int8")
+
+
+@dataclass
+class Version:
+    """A corpus, and what it was made of."""
+
+    corpus: Corpus
+    papers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    cites: dict[str, list[str]] = field(default_factory=dict)
+
+
+def write_corpus(place: Path, papers: dict[str, dict[str, Any]], cites: dict[str, list[str]]) -> Corpus:
+    place.mkdir(parents=True)
+    (place / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers.values()))
+    pairs = [(citing, cited) for citing in papers for cited in cites[citing]]
+    (place / "citations.tsv").write_text("".join(f"{citing}\t{cited}\n" for citing, cited in pairs))
+    import_papers([place / "papers.jsonl", place / "citations.tsv"], place / "corpus")
+    return Corpus.open(place / "corpus")
+
+
+@pytest.fixture(scope="session")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> list[Version]:
+    """Corpora of up to 16 papers; in the later ones most papers are as in the one before."""
+    rng, place, found = np.random.default_rng(4), tmp_path_factory.mktemp("versions"), []
+    papers: dict[str, dict[str, Any]] = {}
+    cites: dict[str, list[str]] = {}
+    for number in range(5):
+        for at in rng.choice(16, 9, replace=False).tolist():
+            name, what = f"p:{at}", rng.random()
+            if name not in papers or what < 0.4:
+                papers[name], cites[name] = random_paper(at, rng), references(rng)
+            elif what < 0.6:
+                papers.pop(name)
+            elif what < 0.8:
+                papers[name] = {**papers[name], "year": int(rng.integers(1990, 2020))}
+        kept = dict(papers)
+        found.append(Version(write_corpus(place / str(number), kept, cites), kept, dict(cites)))
+    return found

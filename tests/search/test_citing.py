@@ -14,7 +14,8 @@ from citeweave.files import new_artefact
 from citeweave.graph import intent_overlay
 from citeweave.graph.intent_overlay import IntentOverlay, OverlayWriter, confidence_of
 from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.citing import DRAFT, GAIN, INTENTS, OTHER_INTENT, Draft, recommend
+from citeweave.search.citing import DRAFT, INTENTS, Draft, recommend
+from citeweave.search.citing_scores import GAIN, OTHER_INTENT, DraftScores
 from citeweave.search.index import Index
 from citeweave.search.searching import open_reader
 
@@ -57,6 +58,26 @@ def test_scores_are_the_formula(made, intent, context):
         assert one.hit.score == pytest.approx(wanted[one.hit.id], abs=2e-5)
     scores = [one.hit.score for one in found]
     assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("intent", ["", "method"])
+def test_bounds_leave_out_nothing(made, intent, monkeypatch):
+    """Papers that are left out by their bounds would not have been among the best."""
+    left_out, likely = [], DraftScores.likely
+    for sentence in ("cell grows", SAID, "graphs of citations", "models"):
+        draft = Draft(sentence, intent)
+        with monkeypatch.context() as patch:
+            patch.setattr(DraftScores, "likely", lambda self, counted, count: np.flatnonzero(counted))
+            every = recommend(made.index, made.reader, draft, count=19)
+        monkeypatch.setattr(
+            DraftScores,
+            "likely",
+            lambda *given: left_out.append(int(given[1].sum()) - len(likely(*given))) or likely(*given),
+        )
+        for count in (1, 3, 19):
+            assert recommend(made.index, made.reader, draft, count=count) == every[:count]
+        monkeypatch.undo()
+    assert sum(left_out) > 50
 
 
 def test_a_draft_about_the_sentence_itself_changes_nothing(made):

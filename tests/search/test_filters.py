@@ -16,7 +16,7 @@ from citeweave.columns import TextColumn, TextWriter
 from citeweave.corpus.layout import STUB
 from citeweave.errors import UserError
 from citeweave.search.filters import Filter, facets, filter_rows
-from citeweave.search.naming import fields_of
+from citeweave.search.naming import Distinct, Names, fields_of
 
 VENUES = ["NeurIPS", "neurips", " Nature  Methods", "Nature methods", "", "ÉTUDES", "études"]
 FIELDS = ["cs.CL", "CS.cl", "Biology", "Straße", "STRASSE"]
@@ -187,3 +187,10 @@ def test_a_real_index_is_filtered(made):
     without = filter_rows(index, Filter(has_abstract=False, local=True))
     assert [index.id(row) for row in np.flatnonzero(without)] == ["p:7", "p:8"]
     assert np.array_equal(filter_rows(index, Filter()), index.alive)
+
+
+def test_spellings_of_deleted_papers_do_not_count():
+    column = Distinct(np.array([0, 0, 1], np.int32), [("NATURE",), ("Nature",)])
+    assert Names([column], np.ones(3, bool)).names == ["NATURE"]
+    assert Names([column], np.array([True, False, True])).counts(np.array([0, 2]), 5) == [("NATURE", 2)]
+    assert Names([column], np.array([False, False, True])).counts(np.array([2]), 5) == [("Nature", 1)]

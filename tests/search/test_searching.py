@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from citeweave.errors import UserError
-from citeweave.search.exact import cosines, nearest_papers
+from citeweave.search.exact import nearest_papers
 from citeweave.search.searching import search_paper, search_text
 
 
@@ -68,9 +68,3 @@ def test_mistakes(made):
             search_text(made.index, made.reader, text)
     with pytest.raises(UserError, match="200,000 characters; give at most 100,000"):
         search_text(made.index, made.reader, "ab" * 100_000)
-
-
-def test_cosines_of_zeros_are_zero():
-    rows = np.array([[0, 0], [1, 0]], np.float16)
-    assert cosines(rows, np.zeros(2, np.float32)).tolist() == [0, 0]
-    assert cosines(rows[:0], np.ones(2, np.float32)).tolist() == []

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from citeweave.columns import TextColumn, TextWriter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import import_papers
 from citeweave.errors import ArtefactError
 from citeweave.search.building import IndexOptions, build_index
 from citeweave.search.ranking import rank_rows
-from citeweave.search.words import suggesting
-from citeweave.search.words import Words, search_words, shared_words, suggest, text_of, write_words
+from citeweave.search.words import Words, search_words, shared_words, suggest, suggesting, text_of, write_words
 from citeweave.search.words.reading_texts import Vocabulary
 from citeweave.search.words.scoring import statistics_of
 from citeweave.similarity.lexical import STOP_WORDS, Bm25, words_of
@@ -295,7 +295,7 @@ def test_suggestions_do_not_show_how_an_index_came_to_be(tmp_path, monkeypatch):
         index = Papers(tmp_path / place, segments, dead)
         index.id = lambda row: names.get(id(index.papers[row]), "gone")
         return [
-            [(one.text, one.papers, one.row and index.id(one.row)) for one in suggest(index, typed)]
+            [(one.text, one.papers, None if one.row is None else index.id(one.row)) for one in suggest(index, typed)]
             for typed in ("g", "gr", "graph g", "ge", "gas ")
         ]
 

@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
+import citeweave
 from citeweave.corpus.importing import import_papers
 from citeweave.errors import UserError
 from citeweave.progress import Reporter
@@ -112,7 +113,14 @@ def test_a_changed_source_costs_what_is_new(opened: Callable[..., Any], source: 
         assert len(Index.open(library.index_folder)) == 1
 
 
-def test_the_work_behind_is_a_process_that_tells_how_far_it_is(opened: Callable[..., Any]) -> None:
+def test_the_work_behind_is_a_process_that_tells_how_far_it_is(
+    opened: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    downloaded = tmp_path / "downloaded"  # a module beside somebody's papers is not run
+    downloaded.mkdir()
+    (downloaded / "numpy.py").write_text("raise SystemExit(7)")
+    monkeypatch.setenv("PYTHONPATH", str(Path(citeweave.__file__).parents[1]))
+    monkeypatch.chdir(downloaded)
     with opened() as library:
         library.start()
         told = library.working()
@@ -134,9 +142,19 @@ def test_work_that_is_stopped_goes_on_later(opened: Callable[..., Any]) -> None:
         library.start()
         library.stop()
         assert library.working() is None
+        library.start()  # too late: whoever stopped it is about to leave
+        assert library.working() is None
     with opened() as library:
         library.finish()
         assert with_vectors(library) == 4
+
+
+def test_what_was_left_out_is_told(source: Path, opened: Callable[..., Any]) -> None:
+    damaged = "@article{x, year={2019}}\n@article{y, title={The cell grows, year={2019}\n"
+    source.write_text(bibtex(TITLES[:2]) + damaged)
+    with opened() as library:
+        assert library.lacks()[0].startswith("2 of 4 entries of the source are left out: ")
+        assert "no title (1)" in library.lacks()[0]
 
 
 def test_one_process_at_a_time_and_one_source(opened: Callable[..., Any], tmp_path: Path) -> None:

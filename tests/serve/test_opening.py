@@ -37,7 +37,7 @@ def ready(shelf: Shelf) -> Any:
 
 def test_a_change_is_seen_by_the_next_request(serve: Callable[..., TestClient], copy: Path) -> None:
     client = serve(copy)
-    query = {"q": "models cell", "by": "words", "count": 100}
+    query: dict[str, str | int] = {"q": "models cell", "by": "words", "count": 100}
     before = {hit["id"] for hit in client.get("/search", params=query).json()["hits"]}
     assert client.get("/health").json()["papers"] == 20 and "p:3" in before
     assert delete_papers(copy, ["p:3"]) == 1
@@ -64,6 +64,20 @@ def test_a_state_that_cannot_be_opened_leaves_the_old_one(copy: Path) -> None:
     assert shelf.get().index.number == number
 
 
+def test_an_index_deleted_while_served(
+    serve: Callable[..., TestClient], copy: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = serve(copy)
+    assert client.get("/papers/p:1").status_code == 200
+    shutil.rmtree(copy)
+    for _ in range(3):
+        assert client.get("/search", params={"q": "models cell", "by": "words"}).json()["hits"]
+    told = client.get("/health").json()["lacks"]
+    assert any(line.startswith("an older state is served") for line in told)
+    assert not any(str(copy.parent) in line for line in told)
+    assert sum("cannot be opened" in record.getMessage() for record in caplog.records) == 1
+
+
 def test_two_indexes_of_one_model_share_it(place: Any) -> None:
     shelf = Shelf({"main": place.index, "other": place.index}, OPTIONS, Metrics())
     first = ready(shelf)
@@ -80,6 +94,7 @@ def test_a_model_that_is_gone_leaves_words(serve: Callable[..., TestClient], tmp
     ready(client.app.state.server.shelf)  # type: ignore[attr-defined]
     told = client.get("/health").json()
     assert told["status"] == "ok" and not told["reads_texts"] and any("words only" in line for line in told["lacks"])
+    assert str(tmp_path) not in str(told), "folders of the server are not told"
     assert client.get("/search", params={"q": "models", "by": "words"}).json()["hits"]
     found = client.get("/search", params={"q": "models"}).json()
     assert found["hits"] and "words" in found["note"]

@@ -22,7 +22,9 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="pip install 'citeweave[serve]'")
 
+from citeweave.randomness import stream
 from citeweave.serve.app import create_app
+from citeweave.serve.connections import PromptProtocol
 from citeweave.serve.options import ServeOptions
 from citeweave.serve.running import app_from_environment, server_of
 
@@ -49,11 +51,13 @@ def port(place: Any) -> Iterator[int]:
     thread.join(10)
 
 
-def talk(port: int, data: bytes) -> bytes:
+def talk(port: int, data: bytes, *, end: bool = False) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=2) as one:
         found = b""
-        with contextlib.suppress(TimeoutError, ConnectionError):  # it may hang up before it has heard all
+        with contextlib.suppress(TimeoutError, OSError):  # it may hang up before it has heard all
             one.sendall(data)
+            if end:
+                one.shutdown(socket.SHUT_WR)
             while part := one.recv(65_536):
                 found += part
         return found
@@ -111,6 +115,61 @@ def test_what_is_not_quite_http(port: int) -> None:
     assert get(port, "/health")["status"] == "ok"
 
 
+SEEDS = [
+    b"GET /search?q=models&by=words HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nConnection: close\r\n\r\n",
+    b'POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 34\r\nConnection: close\r\n\r\n'
+    b'{"text": "models", "by": "words"} ',
+    b"POST /export HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n"
+    b'\r\n20\r\n{"format": "csv", "ids": ["p:1"]}\r\n0\r\n\r\n',
+]  # fmt: skip
+
+
+def spoiled(number: int) -> bytes:
+    """An ordinary request with a few bytes changed, left out, put in or doubled, or the end cut off."""
+    rng = stream(0, "malformed", number)
+    data = bytearray(SEEDS[number % len(SEEDS)])
+    for _ in range(int(rng.integers(1, 6))):
+        at, kind = int(rng.integers(len(data))), int(rng.integers(5))
+        if kind == 0:
+            data[at] = int(rng.integers(256))
+        elif kind == 1:
+            del data[at : at + int(rng.integers(1, 4))]
+        elif kind == 2:
+            data[at:at] = bytes(rng.integers(0, 256, int(rng.integers(1, 4)), dtype="u1"))
+        elif kind == 3:
+            data[at:at] = data[at : at + 12]
+        else:
+            del data[max(20, at) :]
+    return bytes(data)
+
+
+def test_a_thousand_malformed_requests_leave_it_serving(port: int) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda number: talk(port, spoiled(number), end=True), range(1000)))
+    statuses = [int(found[9:12]) if found.startswith(b"HTTP/1.1 ") else 0 for found in answers]
+    assert max(statuses) < 500 and statuses.count(200) < 500 < len(statuses) - statuses.count(200)
+    assert not any(b"Traceback" in found or b"set-cookie" in found.lower() for found in answers)
+    assert get(port, "/search?q=models&by=words")["hits"]
+
+
+def test_connections_that_say_nothing_are_closed(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a few hundred of them would be all that the server can have."""
+    monkeypatch.setattr(PromptProtocol, "patience", 0.3)
+    whole = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    many = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(300)]
+    for number, one in enumerate(many[:200]):
+        one.sendall(whole[: number % 40])
+    many[0].sendall(whole)
+    assert many[0].recv(65_536).startswith(b"HTTP/1.1 ")
+    many[0].sendall(whole[:9])  # a second request that never ends
+    for one in many:
+        with contextlib.suppress(ConnectionError):
+            while one.recv(65_536):
+                pass
+        one.close()
+    assert get(port, "/health")["status"] == "ok"
+
+
 def start(place: Any, *more: str) -> tuple[subprocess.Popen[str], int]:
     port = free_port()
     command = [sys.executable, "-m", "citeweave", "serve", str(place.index), "--port", str(port), "--device", "cpu"]
@@ -125,19 +184,31 @@ def start(place: Any, *more: str) -> tuple[subprocess.Popen[str], int]:
         time.sleep(0.1)
 
 
-def stop(process: subprocess.Popen[str]) -> str:
-    process.send_signal(signal.SIGINT)
+def stop(process: subprocess.Popen[str], number: int = signal.SIGINT) -> str:
+    process.send_signal(number)
     try:
-        return process.communicate(timeout=20)[1]
+        told = process.communicate(timeout=20)[1]
     finally:
         process.kill()
+    assert process.returncode == 0, told
+    return told
+
+
+def test_serve_ends_well_while_it_loads_a_model(place: Any) -> None:
+    process, port = start(place, "--compare", f"other={place.index}")
+    try:
+        assert get(port, "/health")["indexes"] == ["main", "other"]
+        assert get(port, "/search?q=models&by=words&index=other")["hits"]
+    finally:
+        told = stop(process, signal.SIGTERM)
+    assert told.splitlines()[-1] == "stopped" and "Traceback" not in told and "terminate called" not in told
 
 
 def test_serve_by_several_processes(place: Any) -> None:
-    process, port = start(place, "--workers", "2", "--log", "json", "--compare", f"other={place.index}")
+    # words need no model, and loading it in each process costs seconds
+    process, port = start(place, "--workers", "2", "--log", "json", "--model", "nowhere")
     try:
-        assert get(port, "/health")["indexes"] == ["main", "other"]
-        assert get(port, "/search?q=secret+models&by=words&index=other")["hits"]
+        assert get(port, "/search?q=secret+models&by=words")["hits"]
     finally:
         told = stop(process)
     lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
@@ -169,6 +240,18 @@ def test_wrong_options(place: Any, capsys: pytest.CaptureFixture[str], arguments
     with pytest.raises(SystemExit) as caught:
         main(["serve", str(place.index), *arguments])
     assert caught.value.code == 2 and words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("host", "words"), [("127.0.0.1", "in use"), ("no.such.host.example", "no.such.host")])
+def test_where_nobody_can_listen(place: Any, capsys: pytest.CaptureFixture[str], host: str, words: str) -> None:
+    from citeweave.cli import main
+
+    with socket.socket() as taken, pytest.raises(SystemExit) as caught:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        main(["serve", str(place.index), "--host", host, "--port", str(taken.getsockname()[1])])
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert caught.value.code == 2 and told.startswith("error: ") and words in told
 
 
 def test_what_is_no_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

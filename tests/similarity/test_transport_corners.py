@@ -147,6 +147,18 @@ def test_workers_change_no_score():
     assert np.array_equal(one, three)
 
 
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (3, 6), (6, 3), (1, 7)])
+def test_the_compiled_plan_is_that_of_match(n, m):
+    from citeweave.similarity.matching.compiled import transport_plan
+
+    rng = np.random.default_rng(4)
+    given = [torch.from_numpy(rng.normal(size=(size, 5))) for size in (n, m)]
+    found = match(PaperPairs.of([given[0]], [given[1]]), DocumentDistance(temperature=0.5))
+    plan = transport_plan(found.sentences[0].numpy(), temperature=0.5)
+    np.testing.assert_allclose(plan, found.plans[0].numpy(), atol=1e-6)
+    assert float((plan * found.sentences[0].numpy()).sum()) == pytest.approx(float(found.distances[0]), abs=1e-9)
+
+
 def test_the_pauses_of_a_graphics_card_change_nothing(monkeypatch):
     """What is asked for less often there rests once it is solved."""
     from citeweave.similarity.matching import entropic

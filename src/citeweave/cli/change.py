@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from citeweave.cli.index import describe_text
+from citeweave.cli.index import describe_text, given_vectors
 from citeweave.cli.options import Debug, Device, Json, Quiet, print_json, reporter_of
 from citeweave.errors import UserError
 
@@ -19,10 +19,22 @@ _Delete = Annotated[
     Path | None, typer.Option("--delete", help="File with ids of papers to take out, one a line.", show_default=False)
 ]
 _Fill = Annotated[bool, typer.Option("--fill", help="Embed the papers that have words only.")]
+_Sentences = Annotated[
+    bool, typer.Option("--sentences", help="With --fill: also a vector a sentence of the abstracts.")
+]
 _Compact = Annotated[bool, typer.Option("--compact", help="Make one segment of all.")]
 _Words = Annotated[bool, typer.Option("--words-only", help="With --add: no vectors yet.")]
 _Intents = Annotated[
     Path | None, typer.Option("--intents", help="With --add: intents of its citations.", show_default=False)
+]
+_Vectors = Annotated[
+    Path | None,
+    typer.Option(
+        "--vectors", help="With --add or --fill: vectors that `citeweave embed` made of this model.", show_default=False
+    ),
+]
+_SentenceVectors = Annotated[
+    Path | None, typer.Option("--sentence-vectors", help="The same of sentences.", show_default=False)
 ]
 _Model = Annotated[
     str, typer.Option("--model", help="Where the index's model is now, if it moved.", show_default=False)
@@ -37,9 +49,12 @@ def change(
     add: _Add = None,
     delete: _Delete = None,
     fill: _Fill = False,
+    sentences: _Sentences = False,
     compact: _Compact = False,
     words_only: _Words = False,
     intents: _Intents = None,
+    vectors: _Vectors = None,
+    sentence_vectors: _SentenceVectors = None,
     model: _Model = "",
     device: Device = "auto",
     json: Json = False,
@@ -51,6 +66,10 @@ def change(
         raise UserError("say what to change: --add CORPUS, --delete FILE, --fill or --compact")
     if add is None and (words_only or intents is not None):
         raise UserError("--words-only and --intents go with --add; leave them out")
+    if sentences and not fill:
+        raise UserError("--sentences goes with --fill; leave it out, or add --fill")
+    if add is None and not fill and (vectors or sentence_vectors):
+        raise UserError("--vectors and --sentence-vectors go with --add or --fill; leave them out")
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentOverlay
     from citeweave.search.changing import ChangeOptions, add_papers, delete_papers
@@ -59,17 +78,22 @@ def change(
     from citeweave.search.filling import fill_vectors
     from citeweave.search.index import Index
 
-    Index.open(index)
+    opened = Index.open(index)
+    given = given_vectors(vectors, sentence_vectors)
     reporter, changed = reporter_of(quiet or json), dict[str, Any]()
     if delete is not None:
         changed["deleted"] = delete_papers(index, _ids(delete))
     if add is not None:
         overlay = None if intents is None else IntentOverlay.open(intents)
-        options = ChangeOptions(not words_only, model or None, device)
+        # papers that come with words only get theirs when they are filled
+        later = fill and (words_only or opened.provenance is None)
+        options = ChangeOptions(not words_only, model or None, device, given=None if later else given)
         told = add_papers(index, Corpus.open(add), options=options, overlay=overlay, reporter=reporter).as_json()
         changed = {**told, "deleted": told["deleted"] + changed.get("deleted", 0)}
     if fill:
-        changed["embedded"] = fill_vectors(index, model=model or None, device=device, reporter=reporter)
+        changed["embedded"] = fill_vectors(
+            index, model=model or None, device=device, given=given, sentences=sentences, reporter=reporter
+        )
     if compact:
         compact_index(index)
     facts = {**describe(Index.open(index)), "index": str(index), "changed": changed}

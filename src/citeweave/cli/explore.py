@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import sys
 import threading
 import time
 from pathlib import Path
@@ -19,6 +15,7 @@ from citeweave.errors import UserError
 if TYPE_CHECKING:
     from citeweave.progress import Reporter
     from citeweave.serve.library import Library
+    from citeweave.serve.options import ServeOptions
 
 _Source = Annotated[
     str,
@@ -42,6 +39,9 @@ _Runtime = Annotated[
     str,
     typer.Option("--runtime", help="torch, onnx, openvino or int8; else int8 where it runs.", show_default=False),
 ]
+_Samples = Annotated[
+    Path | None, typer.Option("--samples", help="Mined samples of the corpus to look at.", show_default=False)
+]
 _Port = Annotated[int, typer.Option("--port", help="Port of the page; 0 = any that is free.")]
 _Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")]
 _Once = Annotated[bool, typer.Option("--once", help="Prepare everything, then end.")]
@@ -57,6 +57,7 @@ def explore(
     refresh: _Refresh = False,
     model: _Model = "minilm",
     runtime: _Runtime = "",
+    samples: _Samples = None,
     port: _Port = 0,
     browser: _Browser = True,
     once: _Once = False,
@@ -68,11 +69,14 @@ def explore(
     """Search, read and map your own papers on a page in the browser; the first start makes what the next ones use."""
     from citeweave.serve.libraries.preparing import LibraryOptions
     from citeweave.serve.library import open_library
+    from citeweave.serve.options import ServeOptions
 
     if not 0 <= port <= 65535:
         raise UserError(f"--port is {port}; it must be between 0, for any that is free, and 65535")
     options = LibraryOptions(model, runtime, enrich, most, refresh, device)
     reporter = reporter_of(quiet or json)
+    if not once:
+        port = _check_serving(port)  # what is wrong is said before anything is read
     with open_library(source, folder, options, reporter=reporter) as library:
         for line in library.lacks():
             reporter.say(line)
@@ -80,58 +84,57 @@ def explore(
             library.finish(reporter)
             _tell(library, json=json, quiet=quiet)
         else:
-            _serve(library, port, browser=browser, device=device, reporter=reporter)
+            named, corpus = _samples_of(library, samples)
+            told = ServeOptions(device=device, samples=named, corpus=corpus)
+            _serve(library, told, port, browser=browser, reporter=reporter)
 
 
-def _tell(library: Library, *, json: bool, quiet: bool) -> None:
-    from citeweave.search.index import Index
-
-    index = Index.open(library.index_folder)
-    vectors = int((index.with_vector & index.alive).sum())
-    facts: dict[str, Any] = {
-        "name": library.name,
-        "index": str(library.index_folder),
-        "papers": len(index),
-        "with_vectors": vectors,
-        "with_sentences": int((index.with_sentences & index.alive).sum()),
-        "lacks": library.lacks(),
-    }
-    if json:
-        print_json(facts)
-    elif not quiet:
-        print(f"{library.name}: {len(index):,} papers, {vectors:,} with vectors; the index is {library.index_folder}")
-
-
-def _serve(library: Library, port: int, *, browser: bool, device: str, reporter: Reporter) -> None:
-    """Serve the page until Ctrl-C; the rest of the library is made meanwhile."""
+def _check_serving(port: int) -> int:
     from citeweave.extras import require
 
     for package in ("fastapi", "uvicorn"):
         require(package, extra="serve")
-    from citeweave.serve.app import create_app
-    from citeweave.serve.options import ServeOptions
-    from citeweave.serve.running import server_of
+    from citeweave.serve.running import check_port
 
-    options = ServeOptions(device=device)
-    port = _free_port(port)
+    return check_port(_HOST, port)
+
+
+def _tell(library: Library, *, json: bool, quiet: bool) -> None:
+    from citeweave.search.index import Index
+    from citeweave.serve.counting import count_papers
+
+    counts = count_papers(Index.open(library.index_folder))
+    if json:
+        print_json({"name": library.name, "index": str(library.index_folder), **counts, "lacks": library.lacks()})
+    elif not quiet:
+        around = f", {counts['around']:,} more around them" if counts["around"] else ""
+        print(
+            f"{library.name}: {counts['papers']:,} papers, {counts['with_vectors']:,} with vectors{around}; the index is "
+            f"{library.index_folder}"
+        )
+
+
+def _samples_of(library: Library, samples: Path | None) -> tuple[str, str]:
+    """Samples, and the corpus whose rows they name."""
+    if samples is None:
+        return "", ""
+    if library.corpus_folder is None:
+        raise UserError(f"--samples {samples} names rows of a corpus; give as SOURCE the corpus it was mined from")
+    return str(samples), str(library.corpus_folder)
+
+
+def _serve(library: Library, options: ServeOptions, port: int, *, browser: bool, reporter: Reporter) -> None:
+    """Serve the page until Ctrl-C; the rest of the library is made meanwhile."""
+    from citeweave.serve.app import create_app
+    from citeweave.serve.running import leave_at_once, run_until_told, server_of
+
     address = f"http://{_HOST}:{port}/"
     server = server_of(create_app(library, options), _HOST, port, options)
     threading.Thread(target=_greet, args=(server, library, address, browser, reporter), daemon=True).start()
-    # uvicorn ends well at the first Ctrl-C and then sends it on to whoever was there before
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: None)
-    server.run()
+    run_until_told(server)
     library.stop()
     reporter.say("stopped; the same command goes on where this one ended")
-    _leave()
-
-
-def _leave() -> None:
-    """End at once where a thread is still loading a model: Python's own end aborts a thread inside compiled code."""
-    if any(thread.name.startswith("citeweave-") for thread in threading.enumerate()):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+    leave_at_once()
 
 
 def _greet(server: Any, library: Library, address: str, browser: bool, reporter: Reporter) -> None:
@@ -143,18 +146,6 @@ def _greet(server: Any, library: Library, address: str, browser: bool, reporter:
             return
         time.sleep(0.02)
     reporter.say(f"{library.name} is at {address} (Ctrl-C ends)")
-    if browser:
-        webbrowser.open(address)
     library.start()
-
-
-def _free_port(wanted: int) -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_HOST, wanted))
-        except OSError as error:
-            raise UserError(
-                f"--port {wanted} cannot be used ({error.strerror}); take another, or leave it out"
-            ) from None
-        return int(probe.getsockname()[1])
+    if browser and not webbrowser.open(address):
+        reporter.say("there is no browser to open; open the address yourself")

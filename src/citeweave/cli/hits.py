@@ -56,7 +56,7 @@ def hits_text(index: Index, found: Answer, told: dict[str, Any]) -> str:
         if hit.get("why"):
             lines += _why(index, hit)
     if not told["hits"]:
-        lines.append("no paper was found")
+        lines.append("no paper was found" + ("; fewer conditions may find some" if found.query.where else ""))
     if found.note:
         lines.append(found.note)
     if told.get("sentences") == 0:

@@ -83,7 +83,7 @@ def index(
         output,
         options,
         overlay=overlay,
-        given=_given(vectors, sentence_vectors),
+        given=given_vectors(vectors, sentence_vectors),
         overwrite=overwrite,
         reporter=reporter_of(quiet or json),
     )
@@ -96,7 +96,8 @@ def index(
         print(describe_text(output, facts))
 
 
-def _given(vectors: Path | None, sentence_vectors: Path | None) -> Given | None:
+def given_vectors(vectors: Path | None, sentence_vectors: Path | None) -> Given | None:
+    """What --vectors and --sentence-vectors name."""
     from citeweave.search.writing.given import Given
     from citeweave.similarity.sentence_vectors import SentenceVectors
     from citeweave.similarity.vectors import Vectors

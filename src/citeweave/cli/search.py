@@ -220,13 +220,14 @@ def _answer(index: Index, query: Query, model: str, device: str, store: str) -> 
 
 def _told(index: Index, found: Answer, *, explain: bool) -> dict[str, Any]:
     """What is printed as JSON; the query as the options say it."""
+    from citeweave.search.describing import count_citing_sentences
+
     query = found.query
     told = found.as_json() | {"aspect": query.aspect}
     if query.cite:
         told["query"] = {"cite": query.cite.text, "intent": query.cite.intent, "draft": query.cite.draft}
         told["aspect"] = query.cite.intent if query.cite.intent in index.aspects else ""
-        tables = (segment.citing_sentences for segment in index.segments)
-        told["sentences"] = sum(len(table) for table in tables if table is not None)
+        told["sentences"], _ = count_citing_sentences(index)
     else:
         kinds = ("text", "paper", "liked", "disliked", "sentences")
         told["query"] = {kind: told["query"][kind] for kind in kinds if kind in told["query"]}

@@ -60,7 +60,7 @@ def serve(
     require("uvicorn", extra="serve")
     require("fastapi", extra="serve")
     from citeweave.serve.options import ServeOptions
-    from citeweave.serve.running import check_places, is_local, run_app, run_workers
+    from citeweave.serve.running import check_places, check_port, is_local, leave_at_once, run_app, run_workers
 
     _check(port, workers)
     folders = {"main": index, **named_paths(compare, "--compare", "other=other-index")}
@@ -79,6 +79,7 @@ def serve(
     )
     if not is_local(host):
         print(f"warning: {host} can be reached from other machines, and there is no password", file=sys.stderr)
+    check_port(host, port)
     if workers > 1:
         check_places(folders, options)  # what is wrong is said once, here
     else:
@@ -91,6 +92,9 @@ def serve(
         run_workers(folders, host, port, options, workers=workers)
     else:
         run_app(app, host, port, options)
+        if not quiet:
+            print("stopped", file=sys.stderr)
+        leave_at_once()
 
 
 def _check(port: int, workers: int) -> None:

@@ -33,11 +33,11 @@ from citeweave.search.compacting import join_last
 from citeweave.search.index import Index
 from citeweave.search.state import Entry, IndexWriter, is_index, writing
 from citeweave.search.writing.citing import embed_citing_sentences
-from citeweave.search.writing.given import Given, take_given
+from citeweave.search.writing.given import Given, make_vectors, split_given
 from citeweave.search.writing.model import model_facts, write_heads
 from citeweave.search.writing.records import Chosen, records_of
 from citeweave.search.writing.segments import write_segment
-from citeweave.search.writing.vectors import Embedding, embed_segment, leave_empty
+from citeweave.search.writing.vectors import Embedding, leave_empty
 from citeweave.similarity.provenance import DTYPES
 
 
@@ -99,6 +99,8 @@ def build_index(
         if how is None:
             raise UserError("vectors are given for an index of words only; leave out one of both")
         given.check(how)
+        if note := given.of_another_corpus(corpus.hash):
+            reporter.say(note)
     facts = _facts(corpus, model, options, overlay, how)
     if overwrite and kind_of(folder) == "index" and not is_index(folder):
         shutil.rmtree(folder)  # of format version 1
@@ -169,25 +171,24 @@ class _Building:
     def segments(self, writer: IndexWriter, recipe: dict[str, Any]) -> list[Entry]:
         """Write all papers: those with a given vector as one segment, those that are embedded as another."""
         records = records_of(self.corpus, self.overlay)
-        known = self.given.has(records) if self.given else np.zeros(len(records), bool)
-        parts = [({**recipe, "part": "given"}, np.flatnonzero(known)), (recipe, np.flatnonzero(~known))]
-        parts = [(told, rows) for told, rows in parts if len(rows)] or parts[1:]
-        writer.clean([writer.segment(told) for told, _ in parts])
+        parts = split_given(self.given, records, np.arange(len(records))) or [(False, np.arange(0))]
+        recipes = [{**recipe, "part": "given"} if is_given else recipe for is_given, _ in parts]
+        writer.clean([writer.segment(told) for told in recipes])
         try:
-            return [self._segment(writer, told, Chosen.of([(records, rows)])) for told, rows in parts]
+            return [
+                self._segment(writer, told, Chosen.of([(records, rows)]), self.given if is_given else None)
+                for told, (is_given, rows) in zip(recipes, parts, strict=True)
+            ]
         except (EmptyResultError, UserError):
-            for told, _ in parts:  # again would end the same way
+            for told in recipes:  # again would end the same way
                 shutil.rmtree(partial_folder(writer.segment(told)), ignore_errors=True)
             raise
 
-    def _segment(self, writer: IndexWriter, recipe: dict[str, Any], chosen: Chosen) -> Entry:
+    def _segment(self, writer: IndexWriter, recipe: dict[str, Any], chosen: Chosen, given: Given | None) -> Entry:
         def fill(artefact: ArtefactWriter) -> dict[str, Any]:
             if self.how is None:
                 return leave_empty(artefact.folder, len(chosen))
-            if "part" in recipe and self.given is not None:
-                facts = take_given(artefact, chosen, self.how, self.given, self.reporter)
-            else:
-                facts = embed_segment(artefact, self.how, self.reporter)
+            facts = make_vectors(artefact, chosen, self.how, given, self.reporter)
             if not facts["with_vector"] and self.given is None:
                 raise EmptyResultError(
                     f"no paper of {self.corpus.folder} has a text that {self.how.encoder.name} can read; check the input"

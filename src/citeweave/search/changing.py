@@ -33,10 +33,11 @@ from citeweave.search.index import Index
 from citeweave.search.planning import Plan, plan_change
 from citeweave.search.state import Entry, IndexWriter, writing
 from citeweave.search.writing.citing import embed_citing_sentences
+from citeweave.search.writing.given import Given, make_vectors, split_given
 from citeweave.search.writing.model import model_facts, open_embedding, write_heads
 from citeweave.search.writing.records import Chosen, Records, of_segment, records_of
 from citeweave.search.writing.segments import write_segment
-from citeweave.search.writing.vectors import Embedding, embed_segment, leave_empty, take_vectors
+from citeweave.search.writing.vectors import Embedding, leave_empty, take_vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,9 @@ class ChangeOptions:
     device: str = "auto"
     encoder: TorchEncoder | None = None
     """The index's model where it is loaded already."""
+
+    given: Given | None = None
+    """Vectors that were made elsewhere; papers without one among them are embedded here."""
 
 
 _OPTIONS = ChangeOptions()
@@ -168,13 +172,23 @@ class _Change:
 
     def _model(self, index: Index, plan: Plan) -> Embedding | None:
         """The index's model, where there is anything to embed."""
+        if self.options.given is not None and (not self.options.vectors or index.provenance is None):
+            raise UserError(
+                f"vectors are given, and the papers come to {self.folder} with words only; give them when the vectors "
+                f"are made: `citeweave change {self.folder} --fill --vectors FOLDER`"
+            )
         if not self.options.vectors or index.provenance is None:
             return None
         sentences = index.state.facts.get("contexts") and len(self.corpus.contexts)
         if not len(plan.fresh) and not (sentences and len(plan.moved)):
             return None
         options = self.options
-        return open_embedding(index, options.model, device=options.device, encoder=options.encoder)
+        how = open_embedding(index, options.model, device=options.device, encoder=options.encoder)
+        if options.given is not None:
+            options.given.check(how)
+            if note := options.given.of_another_corpus(self.corpus.hash):
+                self.reporter.say(note)
+        return how
 
     def _segments(
         self, writer: IndexWriter, index: Index, records: Records, plan: Plan, how: Embedding | None
@@ -187,8 +201,12 @@ class _Change:
             "state": index.number,
         }
         moved = {**recipe, "moved": hash_json(plan.moved.tolist())}
-        fresh = {**recipe, "fresh": hash_json(plan.fresh.tolist())}
-        writer.clean([writer.segment(moved), writer.segment(fresh)])
+        given = self.options.given if how else None
+        if given is not None:
+            recipe["given"] = given.hashes()
+        parts = split_given(given, records, plan.fresh)
+        fresh = [{**recipe, "fresh": hash_json(rows.tolist())} for _, rows in parts]
+        writer.clean([writer.segment(told) for told in (moved, *fresh)])
         made = []
         if len(plan.moved):
             chosen = Chosen.of([(records, plan.moved)])
@@ -199,19 +217,28 @@ class _Change:
                 return {**facts, **self._citing(artefact, index, chosen, how)}
 
             made.append(write_segment(writer, moved, chosen, carry))
-        if len(plan.fresh):
-            new = Chosen.of([(records, plan.fresh)])
-
-            def embed(artefact: ArtefactWriter) -> dict[str, Any]:
-                if how is None:
-                    return leave_empty(artefact.folder, len(new))
-                return {
-                    **embed_segment(artefact, how, self.reporter),
-                    **self._citing(artefact, index, new, how),
-                }
-
-            made.append(write_segment(writer, fresh, new, embed))
+        for told, (is_given, rows) in zip(fresh, parts, strict=True):
+            made.append(
+                self._fresh(writer, index, told, Chosen.of([(records, rows)]), how, given if is_given else None)
+            )
         return made
+
+    def _fresh(
+        self,
+        writer: IndexWriter,
+        index: Index,
+        recipe: dict[str, Any],
+        chosen: Chosen,
+        how: Embedding | None,
+        given: Given | None,
+    ) -> Entry:
+        def fill(artefact: ArtefactWriter) -> dict[str, Any]:
+            if how is None:
+                return leave_empty(artefact.folder, len(chosen))
+            facts = make_vectors(artefact, chosen, how, given, self.reporter)
+            return {**facts, **self._citing(artefact, index, chosen, how)}
+
+        return write_segment(writer, recipe, chosen, fill)
 
     def _citing(self, artefact: ArtefactWriter, index: Index, chosen: Chosen, how: Embedding | None) -> dict[str, Any]:
         most = int(index.state.facts.get("contexts", 0))

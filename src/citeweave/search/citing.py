@@ -5,7 +5,8 @@
 The score of a paper is p + GAIN max(0, s - p): p the cosine of the sentence to the paper, in the space of the wanted
 intent where the model has such an aspect, and s that of the nearest sentence that cites the paper, by the encoder
 itself. A sentence that does not cite with the wanted intent counts as OTHER_INTENT less. The title and abstract of
-the draft, where given, turn the vector that papers are compared with. Every paper and sentence is compared.
+the draft, where given, turn the vector that papers are compared with. Every paper and sentence is compared
+(`citing_scores.py`).
 
     p = 0.5, s = 0.7                                      0.5 + 0.5 x 0.2  = 0.6
     p = 0.5, s = 0.7, but cited with another intent       0.5 + 0.5 x 0.1  = 0.55
@@ -25,18 +26,12 @@ from numpy.typing import NDArray
 
 from citeweave.corpus.paper import Intent
 from citeweave.errors import UserError, choose
-from citeweave.search.citing_sentences import CitingSentences
-from citeweave.search.exact import check_count, cosines
+from citeweave.search.citing_scores import DraftScores, score
+from citeweave.search.exact import check_count
 from citeweave.search.index import Hit, Index
 from citeweave.search.marks import without_marks
 from citeweave.search.ranking import rank_rows
 from citeweave.search.searching import Reader
-
-GAIN = 0.5
-"""How much of its lead over the paper itself a citing sentence adds."""
-
-OTHER_INTENT = 0.1
-"""What a citing sentence loses that does not cite with the wanted intent."""
 
 DRAFT = 0.6
 """Length of the draft's own vector beside the sentence's 1."""
@@ -112,21 +107,21 @@ def recommend(
         )
     sentence = reader.read(text)  # (dimension,)
     about = sentence if not draft.context else _turned(sentence, reader.read(draft.context))
-    papers = _paper_scores(index, reader.into(about, aspect), aspect)  # (size,)
+    scores = DraftScores.of(index, reader.into(about, aspect), aspect, sentence, bits)
     shares = _shares(index, bits)  # (size,), NaN where nothing is known
-    found = _Sentences.of(index, sentence, bits)
-    best = papers + GAIN * np.maximum(0, found.best() - papers)
     counted = index.with_vector if allowed is None else index.with_vector & allowed
-    rows = np.flatnonzero(counted & (shares >= draft.least_share) if draft.least_share else counted)
-    order = rank_rows(rows, best[rows], count, name=index.id).rows
+    rows = scores.likely(counted & (shares >= draft.least_share) if draft.least_share else counted, count)
+    papers = scores.papers(rows)  # (rows,)
+    best = rank_rows(rows, score(papers, scores.sentences(rows)), count, name=index.id)
+    known = dict(zip(rows.tolist(), papers.tolist(), strict=True))
     return [
         Recommendation(
-            index.hit(row, float(best[row])),
-            float(papers[row]),
+            index.hit(row, ranked),
+            known[row],
             None if np.isnan(shares[row]) else float(shares[row]),
-            found.evidence(row),
+            _evidence(scores, row),
         )
-        for row in order.tolist()
+        for row, ranked in zip(best.rows.tolist(), best.scores.tolist(), strict=True)
     ]
 
 
@@ -158,16 +153,6 @@ def _wanted(index: Index, draft: Draft) -> tuple[int, str]:
     return bits, draft.intent if draft.intent in index.aspects else ""
 
 
-def _paper_scores(index: Index, query: NDArray[np.float32], aspect: str) -> NDArray[np.float32]:
-    """Cosine of every paper, (size,); 0 where it has no vector."""
-    found = np.zeros(index.size, np.float32)
-    for segment in index.segments:
-        if segment.matrix is not None:
-            (matrix,) = index.spaces(segment, aspect)
-            found[segment.start : segment.start + segment.size] = cosines(matrix, query)
-    return found
-
-
 def _shares(index: Index, bits: int) -> NDArray[np.float64]:
     """Share of the wanted intent among a paper's known intents, (size,); NaN where none is known or wanted."""
     found = np.full(index.size, np.nan)
@@ -178,63 +163,19 @@ def _shares(index: Index, bits: int) -> NDArray[np.float64]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Mentions:
-    """The mentions of a segment with their scores for one draft."""
-
-    table: CitingSentences
-    plain: NDArray[np.float32]
-    """Cosines of the sentences, (sentences,)."""
-
-    scores: NDArray[np.float32]
-    """Of the mentions, less where the intent is another, (mentions,)."""
-
-    @classmethod
-    def of(cls, table: CitingSentences, query: NDArray[np.float32], bits: int) -> _Mentions:
-        plain = cosines(table.matrix, query)
-        other = (table.intents & bits == 0) if bits else np.zeros(len(table.intents), bool)
-        return cls(table, plain, plain[table.sentence] - np.float32(OTHER_INTENT) * other)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sentences:
-    """Every mention of an index with its score for one draft."""
-
-    index: Index
-    parts: list[_Mentions | None]
-    """One a segment."""
-
-    @classmethod
-    def of(cls, index: Index, query: NDArray[np.float32], bits: int) -> _Sentences:
-        tables = [segment.citing_sentences for segment in index.segments]
-        return cls(index, [None if table is None else _Mentions.of(table, query, bits) for table in tables])
-
-    def best(self) -> NDArray[np.float32]:
-        """The best score of each paper's mentions, (size,); minus infinity where it has none."""
-        found = np.full(self.index.size, -np.inf, np.float32)
-        for start, part in zip(self.index.starts.tolist(), self.parts, strict=False):
-            if part is not None:
-                np.maximum.at(found, part.table.paper + start, part.scores)
-        return found
-
-    def evidence(self, row: int) -> Evidence | None:
-        segment, at = self.index.place(row)
-        part = self.parts[self.index.segments.index(segment)]
-        if part is None:
-            return None
-        table = part.table
-        first, last = np.searchsorted(table.paper, [at, at + 1]).tolist()
-        if first == last:
-            return None
-        best = first + int(np.argmax(part.scores[first:last]))
-        sentence, mask = int(table.sentence[best]), int(table.intents[best])
-        citing = table.citing[sentence]
-        return Evidence(
-            table.texts[sentence],
-            citing if self.index.rows([citing])[0] >= 0 else "",
-            float(part.plain[sentence]),
-            tuple(name for name, bit in INTENTS.items() if mask & bit),
-        )
+def _evidence(scores: DraftScores, row: int) -> Evidence | None:
+    found = scores.evidence(row)
+    if found is None:
+        return None
+    table, at, cosine = found
+    sentence, mask = int(table.sentence[at]), int(table.intents[at])
+    citing = table.citing[sentence]
+    return Evidence(
+        table.texts[sentence],
+        citing if scores.index.rows([citing])[0] >= 0 else "",
+        cosine,
+        tuple(name for name, bit in INTENTS.items() if mask & bit),
+    )
 
 
 def _turned(sentence: NDArray[np.float32], draft: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -13,7 +13,6 @@ from citeweave.search.index import Index
 def describe(index: Index) -> dict[str, Any]:
     """Counts of living papers and of what is known about them, and the model; as JSON."""
     known, facts = index.provenance, index.state.facts
-    tables = [segment.citing_sentences for segment in index.segments]
     waiting = len(pending(index))
     told = {
         "state": index.number,
@@ -36,7 +35,18 @@ def describe(index: Index) -> dict[str, Any]:
         "dtype": str(facts.get("dtype", "")),
     }
     if facts.get("contexts"):
-        told["sentences"] = sum(len(table) for table in tables if table is not None)
-        told["mentions"] = sum(len(table.paper) for table in tables if table is not None)
+        told["sentences"], told["mentions"] = count_citing_sentences(index)
         told["sentences_left_out"] = sum(int(s.manifest.facts.get("sentences_left_out", 0)) for s in index.segments)
     return told
+
+
+def count_citing_sentences(index: Index) -> tuple[int, int]:
+    """Citing sentences that mention a living paper, and those mentions."""
+    sentences = mentions = 0
+    for segment in index.segments:
+        table = segment.citing_sentences
+        if table is not None:
+            living = segment.alive[table.paper]  # (mentions,)
+            mentions += int(living.sum())
+            sentences += len(table) if living.all() else len(np.unique(table.sentence[living]))
+    return sentences, mentions

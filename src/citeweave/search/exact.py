@@ -134,18 +134,3 @@ def _best(index: Index, parts: list[Neighbours], queries: int, count: int) -> Ne
             rows[query, : len(best.rows)], scores[query, : len(best.rows)] = best.rows, best.scores
     filled = int((rows >= 0).sum(axis=1).max(initial=0))
     return Neighbours(rows[:, :filled], scores[:, :filled])
-
-
-def cosines(matrix: NDArray[Any], query: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Cosine of every row (rows, dimension) with one vector (dimension,), (rows,); 0 where either is all zeros.
-
-    >>> cosines(np.array([[3, 4], [0, 0]], np.float16), np.array([2, 0], np.float32)).tolist()
-    [0.6000000238418579, 0.0]
-    """
-    found = np.empty(len(matrix), np.float32)
-    length = float(np.linalg.norm(query))
-    for start in range(0, len(matrix), _BLOCK):
-        rows = np.asarray(matrix[start : start + _BLOCK], np.float32)  # (block, dimension)
-        lengths = np.linalg.norm(rows, axis=1) * length
-        found[start : start + _BLOCK] = rows @ query / np.maximum(lengths, 1e-30)
-    return found

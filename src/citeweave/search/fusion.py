@@ -9,6 +9,7 @@ Scores of words and of vectors have nothing in common but their order, and need 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import groupby, takewhile
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -53,10 +54,16 @@ def fuse(
             places = ranks.setdefault(item, [None] * len(rankings))
             if places[number] is None:
                 places[number] = place
-    fused = [Fused(item, _score(places, weights), tuple(places)) for item, places in ranks.items()]
+    scores = {item: _score(places, weights) for item, places in ranks.items()}
     # rankings that weigh nothing find nothing
-    found = [one for one in fused if one.score > 0]
-    return sorted(found, key=lambda one: (-one.score, name(one.item)))[: max(count, 0)]
+    found = sorted((item for item in scores if scores[item] > 0), key=lambda item: -scores[item])
+    least = scores[found[count - 1]] if 0 < count <= len(found) else 0.0
+    best: list[Item] = []
+    # a name is asked for only where it decides
+    for _, equal in groupby(takewhile(lambda item: scores[item] >= least, found), key=scores.__getitem__):
+        some = list(equal)
+        best += sorted(some, key=name) if len(some) > 1 else some
+    return [Fused(item, scores[item], tuple(ranks[item])) for item in best[: max(count, 0)]]
 
 
 def _score(places: Sequence[int | None], weights: Sequence[float]) -> float:

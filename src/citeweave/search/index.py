@@ -104,14 +104,16 @@ class Index(IndexedPapers):
             raise ArtefactError(f"{self.folder}/{HEADS} does not fit the state; build the index again")
         return found
 
-    @property
+    @cached_property
     def known_intents(self) -> int:
-        """Bits of the intents with which some paper is known to be cited."""
+        """Bits of the intents with which some living paper is known to be cited."""
         found = 0
         for segment in self.segments:
-            found |= sum(1 << bit for bit in range(segment.cited_as.shape[1]) if segment.cited_as[:, bit].any())
-            if segment.citing_sentences is not None:
-                found |= int(np.bitwise_or.reduce(segment.citing_sentences.intents, initial=0))
+            cited = segment.cited_as[segment.alive].any(axis=0)  # (8,)
+            found |= sum(1 << bit for bit in np.flatnonzero(cited).tolist())
+            table = segment.citing_sentences
+            if table is not None:
+                found |= int(np.bitwise_or.reduce(table.intents[segment.alive[table.paper]], initial=0))
         return found
 
     def row(self, id: str) -> int:
@@ -119,7 +121,8 @@ class Index(IndexedPapers):
         row = int(self.rows([id])[0])
         if row < 0:
             near = near_ids(self, id)
-            raise UserError(f"paper {id!r} is not in {self.folder}, which has {len(self):,} papers{near}")
+            papers = "1 paper" if len(self) == 1 else f"{len(self):,} papers"
+            raise UserError(f"paper {id!r} is not in {self.folder}, which has {papers}{near}")
         return row
 
     def check_aspect(self, aspect: str) -> None:

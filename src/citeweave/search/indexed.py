@@ -8,6 +8,7 @@ The part of an index that needs no vectors and no files; `index.py` has the rest
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,6 +73,7 @@ class IndexedPapers:
         self.starts: NDArray[np.int64] = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         """First row of every segment, and the number of rows, (segments + 1,)."""
         self.size = int(self.starts[-1])
+        self._starts = self.starts.tolist()  # asked for row by row
 
     @cached_property
     def alive(self) -> NDArray[np.bool_]:
@@ -87,7 +89,7 @@ class IndexedPapers:
         """The segment of a row, and the row there."""
         if not 0 <= row < self.size:
             raise IndexError(row)
-        segment = self.segments[int(np.searchsorted(self.starts, row, side="right")) - 1]
+        segment = self.segments[bisect_right(self._starts, row) - 1]
         return segment, row - segment.start
 
     def id(self, row: int) -> str:

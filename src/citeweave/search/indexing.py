@@ -3,7 +3,8 @@
 index_corpus(corpus, "minilm", "index")        built
 index_corpus(newer, "minilm", "index")         only what is new is embedded
 
-An index that is there keeps its model and options; asked for others, it is refused unless it may be overwritten.
+An index that is there keeps its model and options; asked for others, it is refused unless it may be overwritten. Only
+vectors of sentences can be asked for later.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.progress import QUIET, Reporter
 from citeweave.search.building import IndexOptions, build_index, model_place
 from citeweave.search.changing import Changed, ChangeOptions, update_index
-from citeweave.search.filling import fill_vectors, pending
+from citeweave.search.filling import fill_vectors
 from citeweave.search.index import Index
 from citeweave.search.state import is_index
 from citeweave.search.writing.given import Given
@@ -53,16 +54,18 @@ def index_corpus(
             corpus, model, folder, options, overlay=overlay, given=given, overwrite=overwrite, reporter=reporter
         )
         return Indexed(made, None)
-    if given is not None:
-        raise UserError(
-            f"{folder} is there, and vectors are given to a new index only; choose another -o or --overwrite"
-        )
+    if given is not None and not options.vectors:
+        raise UserError("vectors are given for an index of words only; leave out one of both")
     index = Index.open(folder)
     _check_options(index, model, options)
-    how = ChangeOptions(options.vectors, str(model), options.device)
+    how = ChangeOptions(
+        options.vectors, str(model), options.device, given=given if index.provenance is not None else None
+    )
     changed = update_index(folder, corpus, options=how, overlay=overlay, reporter=reporter)
-    if options.vectors and len(pending(Index.open(folder))):
-        fill_vectors(folder, model=model, device=options.device, reporter=reporter)
+    if options.vectors:
+        fill_vectors(
+            folder, model=model, device=options.device, given=given, sentences=options.sentences, reporter=reporter
+        )
     return Indexed(Index.open(folder), changed)
 
 
@@ -70,7 +73,8 @@ def _check_options(index: Index, model: str | Path, options: IndexOptions) -> No
     """Refuse another model or other options than the index was made with."""
     facts = index.state.facts
     asked = {"dtype": options.dtype, "contexts": options.contexts, "runtime": options.runtime}
-    asked["sentences"] = options.sentences
+    if not options.sentences:  # those that are missing are made
+        asked["sentences"] = False
     other = [name for name, value in asked.items() if facts.get(name) != value]
     if other:
         told = ", ".join(f"{name} {facts.get(name)}" for name in other)

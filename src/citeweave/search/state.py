@@ -225,7 +225,9 @@ def writing(folder: Path, *, create: bool = False, patience: float = PATIENCE) -
     try:
         lock = (folder / _LOCK).open("w")
     except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror}); name another place with -o") from None
+        raise UserError(
+            f"{folder} cannot be written ({error.strerror}); change a copy of it, or its permissions"
+        ) from None
     with lock:
         _wait(lock.fileno(), folder, patience)
         yield IndexWriter(folder, read_state(folder) if is_index(folder) else None)

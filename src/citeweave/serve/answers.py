@@ -44,6 +44,8 @@ class Sentence(BaseModel):
 
 
 class WholePaper(Paper):
+    row: Annotated[int, Field(description="As /map names it.")]
+    outside: Annotated[bool, Field(description="Known as a reference or citation only, not a paper of the library.")]
     sentences: list[Sentence]
     references: Annotated[list[ShortPaper], Field(description="Papers of the index that it cites, at most 500.")]
     references_unknown: Annotated[int, Field(description="Cited papers that are not in the index.")]
@@ -66,6 +68,7 @@ class Match(BaseModel):
 
 
 class Hit(ShortPaper):
+    outside: Annotated[bool, Field(description="Known as a reference or citation only, not a paper of the library.")]
     abstract: str
     venue: str
     authors: list[str]
@@ -118,6 +121,7 @@ class Working(BaseModel):
 class Health(BaseModel):
     status: Annotated[str, Field(description="ok, or starting while the first index is made.")]
     papers: int
+    around: Annotated[int, Field(description="Papers that are known as references or citations only; not in papers.")]
     with_vectors: int
     with_sentences: int
     with_abstract: int

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from citeweave.errors import CiteweaveError, UserError
 from citeweave.serve import embedding, exporting, health, maps, papers, samples, searching, whys
 from citeweave.serve.describing import STYLE, describe_routes
-from citeweave.serve.failures import RefusedError, clip, failure
+from citeweave.serve.failures import RefusedError, clip, failure, without_paths
 from citeweave.serve.limits import BodyLimit, ConcurrencyLimit, RateLimit, TimeLimit
 from citeweave.serve.metrics import Metrics
 from citeweave.serve.opening import MAIN, Library, Shelf
@@ -71,7 +71,7 @@ def create_app(
     for module in ROUTERS:
         app.include_router(module.router)
     _add_pages(app, server)
-    _add_failures(app, folders)
+    _add_failures(app)
     _wrap(app, server)
     return app
 
@@ -109,12 +109,12 @@ def _wrap(app: FastAPI, server: Server) -> None:
     app.add_middleware(SecureHeaders)
 
 
-def _add_failures(app: FastAPI, folders: Mapping[str, Path]) -> None:
+def _add_failures(app: FastAPI) -> None:
     def refused(request: Request, error: Any) -> Response:
         return Json(failure(error.words), status_code=error.status, headers=error.headers)
 
     def of_user(request: Request, error: Any) -> Response:
-        return Json(failure(without_paths(str(error), folders)), status_code=400)
+        return Json(failure(without_paths(str(error))), status_code=400)
 
     def of_route(request: Request, error: Any) -> Response:
         words = _ROUTE_WORDS.get(error.status_code, "the request cannot be answered; see /docs")
@@ -138,17 +138,6 @@ _ROUTE_WORDS = {
     404: "there is no such address; see /docs for those there are",
     405: "this address does not take this method; see /docs",
 }
-
-
-def without_paths(words: str, folders: Mapping[str, Path]) -> str:
-    """Folders of the server are nobody's business.
-
-    >>> without_paths("paper 'x' is not in /srv/index", {"main": Path("/srv/index")})
-    "paper 'x' is not in main"
-    """
-    for name, folder in sorted(folders.items(), key=lambda item: -len(str(item[1]))):
-        words = words.replace(str(folder), name)
-    return words
 
 
 def shape_words(errors: list[Any]) -> str:

@@ -8,6 +8,7 @@ Does not decide which error is whose fault: `app.py` maps kinds of errors to sta
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
@@ -21,6 +22,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _LONGEST = 600
 """Characters of an error's words; they may quote what a client sent."""
+
+_PATH = re.compile(r"(?<![\w:/.-])/(?:[^\s/'\"`;:,()]+/)+[^\s/'\"`;:,()]+")
+"""An absolute path of two or more names."""
 
 
 class RefusedError(Exception):
@@ -45,6 +49,24 @@ def clip(text: str, most: int = _LONGEST) -> str:
     'abc…'
     """
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def without_paths(words: str) -> str:
+    """Folders of the server are nobody's business: of an absolute path only the last name is told.
+
+    >>> without_paths("the paper 'doi:10.1/a/b' is not in /srv/all/index; look in it")
+    "the paper 'doi:10.1/a/b' is not in index; look in it"
+    """
+    return _PATH.sub(lambda found: found[0].rpartition("/")[2], words)
+
+
+def printable(text: str) -> str:
+    """A stranger's text for a log or a terminal: one line, and no sign that would move a cursor or change a colour.
+
+    >>> printable("a\\n\\x1b[31mb\\u202e ü")
+    'a\\\\n\\\\x1b[31mb\\\\u202e ü'
+    """
+    return "".join(s if s.isprintable() else s.encode("unicode_escape").decode("ascii") for s in text)
 
 
 def failure(words: str, *, id: str = "") -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from citeweave.errors import CiteweaveError
-from citeweave.search.filters import Filter, filter_rows
 from citeweave.search.index import Index
 from citeweave.serve.answers import Health
-from citeweave.serve.failures import RefusedError
+from citeweave.serve.counting import count_papers
+from citeweave.serve.failures import RefusedError, without_paths
 from citeweave.serve.metrics import CONTENT_TYPE
 from citeweave.serve.opening import Opened
 from citeweave.serve.routing import Json, StrictRoute
@@ -22,7 +22,7 @@ from citeweave.version import __version__
 
 router = APIRouter(route_class=StrictRoute, tags=["server"])
 
-_EMPTY = {"papers": 0, "with_vectors": 0, "with_sentences": 0, "with_abstract": 0}
+_EMPTY = {"papers": 0, "around": 0, "with_vectors": 0, "with_sentences": 0, "with_abstract": 0}
 
 
 @router.get("/health", response_model=Health)
@@ -43,13 +43,7 @@ def counts_of(server: Server, name: str, index: Index) -> dict[str, int]:
     key = ("counts", name)
     state, counts = server.kept.get(key, (None, {}))
     if state != index.number:
-        own = filter_rows(index, Filter(local=True))  # (size,), without mere references
-        counts = {
-            "papers": int(own.sum()),
-            "with_vectors": int((index.with_vector & own).sum()),
-            "with_sentences": int((index.with_sentences & own).sum()),
-            "with_abstract": int(filter_rows(index, Filter(local=True, has_abstract=True)).sum()),
-        }
+        counts = count_papers(index)
         server.kept[key] = (index.number, counts)
     return dict(counts)
 
@@ -80,13 +74,15 @@ def _health(server: Server) -> dict[str, Any]:
         pass
     except CiteweaveError as error:
         told["status"] = "failing"
-        lacks = [str(error)]
+        lacks = [without_paths(str(error))]
     else:
         counts = counts_of(server, opened.name, opened.index)
         provenance = opened.index.provenance
         told |= {"status": "ok", **counts, "model": provenance.label if provenance else ""}
         told |= {"reads_texts": opened.reader is not None, "aspects": list(opened.index.aspects)}
         lacks = lacks_of(counts, opened)
+        if trouble := server.shelf.troubles.get(opened.name):
+            lacks.append(f"an older state is served, as the index cannot be read any more: {without_paths(trouble)}")
     working = library.working() if library else None
     lacks += [line for line in (library.lacks() if library else ()) if line not in lacks]
     return {

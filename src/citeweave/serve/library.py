@@ -46,8 +46,9 @@ class Library:
         return self.source.files[0] if self.places is None else self.places.index
 
     @property
-    def samples_folder(self) -> Path | None:
-        return None
+    def corpus_folder(self) -> Path | None:
+        """The papers of the source, without what was fetched for them; None for an index."""
+        return None if self.places is None else Path(self.places.record().get("base", self.places.corpus))
 
     def working(self) -> dict[str, Any] | None:
         """What is being done behind: what, done, total, seconds_left; None where nothing is."""
@@ -90,7 +91,9 @@ class Library:
         if corpus is None:
             return []
         if self._counted[0] != corpus.hash:
-            self._counted = (corpus.hash, lacks_of(corpus, enriched=bool(places.record().get("enriched"))))
+            told = lacks_of(corpus, enriched=bool(places.record().get("enriched")))
+            own = self.source.kind != "corpus"  # what an import left out of a corpus was told then
+            self._counted = (corpus.hash, [*left_out_of(self.corpus_folder if own else None), *told])
         return self._counted[1]
 
 
@@ -102,6 +105,19 @@ def corpus_of(places: LibraryFolder) -> Corpus | None:
         except (ArtefactError, OSError):
             continue
     return None
+
+
+def left_out_of(folder: Path | None) -> list[str]:
+    """What of the source became no paper, and why."""
+    try:
+        records = Corpus.open(folder).manifest.facts["records"]["papers"] if folder else {}
+    except (ArtefactError, OSError, KeyError, TypeError):
+        return []
+    why = {reason: int(count) for reason, count in records.get("rejected", {}).items() if count}
+    reasons = ", ".join(f"{reason} ({count:,})" for reason, count in why.items())
+    return (
+        [f"{sum(why.values()):,} of {records['read']:,} entries of the source are left out: {reasons}"] if why else []
+    )
 
 
 def lacks_of(corpus: Corpus, *, enriched: bool = False) -> list[str]:

@@ -13,7 +13,7 @@ from fastapi import Query as FromUrl
 from citeweave.errors import CiteweaveError
 from citeweave.search.index import Index
 from citeweave.serve.answers import MapWorking, Titles, failures
-from citeweave.serve.failures import RefusedError
+from citeweave.serve.failures import RefusedError, printable, without_paths
 from citeweave.serve.opening import Opened
 from citeweave.serve.requests import IndexParameters, TitlesParameters
 from citeweave.serve.routing import Json, StrictRoute
@@ -58,9 +58,9 @@ class MapRoom:
         try:
             self.maps[name] = (index.number, Json.write(make_map(index).as_json()))
         except CiteweaveError as error:
-            self.failed = {(name, index.number): str(error)}
+            self.failed = {(name, index.number): without_paths(str(error))}
         except Exception as error:  # a thread has nobody to raise to
-            LOG.error("the map of %s cannot be made (%s: %s)", name, type(error).__name__, error)
+            LOG.error("the map of %s cannot be made (%s: %s)", name, type(error).__name__, printable(str(error)))
             self.failed = {(name, index.number): "the map cannot be made; the server's log says why"}
         finally:
             with self.lock:

@@ -26,7 +26,7 @@ from citeweave.search.asking.sentences import encode_alone
 from citeweave.search.index import Index
 from citeweave.search.searching import Reader
 from citeweave.serve.batching import BatchedEncoder, Batcher
-from citeweave.serve.failures import RefusedError, clip
+from citeweave.serve.failures import RefusedError, clip, printable, without_paths
 from citeweave.serve.metrics import Metrics
 from citeweave.serve.options import ServeOptions
 
@@ -84,6 +84,8 @@ class Shelf:
         self._loading: set[tuple[str, str]] = set()
         self._opening = {name: threading.Lock() for name in self.folders}
         self._lock = threading.Lock()
+        self.troubles: dict[str, str] = {}
+        """Why the newest state of an index cannot be opened, by its name; the one before is served then."""
 
     @property
     def names(self) -> list[str]:
@@ -111,7 +113,7 @@ class Shelf:
         try:
             return Opened(name, index, Reader(index, BatchedEncoder(batcher)), "")
         except CiteweaveError as error:  # another model than the index was made by: words go on
-            return Opened(name, index, None, str(error))
+            return Opened(name, index, None, without_paths(str(error)))
 
     def close(self) -> None:
         for batcher in self._batchers.values():
@@ -143,10 +145,14 @@ class Shelf:
 
     def _fresh(self, name: str, known: Index) -> Index:
         try:
-            return known.fresh()
+            fresh = known.fresh()
         except (CiteweaveError, OSError) as error:  # serve what there is rather than nothing
-            LOG.error("the new state of %s cannot be opened (%s)", name, error)
+            if self.troubles.get(name) != str(error):  # told once, not at every request
+                self.troubles[name] = str(error)
+                LOG.error("the new state of %s cannot be opened (%s)", name, printable(str(error)))
             return known
+        self.troubles.pop(name, None)
+        return fresh
 
     def _batcher(self, name: str, index: Index) -> Batcher | str:
         """The encoder of an index, or why there is none; the first to ask has it loaded."""
@@ -176,10 +182,9 @@ class Shelf:
             )
             _warm(index, Reader(index, encoder))
         except Exception as error:  # told at every question that needs the encoder; words go on
-            LOG.error("the model cannot be loaded (%s)", error)
-            made = (
-                str(error) if isinstance(error, CiteweaveError) else f"{type(error).__name__} while loading the model"
-            )
+            LOG.error("the model cannot be loaded (%s)", printable(str(error)))
+            known = isinstance(error, CiteweaveError)
+            made = without_paths(str(error)) if known else f"{type(error).__name__} while loading the model"
         with self._lock:
             self._batchers[key] = made
 

@@ -101,6 +101,8 @@ def whole_paper(index: Index, row: int) -> dict[str, Any]:
     citing = np.asarray(index.citing(index.key_of(row)))
     return {
         **paper_json(index, row),
+        "row": row,
+        "outside": index.paper(row).stub,
         "sentences": [{"number": n, "text": text} for n, text in enumerate(index.sentence_texts(row))],
         "references": _listed(index, cited[cited >= 0]),
         "references_unknown": int((cited < 0).sum()),

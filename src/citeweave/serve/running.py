@@ -3,7 +3,7 @@
     run_app(create_app({"main": Path("index")}), "127.0.0.1", 8000, options)      blocks until Ctrl-C
     run_workers({"main": Path("index")}, "0.0.0.0", 8000, options, workers=4)
 
-Header lines are bounded by h11, which is therefore asked for by name. Does not encrypt: put a proxy in front for that.
+Header lines are bounded by h11, on which `connections.py` builds. Does not encrypt: put a proxy in front for that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import inspect
 import json
 import logging
 import os
+import signal
+import socket
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,10 +51,12 @@ def set_log(options: ServeOptions) -> None:
 
 
 def _settings(host: str, port: int, options: ServeOptions) -> dict[str, Any]:
+    from citeweave.serve.connections import PromptProtocol
+
     return {
         "host": host,
         "port": port,
-        "http": "h11",
+        "http": PromptProtocol,
         "ws": "none",
         "lifespan": "on",
         "access_log": False,  # uvicorn's has the query strings; `watching.py` writes ours
@@ -75,7 +80,42 @@ def server_of(app: FastAPI, host: str, port: int, options: ServeOptions) -> uvic
 def run_app(app: FastAPI, host: str, port: int, options: ServeOptions) -> None:
     """Serve until somebody stops it."""
     set_log(options)
-    server_of(app, host, port, options).run()
+    run_until_told(server_of(app, host, port, options))
+
+
+def run_until_told(server: uvicorn.Server) -> None:
+    """Run a server until Ctrl-C, SIGTERM, or the end of its terminal, each of which is an ordinary end."""
+
+    def end(number: int, frame: object) -> None:
+        server.should_exit = True  # before uvicorn listens to signals itself, and when it passes one on at its end
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            signal.signal(number, end)
+    server.run()
+
+
+def leave_at_once() -> None:
+    """End the process where a thread still loads a model: Python's own end aborts a thread inside compiled code."""
+    if any(thread.name.startswith("citeweave-") for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def check_port(host: str, port: int) -> int:
+    """The port, a free one for 0; an error where nobody can listen there."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            return int(probe.getsockname()[1])
+    except (OSError, UnicodeError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or "no such host"
+        raise UserError(
+            f"{host} port {port} cannot be listened at ({reason}); take another --port, or end what uses it"
+        ) from None
 
 
 def check_places(indexes: Mapping[str, Path], options: ServeOptions) -> None:

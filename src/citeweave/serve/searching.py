@@ -16,7 +16,7 @@ from citeweave.search.asking.query import Query
 from citeweave.search.filters import facets
 from citeweave.search.index import Index
 from citeweave.serve.answers import Answer, Answers, failures
-from citeweave.serve.failures import RefusedError, failure
+from citeweave.serve.failures import RefusedError, failure, without_paths
 from citeweave.serve.opening import Opened
 from citeweave.serve.requests import BatchRequest, SearchParameters, SearchRequest, SimilarParameters
 from citeweave.serve.routing import Json, StrictRoute
@@ -87,7 +87,7 @@ def _answered(opened: Opened, said: dict[str, Any]) -> dict[str, Any]:
     except RefusedError as error:
         return failure(error.words)
     except UserError as error:
-        return failure(str(error))
+        return failure(without_paths(str(error)))
 
 
 def _words_will_do(query: Query) -> bool:
@@ -112,6 +112,7 @@ def _whole_hit(index: Index, hit: dict[str, Any]) -> dict[str, Any]:
         "venue": paper.venue,
         "authors": list(paper.authors),
         "fields": list(paper.fields),
+        "outside": paper.stub,
         "matches": matches,
         **more,
     }

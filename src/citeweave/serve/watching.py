@@ -14,7 +14,7 @@ import secrets
 import time
 from typing import Any
 
-from citeweave.serve.failures import App, Message, Receive, Scope, Send, clip, refuse
+from citeweave.serve.failures import App, Message, Receive, Scope, Send, clip, printable, refuse
 from citeweave.serve.metrics import Metrics
 from citeweave.serve.options import ServeOptions
 
@@ -54,7 +54,7 @@ class Watch:
             self._log(scope, status, took, id)
 
     def _log_fault(self, error: Exception, id: str) -> None:
-        what = clip(f"{type(error).__name__}: {error}".replace("\n", " "))
+        what = clip(printable(f"{type(error).__name__}: {error}"))
         LOG.error("%s internal error (%s)", id, what, exc_info=error if self._options.debug else None)
 
     def _log(self, scope: Scope, status: int, took: float, id: str) -> None:

@@ -106,6 +106,21 @@ def test_kinds_of_429() -> None:
     assert not read_refusal({"X-RateLimit-Remaining": "soon", "Retry-After": "nan"}, now, 60).budget_gone
 
 
+@pytest.mark.parametrize("told", ["86400", "1e300", "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_a_server_in_trouble_cannot_make_us_wait_for_ever(server: Any, told: str) -> None:
+    server.script = [server.reply({}, 503, {"Retry-After": told}), server.reply({"ok": 1})]
+    waits: list[float] = []
+    assert client_of(server.openalex(), None, waits, longest_wait=20).ask(WORKS).value == {"ok": 1}
+    assert max(waits) <= 20.2
+
+
+def test_a_key_is_hidden_however_it_is_written() -> None:
+    service = replace(OPENALEX, key="ab/cd+ef=12345")
+    for form in ("ab/cd+ef=12345", "ab/cd%2Bef%3D12345"):
+        assert form not in service.hide(f"GET /?api_key={form}")
+    assert b"cd+ef" not in service.hide_bytes(b'{"url": "?api_key=ab\\/cd+ef=12345"}')
+
+
 def test_tries_end(server: Any) -> None:
     server.answer = lambda asked: server.reply({"message": "we are\nsorry"}, 502)
     with pytest.raises(StoppedError, match="3 tries: status 502: 'we are sorry'"):

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import import_papers
+from citeweave.errors import UserError
 from citeweave.search import changing
 from citeweave.search.asking.answering import answer
 from citeweave.search.asking.explaining import explain
 from citeweave.search.asking.graphing import lacking, neighbourhood
 from citeweave.search.asking.query import Chosen, Passage, Query
 from citeweave.search.building import IndexOptions, build_index
+from citeweave.search.describing import describe
+from citeweave.search.filters import Filter, facets, filter_rows
 from citeweave.search.index import Index
+from citeweave.search.mapping import make_map
 from citeweave.search.searching import open_reader
+from citeweave.search.words import suggest
 
 QUERIES = [
     Query(text="cell data"),
     Query(text="cell data", by="words"),
+    Query(text="ghosts", by="words"),
+    Query(text="cell ghosts", diversity=0.4),
     Query(paper="a"),
     Query(liked=("a", "d"), disliked=("i",)),
     Query(sentences=Chosen("e", (0, 2))),
@@ -36,9 +42,11 @@ def grown(library, tmp_path_factory):
     lines = (library.place / "source" / "papers.jsonl").read_text().splitlines(keepends=True)
     early = place / "early"
     early.mkdir()
-    gone = {"id": "gone", "title": "cell data models", "abstract": "We find models from data."}
+    gone = {"id": "gone", "title": "cell ghosts", "abstract": "We find models from data.", "year": 1901}
+    gone |= {"venue": "Ghosts", "fields": ["ghosts", "cells"], "ids": ["doi:10.1/gone"]}
     (early / "papers.jsonl").write_text("".join([*lines[::2], json.dumps(gone) + "\n"]))
-    shutil.copy(library.place / "source" / "citations.tsv", early / "citations.tsv")
+    citations = (library.place / "source" / "citations.tsv").read_text()
+    (early / "citations.tsv").write_text(citations + "gone\tx\ngone\ty\ngone\ta\ngone\td\nc\tgone\n")
     import_papers([early], place / "corpus")
     options = IndexOptions(sentences=True, device="cpu", dtype="float32")
     build_index(Corpus.open(place / "corpus"), library.place / "model", place / "index", options)
@@ -60,6 +68,25 @@ def test_answers(library, grown, query):
     assert [hit.score for hit in found.hits] == pytest.approx([hit.score for hit in wanted.hits], abs=1e-5)
     for one, other in zip(found.hits, wanted.hits, strict=True):
         assert [match.sentence for match in one.matches] == [match.sentence for match in other.matches]
+
+
+def test_all_else(library, grown):
+    """What is counted and proposed beside the answers."""
+    for prefix in ("g", "gh", "cell ", "ce"):
+        wanted, found = ([(one.text, one.papers) for one in suggest(index, prefix)] for index in (library.index, grown))
+        assert found == wanted
+    assert facets(grown, grown.alive) == facets(library.index, library.index.alive)
+    for where in (Filter(venues=("Ghosts",)), Filter(fields=("ghosts",)), Filter(years=(1901, 1901))):
+        assert not filter_rows(grown, where).any()
+    counts = [describe(index) for index in (library.index, grown)]
+    for name in ("papers", "with_vector", "with_sentences", "with_abstract", "not_embedded", "references"):
+        assert counts[0][name] == counts[1][name], name
+    assert grown.rows(["gone", "doi:10.1/gone"]).tolist() == [-1, -1]
+    points = make_map(grown)
+    assert sorted(map(grown.id, points.columns["row"].tolist())) == sorted(map(library.index.id, range(len(grown))))
+    with pytest.raises(UserError) as refused:
+        grown.row("gone!")
+    assert "'gone'" not in str(refused.value)
 
 
 def test_reasons(library, grown):

@@ -56,6 +56,9 @@ def test_an_artefact_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"kind": "intent_classifier"}')
     with pytest.raises(UserError, match="holds intent classifier, which cannot be explored"):
         find_source(str(tmp_path))
+    (tmp_path / "manifest.json").write_text('{"kind": "index", "version": 1}')
+    with pytest.raises(UserError, match="an index of an older format; make it again with `citeweave index`"):
+        find_source(str(tmp_path))
 
 
 def test_every_source_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

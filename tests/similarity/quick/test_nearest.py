@@ -13,7 +13,7 @@ from citeweave.similarity.quick import nearest as quick
 from citeweave.similarity.quick import sharing
 from citeweave.similarity.quick.asking import ask
 from citeweave.similarity.quick.codes import Codes, make_codes
-from citeweave.similarity.quick.nearest import quick_candidates, quick_nearest
+from citeweave.similarity.quick.nearest import compare, quick_candidates, quick_nearest
 
 
 def hard_vectors(seed: int, rows: int, dimension: int, dtype: str) -> np.ndarray:
@@ -178,3 +178,16 @@ def test_an_error_in_a_thread_reaches_the_caller() -> None:
 
 def test_codes_are_a_value() -> None:
     assert isinstance(make_codes(np.eye(3, dtype=np.float32)), Codes)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_one_query_compared_with_all_rows(dtype):
+    matrix, query = hard_vectors(6, 300, 24, dtype), np.random.default_rng(6).standard_normal(24).astype(np.float32)
+    found = compare(make_codes(matrix), matrix, query)
+    wanted = nearest(matrix, query[None], 300)
+    cosines = np.empty(300, np.float32)
+    cosines[wanted.rows[0]] = wanted.scores[0]
+    assert found.exact(np.arange(300)).tolist() == cosines.tolist()
+    assert (found.low <= cosines).all() and (cosines <= found.high).all() and (found.high - found.low < 0.05).all()
+    none = compare(make_codes(matrix[:0]), matrix[:0], query)
+    assert len(none.low) == len(none.exact(np.empty(0, np.int64))) == 0

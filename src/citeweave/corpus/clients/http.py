@@ -27,7 +27,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 from citeweave.corpus.clients.answers import Answer, AnswerCache, Request
-from citeweave.corpus.clients.refusals import at_clock, read_refusal
+from citeweave.corpus.clients.refusals import at_clock, read_refusal, retry_after
 from citeweave.corpus.clients.services import Service
 from citeweave.errors import UserError
 from citeweave.files import hash_json
@@ -121,10 +121,8 @@ class Client:
                 if status in self.service.slow_down:
                     wait, reason = self._wait_or_stop(headers), f"too many requests (status {status}){told}"
                 elif status >= 500:
-                    wait, reason = (
-                        read_refusal(headers, _now(), self.options.longest_wait).wait,
-                        f"status {status}{told}",
-                    )
+                    wait, reason = retry_after(headers.get("retry-after", ""), _now()), f"status {status}{told}"
+                    wait = None if wait is None else min(wait, self.options.longest_wait)
                 else:
                     raise self._refused(status, told)
             except _TransientError as error:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from citeweave.errors import UserError, choose
 
@@ -63,11 +63,14 @@ class Service:
         >>> replace(OPENALEX, key="abcd1234").hide("GET /works?api_key=abcd1234")
         'GET /works?api_key=***'
         """
-        return text.replace(self.key, "***") if self.key else text
+        return text.replace(self.key, "***").replace(quote(self.key), "***") if self.key else text
 
     def hide_bytes(self, data: bytes) -> bytes:
         """The same for an answer: a service may repeat the request in it."""
-        return data.replace(self.key.encode(), b"***") if self.key else data
+        forms = (self.key, quote(self.key), self.key.replace("/", "\\/")) if self.key else ()
+        for form in forms:
+            data = data.replace(form.encode(), b"***")
+        return data
 
 
 def _is_plain(text: str) -> bool:

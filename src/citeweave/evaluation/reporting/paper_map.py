@@ -12,8 +12,10 @@ Does not draw: see `map_page`.
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,10 +36,15 @@ FEWEST = 20
 JUDGED_FROM = 5
 """Points that homogeneity and completeness need."""
 
-_EARLY, _LATE, _STEP = 250, 500, 50
-"""Iterations, as openTSNE's own: with exaggeration, then without; and how often progress is told."""
+_EARLY, _LATE, _AGAIN, _STEP = 250, 500, 250, 50
+"""Iterations, as openTSNE's own: with exaggeration, then without; those of a map that goes on from another; and how
+often progress is told."""
+
+_MANY = 1000
+"""Papers from which on several cores are of use."""
 
 Floats = NDArray[np.float32]
+Plane = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -77,15 +84,15 @@ def make_map(
     if papers > most:
         chosen = np.sort(stream(seed, "map", "sample").choice(papers, most, replace=False))  # (most,)
         notes.append(f"A random sample of {most:,} of {papers:,} papers.")
-    vectors = _unit(np.asarray(matrix)[chosen])  # (n, dimension)
+    vectors = unit(np.asarray(matrix)[chosen])  # (n, dimension)
     topics = [str(labels[row]) for row in chosen.tolist()]
     if zeros := int((~vectors.any(axis=1)).sum()):
         notes.append(f"{zeros:,} papers have a vector of zeros; where they lie means nothing.")
     if len(vectors) < FEWEST:
-        xy = _principal(vectors)
+        xy = principal(vectors)
         notes.insert(0, f"The first two principal components, as {FEWEST} papers are the least for t-SNE.")
     else:
-        xy = _tsne(vectors, seed, reporter)
+        xy = t_sne(vectors, seed, reporter=reporter)
         notes.insert(0, "t-SNE of the vectors by cosine.")
     homogeneity, completeness = _judge(xy, topics)
     return MapData(
@@ -114,15 +121,17 @@ def _check(matrix: NDArray[Any], labels: Sequence[str], titles: Sequence[str], m
         raise UserError(f"{len(bad):,} vectors hold NaN or infinity, such as row {bad[0]}; leave them out of the map")
 
 
-def _unit(vectors: NDArray[Any]) -> Floats:
+def unit(vectors: NDArray[Any]) -> Floats:
     """Rows of length 1; zeros stay zeros."""
-    wide = vectors.astype(np.float32)
+    wide = np.asarray(vectors, np.float32)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)  # (n, 1)
     return np.asarray(np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0))
 
 
-def _principal(vectors: Floats) -> NDArray[np.float64]:
+def principal(vectors: Floats) -> Plane:
     """(n, 2): the first two principal components; each axis points so that its largest weight is positive."""
+    if not len(vectors):
+        return np.zeros((0, 2))
     if vectors.shape[1] < 2:
         vectors = np.pad(vectors, ((0, 0), (0, 2 - vectors.shape[1])))
     centre = vectors.mean(axis=0, dtype=np.float64)  # (dimension,)
@@ -135,36 +144,46 @@ def _principal(vectors: Floats) -> NDArray[np.float64]:
     return np.asarray((vectors - centre.astype(np.float32)) @ axes)
 
 
-def _tsne(vectors: Floats, seed: int, reporter: Reporter) -> NDArray[np.float64]:
+def t_sne(vectors: Floats, seed: int, *, start: Plane | None = None, reporter: Reporter = QUIET) -> Plane:
+    """(n, 2): places of vectors of length 1, begun from their principal components or from the places `start`, (n, 2)."""
     opentsne = require("openTSNE", extra="plots")
     perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
     found = nearest(vectors, vectors, math.floor(3 * perplexity), itself=np.arange(len(vectors)), reporter=reporter)
     distances = np.sqrt(np.maximum(0, 2 - 2 * found.scores.astype(np.float64)))  # (n, neighbours)
     index = require("openTSNE.nearest_neighbors", extra="plots").PrecomputedNeighbors(found.rows, distances)
-    affinities = opentsne.affinity.PerplexityBasedNN(knn_index=index, perplexity=perplexity, n_jobs=-1)
-    with reporter.task("mapping", total=_EARLY + _LATE, unit="steps") as advance:
-
-        def tell(*_: object) -> None:
-            advance(_STEP)
-
+    workers = -1 if len(vectors) >= _MANY else 1  # the map is the same with any number
+    affinities = opentsne.affinity.PerplexityBasedNN(knn_index=index, perplexity=perplexity, n_jobs=workers)
+    shaken = stream(seed, "map", "start").normal(size=(len(vectors), 2))  # papers on one spot would never part
+    if start is None:
+        xy = principal(vectors)
+        begin, early, late = 1e-4 * (xy / (xy[:, 0].std() or 1.0) + 0.01 * shaken), _EARLY, _LATE
+    else:
+        begin, early, late = start + 1e-3 * shaken, 0, _AGAIN
+    with reporter.task("mapping", total=early + late, unit="steps") as advance:
         tsne = opentsne.TSNE(
             perplexity=perplexity,
-            initialization=_start(vectors, seed),
-            early_exaggeration_iter=_EARLY,
-            n_iter=_LATE,
-            n_jobs=-1,
+            initialization=begin,
+            early_exaggeration_iter=early,
+            n_iter=late,
+            n_jobs=workers,
             random_state=seed,
-            callbacks=tell,
+            callbacks=lambda *_: advance(_STEP),
             callbacks_every_iters=_STEP,
         )
-        return np.asarray(tsne.fit(affinities=affinities), np.float64)
+        with _silent("openTSNE.tsne"):
+            return np.asarray(tsne.fit(affinities=affinities), np.float64)
 
 
-def _start(vectors: Floats, seed: int) -> NDArray[np.float64]:
-    """Principal components, small; shaken a little, since papers on one spot would never part."""
-    xy = _principal(vectors)
-    scale = xy[:, 0].std() or 1.0
-    return np.asarray(1e-4 * (xy / scale + 0.01 * stream(seed, "map", "start").normal(size=xy.shape)))
+@contextmanager
+def _silent(logger: str) -> Iterator[None]:
+    """It warns of a start with wide distances, which is what is wanted when a map goes on from another."""
+    log = logging.getLogger(logger)
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _judge(xy: NDArray[np.float64], topics: Sequence[str]) -> tuple[float, float]:

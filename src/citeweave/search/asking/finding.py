@@ -83,8 +83,14 @@ def title_and_abstract(text: str) -> tuple[str, str]:
     return clean_text(title), clean_text(abstract)
 
 
+def need_papers(index: Index) -> None:
+    if not len(index):
+        raise UserError(f"{index.folder} holds no paper; add some with `citeweave change {index.folder} --add CORPUS`")
+
+
 def need_vectors(index: Index, what: str) -> None:
     """Refuse what an index of words alone cannot do."""
+    need_papers(index)
     if not index.with_vector.any():
         raise UserError(
             f"{what} needs vectors, and {index.folder} has none yet; make them with "
@@ -103,7 +109,8 @@ def _by_text(among: Among, reader: Reader | None, query: Query, wanted: int) -> 
         if by == "vectors" or query.aspect:
             need_vectors(index, "this search")
             raise UserError(f"this search needs the model of {index.folder}, and none is loaded; search by words")
-        by, note = "words", "by words alone: " + ("the model is not loaded" if index.with_vector.any() else _NO_VECTORS)
+        why = "the model is not loaded" if index.with_vector.any() else _NO_VECTORS if len(index) else _NO_PAPER
+        by, note = "words", f"by words alone: {why}"
     words = text_of(title, abstract)
     if by == "words":
         return _words(among, words, wanted, note)
@@ -138,7 +145,7 @@ def _by_liked(among: Among, query: Query, wanted: int) -> Ranking:
 
 # --- the ways of comparing -----------------------------------------------------------------------------
 
-_NO_VECTORS = "this index has no vectors yet"
+_NO_VECTORS, _NO_PAPER = "this index has no vectors yet", "this index holds no paper"
 
 
 def _words(among: Among, words: str, wanted: int, note: str) -> Ranking:

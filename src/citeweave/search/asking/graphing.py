@@ -18,6 +18,7 @@ from citeweave.corpus.layout import STUB
 from citeweave.errors import UserError
 from citeweave.hashing import Keys
 from citeweave.search.index import Index, IndexedPaper
+from citeweave.search.writing.records import spread
 
 MOST_NODES, MOST_LACKING = 500, 1000
 _LOOKED_AT = 2000
@@ -54,18 +55,20 @@ def neighbourhood(index: Index, row: int, most: int = 50) -> Neighbourhood:
     _check(most, MOST_NODES)
     cited = index.rows_of_keys(index.references(row))
     around = np.union1d(cited[cited >= 0], index.citing(index.key_of(row)))
-    around = around[around != row][:_LOOKED_AT]
-    every = [row, *around.tolist()]
+    others = around[around != row].tolist()
+    # very many: by id, so that it does not show how the index came to be
+    looked_at = others if len(others) <= _LOOKED_AT else sorted(others, key=index.id)[:_LOOKED_AT]
+    every = [row, *looked_at]
     links = _links(index, every)
     degrees = dict.fromkeys(every, 0)
     for citing, to in links:
         degrees[citing] += 1
         degrees[to] += 1
-    kept = [row, *sorted(around.tolist(), key=lambda one: (-degrees[one], index.id(one)))[:most]]
+    kept = [row, *sorted(looked_at, key=lambda one: (-degrees[one], index.id(one)))[:most]]
     places = {one: place for place, one in enumerate(kept)}
     edges = [(places[citing], places[to]) for citing, to in links if citing in places and to in places]
     return Neighbourhood(
-        [index.paper(one) for one in kept], sorted(edges), len(around) + 1 - len(kept), int((cited < 0).sum())
+        [index.paper(one) for one in kept], sorted(edges), len(others) + 1 - len(kept), int((cited < 0).sum())
     )
 
 
@@ -133,15 +136,25 @@ def lacking(index: Index, most: int = 50, *, fewest: int = 2) -> Lackings:
 
 def _cited(index: Index) -> tuple[Keys, NDArray[np.int64]]:
     """Keys of all papers that living papers cite, known ones by their own id, ascending, and how many do."""
-    cited = [np.empty(0, np.uint64)]
+    cited, citing = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     for segment in index.segments:
-        alive = segment.alive & ((segment.flags & STUB) == 0)
-        cited.append(segment.reference_keys[np.repeat(alive, np.diff(segment.reference_offsets))])
-    keys, counts = np.unique(np.concatenate(cited), return_counts=True)
-    rows = index.rows_of_keys(keys)
-    keys[rows >= 0] = index.keys_of(rows[rows >= 0])
-    keys, places = np.unique(keys, return_inverse=True)
-    return keys, np.bincount(places, counts, len(keys)).astype(np.int64)
+        counted = np.diff(segment.reference_offsets) * (segment.alive & ((segment.flags & STUB) == 0))
+        own = np.repeat(np.arange(segment.size), counted)
+        cited.append(segment.reference_keys[spread(segment.reference_offsets[:-1], counted)])
+        citing.append(own + segment.start)
+    whole, names = np.concatenate(cited), np.concatenate(citing)
+    keys, counts = np.unique(whole, return_counts=True)
+    rows, own_keys = index.rows_of_keys(keys), keys.copy()
+    own_keys[rows >= 0] = index.keys_of(rows[rows >= 0])
+    found, places = np.unique(own_keys, return_inverse=True)
+    totals = np.bincount(places, counts, len(found)).astype(np.int64)
+    several = np.bincount(places) > 1
+    if several.any():  # cited by several ids: who names two of them cites once
+        at = places[np.searchsorted(keys, whole)]
+        both = np.flatnonzero(several[at])
+        pairs = np.unique(np.stack([at[both], names[both]]), axis=1)
+        totals[several] = np.bincount(pairs[0], minlength=len(found))[several]
+    return found, totals
 
 
 def _check(most: int, limit: int) -> None:

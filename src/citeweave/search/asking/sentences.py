@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 from citeweave.encoders.sentences import encode_sentences
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import UserError
-from citeweave.extras import require
 from citeweave.search.asking.answers import Match, Ranking
+from citeweave.search.asking.finding import need_papers
 from citeweave.search.asking.query import Chosen
 from citeweave.search.index import Index
 from citeweave.search.ranking import rank_rows
 from citeweave.search.searching import Reader
-from citeweave.similarity.matching.pairs import PaperPairs
+from citeweave.similarity.matching.compiled import transport_plan
 from citeweave.similarity.quick.codes import make_codes
 from citeweave.similarity.quick.reranking import rerank
 from citeweave.similarity.quick.sentences import quick_best_sentences
-from citeweave.similarity.transport import DocumentDistance, match
+from citeweave.similarity.transport import DocumentDistance
 
 RERANKED = 100
 """Papers that are ranked by transport."""
@@ -79,10 +79,11 @@ def by_sentences(
 
 def need_sentences(index: Index) -> None:
     """Refuse what an index without vectors of sentences cannot do."""
+    need_papers(index)
     if not index.with_sentences.any():
         raise UserError(
-            f"searching by sentences needs vectors of them, and {index.folder} has none; build it with "
-            "`citeweave index --sentences`"
+            f"searching by sentences needs vectors of them, and {index.folder} has none; make them with "
+            f"`citeweave change {index.folder} --fill --sentences`"
         )
 
 
@@ -97,21 +98,12 @@ def encode_alone(encoder: TorchEncoder, texts: Sequence[str]) -> Singles:
 
 def matches_of(index: Index, queries: Singles, rows: Sequence[int]) -> list[tuple[Match, ...]]:
     """For each row, of every query sentence the sentence of the paper with the most mass; by the query's order."""
-    torch = require("torch", extra="minilm")
-    papers = [_sentences(index, row) for row in rows]
-    if not papers:
-        return []
-    with torch.inference_mode():
-        given = [torch.from_numpy(queries)] * len(papers), [torch.from_numpy(paper) for paper in papers]
-        matched = match(PaperPairs.of(*given), FACET)
-    found = []
-    for at, row in enumerate(rows):
-        plan = matched.plans[at, :, : len(papers[at])].numpy()  # (query sentences, sentences)
-        cosines = 1 - matched.sentences[at, :, : len(papers[at])].numpy()
-        numbers, whole = index.sentence_numbers(row), float(plan.sum()) or 1.0
-        found.append(
-            tuple(_best_match(query, plan[query] / whole, cosines[query], numbers) for query in range(len(plan)))
-        )
+    asked, found = _unit(np.asarray(queries, np.float64)), []
+    for row in rows:
+        cosines = asked @ _unit(_sentences(index, row).astype(np.float64)).T  # (query sentences, sentences)
+        plan, numbers = transport_plan(1 - cosines, temperature=FACET.temperature), index.sentence_numbers(row)
+        masses = plan / (float(plan.sum()) or 1.0)
+        found.append(tuple(_best_match(query, masses[query], cosines[query], numbers) for query in range(len(plan))))
     return found
 
 
@@ -194,5 +186,5 @@ def _missing(index: Index) -> str:
     return f"{lost:,} of {len(index):,} papers have no vectors of sentences and are not found" if lost else ""
 
 
-def _unit(vectors: Singles) -> Singles:
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), np.float32)
+def _unit(vectors: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), vectors.dtype)

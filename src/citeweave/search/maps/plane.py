@@ -3,47 +3,32 @@
     xy, note = lay_out(vectors, seed=0)                     (landmarks, 2)
     place_others(vectors, landmarks, xy, keys)              (papers, 2)
 
-t-SNE (van der Maaten and Hinton, JMLR 2008) by openTSNE on exact nearest neighbours by cosine, begun from the first two
-principal components (Kobak and Berens, Nature Communications 2019) or from the places of an earlier map. Nearness means
-something; axes, distances between far groups and the size of groups do not. Without openTSNE, or with few papers, the
-principal components themselves are the map.
+t-SNE as in `evaluation/reporting/paper_map.py`, begun from the first two principal components or from the places of an
+earlier map. Without openTSNE, or with few papers, the principal components themselves are the map.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.errors import MissingExtraError
+from citeweave.evaluation.reporting.paper_map import FEWEST, Floats, Plane, principal, t_sne, unit
 from citeweave.extras import require
 from citeweave.hashing import Keys, mix
 from citeweave.progress import QUIET, Reporter
-from citeweave.randomness import stream
 from citeweave.similarity.nearest import nearest
 
-FEWEST = 20
-"""Fewer papers have no neighbourhoods that t-SNE could keep."""
+NEIGHBOURS = 5
+"""Landmarks beside which another paper is placed."""
 
-PERPLEXITY, NEIGHBOURS = 30, 5
-"""Of t-SNE; and landmarks beside which another paper is placed."""
+__all__ = ["FEWEST", "Floats", "Layout", "Plane", "densest", "lay_out", "place_others", "unit"]
 
 SHARPNESS = 20.0
 """How much more the nearest landmark counts: a cosine that is 0.05 less weighs 1 / e."""
-
-_EARLY, _LATE, _AGAIN, _STEP = 250, 500, 250, 50
-"""Iterations with exaggeration and without; those of a map that goes on from another; how often progress is told."""
-
-_MANY = 1000
-"""Papers from which on several cores are of use."""
-
-Floats = NDArray[np.float32]
-Plane = NDArray[np.float64]
 
 
 class Layout(NamedTuple):
@@ -56,75 +41,17 @@ class Layout(NamedTuple):
     """How they were placed."""
 
 
-def unit(vectors: NDArray[Any]) -> Floats:
-    """Rows of length 1; zeros stay zeros."""
-    wide = np.asarray(vectors, np.float32)
-    lengths = np.linalg.norm(wide, axis=1, keepdims=True)  # (n, 1)
-    return np.asarray(np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0))
-
-
 def lay_out(vectors: Floats, *, seed: int, start: Plane | None = None, reporter: Reporter = QUIET) -> Layout:
     """Places for papers by their vectors of length 1, (n, dimension); from the places `start`, (n, 2), where given."""
     if len(vectors) < FEWEST:
         return Layout(
-            _principal(vectors), f"The first two principal components, as {FEWEST} papers are the least for t-SNE."
+            principal(vectors), f"The first two principal components, as {FEWEST} papers are the least for t-SNE."
         )
     try:
-        opentsne = require("openTSNE", extra="plots")
+        require("openTSNE", extra="plots")
     except MissingExtraError as error:
-        return Layout(_principal(vectors), f"The first two principal components, as {error}.")
-    return Layout(_tsne(opentsne, vectors, seed, start, reporter), "t-SNE of the vectors by cosine.")
-
-
-def _principal(vectors: Floats) -> Plane:
-    """(n, 2): the first two principal components; each axis points so that its largest weight is positive."""
-    if not len(vectors):
-        return np.zeros((0, 2))
-    wide = np.pad(vectors, ((0, 0), (0, max(0, 2 - vectors.shape[1])))).astype(np.float64)
-    centred = wide - wide.mean(axis=0)
-    axes = np.linalg.eigh(centred.T @ centred).eigenvectors[:, :-3:-1]  # (dimension, 2), the widest first
-    axes *= np.where(axes[np.abs(axes).argmax(axis=0), [0, 1]] < 0, -1, 1)
-    return np.asarray(centred @ axes)
-
-
-def _tsne(opentsne: Any, vectors: Floats, seed: int, start: Plane | None, reporter: Reporter) -> Plane:
-    perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
-    found = nearest(vectors, vectors, math.floor(3 * perplexity), itself=np.arange(len(vectors)))
-    distances = np.sqrt(np.maximum(0, 2 - 2 * found.scores.astype(np.float64)))  # (n, neighbours)
-    index = require("openTSNE.nearest_neighbors", extra="plots").PrecomputedNeighbors(found.rows, distances)
-    workers = -1 if len(vectors) >= _MANY else 1  # the map is the same with any number
-    affinities = opentsne.affinity.PerplexityBasedNN(knn_index=index, perplexity=perplexity, n_jobs=workers)
-    shaken = stream(seed, "map", "start").normal(size=(len(vectors), 2))  # papers on one spot would never part
-    if start is None:
-        xy = _principal(vectors)
-        begin, early, late = 1e-4 * (xy / (xy[:, 0].std() or 1.0) + 0.01 * shaken), _EARLY, _LATE
-    else:
-        begin, early, late = start + 1e-3 * shaken, 0, _AGAIN
-    with reporter.task("mapping", total=early + late, unit="steps") as advance:
-        tsne = opentsne.TSNE(
-            perplexity=perplexity,
-            initialization=begin,
-            early_exaggeration_iter=early,
-            n_iter=late,
-            n_jobs=workers,
-            random_state=seed,
-            callbacks=lambda *_: advance(_STEP),
-            callbacks_every_iters=_STEP,
-        )
-        with _silent("openTSNE.tsne"):
-            return np.asarray(tsne.fit(affinities=affinities), np.float64)
-
-
-@contextmanager
-def _silent(logger: str) -> Iterator[None]:
-    """It warns of a start with wide distances, which is what is wanted when a map goes on from another."""
-    log = logging.getLogger(logger)
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
+        return Layout(principal(vectors), f"The first two principal components, as {error}.")
+    return Layout(t_sne(vectors, seed, start=start, reporter=reporter), "t-SNE of the vectors by cosine.")
 
 
 def place_others(vectors: Floats, landmarks: Floats, xy: Plane, keys: Keys) -> Plane:

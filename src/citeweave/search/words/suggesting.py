@@ -81,7 +81,7 @@ def suggest(index: TitleIndex, prefix: str, most: int = 8) -> list[Suggestion]:
 
 def _complete(index: WordIndex, before: str, begun: str, most: int) -> list[Suggestion]:
     """Words that begin so, those of the most papers first, of equal ones by the alphabet."""
-    parts = [_Begun.of(part, part.words, begun) for part in index.segments if part.words is not None]
+    parts = [_Begun.of(part.words, begun) for part in index.segments if part.words is not None]
     numbers, own, looked = statistics_of(index), begun.encode(), _WORDS_LOOKED_AT
     while True:
         found = {word for part in parts for word in part.most(looked)} - {own}
@@ -99,22 +99,15 @@ class _Begun:
 
     words: Words
     order: NDArray[np.int64]
-    """Their places, those of the most live papers first."""
+    """Their places, those of the most papers first."""
 
     papers: NDArray[np.int64]
-    """Live papers of each, in that order."""
+    """Papers of each, deleted ones included, in that order: no more live ones has it."""
 
     @classmethod
-    def of(cls, segment: WordSegment, words: Words, begun: str) -> _Begun:
+    def of(cls, words: Words, begun: str) -> _Begun:
         low, high = words.beginning(begun.encode())
-        starts = np.asarray(words.starts[low : high + 1])  # (words + 1,)
-        papers = np.diff(starts)
-        if len(papers) and not segment.alive.all():
-            rows = words.rows[starts[0] : starts[-1]]
-            if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(segment.alive):
-                raise words.damage()
-            living = np.concatenate([[0], np.cumsum(segment.alive[rows])])
-            papers = living[starts[1:] - starts[0]] - living[starts[:-1] - starts[0]]
+        papers = np.diff(words.starts[low : high + 1])
         order = np.argsort(-papers, kind="stable")
         return cls(words, order + low, papers[order])
 

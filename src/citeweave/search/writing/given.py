@@ -1,12 +1,16 @@
 """Vectors that were made elsewhere, such as by `citeweave embed` on a machine with a graphics card.
 
-    Given(Vectors.open("vectors"), SentenceVectors.open("sentence_vectors"))
+    given = Given(Vectors.open("vectors"), SentenceVectors.open("sentence_vectors"))
+    for is_given, rows in split_given(given, records, rows):      those that have one, and the others
+        make_vectors(artefact, chosen, how, given if is_given else None)
 
-They must be of the very model and text recipe of the index. Papers without a given vector are embedded here.
+They must be of the very model and text recipe of the index, and are taken by the papers' ids: whether a paper had the
+same text then is not seen. Papers without a given vector are embedded here.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +25,7 @@ from citeweave.hashing import Keys
 from citeweave.progress import QUIET, Reporter
 from citeweave.search.segment import HAS_NONE, HAS_VECTOR
 from citeweave.search.writing.records import Chosen, Records, spread
-from citeweave.search.writing.vectors import SENTENCES, Embedding, embed_abstracts, write_spaces
+from citeweave.search.writing.vectors import SENTENCES, Embedding, embed_abstracts, embed_segment, write_spaces
 from citeweave.similarity.provenance import id_keys
 from citeweave.similarity.sentence_vectors import SentenceVectors
 from citeweave.similarity.vectors import Vectors
@@ -44,16 +48,49 @@ class Given:
                 raise UserError("sentence vectors are given, but the index keeps none; add --sentences")
             how.provenance.check_same(self.sentences.provenance)
 
+    def of_another_corpus(self, corpus: str) -> str:
+        """What is to be said where the vectors tell that they were made of another corpus than that of this hash."""
+        told = self.vectors.manifest.recipe.get("corpus")
+        if not told or told == corpus:
+            return ""
+        return "the vectors given are those of another corpus: they are taken by id, and texts are not compared"
+
     def hashes(self) -> list[str]:
         """What they are, for a recipe."""
-        manifests = [self.vectors.manifest, self.sentences.manifest if self.sentences else None]
-        return [manifest.hash if manifest else "" for manifest in manifests]
+        return [self.vectors.manifest.hash, _hash(self.sentences) if self.sentences else ""]
 
     def has(self, records: Records) -> NDArray[np.bool_]:
-        """Papers that need no model: a vector is given, or there is no text; (papers,)."""
-        found = places_of(records.texts["id"].keys(), self.vectors.ids.keys()) >= 0
+        """Papers that need no model: a sound vector is given, or there is no text; (papers,)."""
+        places = places_of(records.texts["id"].keys(), self.vectors.ids.keys())
+        found = places >= 0
+        for start in range(0, len(places), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            rows = self.vectors.matrix[places[part][found[part]]]
+            found[part][found[part]] = np.isfinite(rows).all(axis=1) & rows.any(axis=1)
         empty = (records.texts["title"].lengths() == 0) & (records.texts["abstract"].lengths() == 0)
         return np.asarray(found | empty)
+
+
+def _hash(sentences: SentenceVectors) -> str:
+    if sentences.manifest is not None:
+        return sentences.manifest.hash
+    return hashlib.sha256(np.asarray(sentences.matrix).tobytes()).hexdigest()
+
+
+def split_given(given: Given | None, records: Records, rows: NDArray[np.int64]) -> list[tuple[bool, NDArray[np.int64]]]:
+    """These rows of the records as those that need no model and those that do; only parts that hold any."""
+    known = np.zeros(len(rows), bool) if given is None else given.has(records)[rows]
+    parts = [(True, rows[known]), (False, rows[~known])]
+    return [(is_given, part) for is_given, part in parts if len(part)]
+
+
+def make_vectors(
+    artefact: ArtefactWriter, chosen: Chosen, how: Embedding, given: Given | None, reporter: Reporter = QUIET
+) -> dict[str, Any]:
+    """Vectors of the papers that lie in the artefact's folder: the given ones, or made here; for its manifest."""
+    if given is None:
+        return embed_segment(artefact, how, reporter)
+    return take_given(artefact, chosen, how, given, reporter)
 
 
 def places_of(wanted: Keys, keys: Keys) -> NDArray[np.int64]:
@@ -85,16 +122,23 @@ def take_given(
     writer.close()
     write_numbers(folder / "embedded.npy", status)
     spaces = write_spaces(folder, how, len(chosen), reporter) if how.heads else []
-    if given.sentences is not None:
-        _take_sentences(folder / SENTENCES, keys, how, given.sentences)
-    elif how.sentences:
-        embed_abstracts(artefact, how, reporter)
+    if how.sentences:
+        make_sentences(artefact, how, given, reporter)
     return {
         "provenance": asdict(how.provenance),
         "spaces": spaces,
         "with_vector": int((status == HAS_VECTOR).sum()),
         "without_vector": int((status == HAS_NONE).sum()),
     }
+
+
+def make_sentences(artefact: ArtefactWriter, how: Embedding, given: Given | None, reporter: Reporter = QUIET) -> None:
+    """Vectors of sentences of the papers that lie in the artefact's folder: all of them given, or made here."""
+    if given is None or given.sentences is None:
+        embed_abstracts(artefact, how, reporter)
+    else:
+        keys = TextColumn(artefact.folder / "papers", "id").keys()
+        _take_sentences(artefact.folder / SENTENCES, keys, how, given.sentences)
 
 
 def _take_sentences(folder: Path, keys: Keys, how: Embedding, given: SentenceVectors) -> None:

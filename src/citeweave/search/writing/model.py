@@ -23,14 +23,19 @@ def open_embedding(
     device: str = "auto",
     shard: int = SHARD,
     encoder: TorchEncoder | None = None,
+    sentences: bool = False,
 ) -> Embedding:
-    """The model where it was when the index was made, or where `model` says it is now; `encoder` is one loaded before."""
+    """The model where it was when the index was made, or where `model` says it is now; `encoder` is one loaded before.
+
+    `sentences` asks for their vectors also where the index has none so far.
+    """
     where = str(model or index.model)
     if not model and Path(where).is_absolute() and not Path(where).is_dir():
         raise UserError(f"the model of {index.folder} is no longer at {where}; say with --model where it is")
     encoder = encoder or load_encoder(where, device=device, runtime=index.runtime)
     facts = index.state.facts
-    how = Embedding(encoder, find_heads(where), str(facts["dtype"]), bool(facts.get("sentences")), shard)
+    sentences = sentences or bool(facts.get("sentences"))
+    how = Embedding(encoder, find_heads(where), str(facts["dtype"]), sentences, shard)
     if index.provenance is not None:
         index.provenance.check_same(how.provenance)
         if (how.heads.hash if how.heads else "") != facts.get("heads"):

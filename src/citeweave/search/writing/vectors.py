@@ -29,7 +29,9 @@ from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import EmptyResultError
 from citeweave.files import ArtefactWriter, Manifest, link_or_copy
 from citeweave.progress import QUIET, Reporter
+from citeweave.search.citing_sentences import CODES
 from citeweave.search.segment import HAS_NONE, HAS_VECTOR, KIND, NOT_YET, VERSION, Segment
+from citeweave.search.writing.citing import FOLDER as CITING
 from citeweave.search.writing.records import Chosen, spread
 from citeweave.similarity.provenance import Provenance
 from citeweave.similarity.quick.codes import write_codes
@@ -167,12 +169,17 @@ def write_all_codes(folder: Path, facts: dict[str, Any], papers: int) -> None:
         path = folder / SENTENCES / "matrix.npy"
         widths[path], places[path] = told["dimension"], folder / SENTENCES / "codes"
         rows[path] = len(open_numbers(folder / SENTENCES / "numbers.npy", np.int32))
+    if facts.get("sentences"):
+        path = folder / CITING / "matrix.npy"
+        widths[path], places[path], rows[path] = told["dimension"], folder / CITING / CODES, facts["sentences"]
     for path, width in widths.items():
         if rows[path] >= CODED:
             write_codes(places[path], open_matrix(path, told["dtype"], (rows[path], width)))
 
 
-def take_vectors(folder: Path, chosen: Chosen, segments: Sequence[Segment]) -> dict[str, Any]:
+def take_vectors(
+    folder: Path, chosen: Chosen, segments: Sequence[Segment], *, sentences: bool = True
+) -> dict[str, Any]:
     """The vectors that the chosen papers have in other segments, one a source; what the manifest should tell."""
     status = chosen.numbers([segment.embedded for segment in segments])
     write_numbers(folder / "embedded.npy", status, np.uint8)
@@ -185,7 +192,7 @@ def take_vectors(folder: Path, chosen: Chosen, segments: Sequence[Segment]) -> d
     for number in range(len(known[0].spaces)):
         parts = [segment.spaces[number] if segment.spaces else None for segment in segments]
         _take_rows(folder / "spaces" / f"{number}.npy", chosen, parts, provenance.dtype)
-    if any(segment.sentences is not None for segment in segments):
+    if sentences and any(segment.sentences is not None for segment in segments):
         _take_sentences(folder / SENTENCES, chosen, segments, provenance)
     return {
         "provenance": asdict(provenance),

@@ -101,11 +101,26 @@ class BackgroundWork:
         self._lock = threading.Lock()
         self._now: dict[str, Any] | None = None
         self._began = 0.0
+        self._stopped = False
         self.error = ""
         """Why the work could not be finished, empty where it was or still may be."""
 
     def start(self) -> None:
-        command = [sys.executable, "-m", __spec__.name, str(self._library.folder), json.dumps(asdict(self.options))]
+        """Begin, unless it was told to stop before."""
+        with self._lock:
+            if not self._stopped:
+                self._start()
+
+    def _start(self) -> None:
+        # -P: a file of the current folder, such as a json.py beside somebody's .bib, must not be taken for a module
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            __spec__.name,
+            str(self._library.folder),
+            json.dumps(asdict(self.options)),
+        ]
         with (self._library.folder / "background.log").open("wb") as log:
             # in a session of its own: Ctrl-C is for the server, which then ends this one
             self._process = subprocess.Popen(
@@ -132,6 +147,8 @@ class BackgroundWork:
 
     def stop(self) -> None:
         """End the process; what it had finished is kept."""
+        with self._lock:
+            self._stopped = True
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()

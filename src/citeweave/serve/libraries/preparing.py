@@ -28,7 +28,7 @@ from citeweave.corpus.clients.services import SERVICES, service_of
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import ImportOptions, import_papers
 from citeweave.encoders.locating import MINILM
-from citeweave.errors import ArtefactError, EmptyResultError, UserError, choose
+from citeweave.errors import ArtefactError, EmptyResultError, InputError, UserError, choose
 from citeweave.files import write_json
 from citeweave.progress import QUIET, Reporter
 from citeweave.search.building import IndexOptions, build_index
@@ -196,9 +196,22 @@ def _base_corpus(source: LibrarySource, library: LibraryFolder, options: Library
         except ArtefactError:
             pass  # damaged or gone: made again
     files = [_readable(path, library) for path in source.files]
-    corpus = import_papers(files, library.corpus, ImportOptions(workers=1), overwrite=True, reporter=reporter).corpus
+    corpus = _imported(files, library, reporter)
     library.note(stamp=stamp)
     return corpus
+
+
+def _imported(files: list[Path], library: LibraryFolder, reporter: Reporter) -> Corpus:
+    try:
+        options = ImportOptions(workers=1)
+        return import_papers(files, library.corpus, options, overwrite=True, reporter=reporter).corpus
+    except UserError as error:
+        if "--format" not in str(error):
+            raise
+        what = str(error).partition("; ")[0]  # there is no such option here
+        raise InputError(
+            f"{what}; give an export as BibTeX, RIS or CSL JSON, or make a corpus of it with `citeweave import` first"
+        ) from None
 
 
 def _readable(path: Path, library: LibraryFolder) -> Path:
@@ -232,7 +245,4 @@ def _queried_corpus(
         library.note(asked={**asked, "stopped": written.stopped})
         if written.stopped:
             reporter.say(written.stopped)
-    found = import_papers(
-        library.folder / "found.jsonl", library.corpus, ImportOptions(workers=1), overwrite=True, reporter=reporter
-    )
-    return found.corpus
+    return _imported([library.folder / "found.jsonl"], library, reporter)

@@ -97,11 +97,16 @@ def _folder(path: Path) -> LibrarySource:
         return LibrarySource("index", path.name, str(path), (path,))
     if kind_of(path) == "corpus":
         return LibrarySource("corpus", path.name, str(path), (path,))
+    if kind_of(path) == "index":
+        raise UserError(f"{path} is an index of an older format; make it again with `citeweave index`")
     if kind := kind_of(path):
         raise UserError(f"{path} holds {kind.replace('_', ' ')}, which cannot be explored; give a corpus or an index")
     if database := find_database(path):
         return LibrarySource("zotero", database.parent.name, str(database.parent), (database,))
-    exports = tuple(sorted(one for one in path.iterdir() if _is_export(one)))
+    try:
+        exports = tuple(sorted(one for one in path.iterdir() if _is_export(one)))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
     return LibrarySource("files", path.name, str(path), exports or (path,))
 
 

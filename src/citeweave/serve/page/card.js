@@ -19,7 +19,8 @@ export function card(hit, {rank = 0, tones = null, against = "", index = "", sco
 }
 
 export function metaOf(paper) {
-  const parts = [authorsOf(paper), paper.venue && h("i", {}, paper.venue), paper.year || null].filter(Boolean);
+  const outside = paper.outside && h("span", {class: "tag"}, "around the library");
+  const parts = [authorsOf(paper), paper.venue && h("i", {}, paper.venue), paper.year || null, outside].filter(Boolean);
   return h("p", {class: "meta"}, parts.flatMap((part, at) => (at ? ["\u00a0· ", part] : [part])));
 }
 

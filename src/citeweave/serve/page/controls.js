@@ -3,6 +3,7 @@
 import {h} from "./dom.js";
 import {changed, go} from "./route.js";
 import {health} from "./health.js";
+import {counted} from "./words.js";
 
 const WAYS = [["", "Meaning + words"], ["vectors", "Meaning"], ["words", "Words"]];
 
@@ -24,6 +25,15 @@ export function indexesOf(route) {
   const names = health()?.indexes ?? [];
   if (names.length < 2) return null;
   return select("Index", names.map((one, at) => [at ? one : "", one]), route.index ?? "", (index) => go(changed(route, {index})));
+}
+
+// papers around a library are known by what it cites and what cites it; they are left out unless asked for
+export function outsideOf(route) {
+  const around = health()?.around ?? 0;
+  if (!around && !route.outside) return null;
+  return h("label", {class: "inline outside"}, h("input", {type: "checkbox", name: "outside", checked: Boolean(route.outside),
+    on: {change: (event) => go(changed(route, {outside: event.target.checked ? 1 : "", count: ""}))}}),
+  `Also ${counted(around, "paper")} around the library`);
 }
 
 export const varietyOf = (route) => select("Variety", [["", "none"], ["0.3", "some"], ["0.7", "much"]], route.diversity ?? "",

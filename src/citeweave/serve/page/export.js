@@ -5,12 +5,12 @@ import {h, announce} from "./dom.js";
 
 const FORMATS = [["bibtex", "BibTeX", "bib"], ["csv", "CSV", "csv"], ["json", "JSON", "json"]];
 
-export function exportMenu(papers) {
+export function exportMenu(papers, index = "") {
   const menu = h("div", {role: "menu", hidden: true});
   const button = h("button", {type: "button", "aria-haspopup": "menu", "aria-expanded": "false", class: "export"}, "Export");
   const toggle = (open) => { menu.hidden = !open; button.ariaExpanded = String(open); if (open) menu.firstElementChild.focus(); };
   for (const [format, name, ending] of FORMATS) {
-    menu.append(h("button", {type: "button", role: "menuitem", on: {click: () => { toggle(false); save(papers, format, name, ending, button); }}}, name));
+    menu.append(h("button", {type: "button", role: "menuitem", on: {click: () => { toggle(false); save(papers, {format, index}, name, ending, button); }}}, name));
   }
   menu.addEventListener("keydown", (event) => move(event, menu));
   button.addEventListener("click", () => toggle(menu.hidden));
@@ -28,10 +28,10 @@ function move(event, menu) {
   items[(at + step + items.length) % items.length].focus();
 }
 
-async function save(papers, format, name, ending, button) {
+async function save(papers, asked, name, ending, button) {
   button.disabled = true;
   try {
-    const blob = await download("export", {format, ids: papers.map((one) => one.id)});
+    const blob = await download("export", {...asked, ids: papers.map((one) => one.id)});
     const address = URL.createObjectURL(blob), anchor = h("a", {download: `papers.${ending}`});
     anchor.href = address;
     anchor.click();

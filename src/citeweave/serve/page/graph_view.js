@@ -2,7 +2,7 @@
 
 import {get} from "./api.js";
 import {h, s} from "./dom.js";
-import {link} from "./route.js";
+import {link, read} from "./route.js";
 import {empty, fillFrom} from "./states.js";
 import {clip, counted, titleOf} from "./words.js";
 import {paperLink} from "./why.js";
@@ -81,7 +81,7 @@ function dot(node, [x, y], kind, labelled, letters, lines, isLate) {
   const title = titleOf(node), light = (on) => () => {
     for (const one of lines) one.classList.toggle("lit", on && (one.dataset.from === node.id || one.dataset.to === node.id));
   };
-  return s("a", {href: link({paper: node.id}), class: `${kind}${labelled ? "" : " quiet"}`, "aria-label": `${title} ${node.year || ""}`,
+  return s("a", {href: link({paper: node.id, index: read().index}), class: `${kind}${labelled ? "" : " quiet"}`, "aria-label": `${title} ${node.year || ""}`,
     on: {pointerenter: light(true), pointerleave: light(false), focus: light(true), blur: light(false)}},
   s("circle", {cx: x, cy: y, r: kind === "itself" ? 7 : 5}), s("circle", {cx: x, cy: y, r: 15, "fill-opacity": 0, "stroke-opacity": 0}),
   s("text", {x: isLate(x) ? x - 12 : x + 12, y: y + 4, "text-anchor": isLate(x) ? "end" : "start"}, clip(title, letters)));

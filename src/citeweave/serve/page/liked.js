@@ -30,8 +30,8 @@ export function takeMarks(likes = [], dislikes = []) {
 
 export function drawTray() {
   const tray = byId("tray"), likes = ids("like"), dislikes = ids("dislike");
-  const address = link({view: "liked", like: likes, dislike: dislikes}), {view, like = [], dislike = []} = read();
-  tray.hidden = !marked.size || (view === "liked" && link({view, like, dislike}) === address); // it is what is shown
+  const {view, like = [], dislike = [], index} = read(), address = link({view: "liked", like: likes, dislike: dislikes, index});
+  tray.hidden = !marked.size || (view === "liked" && link({view, like, dislike, index}) === address); // it is what is shown
   const clear = () => { marked.clear(); keep(); drawTray(); document.querySelectorAll(".thumb").forEach((one) => { one.ariaPressed = "false"; }); };
   put(tray, h("span", {}, [likes.length && `${likes.length} liked`, dislikes.length && `${dislikes.length} disliked`].filter(Boolean).join(", ")),
     likes.length ? h("a", {class: "button primary", href: address}, "More like these")

@@ -11,12 +11,19 @@ export const GREY = ["#a39c90", "#6d675e"];
 // {of: (n,) group of each point, groups: [{name, size, colour: [light, dark]}]}
 export function groupBy(points, kind) {
   if (kind === "year") return byYear(points);
-  const names = kind === "field" ? points.fields : points.clusters.map((one) => one.name || "unnamed");
-  return byNumber(kind === "field" ? points.field : points.cluster, names, points.n);
+  if (kind === "field") return byNumber(points.field, points.fields.slice(0, -1), points.n, "other, or not known");
+  return byNumber(points.cluster, points.clusters.map((one) => one.name || "unnamed"), points.n, "none");
 }
 
-// numbers beyond the names mean: none
-function byNumber(numbers, names, n) {
+// whether the field of most papers is among those that have a colour; the last name stands for all others
+export function knowsFields({field, fields, n}) {
+  let known = 0;
+  for (let i = 0; i < n; i++) if (field[i] < fields.length - 1) known++;
+  return known > n / 2;
+}
+
+// numbers beyond the names stand for the rest
+function byNumber(numbers, names, n, rest) {
   const none = names.length, sizes = new Array(none + 1).fill(0), raw = new Uint16Array(n);
   for (let i = 0; i < n; i++) { raw[i] = numbers[i] < none ? numbers[i] : none; sizes[raw[i]]++; }
   const order = [...sizes.keys()].filter((at) => sizes[at] > 0).sort((a, b) => (a === none) - (b === none) || sizes[b] - sizes[a]);
@@ -24,7 +31,7 @@ function byNumber(numbers, names, n) {
   order.forEach((at, now) => { place[at] = now; });
   const colour = (at, now) => (at === none || now >= LIGHT.length ? GREY : [LIGHT[now], DARK[now]]);
   return {of: raw.map((at) => place[at]),
-    groups: order.map((at, now) => ({name: at === none ? "none" : names[at], number: at, size: sizes[at], colour: colour(at, now)}))};
+    groups: order.map((at, now) => ({name: at === none ? rest : names[at], number: at, size: sizes[at], colour: colour(at, now)}))};
 }
 
 // six spans with about as many papers each; a year of 0 is unknown

@@ -3,7 +3,7 @@
 import {get, post} from "./api.js";
 import {segments} from "./controls.js";
 import {h, put, announce} from "./dom.js";
-import {groupBy} from "./map_groups.js";
+import {groupBy, knowsFields} from "./map_groups.js";
 import {Stage} from "./map_stage.js";
 import {readPoints} from "./map_points.js";
 import {changed, go, link, note} from "./route.js";
@@ -30,8 +30,9 @@ function view(answer, route, place, signal) {
   if (kept.state !== answer.state || kept.index !== (route.index ?? "")) kept = {state: answer.state, index: route.index ?? "", points: readPoints(answer)};
   const {points} = kept;
   if (!points.n) return empty("No paper has a place yet", "Points appear when the model has read papers.");
-  const kinds = [points.fields.length && ["field", "Field"], points.clusters.length && ["cluster", "Topic"], ["year", "Year"]].filter(Boolean);
-  const kind = kinds.some(([one]) => one === route.colour) ? route.colour : kinds[0][0];
+  const kinds = [points.fields.length > 1 && ["field", "Field"], points.clusters.length && ["cluster", "Topic"], ["year", "Year"]].filter(Boolean);
+  const usual = kinds[0][0] === "field" && !knowsFields(points) ? kinds[1][0] : kinds[0][0];
+  const kind = kinds.some(([one]) => one === route.colour) ? route.colour : usual;
   const state = {route, grouping: groupBy(points, kind), hidden: hiddenOf(route)};
   const open = (paper) => go(link({paper: paper.id, index: route.index}));
   const stage = new Stage(points, {open, moved: (view) => { state.route = {...state.route, ...view}; note(link(state.route)); }});

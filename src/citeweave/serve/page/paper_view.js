@@ -3,7 +3,7 @@
 import {get, paperPath} from "./api.js";
 import {ask} from "./asking.js";
 import {metaOf, thumb} from "./card.js";
-import {aspectsOf, indexesOf} from "./controls.js";
+import {aspectsOf, indexesOf, outsideOf} from "./controls.js";
 import {h, put, announce} from "./dom.js";
 import {exportMenu} from "./export.js";
 import {results, shownCount} from "./results.js";
@@ -47,7 +47,7 @@ function toolsOf(paper, route) {
   const at = {paper: paper.id, index: route.index};
   return h("div", {class: "actions"}, thumb(paper, "like", "up", "More like this"), thumb(paper, "dislike", "down", "Less like this"),
     h("a", {class: "button quiet", href: link({view: "graph", ...at})}, "Neighbourhood"),
-    h("a", {class: "button quiet", href: link({view: "map", focus: paper.row, index: route.index})}, "On the map"), exportMenu([paper]));
+    h("a", {class: "button quiet", href: link({view: "map", focus: paper.row, index: route.index})}, "On the map"), exportMenu([paper], route.index));
 }
 
 // ---- sentences: each a button; those chosen have a colour each, which their matches on the other side share
@@ -85,14 +85,14 @@ function sentenceList(paper, state, refresh) {
 // ---- the other side
 function beside(paper, state, side) {
   const {route, chosen} = state, signal = state.run.signal, body = h("div", {});
-  const tools = [chosen.length ? null : aspectsOf(route), indexesOf(route)].filter(Boolean);
+  const tools = [chosen.length ? null : aspectsOf(route), indexesOf(route), outsideOf(route)].filter(Boolean);
   put(side, tools.length > 0 && h("div", {class: "tools"}, tools), body);
   if (chosen.length) bySentences(paper, route, chosen, body, signal);
   else similar(paper, route, body, signal);
 }
 
 function similar(paper, route, body, signal) {
-  const query = {paper: paper.id, count: shownCount(route), explain: true, aspect: route.aspect, index: route.index};
+  const query = {paper: paper.id, count: shownCount(route), explain: true, aspect: route.aspect, index: route.index, outside: route.outside ? true : ""};
   fillFrom(body, () => get("similar", query, signal), (answer) => results(answer, route, {
     title: route.aspect ? `Similar in ${route.aspect}` : "Similar papers", options: {against: paper.id, index: route.index ?? ""},
     nothing: empty("No similar paper", "This paper has no vector yet, or the library holds no other paper.")}), signal);

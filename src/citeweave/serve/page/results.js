@@ -20,7 +20,7 @@ export function results(answer, route, {title, options = {}, nothing = null}) {
   const quick = answer.took_ms === undefined ? "" : ` in ${Math.max(1, Math.round(answer.took_ms))} ms`;
   return h("section", {"aria-label": title},
     h("div", {class: "head"}, h("h1", {}, title),
-      h("div", {class: "tools"}, h("small", {class: "muted"}, counted(hits.length, "paper") + quick), exportMenu(hits))),
+      h("div", {class: "tools"}, h("small", {class: "muted"}, counted(hits.length, "paper") + quick), exportMenu(hits, route.index))),
     answer.note && h("p", {class: "note"}, answer.note),
     list(hits, {...options, scored: answer.by !== "hybrid"}), // fused ranks are no measure of likeness
     more(hits, route));

@@ -2,7 +2,7 @@
 
 import {get} from "./api.js";
 import {ask} from "./asking.js";
-import {aspectsOf, indexesOf, varietyOf, waysOf} from "./controls.js";
+import {aspectsOf, indexesOf, outsideOf, varietyOf, waysOf} from "./controls.js";
 import {h, put, announce} from "./dom.js";
 import {chips, filters} from "./filters.js";
 import {takeMarks} from "./liked.js";
@@ -44,7 +44,7 @@ export function answerInto(route, place, signal, query, {title, tools, options =
   const main = h("div", {}), side = h("div", {class: "filter-side"});
   put(place, h("div", {class: "with-filters"}, h("div", {}, tools, chips(route), main), side));
   return fillFrom(main, () => ask(route, query, signal), (answer) => {
-    put(side, filters(route, answer.facets, h("div", {class: "order"}, varietyOf(route), indexesOf(route))));
+    put(side, filters(route, answer.facets, h("div", {class: "order"}, varietyOf(route), indexesOf(route), outsideOf(route))));
     announce(`${counted(answer.hits.length, "paper")} found`);
     return results(answer, route, {title, options: {...options, index: route.index ?? ""}});
   }, signal);

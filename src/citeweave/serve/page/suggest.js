@@ -2,7 +2,7 @@
 
 import {get} from "./api.js";
 import {h, put, byId} from "./dom.js";
-import {go, link} from "./route.js";
+import {go, link, read} from "./route.js";
 import {clip, titleOf} from "./words.js";
 
 const PAUSE = 140, LEAST = 3, MOST = 6;
@@ -29,7 +29,7 @@ export function startSuggestions() {
     if (text.length < LEAST) { close(); return; }
     timer = setTimeout(async () => {
       run?.abort(); run = new AbortController();
-      try { open((await get("suggest", {q: text}, run.signal)).suggestions ?? []); } catch { /* only a help */ }
+      try { open((await get("suggest", {q: text, index: read().index}, run.signal)).suggestions ?? []); } catch { /* only a help */ }
     }, PAUSE);
   });
   input.addEventListener("keydown", (event) => {
@@ -46,8 +46,8 @@ export function startSuggestions() {
 }
 
 function entry(suggestion, place, close) {
-  const paper = typeof suggestion === "string" ? {title: suggestion} : suggestion;
-  const act = (event) => { event.preventDefault(); close(); go(link(paper.id ? {paper: paper.id} : {q: paper.title})); };
+  const paper = suggestion.id ? suggestion : {title: suggestion.text}; // a title of the library, or words to search for
+  const act = (event) => { event.preventDefault(); close(); go(link({...(paper.id ? {paper: paper.id} : {q: paper.title}), index: read().index})); };
   return h("li", {id: `suggestion-${place}`, role: "option", "aria-selected": "false", on: {mousedown: act, pick: act}},
     clip(titleOf(paper), 110), paper.year ? h("small", {}, paper.year) : null);
 }

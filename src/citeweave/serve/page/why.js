@@ -2,7 +2,7 @@
 
 import {get} from "./api.js";
 import {h} from "./dom.js";
-import {link} from "./route.js";
+import {link, read} from "./route.js";
 import {fillFrom} from "./states.js";
 import {counted, percent, titleOf, toneOf} from "./words.js";
 
@@ -56,4 +56,4 @@ export function papers(title, list, more = "") {
     more && h("li", {class: "muted"}, more))];
 }
 
-export const paperLink = (one) => [h("a", {href: link({paper: one.id})}, titleOf(one)), one.year ? h("small", {class: "muted"}, ` ${one.year}`) : ""];
+export const paperLink = (one) => [h("a", {href: link({paper: one.id, index: read().index})}, titleOf(one)), one.year ? h("small", {class: "muted"}, ` ${one.year}`) : ""];

@@ -26,7 +26,7 @@ from citeweave.similarity.quick.asking import Asked, ask
 from citeweave.similarity.quick.codes import Codes
 from citeweave.similarity.quick.instruction import processor_has
 from citeweave.similarity.quick.sharing import share
-from citeweave.similarity.searching.selecting import Floats, Ints, Longs
+from citeweave.similarity.searching.selecting import Doubles, Floats, Ints, Longs
 
 PART = 16_384
 """Rows that a thread scans at a time."""
@@ -139,6 +139,32 @@ def quick_candidates(
         part = slice(start, min(start + TOGETHER, len(asked)))
         found += _search(searched, asked.part(part.start, part.stop), own[part], k, exact, least)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One query with all rows of a matrix: between which numbers each cosine surely lies; exact cosines on demand."""
+
+    searched: Searched
+    query: Floats
+    norm: float
+    low: Doubles
+    high: Doubles
+    """(rows,) each."""
+
+    def exact(self, rows: NDArray[Any]) -> Floats:
+        """The cosines of these rows, the very ones of `quick_nearest`; (rows,)."""
+        return self.searched.score(self.query, self.norm, np.ascontiguousarray(rows, np.int32))
+
+
+def compare(codes: Codes, matrix: NDArray[Any], query: NDArray[Any]) -> Compared:
+    """A scan for one query (dimension,), for callers whose score is made of more than one cosine."""
+    searched, asked = Searched.of(codes, matrix, None), ask(query[None], matrix.shape[1])
+    quick = np.empty((1, len(codes)), np.float32)
+    _scan(searched, asked, np.full(1, -1, np.int64), 1, quick)
+    wider, rest = asked.error(0)
+    errors = np.asarray(codes.errors, np.float64) * wider + rest  # (rows,)
+    return Compared(searched, asked.vectors[0], float(asked.norms[0]), quick[0] - errors, quick[0] + errors)
 
 
 def _search(searched: Searched, asked: Asked, own: Longs, k: int, exact: bool, least: float) -> list[Candidates]:
