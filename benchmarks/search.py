@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--index", type=Path, help="an index that is there")
     parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--load", type=float, default=50, help="requests a second; 0 = no server")
+    parser.add_argument("--runtime", default="torch", help="by which the server reads texts")
     parser.add_argument("--seconds", type=float, default=60)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
@@ -76,7 +77,7 @@ def main() -> None:
         if options.index is None:
             print_changes(run_step(change, sources[0], index))
         if options.load:
-            print_load(index, options.load, options.seconds)
+            print_load(index, options.load, options.seconds, options.runtime)
 
 
 # --- a made-up literature -------------------------------------------------------------------------------
@@ -218,13 +219,24 @@ def print_queries(cost: Any) -> None:
 # --- a server under load --------------------------------------------------------------------------------
 
 
-def print_load(folder: Path, rate: float, seconds: float) -> None:
+def print_load(folder: Path, rate: float, seconds: float, runtime: str) -> None:
     """Even load on `citeweave serve` in a process of its own."""
     port = _free_port()
-    command = [sys.executable, "-m", "citeweave", "serve", str(folder), "--port", str(port), "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "citeweave",
+        "serve",
+        str(folder),
+        "--port",
+        str(port),
+        "--quiet",
+        "--runtime",
+        runtime,
+    ]
     server = subprocess.Popen(command, env={**os.environ, "PYTHONUNBUFFERED": "1"})
     try:
-        _wait_for(port)
+        _wait_for(port, with_model=True)
         took, errors = asyncio.run(_load(port, _bodies(folder), rate, seconds))
         memory = int(
             next(
@@ -283,13 +295,15 @@ async def _load(port: int, bodies: Sequence[bytes], rate: float, seconds: float)
     return took, errors
 
 
-def _wait_for(port: int) -> None:
+def _wait_for(port: int, *, with_model: bool = False) -> None:
     for _ in range(600):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
-                return
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1) as found:
+                if json.load(found)["reads_texts"] or not with_model:
+                    return
         except OSError:
-            time.sleep(0.1)
+            pass
+        time.sleep(0.1)
     raise SystemExit("the server did not start within a minute")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from citeweave.errors import UserError
 from citeweave.search.exact import nearest_papers
-from citeweave.search.searching import search_paper, search_text
+from citeweave.search.searching import Reader, search_paper, search_text
 
 
 def brute_force(space: np.ndarray, query: np.ndarray, itself: int = -1) -> list[tuple[int, float]]:
@@ -68,3 +68,20 @@ def test_mistakes(made):
             search_text(made.index, made.reader, text)
     with pytest.raises(UserError, match="200,000 characters; give at most 100,000"):
         search_text(made.index, made.reader, "ab" * 100_000)
+
+
+def test_another_runtime_is_no_other_model(made):
+    """Only where it is asked for, and only of the same weights."""
+    encoder = made.reader.encoder
+
+    class Other:
+        name, dimension, encode = encoder.name, encoder.dimension, encoder.encode
+
+        def __init__(self, revision):
+            self.revision = revision
+
+    rounded = Other(f"{encoder.revision}-int8")
+    assert Reader(made.index, rounded, any_runtime=True).read("cells").shape == (encoder.dimension,)
+    for other, any_runtime in ((rounded, False), (Other("77aa-int8"), True)):
+        with pytest.raises(UserError, match="their vectors cannot be compared"):
+            Reader(made.index, other, any_runtime=any_runtime)

@@ -30,7 +30,13 @@ _Allow = Annotated[
 _Rate = Annotated[float, typer.Option("--rate", help="Requests a second of one client address; 0 = any number.")]
 _Time = Annotated[float, typer.Option("--time-limit", help="Seconds of a request.")]
 _Concurrent = Annotated[int, typer.Option("--concurrent", help="Requests worked on at a time, in each process.")]
-_Log = Annotated[str, typer.Option("--log", help="Form of the log's lines: json or text.")]
+_Runtime = Annotated[
+    str,
+    typer.Option(
+        "--runtime", help="torch, onnx, openvino or int8, to read texts; else that of the index.", show_default=False
+    ),
+]
+_Log = Annotated[str, typer.Option("--log", help="Form of the log's lines: json, text or none.")]
 _Model = Annotated[
     str, typer.Option("--model", help="Where the index's model is now, if it moved.", show_default=False)
 ]
@@ -50,6 +56,7 @@ def serve(
     concurrent: _Concurrent = 64,
     log: _Log = "text",
     model: _Model = "",
+    runtime: _Runtime = "",
     device: Device = "auto",
     quiet: Quiet = False,
     debug: Debug = False,
@@ -60,7 +67,14 @@ def serve(
     require("uvicorn", extra="serve")
     require("fastapi", extra="serve")
     from citeweave.serve.options import ServeOptions
-    from citeweave.serve.running import check_places, check_port, is_local, leave_at_once, run_app, run_workers
+    from citeweave.serve.running import (
+        check_places,
+        check_port,
+        is_local,
+        leave_at_once,
+        run_app,
+        run_workers,
+    )
 
     _check(port, workers)
     folders = {"main": index, **named_paths(compare, "--compare", "other=other-index")}
@@ -71,10 +85,11 @@ def serve(
         corpus=str(corpus or ""),
         model=model,
         device=device,
+        runtime=runtime,
         rate=rate,
         time_limit=time_limit,
         concurrent=concurrent,
-        log=log,
+        log="none" if quiet else log,
         debug=debug,
     )
     if not is_local(host):

@@ -140,6 +140,15 @@ def revision_in(revision: str, runtime: Runtime, precision: str) -> str:
     return revision if runtime.name == "torch" or precision == "float32" else f"{revision}-{runtime.name}-{precision}"
 
 
+def same_weights(one: str, other: str) -> bool:
+    """Whether two revisions are of one model in any runtimes: their vectors differ by rounding, cosines by about 0.001.
+
+    >>> same_weights("1f0c", "1f0c-int8"), same_weights("1f0c", "77aa")
+    (True, False)
+    """
+    return one.partition("-")[0] == other.partition("-")[0]
+
+
 def _onnx(file: Path, threads: int) -> Run:
     runtime = require("onnxruntime", extra="fast")
     options = runtime.SessionOptions()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.encoder import Encoder, load_encoder
+from citeweave.encoders.runtimes import same_weights
 from citeweave.errors import UserError
 from citeweave.search.exact import check_count, nearest_papers
 from citeweave.search.index import Hit, Index
@@ -32,10 +33,14 @@ class Reader:
 
     index: Index
     encoder: Encoder
+    any_runtime: bool = False
+    """Whether the model may be computed by another runtime than the index was: scores then differ by about 0.001."""
 
     def __post_init__(self) -> None:
         known = self.index.provenance
-        if known is not None and self.encoder.revision != known.revision:
+        if known is None or (self.any_runtime and same_weights(self.encoder.revision, known.revision)):
+            return
+        if self.encoder.revision != known.revision:
             raise UserError(
                 f"{self.index.folder} was made by {known.label}, and {self.encoder.name} is revision "
                 f"{self.encoder.revision}: their vectors cannot be compared; give the index's own model with --model, "

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.encoder import Encoder, load_encoder
 from citeweave.errors import CiteweaveError
 from citeweave.search.asking.answering import answer
 from citeweave.search.asking.query import Query
@@ -111,7 +111,7 @@ class Shelf:
         if not isinstance(batcher, Batcher):
             return Opened(name, index, None, batcher)
         try:
-            return Opened(name, index, Reader(index, BatchedEncoder(batcher)), "")
+            return Opened(name, index, self._reader(index, BatchedEncoder(batcher)), "")
         except CiteweaveError as error:  # another model than the index was made by: words go on
             return Opened(name, index, None, without_paths(str(error)))
 
@@ -158,7 +158,7 @@ class Shelf:
         """The encoder of an index, or why there is none; the first to ask has it loaded."""
         if not index.model:
             return "the index has words only; search by words"
-        key = (self._model(name, index), index.runtime)
+        key = (self._model(name, index), self._options.runtime or index.runtime)
         with self._lock:
             if key in self._batchers:
                 return self._batchers[key]
@@ -180,13 +180,16 @@ class Shelf:
                 tell=self._metrics.encoded,
                 read_sentences=partial(encode_alone, encoder),
             )
-            _warm(index, Reader(index, encoder))
+            _warm(index, self._reader(index, encoder))
         except Exception as error:  # told at every question that needs the encoder; words go on
             LOG.error("the model cannot be loaded (%s)", printable(str(error)))
             known = isinstance(error, CiteweaveError)
             made = without_paths(str(error)) if known else f"{type(error).__name__} while loading the model"
         with self._lock:
             self._batchers[key] = made
+
+    def _reader(self, index: Index, encoder: Encoder) -> Reader:
+        return Reader(index, encoder, any_runtime=bool(self._options.runtime))
 
     def _model(self, name: str, index: Index) -> str:
         moved = self._options.model if name == next(iter(self.folders)) else ""

@@ -14,12 +14,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from citeweave.encoders.runtimes import Runtime
 from citeweave.errors import UserError, choose
 
 VARIABLE = "CITEWEAVE_SERVE"
 """Name of the environment variable that tells a worker process what to serve."""
 
-LOGS = ("json", "text")
+LOGS = ("json", "text", "none")
+"""Form of a line for every request; faults are told in any."""
+
 _AT_LEAST = {
     "max_body": 1024,
     "max_headers": 1024,
@@ -48,6 +51,10 @@ class ServeOptions:
     """Where the model of the first index is now, if it moved."""
 
     device: str = "auto"
+    runtime: str = ""
+    """What computes the model that reads texts; empty = what the index was made with. Another one is no other model:
+    scores differ by about 0.001."""
+
     max_body: int = 2**20
     """Bytes of a request's body."""
 
@@ -84,6 +91,8 @@ class ServeOptions:
 
     def __post_init__(self) -> None:
         choose(self.log, LOGS, "--log")
+        if self.runtime:
+            Runtime(self.runtime)  # refuses what is none
         for name, least in _AT_LEAST.items():
             if getattr(self, name) < least:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be at least {least}")

@@ -46,7 +46,7 @@ def set_log(options: ServeOptions) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     log.handlers[:] = [handler]
-    log.setLevel(logging.INFO)
+    log.setLevel(logging.WARNING if options.log == "none" else logging.INFO)
     log.propagate = False
 
 
