@@ -129,8 +129,9 @@ def test_change(index, capsys, tmp_path):
     code, out, _ = run(capsys, "index", tmp_path / "corpus", *ask)
     assert code == 0 and json.loads(out)["changed"] == {"added": 0, "updated": 0, "deleted": 0, "unchanged": 3}
     (tmp_path / "ids").write_text("d\n\nnobody\n")
-    code, out, _ = run(capsys, "change", folder, "--delete", tmp_path / "ids", "--device", "cpu", "--json")
+    code, out, err = run(capsys, "change", folder, "--delete", tmp_path / "ids", "--device", "cpu", "--json")
     told = json.loads(out)
+    assert "1 of 2 ids" in err and "'nobody'" in err
     assert code == 0 and told["changed"] == {"deleted": 1} and told["papers"] == 2
     code, out, _ = run(
         capsys,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,7 +83,15 @@ def change(
     given = given_vectors(vectors, sentence_vectors)
     reporter, changed = reporter_of(quiet or json), dict[str, Any]()
     if delete is not None:
-        changed["deleted"] = delete_papers(index, _ids(delete))
+        ids = _ids(delete)
+        unknown = sum(row < 0 for row in opened.rows(ids).tolist())
+        changed["deleted"] = delete_papers(index, ids)
+        if unknown:
+            some = next(id for id, row in zip(ids, opened.rows(ids).tolist(), strict=True) if row < 0)
+            print(
+                f"{unknown:,} of {len(ids):,} ids in {delete} are not in {index}, such as {some[:80]!r}",
+                file=sys.stderr,
+            )
     if add is not None:
         overlay = None if intents is None else IntentOverlay.open(intents)
         # papers that come with words only get theirs when they are filled

@@ -130,7 +130,7 @@ class Index(IndexedPapers):
         if aspect and not self.aspects:
             by = self.provenance.model if self.provenance else self.model
             raise UserError(
-                f"--aspect is {aspect!r}, but {by}, the model of {self.folder}, has no aspect "
+                f"--aspect is {aspect!r}, but {by}, the model of this index, has no aspect "
                 "heads; leave it out, or train one that has with `citeweave run sciaspect_hybrid` and index with it"
             )
         if aspect:

@@ -78,6 +78,7 @@ class OneQuery(_Body):
                 {"text": "rain measured by telephones", "count": 5, "where": {"years": [2015, None]}},
                 {"sentences": {"paper": "doi:10.1/x", "numbers": [1, 2]}},
                 {"liked": ["a", "b"], "disliked": ["c"], "diversity": 0.3},
+                {"cite": {"text": "We use the parser of [CIT].", "intent": "method", "draft": "Title. Abstract."}},
             ]
         }
     )

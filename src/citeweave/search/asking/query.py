@@ -122,7 +122,7 @@ class Query:
             if len(text) > MOST_TEXT:
                 raise UserError(f"the text has {len(text):,} characters; give at most {MOST_TEXT:,}")
         if self.disliked and not self.liked:
-            raise UserError("disliked papers alone say not what to search for; give at least one that is liked")
+            raise UserError("disliked papers alone do not say what to search for; give at least one that is liked")
         if max(len(self.liked), len(self.disliked)) > MOST_PAPERS:
             raise UserError(f"more than {MOST_PAPERS} liked or disliked papers; give fewer")
         if self.by in ("words", "hybrid") and not (self.text or self.paper):

@@ -22,7 +22,7 @@ export function showHome(_route, place) {
     if (!facts.isConnected) return;
     put(facts, factsOf(known));
     put(doors, doorsOf(known).map(([href, title, words]) => h("a", {href}, h("b", {}, title), h("span", {}, words))));
-    put(lacks, (known.lacks ?? []).map((line) => h("p", {}, line)));
+    put(lacks, (known.lacks ?? []).map((line) => h("p", {}, line.split("`").map((part, at) => at % 2 ? h("code", {}, part) : part))));
   };
   if (health()) draw(health());
   watch(draw);

@@ -10,7 +10,7 @@ export function showLacking(route, place, signal) {
   document.title = "What is missing · citeweave";
   return fillFrom(place, () => get("lacking", {index: route.index}, signal), (answer) => {
     const papers = answer.papers ?? answer.lacking ?? [];
-    if (!papers.length) return empty("Nothing is missing", "No paper outside the library is cited by it, or its references are not known. Importing references would show them.");
+    if (!papers.length) return empty("Nothing is known to be missing", "No paper outside the library is cited by it, or its references are not known. Importing references would show them.");
     return h("section", {}, h("div", {class: "head"}, h("h1", {}, "What is missing")),
       h("p", {class: "note"}, "Papers that the library cites and does not hold, those cited most first."),
       h("ol", {class: "counted"}, papers.map(entry)));

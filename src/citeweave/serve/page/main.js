@@ -26,7 +26,8 @@ async function show({moved = false, top = 0} = {}) {
   run?.abort();
   run = new AbortController();
   const {signal} = run, route = read(), place = byId("main");
-  const view = Object.hasOwn(VIEWS, route.view) ? VIEWS[route.view] : null;
+  const known = Object.hasOwn(VIEWS, route.view) && !(route.view === "paper" && !route.paper);
+  const view = known ? VIEWS[route.view] : null;
   document.body.dataset.view = view ? route.view : "none";
   byId("q").value = route.q ?? "";
   closeSuggestions();

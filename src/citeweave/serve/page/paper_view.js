@@ -123,7 +123,7 @@ function linksOf(title, papers, unknown = 0, where = "") {
 
 // the key s: the next sentence that is not chosen, or the one that has the focus
 export function pressSentence() {
-  const focused = document.activeElement?.closest?.(".sentences button");
+  const focused = document.activeElement?.closest?.('.sentences button:not([aria-pressed="true"])');
   const next = focused ?? document.querySelector('.sentences button:not([aria-pressed="true"])');
   next?.focus();
   next?.click();
