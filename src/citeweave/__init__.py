@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from citeweave.search.searching import search_paper as search_paper
     from citeweave.search.searching import search_text as search_text
     from citeweave.serve.app import create_app as create_app
-    from citeweave.serve.library import open_library as open_library
+    from citeweave.serve.libraries.exploring import open_library as open_library
     from citeweave.similarity.nearest import nearest as nearest
     from citeweave.similarity.published import import_vectors as import_vectors
     from citeweave.similarity.vectors import Vectors as Vectors
@@ -154,7 +154,7 @@ _HOME = {
     "search_paper": "search.searching",
     "search_text": "search.searching",
     "create_app": "serve.app",
-    "open_library": "serve.library",
+    "open_library": "serve.libraries.exploring",
     "nearest": "similarity.nearest",
     "import_vectors": "similarity.published",
     "Vectors": "similarity.vectors",

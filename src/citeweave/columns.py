@@ -19,6 +19,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from citeweave.arrays import open_array
 from citeweave.errors import ArtefactError
 from citeweave.hashing import Keys, hash_spans
 
@@ -205,7 +206,7 @@ class TextColumn(Sequence[str]):
 
 def open_numbers(path: Path, dtype: DTypeLike) -> NDArray[Any]:
     """A memory-mapped one-dimensional array that must be of this type."""
-    array = _open_array(path)
+    array = open_array(path)
     if array.dtype != np.dtype(dtype) or array.ndim != 1:
         raise ArtefactError(f"{path} does not hold one column of {np.dtype(dtype)}; make it again")
     return array
@@ -213,22 +214,10 @@ def open_numbers(path: Path, dtype: DTypeLike) -> NDArray[Any]:
 
 def open_matrix(path: Path, dtype: DTypeLike, shape: tuple[int, int]) -> NDArray[Any]:
     """A memory-mapped two-dimensional array, row after row, that must be of this type and shape."""
-    array = _open_array(path)
+    array = open_array(path)
     if array.dtype != np.dtype(dtype) or array.shape != shape or not array.flags.c_contiguous:
         raise ArtefactError(f"{path} does not hold {shape[0]} rows of {shape[1]} {np.dtype(dtype)}; make it again")
     return array
-
-
-def _open_array(path: Path) -> NDArray[Any]:
-    try:
-        array = np.load(path, mmap_mode="r" if path.stat().st_size > _HEADER_SIZE else None, allow_pickle=False)
-    except FileNotFoundError:
-        raise ArtefactError(f"{path} is missing: the artefact is not complete; make it again") from None
-    except (ValueError, OSError, EOFError) as error:
-        raise ArtefactError(f"{path} is damaged ({error}); make it again") from None
-    if not isinstance(array, np.ndarray):
-        raise ArtefactError(f"{path} does not hold one array; make it again")
-    return np.asarray(array)
 
 
 def release(*columns: NDArray[Any] | TextColumn) -> None:

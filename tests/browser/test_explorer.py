@@ -301,8 +301,10 @@ def test_keys(reader: Any) -> None:
         assert page.evaluate(current) == ids[place]
     page.keyboard.press("Enter")
     reader.see(".sentences button")
-    page.keyboard.press("s")
-    reader.see('.sentences [aria-pressed="true"]')
+    for number in range(2):  # each press takes the next sentence
+        page.keyboard.press("s")
+        reader.see(f'.sentences [data-sentence="{number}"][aria-pressed="true"]')
+    assert page.locator('.sentences [aria-pressed="true"]').count() == 2
     page.keyboard.press("?")
     reader.see("#help[open]")
     page.keyboard.press("Escape")
@@ -322,8 +324,9 @@ def test_an_unknown_paper_is_said_in_the_servers_words(reader: Any) -> None:
     reader.open("?paper=nobody:1")
     told = reader.see('[data-state="error"]').text_content()
     assert "nobody:1" in told and "Not in this library" in told
-    reader.open("?view=elsewhere")
-    assert "No such page" in reader.see('[data-state="empty"]').text_content()
+    for nowhere in ("?view=elsewhere", "?view=paper"):
+        reader.open(nowhere)
+        assert "No such page" in reader.see('[data-state="empty"]').text_content()
 
 
 def test_a_server_that_stops_and_comes_back(reader_of: Callable[..., Any], index: Path, site_of: type[Any]) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from citeweave import Corpus, synthesize
-from citeweave.cli import main
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.graph.intent_overlay import IntentOverlay
+
+from .conftest import run
 
 
 @pytest.fixture(scope="module")
@@ -18,16 +19,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("annotate")
     synthesize(place / "corpus", Synthetic(papers=200))
     return place
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = 0
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        code = int(end.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_annotate_and_info(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,9 +16,10 @@ import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.cli import main
 from citeweave.corpus.importing import import_papers
 from citeweave.search.building import IndexOptions, build_index
+
+from .conftest import run
 
 BIB = "".join(
     f"@article{{k{number}, title={{{title}}}, year={{2019}}}}\n"
@@ -35,23 +36,13 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = 0
-    try:
-        main(["explore", *map(str, arguments)])
-    except SystemExit as end:
-        code = int(end.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 def test_once(source: Path, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = (source, "--folder", tmp_path / "library", "--model", bert, "--runtime", "torch", "--once")
-    code, out, _ = run(capsys, *common, "--json")
+    code, out, _ = run(capsys, "explore", *common, "--json")
     told = json.loads(out)
     assert code == 0 and (told["papers"], told["with_vectors"], told["with_sentences"]) == (3, 3, 3)
     assert told["lacks"][0] == "3 of 3 papers have no abstract"
-    code, out, err = run(capsys, *common)
+    code, out, err = run(capsys, "explore", *common)
     assert code == 0 and "my papers: 3 papers, 3 with vectors" in out
     assert "3 of 3 papers have no abstract" in err and "reading" not in err
 
@@ -73,7 +64,7 @@ def test_mistakes_are_one_line(tmp_path: Path, source: Path, capsys: pytest.Capt
             ([source, "--port", "70000"], "--port is 70000"),
             ([source, "--port", taken.getsockname()[1], "--no-browser"], "cannot be listened at"),
         ):
-            code, out, err = run(capsys, *arguments, "--folder", tmp_path / f"library-{reason[:5]}")
+            code, out, err = run(capsys, "explore", *arguments, "--folder", tmp_path / f"library-{reason[:5]}")
             assert code == 2 and out == "" and re.search(f"error: .*({reason})", err), err
 
 

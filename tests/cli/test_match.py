@@ -12,9 +12,10 @@ import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.cli import main
 from citeweave.corpus.importing import import_papers
 from citeweave.similarity.vectors import new_vectors
+
+from .conftest import run
 
 WORDS = ["the cell grows", "models learn", "graphs of citations", "we find data", ""]
 
@@ -34,16 +35,6 @@ def place(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Pat
     )
     save_bert(place / "tiny")
     return place
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = 0
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        code = int(end.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def rows(path: Path) -> list[list[str]]:

@@ -16,6 +16,8 @@ from citeweave.cli import main
 from citeweave.corpus.importing import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
 
+from .conftest import run
+
 PAPERS = [
     {"id": "a", "title": "we find how models learn", "year": 2001},
     {"id": "b", "title": "the cell \u001b[31mgrows\u202e<b>\r\nin data", "year": 2002},
@@ -38,16 +40,6 @@ def index(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Pat
     with pytest.raises(SystemExit, match="^0$"):
         main([*command, "-o", str(place / "index")])
     return place / "index"
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = 0
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        code = int(end.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_what_is_printed(index, capsys):
@@ -129,10 +121,9 @@ def test_change(index, capsys, tmp_path):
     code, out, _ = run(capsys, "index", tmp_path / "corpus", *ask)
     assert code == 0 and json.loads(out)["changed"] == {"added": 0, "updated": 0, "deleted": 0, "unchanged": 3}
     (tmp_path / "ids").write_text("d\n\nnobody\n")
-    code, out, err = run(capsys, "change", folder, "--delete", tmp_path / "ids", "--device", "cpu", "--json")
+    code, out, _ = run(capsys, "change", folder, "--delete", tmp_path / "ids", "--device", "cpu", "--json")
     told = json.loads(out)
-    assert "1 of 2 ids" in err and "'nobody'" in err
-    assert code == 0 and told["changed"] == {"deleted": 1} and told["papers"] == 2
+    assert code == 0 and told["changed"] == {"deleted": 1, "not_found": 1} and told["papers"] == 2
     code, out, _ = run(
         capsys,
         "change",

@@ -10,10 +10,11 @@ import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.cli import main
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import import_papers
 from citeweave.search.building import IndexOptions, build_index
+
+from .conftest import run
 
 PAPERS = [
     {
@@ -38,16 +39,6 @@ def indexes(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., P
     build_index(corpus, model, place / "index", IndexOptions(sentences=True, device="cpu"))
     build_index(corpus, model, place / "words", IndexOptions(vectors=False, device="cpu"))
     return place / "index", place / "words"
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = 0
-    try:
-        main([str(argument) for argument in arguments])
-    except SystemExit as end:
-        code = int(end.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def found(capsys, index, *arguments):

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from citeweave.corpus.corpus import Corpus
+from citeweave.encoders.int8.instruction import has_instruction
 from citeweave.errors import CiteweaveError
 from citeweave.search.building import IndexOptions, build_index
 from citeweave.search.changing import delete_papers
@@ -20,6 +22,7 @@ from citeweave.serve.opening import Shelf
 from citeweave.serve.options import ServeOptions
 
 OPTIONS = ServeOptions(device="cpu")
+INT8 = ServeOptions(device="cpu", runtime="int8")
 
 
 @pytest.fixture
@@ -46,6 +49,16 @@ def test_a_change_is_seen_by_the_next_request(serve: Callable[..., TestClient], 
     assert client.get("/health").json()["papers"] == 19 and client.get("/papers/p:3").status_code == 404
     assert sum(client.get("/facets").json()["years"].values()) == 19
     assert 'citeweave_papers{index="main"} 19' in client.get("/metrics").text
+
+
+def test_another_runtime_reads_the_texts(place: Any) -> None:
+    """The same model in eight bits: its revision says so, its vectors are nearly those of the index."""
+    if not has_instruction():
+        pytest.skip("this processor cannot compute int8")
+    plain, rounded = (ready(Shelf({"main": place.index}, how, Metrics())).reader for how in (OPTIONS, INT8))
+    assert rounded.encoder.revision == f"{plain.encoder.revision}-int8"
+    one, other = (reader.read("models learn from data") for reader in (plain, rounded))
+    assert 0.99 < one @ other / np.linalg.norm(one) / np.linalg.norm(other) < 1
 
 
 def test_running_requests_do_not_wait_for_a_new_state(copy: Path) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from citeweave.cli.index import describe_text, given_vectors
 from citeweave.cli.options import Debug, Device, Json, Quiet, print_json, reporter_of
 from citeweave.errors import UserError
+
+if TYPE_CHECKING:
+    from citeweave.search.index import Index
 
 _Index = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
 _Add = Annotated[
@@ -63,17 +65,15 @@ def change(
     debug: Debug = False,
 ) -> None:
     """Change an index: first --delete, then --add, --fill and --compact, each whole or not at all."""
-    if add is None and delete is None and not fill and not compact:
-        raise UserError("say what to change: --add CORPUS, --delete FILE, --fill or --compact")
-    if add is None and (words_only or intents is not None):
-        raise UserError("--words-only and --intents go with --add; leave them out")
-    if sentences and not fill:
-        raise UserError("--sentences goes with --fill; leave it out, or add --fill")
-    if add is None and not fill and (vectors or sentence_vectors):
-        raise UserError("--vectors and --sentence-vectors go with --add or --fill; leave them out")
+    _check(
+        nothing=add is None and delete is None and not fill and not compact,
+        about_add=add is None and (words_only or intents is not None),
+        about_fill=sentences and not fill,
+        about_both=add is None and not fill and bool(vectors or sentence_vectors),
+    )
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentOverlay
-    from citeweave.search.changing import ChangeOptions, add_papers, delete_papers
+    from citeweave.search.changing import ChangeOptions, add_papers
     from citeweave.search.compacting import compact_index
     from citeweave.search.describing import describe
     from citeweave.search.filling import fill_vectors
@@ -83,22 +83,14 @@ def change(
     given = given_vectors(vectors, sentence_vectors)
     reporter, changed = reporter_of(quiet or json), dict[str, Any]()
     if delete is not None:
-        ids = _ids(delete)
-        unknown = sum(row < 0 for row in opened.rows(ids).tolist())
-        changed["deleted"] = delete_papers(index, ids)
-        if unknown:
-            some = next(id for id, row in zip(ids, opened.rows(ids).tolist(), strict=True) if row < 0)
-            print(
-                f"{unknown:,} of {len(ids):,} ids in {delete} are not in {index}, such as {some[:80]!r}",
-                file=sys.stderr,
-            )
+        changed = _delete(opened, delete)
     if add is not None:
         overlay = None if intents is None else IntentOverlay.open(intents)
         # papers that come with words only get theirs when they are filled
         later = fill and (words_only or opened.provenance is None)
         options = ChangeOptions(not words_only, model or None, device, given=None if later else given)
         told = add_papers(index, Corpus.open(add), options=options, overlay=overlay, reporter=reporter).as_json()
-        changed = {**told, "deleted": told["deleted"] + changed.get("deleted", 0)}
+        changed = {**changed, **told, "deleted": told["deleted"] + changed.get("deleted", 0)}
     if fill:
         changed["embedded"] = fill_vectors(
             index, model=model or None, device=device, given=given, sentences=sentences, reporter=reporter
@@ -110,6 +102,28 @@ def change(
         print_json(facts)
     elif not quiet:
         print(describe_text(index, facts))
+
+
+def _check(*, nothing: bool, about_add: bool, about_fill: bool, about_both: bool) -> None:
+    """Refuse what does not go together, before anything is opened."""
+    if nothing:
+        raise UserError("say what to change: --add CORPUS, --delete FILE, --fill or --compact")
+    if about_add:
+        raise UserError("--words-only and --intents go with --add; leave them out")
+    if about_fill:
+        raise UserError("--sentences goes with --fill; leave it out, or add --fill")
+    if about_both:
+        raise UserError("--vectors and --sentence-vectors go with --add or --fill; leave them out")
+
+
+def _delete(index: Index, path: Path) -> dict[str, Any]:
+    """How many papers of a file were taken out, and how many of its ids the index does not have, where there are any."""
+    from citeweave.search.changing import delete_papers
+
+    ids = _ids(path)
+    unknown = int((index.rows(ids) < 0).sum())
+    deleted = delete_papers(index.folder, ids)
+    return {"deleted": deleted, "not_found": unknown} if unknown else {"deleted": deleted}
 
 
 def _ids(path: Path) -> list[str]:

@@ -14,7 +14,7 @@ from citeweave.errors import UserError
 
 if TYPE_CHECKING:
     from citeweave.progress import Reporter
-    from citeweave.serve.library import Library
+    from citeweave.serve.libraries.exploring import Library
     from citeweave.serve.options import ServeOptions
 
 _Source = Annotated[
@@ -67,8 +67,8 @@ def explore(
     debug: Debug = False,
 ) -> None:
     """Search, read and map your own papers on a page in the browser; the first start makes what the next ones use."""
+    from citeweave.serve.libraries.exploring import open_library
     from citeweave.serve.libraries.preparing import LibraryOptions
-    from citeweave.serve.library import open_library
     from citeweave.serve.options import ServeOptions
 
     if not 0 <= port <= 65535:

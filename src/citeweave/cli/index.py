@@ -127,7 +127,7 @@ def describe_text(folder: Path, facts: dict[str, Any]) -> str:
         if facts["sentences_left_out"]:
             rows.append(("  left out: nothing but marks", facts["sentences_left_out"]))
     for name, count in facts.get("changed", {}).items():
-        rows.append((f"{name} now", count))
+        rows.append((f"{name.replace('_', ' ')} now", count))
     spaces = f", aspects {', '.join(facts['aspects'])}" if facts["aspects"] else ""
     by = f"{facts['dimension']} numbers ({facts['dtype']}) of {facts['model']}{spaces}" if facts["model"] else "words"
     return f"{folder}: {by}\n{table(rows)}"

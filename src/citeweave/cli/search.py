@@ -14,6 +14,7 @@ from citeweave.errors import UserError
 if TYPE_CHECKING:
     from citeweave.search.asking.answers import Answer
     from citeweave.search.asking.query import Chosen, Query
+    from citeweave.search.filters import Filter
     from citeweave.search.index import Index
 
 _Index = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
@@ -107,13 +108,11 @@ def search(
 ) -> None:
     """Papers of an index that are near to a text, to papers or to sentences, or that a draft should cite."""
     from citeweave.search.asking.query import Passage, Query
-    from citeweave.search.filters import Filter
     from citeweave.search.index import Index
 
     kinds = sum(map(bool, (text, paper, like or unlike, sentences, sentence, cite)))
     _check(kinds=kinds, cite=cite, aspect=aspect, about_cite=bool(intent or draft or least_share or each))
-    if export is not None:
-        _check_export(export)
+    _check_export(export)
     query = Query(
         text=text,
         paper=paper,
@@ -125,24 +124,26 @@ def search(
         aspect=aspect,
         count=count,
         offset=offset,
-        where=Filter(years=parse_years(year), venues=tuple(venue), fields=tuple(field)),
+        where=_where(year, venue, field),
         diversity=diversity,
         approximate=approximate,
         outside=outside,
     )
     opened = Index.open(index)
-    opened.check_aspect(aspect)
     found = _answer(opened, query, model, device, store)
-    told = _told(opened, found, explain=explain)
     if export is not None:
         _write(opened, found, export)
+    _print(opened, found, _told(opened, found, explain=explain), json=json, export=export)
+
+
+def _print(index: Index, found: Answer, told: dict[str, Any], *, json: bool, export: Path | None) -> None:
     if json:
-        by_model = opened.provenance.label if opened.provenance else ""
-        print_json({"index": str(index), "model": by_model, **told, "export": str(export) if export else None})
+        by_model = index.provenance.label if index.provenance else ""
+        print_json({"index": str(index.folder), "model": by_model, **told, "export": str(export) if export else None})
     else:
         from citeweave.cli.hits import hits_text
 
-        print(hits_text(opened, found, told))
+        print(hits_text(index, found, told))
 
 
 def _check(*, kinds: int, cite: str, aspect: str, about_cite: bool) -> None:
@@ -158,7 +159,9 @@ def _check(*, kinds: int, cite: str, aspect: str, about_cite: bool) -> None:
         raise UserError("--intent, --draft, --least-share and --each go with --cite; did you mean --aspect?")
 
 
-def _check_export(path: Path) -> None:
+def _check_export(path: Path | None) -> None:
+    if path is None:
+        return
     from citeweave.search.exporting import check_export
 
     check_export(path)
@@ -185,6 +188,12 @@ def parse_chosen(text: str) -> tuple[str, tuple[int, ...]]:
     return found[1], tuple(int(number) for number in found[2].split(","))
 
 
+def _where(year: str, venues: list[str], fields: list[str]) -> Filter:
+    from citeweave.search.filters import Filter
+
+    return Filter(years=parse_years(year), venues=tuple(venues), fields=tuple(fields))
+
+
 def parse_years(text: str) -> tuple[int | None, int | None]:
     """
     >>> parse_years("2015-2020"), parse_years("2015-"), parse_years("-2020"), parse_years("2015"), parse_years("")
@@ -203,6 +212,7 @@ def _answer(index: Index, query: Query, model: str, device: str, store: str) -> 
     from citeweave.search.asking.answering import answer, needs_reader
     from citeweave.search.searching import open_reader
 
+    index.check_aspect(query.aspect)
     # a model that nothing could be compared with is not worth its loading
     reads = needs_reader(query) and bool(index.with_vector.any())
     reader = open_reader(index, model, device=device) if reads else None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from citeweave.cli.options import Debug, Device, Quiet, named_paths
+from citeweave.cli.options import Debug, Device, Quiet, named_paths, reporter_of
 from citeweave.errors import UserError
+
+if TYPE_CHECKING:
+    from citeweave.serve.options import ServeOptions
 
 _Index = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
 _Compare = Annotated[
@@ -67,14 +70,7 @@ def serve(
     require("uvicorn", extra="serve")
     require("fastapi", extra="serve")
     from citeweave.serve.options import ServeOptions
-    from citeweave.serve.running import (
-        check_places,
-        check_port,
-        is_local,
-        leave_at_once,
-        run_app,
-        run_workers,
-    )
+    from citeweave.serve.running import check_port, is_local
 
     _check(port, workers)
     folders = {"main": index, **named_paths(compare, "--compare", "other=other-index")}
@@ -95,21 +91,27 @@ def serve(
     if not is_local(host):
         print(f"warning: {host} can be reached from other machines, and there is no password", file=sys.stderr)
     check_port(host, port)
+    _run(folders, host, port, options, workers=workers, quiet=quiet)
+
+
+def _run(folders: dict[str, Path], host: str, port: int, options: ServeOptions, *, workers: int, quiet: bool) -> None:
+    """Serve in this process, or in several, until somebody stops it."""
+    from citeweave.serve.running import check_places, leave_at_once, run_app, run_workers
+
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    reporter = reporter_of(quiet)
     if workers > 1:
         check_places(folders, options)  # what is wrong is said once, here
-    else:
-        from citeweave.serve.app import create_app
-
-        app = create_app(folders, options)
-    if not quiet:
-        print(f"serving {index} at http://{f'[{host}]' if ':' in host else host}:{port}/", file=sys.stderr)
-    if workers > 1:
+        reporter.say(f"serving {folders['main']} at {address}")
         run_workers(folders, host, port, options, workers=workers)
-    else:
-        run_app(app, host, port, options)
-        if not quiet:
-            print("stopped", file=sys.stderr)
-        leave_at_once()
+        return
+    from citeweave.serve.app import create_app
+
+    app = create_app(folders, options)
+    reporter.say(f"serving {folders['main']} at {address}")
+    run_app(app, host, port, options)
+    reporter.say("stopped")
+    leave_at_once()
 
 
 def _check(port: int, workers: int) -> None:

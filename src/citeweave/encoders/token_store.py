@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.arrays import open_array
 from citeweave.errors import ArtefactError, UserError
 from citeweave.files import Manifest, link_or_copy, matches, new_artefact, read_manifest, write_json
 from citeweave.progress import QUIET, Reporter
@@ -216,12 +217,7 @@ class _GrowingArray:
 
 def _open(path: Path, dtypes: Sequence[str]) -> NDArray[Any]:
     """A memory-mapped column. `columns.open_numbers` does the same, with packages a bare training machine lacks."""
-    try:
-        array = np.load(path, mmap_mode="r" if path.stat().st_size > _HEADER_SIZE else None, allow_pickle=False)
-    except FileNotFoundError:
-        raise ArtefactError(f"{path} is missing: the artefact is not complete; make it again") from None
-    except (ValueError, OSError, EOFError) as error:
-        raise ArtefactError(f"{path} is damaged ({error}); make it again") from None
-    if not isinstance(array, np.ndarray) or array.ndim != 1 or str(array.dtype) not in dtypes:
+    array = open_array(path)
+    if array.ndim != 1 or str(array.dtype) not in dtypes:
         raise ArtefactError(f"{path} does not hold one column of {' or '.join(dtypes)}; make it again")
-    return np.asarray(array)
+    return array

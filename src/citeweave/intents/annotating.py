@@ -27,6 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.arrays import read_arrays
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import EmptyResultError, UserError
 from citeweave.files import ArtefactWriter, matches, new_artefact
@@ -279,5 +280,5 @@ def _write_part(path: Path, spoken: NDArray[np.float16], reading: Reading) -> No
 
 
 def _read_part(path: Path) -> tuple[NDArray[np.float16], Reading]:
-    with np.load(path, allow_pickle=False) as columns:
-        return columns["spoken"], Reading(*columns["reading"].tolist())
+    columns = read_arrays(path)
+    return columns["spoken"], Reading(*columns["reading"].tolist())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from citeweave.arrays import read_arrays
 from citeweave.mining.sample_blocks import Picks, SampleBlock
 from citeweave.mining.shortfall import Shortfall
 
@@ -28,8 +29,8 @@ def write_part(path: Path, block: SampleBlock, account: Shortfall) -> None:
 
 
 def read_part(path: Path) -> tuple[SampleBlock, Shortfall]:
-    with np.load(path, allow_pickle=False) as columns:
-        positives, negatives = (Picks(*(columns[f"{side}_{name}"] for name in _PICKS)) for side in ("up", "down"))
-        plain = {name: columns[name] for name in _PLAIN}
-        account = Shortfall(**json.loads(columns["account"].tobytes()))
+    columns = read_arrays(path)
+    positives, negatives = (Picks(*(columns[f"{side}_{name}"] for name in _PICKS)) for side in ("up", "down"))
+    plain = {name: columns[name] for name in _PLAIN}
+    account = Shortfall(**json.loads(columns["account"].tobytes()))
     return SampleBlock(positives=positives, negatives=negatives, **plain), account

@@ -120,7 +120,7 @@ class Index(IndexedPapers):
         """The row of a paper by any of its ids."""
         row = int(self.rows([id])[0])
         if row < 0:
-            near = near_ids(self, id)
+            near = near_ids([(segment.ids, segment.alive) for segment in self.segments], id)
             papers = "1 paper" if len(self) == 1 else f"{len(self):,} papers"
             raise UserError(f"paper {id!r} is not in {self.folder}, which has {papers}{near}")
         return row

@@ -11,7 +11,6 @@ see `published.py`. Never loads pickled objects.
 
 from __future__ import annotations
 
-import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from citeweave.arrays import map_array
 from citeweave.errors import InputError
 from citeweave.opening import BadRecordError, Source, parse_json, read_json_lines
 from citeweave.tally import Tally
@@ -169,12 +169,10 @@ def _numbers(value: object) -> NDArray[Any] | None:
 
 def _open_array(path: Path) -> NDArray[Any]:
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError, OverflowError, SyntaxError, TypeError) as error:
+        array = map_array(path)
+    except (ValueError, OSError) as error:
         raise _bad_array(path, error) from None
-    except (tokenize.TokenError, MemoryError, RecursionError, KeyError) as error:
-        raise _bad_array(path, error) from None
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu" or not array.shape[1]:
+    if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.shape[1]:
         raise InputError(f"{path} does not hold one matrix of numbers, a row a paper; write it with numpy.save")
     return array
 

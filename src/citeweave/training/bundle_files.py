@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.arrays import map_array, read_arrays
 from citeweave.encoders.token_store import TokenStore
 from citeweave.errors import ArtefactError
 from citeweave.files import write_json
@@ -163,8 +163,8 @@ def _write_lists(folder: Path, lists: Lists) -> None:
 
 def _read(path: Path, *dtypes: str) -> NDArray[Any]:
     try:
-        found: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        found = map_array(path)
+    except (OSError, ValueError):
         raise ArtefactError(f"{path} is missing or no array of numbers; make the bundle again") from None
     if found.dtype.name not in dtypes:
         raise ArtefactError(f"{path} holds {found.dtype.name}, not {' or '.join(dtypes)}; make the bundle again")
@@ -195,10 +195,10 @@ def _read_tokens(path: Path) -> TokenStore:
             grows = any(entry.file_size > MOST_COMPRESSED * entry.compress_size + (1 << 20) for entry in members)
         if grows or {entry.filename for entry in members} != {"ids.npy", "offsets.npy"}:
             raise ValueError
-        with np.load(path, allow_pickle=False) as stored:
-            ids, offsets = stored["ids"], stored["offsets"]
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error):
+        stored = read_arrays(path)
+    except (OSError, ValueError, zipfile.BadZipFile):
         raise ArtefactError(f"{path} is missing or no archive of tokens; make the bundle again") from None
+    ids, offsets = stored["ids"], stored["offsets"]
     if ids.dtype.name not in ("uint16", "uint32") or offsets.dtype.name != "int64":
         raise ArtefactError(f"{path} holds {ids.dtype.name} and {offsets.dtype.name}; make the bundle again")
     return TokenStore(ids, offsets, name=str(path))

@@ -18,7 +18,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import extending, types
 
 from citeweave.encoders.int8.instruction import F16, F32, FLOATS, HALVES, lane, multiply_add, splat
-from citeweave.similarity.quick.instruction import BYTES, I8, I32, I64, INTS, dot, load, pointer, store
+from citeweave.similarity.quick.instruction import BYTES, I8, I32, I64, INTS, dot, load, pointer, store, sum_in_loop
 
 _intrinsic: Any = extending.intrinsic
 _N = types.int64
@@ -29,29 +29,18 @@ ROWS, COLUMNS, SHARE = 8, 12, 16
 
 def _sums(builder: Any, left: Any, right: Any, steps: Any) -> list[Any]:
     """The loop over a group of inputs, four a step: 24 vectors of int32 sums, three a row."""
-    before, body = builder.block, builder.append_basic_block("tile.body")
-    end = builder.append_basic_block("tile.end")
-    builder.branch(body)
-    builder.position_at_end(body)
-    step = builder.phi(I64)
-    step.add_incoming(I64(0), before)
-    sums = [builder.phi(INTS) for _ in range(ROWS * 3)]
-    at = builder.mul(step, I64(4 * ROWS)), builder.mul(step, I64(4 * COLUMNS))
-    a = [load(builder, left, builder.add(at[0], I64(16 * j)), INTS) for j in range(2)]
-    b = [load(builder, right, builder.add(at[1], I64(16 * j)), BYTES) for j in range(3)]
-    added = []
-    for row in range(ROWS):
-        four = builder.bitcast(lane(builder, a[row // 4], row % 4), BYTES)
-        for j in range(3):
-            added.append(dot(builder, sums[row * 3 + j], b[j], four))
-    for old, new in zip(sums, added, strict=True):
-        old.add_incoming(ir.Constant(INTS, [0] * 4), before)
-        old.add_incoming(new, body)
-    following = builder.add(step, I64(1))
-    step.add_incoming(following, body)
-    builder.cbranch(builder.icmp_signed("<", following, steps), body, end)
-    builder.position_at_end(end)
-    return added
+
+    def add(step: Any, sums: list[Any]) -> list[Any]:
+        at = builder.mul(step, I64(4 * ROWS)), builder.mul(step, I64(4 * COLUMNS))
+        a = [load(builder, left, builder.add(at[0], I64(16 * j)), INTS) for j in range(2)]
+        b = [load(builder, right, builder.add(at[1], I64(16 * j)), BYTES) for j in range(3)]
+        added = []
+        for row in range(ROWS):
+            four = builder.bitcast(lane(builder, a[row // 4], row % 4), BYTES)
+            added += [dot(builder, sums[row * 3 + j], b[j], four) for j in range(3)]
+        return added
+
+    return sum_in_loop(builder, steps, 3 * ROWS, add)
 
 
 def _tile(context: Any, builder: Any, signature: Any, arguments: Any, *, start: str) -> Any:
@@ -155,28 +144,18 @@ def _mix(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 def _mixed(builder: Any, w: Any, stride: Any, steps: Any, v: Any, width: Any) -> list[Any]:
     """The loop over tokens, eight a step: 16 vectors of float16 sums, two a row."""
-    before, body = builder.block, builder.append_basic_block("mix.body")
-    end = builder.append_basic_block("mix.end")
-    builder.branch(body)
-    builder.position_at_end(body)
-    step = builder.phi(I64)
-    step.add_incoming(I64(0), before)
-    sums = [builder.phi(HALVES) for _ in range(ROWS * 2)]
-    token = builder.mul(step, I64(8))
-    w8 = [load(builder, w, builder.add(builder.mul(I64(row), stride), token), HALVES) for row in range(ROWS)]
-    added = list(sums)
-    for k in range(8):
-        at = builder.mul(builder.add(token, I64(k)), width)
-        v16 = [load(builder, v, builder.add(at, I64(8 * j)), HALVES) for j in range(2)]
-        for row in range(ROWS):
-            weight = lane(builder, w8[row], k)
-            for j in range(2):
-                added[row * 2 + j] = multiply_add(builder, weight, v16[j], added[row * 2 + j])
-    for old, new in zip(sums, added, strict=True):
-        old.add_incoming(ir.Constant(HALVES, [0.0] * 8), before)
-        old.add_incoming(new, body)
-    following = builder.add(step, I64(1))
-    step.add_incoming(following, body)
-    builder.cbranch(builder.icmp_signed("<", following, steps), body, end)
-    builder.position_at_end(end)
-    return added
+
+    def add(step: Any, sums: list[Any]) -> list[Any]:
+        token = builder.mul(step, I64(8))
+        w8 = [load(builder, w, builder.add(builder.mul(I64(row), stride), token), HALVES) for row in range(ROWS)]
+        added = list(sums)
+        for k in range(8):
+            at = builder.mul(builder.add(token, I64(k)), width)
+            v16 = [load(builder, v, builder.add(at, I64(8 * j)), HALVES) for j in range(2)]
+            for row in range(ROWS):
+                weight = lane(builder, w8[row], k)
+                for j in range(2):
+                    added[row * 2 + j] = multiply_add(builder, weight, v16[j], added[row * 2 + j])
+        return added
+
+    return sum_in_loop(builder, steps, 2 * ROWS, add, HALVES)

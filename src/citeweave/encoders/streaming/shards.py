@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.arrays import read_arrays
 from citeweave.encoders.backing_off import OUT_OF_MEMORY
 from citeweave.progress import Advance, Reporter
 
@@ -67,8 +68,7 @@ def fill_shards(
 def read_shards(work: Path, total: int, size: int) -> Iterator[tuple[int, Arrays]]:
     """First row and arrays of every shard, in order."""
     for number in range(count_shards(total, size)):
-        with np.load(_path(work, number), allow_pickle=False) as arrays:
-            yield number * size, {name: arrays[name] for name in arrays.files}
+        yield number * size, read_arrays(_path(work, number))
 
 
 def count_shards(total: int, size: int) -> int:

@@ -7,7 +7,7 @@
       richer/          the corpus with the fetched records, where there are any
       index/           words at once, vectors by and by
 
-Does not make vectors and does not serve: see `background.py` and `library.py`.
+Does not make vectors and does not serve: see `background.py` and `exploring.py`.
 """
 
 from __future__ import annotations

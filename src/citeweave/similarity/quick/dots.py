@@ -19,7 +19,19 @@ from numba import extending, njit, types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from citeweave.similarity.quick.instruction import BYTES, I8, I32, I64, INTS, call, dot, load, pointer, store
+from citeweave.similarity.quick.instruction import (
+    BYTES,
+    I8,
+    I32,
+    I64,
+    INTS,
+    call,
+    dot,
+    load,
+    pointer,
+    store,
+    sum_in_loop,
+)
 
 STEP = 16
 """Numbers of a register."""
@@ -56,27 +68,16 @@ def _dot_quickly(context: Any, builder: Any, signature: Any, arguments: Any) -> 
 
 def _summed(builder: Any, rows: list[Any], query: Any, steps: Any) -> list[Any]:
     """The loop over a row, sixteen numbers a step: four vectors of sums for the high half, four for the low one."""
-    before, body = builder.block, builder.append_basic_block("dot.body")
-    end = builder.append_basic_block("dot.end")
-    builder.branch(body)
-    builder.position_at_end(body)
-    step = builder.phi(I64)
-    step.add_incoming(I64(0), before)
-    sums = [builder.phi(INTS) for _ in range(2 * ROWS)]
-    at = builder.mul(step, I64(STEP))
-    codes = [load(builder, row, at, BYTES) for row in rows]
-    ahead = builder.gep(rows[0], [builder.add(builder.mul(at, I64(ROWS)), I64(AHEAD))])
-    _prefetch(builder, ahead)
-    halves = [load(builder, query, builder.add(builder.mul(at, I64(2)), I64(STEP * half)), BYTES) for half in range(2)]
-    added = [dot(builder, sums[place], codes[place % ROWS], halves[place // ROWS]) for place in range(2 * ROWS)]
-    for old, new in zip(sums, added, strict=True):
-        old.add_incoming(ir.Constant(INTS, [0] * 4), before)
-        old.add_incoming(new, body)
-    following = builder.add(step, I64(1))
-    step.add_incoming(following, body)
-    builder.cbranch(builder.icmp_signed("<", following, steps), body, end)
-    builder.position_at_end(end)
-    return added
+
+    def add(step: Any, sums: list[Any]) -> list[Any]:
+        at = builder.mul(step, I64(STEP))
+        codes = [load(builder, row, at, BYTES) for row in rows]
+        _prefetch(builder, builder.gep(rows[0], [builder.add(builder.mul(at, I64(ROWS)), I64(AHEAD))]))
+        places = [builder.add(builder.mul(at, I64(2)), I64(STEP * half)) for half in range(2)]
+        halves = [load(builder, query, place, BYTES) for place in places]
+        return [dot(builder, sums[place], codes[place % ROWS], halves[place // ROWS]) for place in range(2 * ROWS)]
+
+    return sum_in_loop(builder, steps, 2 * ROWS, add)
 
 
 def _prefetch(builder: Any, place: Any) -> None:

@@ -9,6 +9,7 @@ of a network are in `encoders/int8`.
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +58,28 @@ def call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
 def dot(builder: Any, sums: Any, one: Any, other: Any) -> Any:
     """The instruction: four sums of int32, each with four products more."""
     return call(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", INTS, sums, one, other)
+
+
+def sum_in_loop(
+    builder: Any, steps: Any, count: int, add: Callable[[Any, list[Any]], list[Any]], kind: Any = INTS
+) -> list[Any]:
+    """A loop of so many steps whose `count` vectors of sums, from 0 on, stay in registers; the sums after it.
+
+    `add` gets the number of the step and the sums before it, and gives those after it.
+    """
+    before, body = builder.block, builder.append_basic_block("sum.body")
+    end = builder.append_basic_block("sum.end")
+    builder.branch(body)
+    builder.position_at_end(body)
+    step = builder.phi(I64)
+    step.add_incoming(I64(0), before)
+    sums = [builder.phi(kind) for _ in range(count)]
+    added = add(step, sums)
+    for old, new in zip(sums, added, strict=True):
+        old.add_incoming(ir.Constant(kind, None), before)
+        old.add_incoming(new, body)
+    following = builder.add(step, I64(1))
+    step.add_incoming(following, body)
+    builder.cbranch(builder.icmp_signed("<", following, steps), body, end)
+    builder.position_at_end(end)
+    return added

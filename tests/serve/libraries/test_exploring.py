@@ -20,8 +20,8 @@ from citeweave.errors import UserError
 from citeweave.progress import Reporter
 from citeweave.search.index import Index
 from citeweave.search.words import search_words
+from citeweave.serve.libraries.exploring import Library, open_library
 from citeweave.serve.libraries.preparing import LibraryOptions
-from citeweave.serve.library import Library, open_library
 
 TITLES = [
     "how models learn from data",
