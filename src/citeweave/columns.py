@@ -24,6 +24,8 @@ from citeweave.errors import ArtefactError
 from citeweave.hashing import Keys, hash_spans
 
 _HEADER_SIZE = 128
+_HOLE = 1 << 16
+"""Blocks of at least so many bytes that are all zeros are not written out."""
 BLOCK = 1 << 16
 """Rows handled at a time where a whole column is walked through."""
 
@@ -40,10 +42,14 @@ class NumberWriter:
 
     def append(self, values: NDArray[Any] | Sequence[Any]) -> None:
         array = np.ascontiguousarray(values, self._dtype)
-        self._file.write(array.data)
+        if _is_hole(array):
+            self._file.seek(array.nbytes, os.SEEK_CUR)  # a hole reads as zeros and takes no room on the disk
+        else:
+            self._file.write(array.data)
         self.count += len(array)
 
     def close(self) -> None:
+        self._file.truncate(_HEADER_SIZE + self.count * self._dtype.itemsize)  # where the last block was a hole
         self._file.seek(0)
         self._file.write(_header(self._dtype, (self.count,)))
         self._file.close()
@@ -223,6 +229,8 @@ def open_matrix(path: Path, dtype: DTypeLike, shape: tuple[int, int]) -> NDArray
 def release(*columns: NDArray[Any] | TextColumn) -> None:
     """Give back the memory in which a walked-through column was cached; it can be read again."""
     for column in columns:
+        if isinstance(column, TextColumn):
+            release(column.offsets)
         held: Any = column._data if isinstance(column, TextColumn) else column
         while isinstance(held, np.ndarray) and held.base is not None:
             held = held.base
@@ -237,6 +245,13 @@ def write_numbers(path: Path, values: NDArray[Any], dtype: DTypeLike | None = No
     writer = NumberWriter(path, values.dtype if dtype is None else dtype)
     writer.append(values)
     writer.close()
+
+
+def _is_hole(array: NDArray[Any]) -> bool:
+    """Whether a block is large and all zeros; of integers only, since -0.0 is no zero on disk."""
+    if array.nbytes < _HOLE or array.dtype.kind not in "iub" or array[0] or array[-1]:
+        return False
+    return not array.any()
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:

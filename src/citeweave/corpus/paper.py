@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,4 +159,32 @@ class ContextBlock:
     intents: NDArray[np.uint8]
 
 
-StagedRecord: TypeAlias = Record | CitationBlock | ContextBlock
+@dataclass(frozen=True, slots=True)
+class NumberedCitations:
+    """Many citations between ids that are a prefix and a number, such as `s2:42`. Arrays of one length."""
+
+    prefix: str
+    citing: NDArray[np.integer[Any]]
+    """Numbers from 0 to 2**63 - 1."""
+
+    cited: NDArray[np.integer[Any]]
+    intents: NDArray[np.uint8] | None = None
+    """None: unknown for all; in the next two, 1 and False for all."""
+
+    strength: NDArray[np.float32] | None = None
+    influential: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedPapers:
+    """Many papers of which nothing but a number, and perhaps a year, is known."""
+
+    prefix: str
+    numbers: NDArray[np.int64]
+    years: NDArray[np.int16] | None = None
+    """0 where it is not known."""
+
+    stub: bool = False
+
+
+StagedRecord: TypeAlias = Record | CitationBlock | ContextBlock | NumberedCitations | NumberedPapers

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.columns import release
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.layout import STUB
 
+_STEP = 1 << 24
 _LEVELS = (0, 1, 2, 5, 10, 20, 50, 100, 1000, 10000)
 
 
@@ -75,7 +77,10 @@ def _degrees(ends: NDArray[np.int32], papers: int) -> dict[str, Any]:
     """Mean, median, largest, and how many papers have at least so many."""
     if papers == 0:
         return {"mean": 0.0, "median": 0, "largest": 0, "papers_with_at_least": {}}
-    degrees = np.bincount(ends, minlength=papers)
+    degrees = np.zeros(papers, np.int64)
+    for start in range(0, len(ends), _STEP):
+        np.add.at(degrees, ends[start : start + _STEP], 1)
+    release(ends)
     return {
         "mean": round(float(degrees.mean()), 3),
         "median": int(np.median(degrees)),

@@ -23,7 +23,17 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus, ImportOptions, import_papers
-from citeweave.corpus.paper import Citation, CitationBlock, Context, ContextBlock, Intent, Paper, StagedRecord
+from citeweave.corpus.paper import (
+    Citation,
+    CitationBlock,
+    Context,
+    ContextBlock,
+    Intent,
+    NumberedCitations,
+    NumberedPapers,
+    Paper,
+    StagedRecord,
+)
 from citeweave.corpus.readers import FORMATS, reader_of, s2ag
 from citeweave.errors import InputError, UserError
 from citeweave.hashing import hash_text
@@ -48,7 +58,7 @@ def often(examples: int) -> settings:
 # --- files ---------------------------------------------------------------------------------------------
 
 XML = ("arxiv", "pubmed", "jats", "grobid_tei", "acl_anthology")
-TAGGED = ("pubmed", "ris", "bibtex", "plain")
+TAGGED = ("pubmed", "ris", "bibtex", "edges", "plain")
 TEXTS = st.one_of(
     st.text(max_size=12),
     st.text("\x00\x01\t\n\x0b\x1c\x1f\x7f\x80\x85\x9b\xa0\u2028\ufeff\ud800\udfff\U0001f600 a", max_size=6),
@@ -209,6 +219,12 @@ def assert_well_made(record: StagedRecord) -> None:
             assert all(citing) and all(cited)
             columns = (record.citing, record.cited, record.intents, record.strength, record.influential, citing, cited)
             assert len({len(column) for column in columns}) == 1
+        case NumberedCitations():
+            assert len(record.citing) == len(record.cited) and min(record.citing.min(), record.cited.min()) >= 0
+            for known in (record.intents, record.strength, record.influential):
+                assert known is None or len(known) == len(record.citing)
+        case NumberedPapers():
+            assert record.years is None or len(record.years) == len(record.numbers)
         case ContextBlock():
             assert len(texts_of(record)) == len(record.citing) == len(record.intents) == len(record.cited_counts)
             assert_clean(*texts_of(record))
@@ -241,9 +257,19 @@ def read_well(format: str, path: Path) -> dict[str, int] | None:
         reader.recognises(source.head())
         for record in reader.read(source, tally):
             assert_well_made(record)
-            kind = {"Paper": "papers", "Citation": "citations", "CitationBlock": "citations"}.get(type(record).__name__)
-            number = len(record.citing) if isinstance(record, CitationBlock | ContextBlock) else 1
-            tally.keep(kind or "contexts", number)
+            match record:
+                case Paper():
+                    tally.keep("papers")
+                case NumberedPapers():
+                    tally.keep("papers", len(record.numbers))
+                case CitationBlock() | NumberedCitations():
+                    tally.keep("citations", len(record.citing))
+                case Citation():
+                    tally.keep("citations")
+                case ContextBlock():
+                    tally.keep("contexts", len(record.citing))
+                case Context():
+                    tally.keep("contexts")
     except InputError as error:
         assert str(path) in str(error) and "\n" not in str(error)
         return None

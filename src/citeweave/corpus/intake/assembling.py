@@ -16,12 +16,12 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from citeweave.columns import BLOCK, TextColumn, TextWriter, release, write_numbers
+from citeweave.columns import BLOCK, TextColumn, TextWriter, open_numbers, release, write_numbers
 from citeweave.corpus.index import IdIndex
 from citeweave.corpus.intake.merging import Assignment, Ints, Staged
 from citeweave.corpus.intake.spill import Spill
 from citeweave.corpus.layout import LOCAL, PAPER_NUMBERS, STUB, UNKNOWN_COUNT
-from citeweave.hashing import hash_text
+from citeweave.hashing import hash_text, hash_texts
 from citeweave.tally import Tally
 
 _CHOSEN_TEXTS = ("title", "abstract", "venue", "authors", "fields")
@@ -55,13 +55,13 @@ def write_merges(folder: Path, staged: Staged, assignment: Assignment) -> None:
 def build_index(folder: Path, staged: Staged, assignment: Assignment, work: Path, *, memory: int) -> IdIndex:
     """Every id of every record, and every title key that leads to one paper only, with its row."""
     dtype = np.dtype([("key", "<u8"), ("row", "<i4")])
-    titles, final = staged.numbers("title_key"), _final_keys(folder)
-    expected = staged.key_count() + len(titles) + len(final)
+    titles, (named, final) = staged.numbers("title_key"), _local_keys(folder)
+    expected = staged.key_count() + int(np.count_nonzero(titles)) + len(final)
     spill = Spill(work, dtype, key="key", top=2**64, expected=expected, memory=memory)
     for block in staged.id_keys():
         spill.add(_keyed_rows(dtype, block["key"], assignment.row[block["row"]]))
     spill.add(_keyed_rows(dtype, titles, assignment.row))
-    spill.add(_keyed_rows(dtype, final, np.arange(len(final))))
+    spill.add(_keyed_rows(dtype, final, named))
     keys, rows = [], []
     for block in spill.blocks():
         same = np.concatenate([[False], block["key"][1:] == block["key"][:-1]])
@@ -82,9 +82,10 @@ def _keyed_rows(dtype: np.dtype[Any], keys: NDArray[np.uint64], rows: NDArray[An
     return records
 
 
-def _final_keys(folder: Path) -> NDArray[np.uint64]:
-
-    return TextColumn(folder, "id").keys()
+def _local_keys(folder: Path) -> tuple[Ints, NDArray[np.uint64]]:
+    """Rows and keys of the papers whose id is a name inside one file; all other ids are keys of staged records."""
+    rows = np.flatnonzero(open_numbers(folder / "flags.npy", np.uint8) & LOCAL)
+    return rows, hash_texts(TextColumn(folder, "id").take(rows))
 
 
 def _first_filled(assignment: Assignment, filled: NDArray[np.bool_]) -> Ints:

@@ -11,24 +11,29 @@ and papers that share them are coupled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.columns import NumberWriter, release
 from citeweave.corpus.index import IdIndex
+from citeweave.corpus.intake.citation_codes import CitationCodes
+from citeweave.corpus.intake.numbered import ATTRIBUTES, NumberedTable, NumberRows, default_of
 from citeweave.corpus.intake.spill import Spill
 from citeweave.corpus.intake.staging import StagedPart
 from citeweave.corpus.layout import CITATION_COLUMNS, REFERENCE_COLUMNS
-from citeweave.hashing import mix
+from citeweave.hashing import Keys, mix
 from citeweave.tally import Tally
 
 STEP = 1 << 20
 """Citations handled at a time."""
 
-_ATTRIBUTES = ("strength", "intents", "influential")
+_AGAIN = "same citation given again (merged)"
+_Facts = Callable[[str], NDArray[Any]]
 # padded to multiples of eight bytes, which move several times as fast
 _EDGE = np.dtype([("code", "<u8"), ("strength", "<f4"), ("intents", "u1"), ("influential", "?"), ("pad", "<u2")])
 _REFERENCE = np.dtype([*_EDGE.descr, ("key", "<u8"), ("citing", "<i4"), ("pad2", "<u4")])
@@ -39,24 +44,80 @@ def write_citations(
 ) -> int:
     """All columns of `citations/` and `references_outside/` below `folder`; returns the number of citations."""
     expected = sum(part.citation_count for part in parts)
-    bits = max(papers - 1, 1).bit_length()  # a citation's code is citing row, then cited row in so many bits
-    inside = Spill(work / "inside", _EDGE, key="code", top=papers << bits, expected=expected, memory=memory)
-    outside = Spill(work / "outside", _REFERENCE, key="code", top=2**64, expected=expected, memory=memory)
+    if all(_is_bare(part) for part in parts):
+        codes = CitationCodes(work / "codes", papers=papers, expected=expected, memory=memory)
+        links = _Links(codes, codes.bits, work, expected, tally, memory)
+    else:
+        bits = max(papers - 1, 1).bit_length()  # a citation's code is citing row, then cited row in so many bits
+        spill = Spill(work / "inside", _EDGE, key="code", top=papers << bits, expected=expected, memory=memory)
+        links = _Links(spill, bits, work, expected, tally, memory)
     for part in parts:
-        _resolve_citations(part, index, bits, inside, outside, tally)
-    _write_references_outside(folder / "references_outside", outside)
-    return _write_citations(folder / "citations", inside, bits, tally)
+        _resolve_keyed(part, index, links)
+    for prefix in sorted({table.prefix for part in parts for table in part.numbered()}):
+        tables = [table for part in parts for table in part.numbered() if table.prefix == prefix]
+        top, count = max(table.top for table in tables), sum(len(table) for table in tables)
+        _resolve_numbered(tables, NumberRows(index, prefix, top, expected=2 * count, memory=memory), links)
+    _write_references_outside(folder / "references_outside", links.outside)
+    return _write_citations(folder / "citations", links)
 
 
-def _write_citations(folder: Path, spill: Spill, bits: int, tally: Tally) -> int:
+def _is_bare(part: StagedPart) -> bool:
+    """Whether all that a part says of its citations is who cites whom."""
+    tables = part.numbered()
+    return part.citation_count == sum(len(table) for table in tables) and not any(table.attributes for table in tables)
+
+
+class _Links:
+    """Takes citations as rows, block by block: accounts for them, and sorts those inside and those that lead out."""
+
+    def __init__(
+        self, inside: Spill | CitationCodes, bits: int, work: Path, expected: int, tally: Tally, memory: int
+    ) -> None:
+        self.inside, self.bits, self.tally = inside, bits, tally
+        self.outside = Spill(work / "outside", _REFERENCE, key="code", top=2**64, expected=expected, memory=memory)
+
+    def add(self, citing: NDArray[np.int32], cited: NDArray[np.int32], keys: Callable[[], Keys], facts: _Facts) -> None:
+        """Rows of the papers, -1 outside; `keys` gives those of the cited ids, `facts` an attribute of the block."""
+        good = _account_for_citations(citing, cited, self.tally)
+        codes = citing[good].astype(np.uint64) << np.uint64(self.bits) | cited[good].astype(np.uint64)
+        if isinstance(self.inside, CitationCodes):
+            self.inside.add(codes)
+        else:
+            edges = np.empty(len(codes), _EDGE)
+            edges["code"] = codes
+            for name in ATTRIBUTES:
+                edges[name] = facts(name)[good]
+            self.inside.add(edges)
+        leaving = (citing >= 0) & (cited < 0)
+        if leaving.any():
+            references = np.empty(int(leaving.sum()), _REFERENCE)
+            references["citing"], references["key"] = citing[leaving], keys()[leaving]
+            references["code"] = mix(references["citing"].astype(np.uint64), references["key"])
+            for name in ATTRIBUTES:
+                references[name] = facts(name)[leaving]
+            self.outside.add(references)
+
+    def blocks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.void] | None]]:
+        """Every citation once, ascending: its code, and what else is known of it, None for nothing."""
+        if isinstance(self.inside, CitationCodes):
+            for codes in self.inside.blocks():
+                for start in range(0, len(codes), STEP):
+                    yield codes[start : start + STEP], None
+            self.tally.unkeep("citations", _AGAIN, self.inside.repeats)
+            return
+        for block in self.inside.blocks():
+            merged = _merge(block)
+            self.tally.unkeep("citations", _AGAIN, len(block) - len(merged))
+            yield merged["code"], merged
+
+
+def _write_citations(folder: Path, links: _Links) -> int:
     writers = {name: NumberWriter(folder / f"{name}.npy", kind) for name, kind in CITATION_COLUMNS.items()}
-    for block in spill.blocks():
-        merged = _merge(block)
-        tally.unkeep("citations", "same citation given again (merged)", len(block) - len(merged))
-        writers["citing"].append(merged["code"] >> np.uint64(bits))
-        writers["cited"].append(merged["code"] & np.uint64(2**bits - 1))
-        for name in _ATTRIBUTES:
-            writers[name].append(merged[name])
+    for codes, known in links.blocks():
+        writers["citing"].append(codes >> np.uint64(links.bits))
+        writers["cited"].append(codes & np.uint64(2**links.bits - 1))
+        for name in ATTRIBUTES:
+            writers[name].append(default_of(name, len(codes)) if known is None else known[name])
     for writer in writers.values():
         writer.close()
     return writers["citing"].count
@@ -73,25 +134,18 @@ def _write_references_outside(folder: Path, spill: Spill) -> None:
         writer.close()
 
 
-def _resolve_citations(
-    part: StagedPart, index: IdIndex, bits: int, inside: Spill, outside: Spill, tally: Tally
-) -> None:
+def _resolve_keyed(part: StagedPart, index: IdIndex, links: _Links) -> None:
     columns = {name: part.citations(name) for name in CITATION_COLUMNS}
-    for start in range(0, part.citation_count, STEP):
+    for start in range(0, len(columns["citing"]), STEP):
         block = {name: column[start : start + STEP] for name, column in columns.items()}
         citing, cited = index.rows_of(block["citing"]), index.rows_of(block["cited"])
-        good = _account_for_citations(citing, cited, tally)
-        edges = np.empty(int(good.sum()), _EDGE)
-        edges["code"] = citing[good].astype(np.uint64) << np.uint64(bits) | cited[good].astype(np.uint64)
-        leaving = (citing >= 0) & (cited < 0)
-        references = np.empty(int(leaving.sum()), _REFERENCE)
-        references["citing"], references["key"] = citing[leaving], block["cited"][leaving]
-        references["code"] = mix(citing[leaving].astype(np.uint64), block["cited"][leaving])
-        for name in _ATTRIBUTES:
-            edges[name], references[name] = block[name][good], block[name][leaving]
-        inside.add(edges)
-        outside.add(references)
+        links.add(citing, cited, partial(block.__getitem__, "cited"), block.__getitem__)
         release(*columns.values())
+
+
+def _resolve_numbered(tables: Sequence[NumberedTable], rows: NumberRows, links: _Links) -> None:
+    for block in (block for table in tables for block in table.blocks()):
+        links.add(rows.of(block.citing), rows.of(block.cited), block.cited_keys, block.attribute)
 
 
 def _account_for_citations(citing: NDArray[np.int32], cited: NDArray[np.int32], tally: Tally) -> NDArray[np.bool_]:

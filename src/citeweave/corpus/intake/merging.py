@@ -16,7 +16,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.columns import TextColumn
+from citeweave.columns import TextColumn, release
 from citeweave.corpus.intake.spill import Spill
 from citeweave.corpus.intake.staging import StagedPart
 from citeweave.corpus.layout import LOCAL, PAPER_NUMBERS, STUB
@@ -24,6 +24,7 @@ from citeweave.hashing import Keys, hash_texts
 
 Ints = NDArray[np.int64]
 
+_STEP = 1 << 20
 _KEY_AND_ROW = np.dtype([("key", "<u8"), ("row", "<i8")])
 
 
@@ -57,16 +58,23 @@ class Staged:
 
     def lengths(self, name: str) -> Ints:
         """Length in bytes of every staged text of a column."""
-        return np.concatenate([np.empty(0, np.int64), *(column.lengths() for column in self.texts(name))])
+        lengths = np.concatenate([np.empty(0, np.int64), *(column.lengths() for column in self.texts(name))])
+        release(*self.texts(name))
+        return lengths
 
-    def key_count(self) -> int:
-        """At most so many keys come from `id_keys`."""
-        return len(self) + sum(len(part.paper_numbers("key")) for part in self.parts)
+    def key_count(self, *, shared: bool = False) -> int:
+        """So many keys come from `id_keys`."""
+        return sum(len(part.paper_numbers("key")) for part in self.parts if not (shared and part.distinct))
 
-    def id_keys(self) -> Iterator[NDArray[np.void]]:
-        """Blocks of (key, staged row), one a part."""
+    def id_keys(self, *, shared: bool = False) -> Iterator[NDArray[np.void]]:
+        """Blocks of (key, staged row); with `shared` without the parts whose papers share no key with any other."""
         for offset, part in zip(self.offsets, self.parts, strict=False):
-            yield _keyed(part.paper_numbers("key"), part.paper_numbers("key_row") + offset)
+            if shared and part.distinct:
+                continue
+            keys, rows = part.paper_numbers("key"), part.paper_numbers("key_row")
+            for start in range(0, len(keys), _STEP):
+                yield _keyed(keys[start : start + _STEP], rows[start : start + _STEP] + offset)
+            release(keys, rows)
 
     def title_keys(self) -> Iterator[NDArray[np.void]]:
         """The same for title and year, of papers whose title is long enough to trust."""
@@ -74,6 +82,7 @@ class Staged:
             titles = part.paper_numbers("title_key")
             rows = np.flatnonzero(titles)
             yield _keyed(titles[rows], rows + offset)
+            release(titles)
 
     def names(self) -> Iterator[NDArray[np.void]]:
         """The same for names that count in one file only, such as the keys of BibTeX entries."""
@@ -138,7 +147,8 @@ def merge_papers(
     leave out, as deletions do.
     """
     parent = np.arange(len(staged), dtype=np.int64)
-    for block in _by_key(staged.id_keys(), staged.key_count(), folder, options.memory, dropped):
+    keys = staged.id_keys(shared=True), staged.key_count(shared=True)
+    for block in _by_key(*keys, folder, options.memory, dropped):
         _link_equal(block["key"], block["row"], parent)
     if base_papers:
         names = _by_key(staged.names(), len(staged), folder, options.memory, dropped)
@@ -235,17 +245,21 @@ def _assign(
     flags = staged.numbers("flags")
     kept_root = np.zeros(len(root), np.bool_)
     kept_root[root[~dropped & ((flags & STUB == 0) | keep_stubs)]] = True
-    final_of_root = np.where(kept_root, np.cumsum(kept_root) - 1, -1).astype(np.int32)
-    row = np.where(dropped, np.int32(-1), final_of_root[root]).astype(np.int32)
+    final_of_root = np.cumsum(kept_root, dtype=np.int32) - np.int32(1)
+    final_of_root[~kept_root] = -1
+    row = final_of_root[root]
+    row[dropped] = -1
     papers = int(kept_root.sum())
-    members = np.bincount(row[row >= 0], minlength=papers + 1)  # never empty, also where every record is a stub
-    several = np.flatnonzero((row >= 0) & (members[np.maximum(row, 0)] > 1))
+    # never empty, also where every record is a stub; the last place is that of records without a row
+    has_several = np.bincount(row[row >= 0], minlength=papers + 1) > 1
+    has_several[papers:] = False
+    several = np.flatnonzero(has_several[row])
     preference = (flags & STUB == 0) * 2 + (staged.lengths("abstract") > 0)
     # last key counts most: paper, then not a stub and with abstract, then newest at its source, then read last
     order = np.lexsort((-several, -staged.numbers("updated")[several], -preference[several], row[several]))
     several = several[order]
     winner = np.full(papers, -1, np.int64)
-    alone = np.flatnonzero((row >= 0) & (members[np.maximum(row, 0)] == 1))
+    alone = np.flatnonzero((row >= 0) & ~has_several[row])
     winner[row[alone]] = alone
     heads = np.flatnonzero(np.diff(row[several], prepend=-1)) if len(several) else several
     winner[row[several[heads]]] = several[heads]

@@ -4,7 +4,7 @@ Each input file becomes one part folder, written by streaming in any process and
 complete when its `part.json` is there, so an interrupted import reads only the files that are missing.
 
 Ids are staged as 64-bit keys (`hashing.py`); the ids themselves are kept only where `--outside keep`
-will make papers of ids that no record describes.
+will make papers of ids that no record describes. Ids that are numbers are staged as such (`numbered.py`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,20 @@ from numpy.typing import NDArray
 from citeweave.columns import NumberWriter, TextColumn, TextWriter, open_numbers
 from citeweave.corpus.cleaning import clean_text, number_of
 from citeweave.corpus.identity import title_key
+from citeweave.corpus.intake.numbered import NumberedTable, NumberedWriter, open_tables, texts_of_numbers
 from citeweave.corpus.layout import LOCAL, PAPER_NUMBERS, PAPER_TEXTS, STUB, UNKNOWN_COUNT
-from citeweave.corpus.paper import Citation, CitationBlock, Context, ContextBlock, Paper, StagedRecord
+from citeweave.corpus.paper import (
+    Citation,
+    CitationBlock,
+    Context,
+    ContextBlock,
+    NumberedCitations,
+    NumberedPapers,
+    Paper,
+    StagedRecord,
+)
 from citeweave.files import write_json
-from citeweave.hashing import hash_texts
+from citeweave.hashing import hash_numbers, hash_texts
 from citeweave.tally import Tally
 
 _Link = TypeVar("_Link", Citation, Context)
@@ -56,6 +66,7 @@ class PartWriter:
         self._keys = NumberWriter(papers / "key.npy", np.uint64)
         self._edges = {name: NumberWriter(citations / f"{name}.npy", kind) for name, kind in _EDGE_COLUMNS.items()}
         self._edge_ids = {n: TextWriter(citations, n) for n in ("citing_id", "cited_id")} if keep_ids else {}
+        self._numbered = NumberedWriter(citations)
         self._context_texts = {name: TextWriter(contexts, name) for name in ("text", "section", "extra")}
         self._context_numbers = {
             name: NumberWriter(contexts / f"{name}.npy", kind) for name, kind in _CONTEXT_COLUMNS.items()
@@ -85,6 +96,11 @@ class PartWriter:
                     self._append_citations(record)
                 case ContextBlock():
                     self._append_contexts(record)
+                case NumberedCitations():
+                    self._numbered.append(record)
+                    self.tally.keep("citations", len(record.citing))
+                case NumberedPapers():
+                    self._append_numbered(record)
 
     def finish(self, facts: dict[str, Any]) -> None:
         """Close the columns and mark the part as complete."""
@@ -96,8 +112,35 @@ class PartWriter:
         writers += [*self._context_texts.values(), *self._context_numbers.values(), self._context_cited]
         for writer in [*writers, self._flags, self._title_keys, self._key_rows, self._keys]:
             writer.close()
+        self._numbered.close()
         sizes = {path.relative_to(self.folder).as_posix(): path.stat().st_size for path in self.folder.rglob("*.*")}
-        write_json(self.folder / _DONE, {**facts, "sizes": sizes, "tally": self.tally.as_json()})
+        write_json(self.folder / _DONE, {**facts, "sizes": sizes, "tally": self.tally.as_json(), **self._counts()})
+
+    def _counts(self) -> dict[str, Any]:
+        """How many rows there are, so that nobody opens a column to know."""
+        contexts = self._context_numbers["citing"].count
+        return {
+            "paper_count": self._paper_count,
+            "keyed_count": self._edges["citing"].count,
+            "context_count": contexts,
+            "numbered": self._numbered.facts,
+        }
+
+    def _append_numbered(self, block: NumberedPapers) -> None:
+        self._flush_papers()
+        size = len(block.numbers)
+        self._paper_texts["id"].append_bytes(*texts_of_numbers(block.prefix, block.numbers))
+        for name in PAPER_TEXTS[1:]:
+            self._paper_texts[name].append_empty(size)
+        self._paper_numbers["year"].append(np.zeros(size, np.int16) if block.years is None else block.years)
+        self._paper_numbers["citation_count"].append(np.full(size, UNKNOWN_COUNT))
+        self._paper_numbers["updated"].append(np.zeros(size, np.int32))
+        self._flags.append(np.full(size, STUB * block.stub))
+        self._title_keys.append(np.zeros(size, np.uint64))
+        self._key_rows.append(np.arange(self._paper_count, self._paper_count + size))
+        self._keys.append(hash_numbers(block.prefix, block.numbers))
+        self._paper_count += size
+        self.tally.keep("papers", size)
 
     def _flush_papers(self) -> None:
         papers, self._papers = self._papers, []
@@ -213,7 +256,11 @@ _CONTEXT_COLUMNS = {"citing": np.uint64, "intents": np.uint8, "cited_count": np.
 
 
 class StagedPart(Protocol):
-    """What merging and linking ask of a part: a staged file, or a corpus that is being updated."""
+    """What merging and linking ask of a part: a staged file, or a corpus that is being updated.
+
+    `citation_count` counts all citations: those of `citations`, by keys, and those of `numbered`. The papers of a
+    `distinct` part share no id with each other or with those of other parts.
+    """
 
     tally: Tally
 
@@ -225,6 +272,9 @@ class StagedPart(Protocol):
     def citation_count(self) -> int: ...
     @property
     def context_count(self) -> int: ...
+    @property
+    def distinct(self) -> bool: ...
+    def numbered(self) -> list[NumberedTable]: ...
     def paper_texts(self, name: str) -> TextColumn: ...
     def paper_numbers(self, name: str) -> NDArray[Any]: ...
     def citations(self, name: str) -> NDArray[Any]: ...
@@ -254,6 +304,13 @@ class Part:
     def citations(self, name: str) -> NDArray[Any]:
         return open_numbers(self.folder / "citations" / f"{name}.npy", _EDGE_COLUMNS[name])
 
+    def numbered(self) -> list[NumberedTable]:
+        return open_tables(self.folder / "citations", self.facts["numbered"])
+
+    @property
+    def distinct(self) -> bool:
+        return bool(self.facts.get("distinct", False))
+
     def citation_ids(self, name: str) -> TextColumn:
         return TextColumn(self.folder / "citations", name)
 
@@ -265,15 +322,19 @@ class Part:
 
     @property
     def paper_count(self) -> int:
-        return len(self.paper_numbers("year"))
+        return int(self.facts["paper_count"])
+
+    @property
+    def keyed_count(self) -> int:
+        return int(self.facts["keyed_count"])
 
     @property
     def citation_count(self) -> int:
-        return len(self.citations("citing"))
+        return self.keyed_count + sum(int(table["count"]) for table in self.facts["numbered"].values())
 
     @property
     def context_count(self) -> int:
-        return len(self.context_numbers("citing"))
+        return int(self.facts["context_count"])
 
 
 def is_complete(folder: Path) -> bool:

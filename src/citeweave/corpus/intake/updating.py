@@ -18,6 +18,7 @@ from citeweave.columns import TextColumn, open_numbers, write_numbers
 from citeweave.corpus.corpus import Changes, Corpus
 from citeweave.corpus.index import NOT_FOUND
 from citeweave.corpus.intake.merging import Assignment
+from citeweave.corpus.intake.numbered import NumberedTable
 from citeweave.corpus.intake.staging import StagedPart
 from citeweave.corpus.layout import PAPER_TEXTS
 from citeweave.files import hash_file, link_or_copy
@@ -53,6 +54,7 @@ def find_deletions(base: Corpus, parts: Sequence[StagedPart]) -> Deletions:
         rows.append(found[found >= 0])
         missed += int((found < 0).sum())
         pairs.append(_pair_keys(base, part.citations("citing"), part.citations("cited")))
+        pairs += [_pair_keys(base, *block.keys()) for table in part.numbered() for block in table.blocks()]
     wanted = np.unique(np.concatenate(pairs))
     known = np.isin(wanted, BasePart(base).pair_keys())
     return Deletions(np.unique(np.concatenate(rows)), wanted[known], missed + int((~known).sum()))
@@ -93,6 +95,13 @@ class BasePart:
     @property
     def name(self) -> str:
         return "the corpus that was updated"
+
+    @property
+    def distinct(self) -> bool:
+        return False  # all ids of a paper are keys that lead to its row
+
+    def numbered(self) -> list[NumberedTable]:
+        return []
 
     @property
     def paper_count(self) -> int:

@@ -29,6 +29,7 @@ FORMATS = (
     "csl_json",
     "specter",
     "scirepeval",
+    "edges",
     "plain",
 )
 """Every format, in the order in which they are tried: the more particular first."""

@@ -2,7 +2,8 @@
 
     papers.jsonl      {"id": "a", "title": "T", "abstract": "A", "year": 2020, "references": ["b"], "field": "cs.CL"}
     papers.csv        id,title,abstract,year,doi
-    citations.tsv     citing TAB cited [TAB strength]
+    citations.tsv     citing TAB cited [TAB strength], or with a header that names its columns
+    ids.tsv           id TAB year: papers of which no more is known
     contexts.jsonl    {"citing": "a", "text": "As shown in [1] ...", "cited": ["b"], "section": "Intro"}
     references.jsonl  {"citing": "a", "cited": ["b", "c"]}
 
@@ -12,13 +13,13 @@ Keys that are not listed here are kept in `extra`.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable, Iterator
 
 from citeweave.corpus.cleaning import clean_text, count_of, day_of, names_of, year_of
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, openalex_id, pmc_id, sha_id
-from citeweave.corpus.paper import Citation, Context, Paper, Record, parse_intents
+from citeweave.corpus.paper import Citation, Context, Paper, Record, StagedRecord, parse_intents
+from citeweave.corpus.readers.edge_tables import CITATION_HEADS, columns_of, read_edge_table, rows_of
 from citeweave.errors import InputError
 from citeweave.opening import Head, Source, read_json_lines
 from citeweave.tally import Tally
@@ -31,8 +32,8 @@ _VENUE_KEYS = ("venue", "journal")
 _FIELD_KEYS = ("field", "fields", "subjects", "categories")
 _REFERENCE_KEYS = ("references", "outbound_citations", "cited")
 _KNOWN = {*_ID_KEYS, *_TITLE_KEYS, "abstract", "text", "authors", "year", "venue", *_REFERENCE_KEYS}
-_CITATION_HEADS = (("citing", "cited"), ("source", "target"), ("from", "to"))
-_MAX_CELL = 2**24
+_BARE = {*_ID_KEYS, "year"}
+"""A table that has no other columns is of papers that are known by their ids alone."""
 
 
 def recognises(head: Head) -> bool:
@@ -41,7 +42,7 @@ def recognises(head: Head) -> bool:
     return _is_table(head) and _table_kind(head) is not None
 
 
-def read(source: Source, tally: Tally) -> Iterator[Record]:
+def read(source: Source, tally: Tally) -> Iterator[StagedRecord]:
     head = source.head()
     record = head.record
     if record is None:
@@ -51,7 +52,7 @@ def read(source: Source, tally: Tally) -> Iterator[Record]:
     elif _is_reference_list(record):
         yield from _read_references(source, tally)
     else:
-        yield from _read_papers(read_json_lines(source, tally, "papers"), tally)
+        yield from read_papers(read_json_lines(source, tally, "papers"), tally)
 
 
 def _is_context(record: dict[str, object]) -> bool:
@@ -74,9 +75,9 @@ def _is_table(head: Head) -> bool:
 def _table_kind(head: Head) -> str | None:
     """`papers` by its header, `citations` by two short columns of ids."""
     cells = _header(head)
-    if any(key in cells for key in _ID_KEYS) and "title" in cells:
+    if any(key in cells for key in _ID_KEYS) and ("title" in cells or {"year"} < set(cells) <= _BARE):
         return "papers"
-    named = any(citing in cells and cited in cells for citing, cited in _CITATION_HEADS)
+    named = any(citing in cells and cited in cells for citing, cited in CITATION_HEADS)
     lines = head.data.split(b"\n")[:50]
     complete = lines[:-1] if len(head.data) >= 65536 or len(lines) > 1 else lines
     rows = [line.rstrip(b"\r").split(_delimiter(head)) for line in complete if line.strip()]
@@ -98,14 +99,15 @@ def _header(head: Head) -> list[str]:
     return [cell.strip().strip('"').lower() for cell in line.split(_delimiter(head).decode())]
 
 
-def _read_papers(records: Iterable[dict[str, object]], tally: Tally) -> Iterator[Record]:
+def read_papers(records: Iterable[dict[str, object]], tally: Tally, *, bare: bool = False) -> Iterator[Record]:
+    """Papers by their usual keys; those of a `bare` table need no title."""
     for record in records:
         id = _first_id(record)
         if not id:
             tally.reject("papers", "no id")
             continue
         title, abstract = clean_text(_first(record, _TITLE_KEYS)), clean_text(_first(record, _ABSTRACT_KEYS))
-        if not (title or abstract):
+        if not (title or abstract or bare):
             tally.reject("papers", "no title and no abstract")
             continue
         yield Paper(
@@ -161,73 +163,20 @@ def _read_contexts(source: Source, tally: Tally) -> Iterator[Record]:
         )
 
 
-def _read_table(source: Source, head: Head, tally: Tally) -> Iterator[Record]:
+def _read_table(source: Source, head: Head, tally: Tally) -> Iterator[StagedRecord]:
     kind = _table_kind(head)
     if kind is None:
         raise InputError(
             f"{source.path} is not a table of papers or citations: papers need the columns id and title, "
             "citations two columns of ids; rename its columns or name the --format"
         )
-    rows = _rows(source, head, tally, kind)
     if kind == "citations":
-        yield from _read_citations(rows, _header(head), tally)
+        yield from read_edge_table(source, columns_of(_header(head)), _delimiter(head), tally)
         return
+    rows = rows_of(source.raw_lines(tally, kind), _delimiter(head), tally, kind)
     names = [name.strip().lower() for name in next(rows, [])]
-    yield from _read_papers((dict(zip(names, row, strict=False)) for row in rows), tally)
-
-
-def _rows(source: Source, head: Head, tally: Tally, kind: str) -> Iterator[list[str]]:
-    """Rows of cells; quotes are honoured in comma-separated files only, as tab-separated ones have none."""
-    csv.field_size_limit(_MAX_CELL)
-    tabs = _delimiter(head) == b"\t"
-    lines = (_decode(line, tally).replace("\0", "") for line in source.raw_lines(tally, kind))
-    options = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"delimiter": ","}
-    reader = csv.reader(lines, **options)
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error:
-            tally.reject(kind, f"cell longer than {_MAX_CELL >> 20} MiB or broken quotes")
-            continue
-        if any(cell.strip() for cell in row):
-            yield row
-
-
-def _decode(line: bytes, tally: Tally) -> str:
-    line = line.removeprefix(b"\xef\xbb\xbf")
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        tally.note("line is not UTF-8, read as Latin-1")
-        return line.decode("cp1252", errors="replace")
-
-
-def _read_citations(rows: Iterator[list[str]], header: list[str], tally: Tally) -> Iterator[Citation]:
-    names = next((pair for pair in _CITATION_HEADS if set(pair) <= set(header)), None)
-    citing_at, cited_at = (header.index(names[0]), header.index(names[1])) if names else (0, 1)
-    strength_at = header.index("strength") if names and "strength" in header else 2
-    for number, row in enumerate(rows):
-        if names and number == 0:
-            continue
-        citing, cited = (clean_text(row[at]) if at < len(row) else "" for at in (citing_at, cited_at))
-        if not citing or not cited:
-            tally.reject("citations", "no citing paper" if not citing else "no cited paper")
-            continue
-        yield Citation(citing, cited, strength=_strength(row[strength_at] if strength_at < len(row) else "", tally))
-
-
-def _strength(cell: str, tally: Tally) -> float:
-    """The third column where it is a number; a word there names the kind of link and says no strength."""
-    if not cell.strip():
-        return 1.0
-    try:
-        value = float(cell)
-    except ValueError:
-        tally.note("third column of citations is not a number, strength 1 taken")
-        return 1.0
-    return value if math.isfinite(value) and 0 <= value < 1e9 else 1.0
+    records: Iterator[dict[str, object]] = (dict(zip(names, row, strict=False)) for row in rows)
+    yield from read_papers(records, tally, bare="title" not in names)
 
 
 def _first(record: dict[str, object], keys: tuple[str, ...]) -> object:

@@ -1,0 +1,212 @@
+"""Shards of edges: Parquet and tables, numbers and texts, and what an import makes of them."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from citeweave import Corpus, ImportOptions, import_papers
+from citeweave.corpus.paper import Citation, CitationBlock, Intent, NumberedCitations, NumberedPapers, Paper
+from citeweave.corpus.readers import edges, guess_format
+from citeweave.corpus.readers.edge_scan import EdgeColumns, scan_edges
+from citeweave.corpus.readers.edge_tables import _read_rows
+from citeweave.errors import InputError
+from citeweave.opening import Source
+from citeweave.tally import Tally
+
+KEEP = ImportOptions(outside="keep")
+
+
+def parquet(path: Path, **columns: Any) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def found_in(path: Path) -> tuple[set[tuple[str, str, int, float]], dict[str, int]]:
+    """The citations of a file as texts, and the reasons why others are none."""
+    tally, found = Tally(), set()
+    for record in edges.read(Source(path), tally):
+        match record:
+            case Citation():
+                found.add((record.citing, record.cited, int(record.intents), float(record.strength)))
+            case NumberedCitations():
+                size = len(record.citing)
+                ends = (
+                    [f"{record.prefix}{number}" for number in end.tolist()] for end in (record.citing, record.cited)
+                )
+                intents = [0] * size if record.intents is None else record.intents.tolist()
+                strength = [1.0] * size if record.strength is None else record.strength.tolist()
+                found |= set(zip(*ends, intents, strength, strict=True))
+            case CitationBlock():
+                found |= set(zip(*record.ids(), record.intents.tolist(), record.strength.tolist(), strict=True))
+            case _:
+                raise AssertionError(record)
+    return found, tally.counts["citations"].rejected
+
+
+def pairs_of(corpus: Corpus) -> set[tuple[str, str]]:
+    ids = list(corpus.ids)
+    return {(ids[a], ids[b]) for a, b in zip(corpus.citing.tolist(), corpus.cited.tolist(), strict=True)}
+
+
+def test_numbers_with_all_that_is_known(tmp_path: Path) -> None:
+    path = parquet(
+        tmp_path / "a.parquet",
+        Citing=[1, 2, None, 4, -5],
+        cited=pa.array([9, 9, 9, None, 1], pa.uint64()),
+        count=[2, 1, 1, 1, 1],
+        intents=[["background", "methodology"], None, [], [], []],
+    )
+    assert guess_format(Source(path)) == "edges"
+    found, rejected = found_in(path)
+    assert found == {("1", "9", int(Intent.BACKGROUND | Intent.METHOD), 2.0), ("2", "9", 0, 1.0)}
+    assert rejected == {"no citing paper": 1, "no cited paper": 1, "id is no whole number from 0 on": 1}
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"citingcorpusid": [1], "citedcorpusid": [2]}, {("s2:1", "s2:2", 0, 1.0)}),
+        ({"source": [1.0, float("nan")], "target": [2.0, 3.0]}, {("1", "2", 0, 1.0)}),
+        (
+            {"from": ["doi:10.1/x", " b ", ""], "to": ["é\tx", "c", "d"]},
+            {("doi:10.1/x", "é x", 0, 1.0), ("b", "c", 0, 1.0)},
+        ),
+        ({"citing": ["a"], "cited": [7]}, {("a", "7", 0, 1.0)}),
+        (
+            {"citing": [1], "cited": [2], "intents": ["uses; result"]},
+            {("1", "2", int(Intent.USES | Intent.RESULT), 1.0)},
+        ),
+    ],
+)
+def test_names_and_types_of_columns(tmp_path: Path, columns: dict[str, Any], expected: set[Any]) -> None:
+    assert found_in(parquet(tmp_path / "a.parquet", **columns))[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"left": [1], "right": [2]}, r"columns left \(int64\), right \(int64\); citations need two named citing"),
+        ({"citing": [True], "cited": [1]}, "'citing' is of type bool"),
+        ({"citing": [1], "cited": [1], "weight": ["much"]}, "'weight' is of type string; strengths are numbers"),
+        ({"citing": [1], "cited": [1], "intents": [7]}, "'intents' is of type int64"),
+    ],
+)
+def test_wrong_columns_are_named(tmp_path: Path, columns: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        found_in(parquet(tmp_path / "a.parquet", **columns))
+
+
+def test_a_file_that_is_cut_off(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", citing=list(range(1000)), cited=list(range(1000)))
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InputError, match=r"a\.parquet is damaged"):
+        found_in(path)
+
+
+def test_papers_known_by_id_and_year(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "p.parquet", id=[5, None, 7], year=[1999, 2000, None])
+    tally = Tally()
+    (block,) = edges.read(Source(path), tally)
+    assert isinstance(block, NumberedPapers) and block.years is not None
+    assert (block.numbers.tolist(), block.years.tolist()) == ([5, 7], [1999, 0])
+    assert tally.counts["papers"].rejected == {"no id": 1}
+    texts = parquet(tmp_path / "t.parquet", id=["a"], year=[1999])
+    assert list(edges.read(Source(texts), Tally())) == [Paper("a", year=1999)]
+
+
+CELLS = st.sampled_from(
+    ["7", "0", "12345", "007", "", " 8", "x", "1.5", "2.50", "1e3", "-1", "9" * 19, "é", "a b", "\r"]
+)
+
+
+@given(
+    rows=st.lists(st.lists(CELLS, min_size=1, max_size=4), min_size=1, max_size=8),
+    last=st.sampled_from(["", "\n", "\r\n"]),
+)
+@settings(max_examples=200, deadline=None)
+def test_the_compiled_scan_equals_the_ordinary_reader(rows: list[list[str]], last: str) -> None:
+    lines = ["\t".join(row) for row in rows]
+    block = ("\n".join(lines) + last).encode()
+    found = scan_edges(block, EdgeColumns(), b"\t")
+    taken = [block[a : b + 1] for a, b, read in zip(found.starts, found.ends, found.read, strict=True) if read]
+    expected = list(_read_rows(taken, EdgeColumns(), b"\t", Tally()))
+    got = [
+        Citation(str(a), str(b), strength=s)
+        for a, b, s, read in zip(found.citing, found.cited, found.strength.tolist(), found.read, strict=True)
+        if read
+    ]
+    assert got == expected
+    assert all(found.read[i] for i, row in enumerate(rows[:-1]) if row[:2] == ["7", "12345"] and len(row) == 2)
+
+
+def test_shards_of_all_kinds_are_one_corpus(tmp_path: Path) -> None:
+    """The same citations as numbers, as a table and as texts; compared with a set in memory."""
+    draw = np.random.default_rng(3)
+    citing, cited = draw.integers(0, 300, (2, 4000))
+    shards = tmp_path / "edges"
+    shards.mkdir()
+    parquet(shards / "0.parquet", citing=citing[:2000], cited=cited[:2000])
+    parquet(shards / "1.parquet", citing=[str(n) for n in citing[1500:3000]], cited=[str(n) for n in cited[1500:3000]])
+    lines = "".join(f"{a}\t{b}\n" for a, b in zip(citing[2500:], cited[2500:], strict=True))
+    (shards / "2.tsv.gz").write_bytes(gzip.compress(lines.encode()))
+    corpus = import_papers([shards], tmp_path / "corpus", KEEP).corpus
+    wanted = {(str(a), str(b)) for a, b in zip(citing.tolist(), cited.tolist(), strict=True) if a != b}
+    assert pairs_of(corpus) == wanted
+    assert sorted(corpus.ids, key=int) == sorted({id for pair in wanted for id in pair}, key=int)
+    count = corpus.manifest.facts["records"]["citations"]
+    assert count["read"] == 2000 + 1500 + 1500 == count["kept"] + sum(count["rejected"].values())
+    assert (np.diff(corpus.citing) >= 0).all()
+
+
+@pytest.mark.parametrize("top", [400, 2**40])
+def test_little_memory_changes_nothing(tmp_path: Path, top: int) -> None:
+    """Through files and in memory, with a table of numbers and without one: the same bytes."""
+    draw = np.random.default_rng(4)
+    ends = draw.integers(0, 400, (2, 200_000)) * (top // 400)
+    path = parquet(tmp_path / "a.parquet", citing=ends[0], cited=ends[1])
+    small, large = (
+        import_papers([path], tmp_path / str(memory), ImportOptions(outside="keep", memory=memory)).corpus
+        for memory in (2**20, 2**30)
+    )
+    assert small.hash == large.hash
+    distinct = np.unique(ends.T[ends[0] != ends[1]], axis=0)
+    assert len(small.citing) == len(distinct)
+    assert list(small.ids) == [str(number) for number in np.unique(ends)]
+
+
+def test_described_papers_come_first_and_years_stay(tmp_path: Path) -> None:
+    parquet(tmp_path / "papers.parquet", id=[7, 5], year=[2001, 2002])
+    parquet(tmp_path / "cites.parquet", citing=[7, 3], cited=[3, 5])
+    paths = [tmp_path / "papers.parquet", tmp_path / "cites.parquet"]
+    corpus = import_papers(paths, tmp_path / "kept", KEEP).corpus
+    assert (list(corpus.ids), corpus.years.tolist()) == (["7", "5", "3"], [2001, 2002, 0])
+    assert pairs_of(corpus) == {("7", "3"), ("3", "5")}
+    dropped = import_papers(paths, tmp_path / "dropped").corpus
+    assert list(dropped.ids) == ["7", "5"] and dropped.references_outside("citing").tolist() == [0]
+
+
+def test_an_interrupted_import_goes_on(tmp_path: Path) -> None:
+    good = parquet(tmp_path / "a.parquet", citing=[1, 2], cited=[2, 3])
+    bad = parquet(tmp_path / "b.parquet", citing=[3], cited=[4])
+    whole = bad.read_bytes()
+    bad.write_bytes(whole[:-20])
+    with pytest.raises(InputError, match="damaged"):
+        import_papers([good, bad], tmp_path / "corpus", KEEP)
+    (part,) = (tmp_path / "corpus.partial").glob(".work/parts/*/part.json")
+    written = part.stat().st_mtime_ns
+    bad.write_bytes(whole[:-20])
+    with pytest.raises(InputError, match="damaged"):
+        import_papers([good, bad], tmp_path / "corpus", KEEP)
+    assert part.stat().st_mtime_ns == written
+    bad.write_bytes(whole)
+    corpus = import_papers([good, bad], tmp_path / "corpus", KEEP).corpus
+    assert pairs_of(corpus) == {("1", "2"), ("2", "3"), ("3", "4")}
