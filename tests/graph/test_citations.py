@@ -122,3 +122,20 @@ def test_a_damaged_graph_is_refused(corpus: Corpus, tmp_path: Path) -> None:
 def test_columns_of_two_lengths() -> None:
     with pytest.raises(UserError, match="3 citing rows for 2 cited rows"):
         graph_from_edges(np.zeros(3, int), np.zeros(2, int), 4)
+
+
+@pytest.mark.parametrize("memory", [1, 24 * 40, 1 << 30])
+def test_edges_in_order_and_shuffled_make_one_graph(memory: int) -> None:
+    random = np.random.default_rng(5)
+    citing, cited = np.sort(random.integers(-1, 52, 400)), random.integers(-1, 52, 400)
+    intents, strengths = random.integers(0, 8, 400).astype(np.uint8), random.random(400).astype(np.float32)
+    order = random.permutation(400)
+    graphs = [
+        graph_from_edges(citing[p], cited[p], 50, intents=intents[p], strengths=strengths[p], memory=memory)
+        for p in (np.arange(400), order)
+    ]
+    assert graphs[0].counts == graphs[1].counts and graphs[0].counts.duplicates and graphs[0].counts.dangling
+    for name in ("intents", "strengths", "citing_edges"):
+        assert np.array_equal(getattr(graphs[0], name), getattr(graphs[1], name))
+    for one, two in zip(graphs[0].adjacency().parts, graphs[1].adjacency().parts, strict=True):
+        assert np.array_equal(one.offsets, two.offsets) and np.array_equal(one.targets, two.targets)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave.columns import TextColumn, TextWriter
 from citeweave.errors import ArtefactError, EmptyResultError, UserError
 from citeweave.files import check_files, partial_folder
 from citeweave.similarity.provenance import Provenance
@@ -49,6 +50,21 @@ def test_ids_lead_to_rows(tmp_path):
     assert vectors.take([]).shape == (0, 2)
     with pytest.raises(UserError, match="no vector of 2 of 3 papers, such as 'x'"):
         vectors.take(["a", "x", "y"])
+
+
+def test_ids_are_copied_from_a_column(tmp_path):
+    ids, matrix = ["a", "é", "", "longer", "e"], np.arange(10.0).reshape(5, 2)
+    column = TextWriter(tmp_path, "id")
+    column.append(ids)
+    column.close()
+    matrix[3, 1] = 1e6  # too large for float16
+    with new_vectors(tmp_path / "v", model="m", dtype="float16") as writer:
+        for first in (0, 2):
+            writer.append_column(TextColumn(tmp_path, "id"), first, matrix[first : first + 2 + first // 2])
+        vectors = writer.finish()
+    assert list(vectors.ids) == ["a", "é", "", "e"] and vectors.matrix[:, 0].tolist() == [0, 2, 4, 8]
+    assert vectors.rows(["é", "longer"]).tolist() == [1, -1]
+    assert vectors.manifest.facts["records"]["vectors"]["rejected"] == {"number that is not finite": 1}
 
 
 def test_of_equal_ids_the_first_is_kept_and_bad_numbers_are_counted(tmp_path):

@@ -62,7 +62,13 @@ _PerIntent = Annotated[
     bool,
     typer.Option("--per-intent", help="Also node vectors of background, method and result citations each alone."),
 ]
-_Memory = Annotated[str, typer.Option("--memory", help="Working memory for node vectors, such as 1GB.")]
+_Memory = Annotated[
+    str, typer.Option("--memory", help="Working memory for sorting citations and for node vectors, such as 1GB.")
+]
+_Dtype = Annotated[
+    str | None,
+    typer.Option("--dtype", help="Numbers of the vectors: float32 (default), or float16.", show_default=False),
+]
 
 
 def graph(
@@ -70,6 +76,7 @@ def graph(
     output: Output,
     method: _Method = None,
     dim: _Dim = None,
+    dtype: _Dtype = None,
     signal: _Signal = None,
     direction: _Direction = None,
     weighted: _Weighted = False,
@@ -107,11 +114,12 @@ def graph(
             "--method none makes no node vectors; give --intents to `citeweave mine`, or leave out one of them"
         )
     if method == "none":
-        built = build_graph(opened, output, overwrite=overwrite)
+        built = build_graph(opened, output, memory=parse_size(memory, "--memory"), overwrite=overwrite)
     else:
         given = {
             "method": method,
             "dimension": dim,
+            "dtype": dtype,
             "signal": signal,
             "direction": direction,
             "weighted": weighted or None,

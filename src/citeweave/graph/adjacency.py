@@ -24,12 +24,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.columns import release
 from citeweave.errors import UserError
 from citeweave.graph.row_kernels import add_rows, add_weights, hash_entries, store_scaled, transpose
 from citeweave.progress import Advance
 
 CHUNK = 2048
 """Rows that a thread sums at a time: few enough to stay in a core's cache, enough to hide what a call costs."""
+
+WALKED = 1 << 26
+"""Entries after which the memory of mapped columns is given back."""
 
 Use = Callable[[int, NDArray[np.float32]], None]
 """Gets the first row of a chunk and the sums of its rows, (rows, width), which are overwritten afterwards."""
@@ -137,6 +141,16 @@ class Adjacency:
             use(first, sums)
             return len(sums)
 
+        walked, most = 0, self.nodes * WALKED // max(1, self.edges)
         with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
             for rows in pool.map(work, range(0, self.nodes, CHUNK)):
                 advance(rows)
+                walked += rows
+                if walked > most:
+                    walked = 0
+                    self.release()
+
+    def release(self) -> None:
+        """Give back the memory in which mapped columns were cached."""
+        for part in self.parts:
+            release(part.offsets, part.targets, *(() if part.weights is None else (part.weights,)))

@@ -18,43 +18,63 @@ Nodes are the rows of the corpus. What "related" means beyond one edge is in `si
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict, dataclass
+import json
+import os
+import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.columns import GrowingColumn, open_numbers
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import ArtefactError, UserError, choose
-from citeweave.files import ArtefactWriter, Manifest, check_files, matches, new_artefact, read_manifest
+from citeweave.files import (
+    ArtefactWriter,
+    Manifest,
+    check_files,
+    link_or_copy,
+    matches,
+    new_artefact,
+    read_manifest,
+    write_json,
+)
 from citeweave.graph.adjacency import Adjacency, Csr
-from citeweave.graph.edge_sorting import MOST_EDGES, SortedRows, count_edges, sorted_rows, transposed_rows
+from citeweave.graph.citation_columns import TYPES, GivenEdges, GraphCounts, open_columns, sort_edges
+
+__all__ = [
+    "DIRECTIONS",
+    "KIND",
+    "MEMORY",
+    "VERSION",
+    "CitationGraph",
+    "GraphCounts",
+    "build_graph",
+    "graph_from_edges",
+    "write_graph",
+]
 
 KIND, VERSION = "graph", 1
 DIRECTIONS = ("both", "cited", "citing")
 MEMORY = 512 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class GraphCounts:
-    """What became of the edges: given = edges + duplicates + to_itself + dangling."""
-
-    nodes: int
-    edges: int
-    duplicates: int = 0
-    to_itself: int = 0
-    dangling: int = 0
-    """Edges with an end outside the graph."""
-
-
 class CitationGraph:
     """Citations as sparse rows in both directions, with intents and strengths on the edges."""
 
-    def __init__(self, columns: dict[str, NDArray[Any]], counts: GraphCounts, *, corpus: str = "") -> None:
+    def __init__(
+        self,
+        columns: dict[str, NDArray[Any]],
+        counts: GraphCounts,
+        *,
+        corpus: str = "",
+        folder: Path | None = None,
+    ) -> None:
         self.counts, self.corpus = counts, corpus
         """`corpus` is the hash of the corpus whose rows the nodes are, empty where there is none."""
+        self.folder = folder
+        """Where it was opened, None where it was made in memory; intents may be others than those in the folder."""
         self.cited = Csr(columns["cited/offsets"], columns["cited/targets"])
         self.citing = Csr(columns["citing/offsets"], columns["citing/targets"])
         self.citing_edges: NDArray[np.unsignedinteger[Any]] = columns["citing/edges"]
@@ -118,24 +138,66 @@ class CitationGraph:
 
 
 def build_graph(corpus: Corpus, folder: str | Path, *, memory: int = MEMORY, overwrite: bool = False) -> CitationGraph:
-    """The graph of a corpus's citations, written to a folder; one that is there already is opened."""
+    """The graph of a corpus's citations, written to a folder; one that is there already is opened.
+
+    In bounded memory; what an interrupted run had sorted is found again.
+    """
     folder, recipe = Path(folder), {"corpus": corpus.hash}
     if not matches(folder, KIND, VERSION, recipe):
         with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-            write_graph(corpus, writer, memory=memory)
+            write_graph(corpus, writer, memory=memory, before=folder)
             writer.finish()
     return CitationGraph.open(folder)
 
 
-def write_graph(corpus: Corpus, writer: ArtefactWriter, *, memory: int = MEMORY) -> CitationGraph:
-    """The files of a corpus's graph inside an artefact that the caller finishes."""
-    columns, counts = _sort_edges(
-        corpus.citing, corpus.cited, len(corpus), _Attributes(corpus.intents, corpus.strengths), writer.folder, memory
-    )
-    outside = len(corpus.references_outside("citing"))
-    counts = GraphCounts(counts.nodes, counts.edges, counts.duplicates, counts.to_itself, counts.dangling + outside)
+def write_graph(
+    corpus: Corpus, writer: ArtefactWriter, *, memory: int = MEMORY, before: Path | None = None
+) -> CitationGraph:
+    """The files of a corpus's graph inside an artefact that the caller finishes.
+
+    They are made in the artefact's work folder and linked from there, so that whatever stops the caller later, the next
+    run finds them; so does one that replaces `before`, a graph of the same corpus.
+    """
+    work = writer.shared_work(f"citations-{corpus.hash[:32]}")
+    told = work / "counts.json"
+    if not told.is_file() and not _take_over(before, corpus, work):
+        _empty(work)
+        given = GivenEdges(corpus.citing, corpus.cited, corpus.intents, corpus.strengths)
+        found = sort_edges(given, len(corpus), work, memory)
+        outside = len(corpus.references_outside("citing"))
+        for name in TYPES:
+            with (work / f"{name}.npy").open("rb") as file:
+                os.fsync(file.fileno())
+        write_json(told, asdict(replace(found.counts, dangling=found.counts.dangling + outside)))
+    counts = GraphCounts(**json.loads(told.read_bytes()))
+    columns = open_columns(work, counts.nodes, counts.edges)
+    for name in columns:
+        link_or_copy(work / f"{name}.npy", writer.folder / f"{name}.npy")
     writer.facts |= {**asdict(counts), "corpus": corpus.hash}
     return CitationGraph(columns, counts, corpus=corpus.hash)
+
+
+def _take_over(before: Path | None, corpus: Corpus, work: Path) -> bool:
+    """Link the columns of a graph of the same corpus, where there is one with the corpus's own intents."""
+    try:
+        if before is None or "intents" in read_manifest(before, KIND, VERSION).recipe:
+            return False
+        graph = CitationGraph.open(before)
+    except ArtefactError:
+        return False
+    if graph.corpus != corpus.hash:
+        return False
+    _empty(work)
+    for name in TYPES:
+        link_or_copy(before / f"{name}.npy", work / f"{name}.npy")
+    write_json(work / "counts.json", asdict(graph.counts))
+    return True
+
+
+def _empty(work: Path) -> None:
+    """Remove what was begun, never write over it: it may be linked to another graph."""
+    shutil.rmtree(work)
+    work.mkdir()
 
 
 def graph_from_edges(
@@ -157,102 +219,14 @@ def graph_from_edges(
         raise UserError(f"{len(citing):,} citing rows for {len(cited):,} cited rows; give two columns of one length")
     if not 0 <= nodes < 2**31:
         raise UserError(f"a graph of {nodes:,} nodes: it can have up to {2**31 - 1:,}")
-    columns, counts = _sort_edges(citing, cited, nodes, _Attributes(intents, strengths), folder, memory)
+    columns, counts = sort_edges(GivenEdges(citing, cited, intents, strengths), nodes, folder, memory)
     return CitationGraph(columns, counts)
 
 
-@dataclass(frozen=True, slots=True)
-class _Attributes:
-    intents: NDArray[np.uint8] | None
-    strengths: NDArray[np.float32] | None
-
-    def of(self, rows: SortedRows) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-        """Intents and strengths of some sorted rows; those of duplicates are merged."""
-        size = len(rows.targets)
-        intents = np.zeros(size, np.uint8) if self.intents is None else self.intents[rows.edges]
-        strengths = np.ones(size, np.float32) if self.strengths is None else self.strengths[rows.edges]
-        if len(rows.repeated) and self.intents is not None:
-            np.bitwise_or.at(intents, rows.repeats, self.intents[rows.repeated])
-        if len(rows.repeated) and self.strengths is not None:
-            np.maximum.at(strengths, rows.repeats, self.strengths[rows.repeated])
-        return intents, strengths
-
-
-def _sort_edges(
-    citing: NDArray[Any], cited: NDArray[Any], nodes: int, attributes: _Attributes, folder: Path | None, memory: int
-) -> tuple[dict[str, NDArray[Any]], GraphCounts]:
-    if len(citing) >= MOST_EDGES:
-        raise UserError(f"a graph of {len(citing):,} edges: it can have up to {MOST_EDGES - 1:,}; split it by year")
-    found = count_edges(citing, cited, nodes)
-    names = {"cited/targets": np.int32, "edges/intents": np.uint8, "edges/strengths": np.float32}
-    out = {name: _column(folder, name, dtype) for name, dtype in names.items()}
-    degrees = np.zeros(nodes, np.int64)
-    for rows in sorted_rows(citing, cited, found.degrees, memory=memory):
-        degrees[rows.first : rows.first + len(rows.counts)] = rows.counts
-        out["cited/targets"].append(rows.targets)
-        intents, strengths = attributes.of(rows)
-        out["edges/intents"].append(intents)
-        out["edges/strengths"].append(strengths)
-    columns = {name: column.close() for name, column in out.items()}
-    columns["cited/offsets"] = _offsets(folder, "cited/offsets", [degrees])
-    columns |= _turn_around(columns, folder, memory)
-    edges = len(columns["cited/targets"])
-    duplicates = len(citing) - edges - found.to_itself - found.dangling
-    return columns, GraphCounts(nodes, edges, duplicates, found.to_itself, found.dangling)
-
-
-def _turn_around(columns: dict[str, NDArray[Any]], folder: Path | None, memory: int) -> dict[str, NDArray[Any]]:
-    targets, edges = _column(folder, "citing/targets", np.int32), _column(folder, "citing/edges", np.uint32)
-    counts = []
-    for degrees, sources, numbers in transposed_rows(columns["cited/offsets"], columns["cited/targets"], memory=memory):
-        counts.append(degrees)
-        targets.append(sources)
-        edges.append(numbers)
-    return {
-        "citing/offsets": _offsets(folder, "citing/offsets", counts),
-        "citing/targets": targets.close(),
-        "citing/edges": edges.close(),
-    }
-
-
-def _column(folder: Path | None, name: str, dtype: Any) -> GrowingColumn:
-    return GrowingColumn(None if folder is None else folder / f"{name}.npy", dtype)
-
-
-def _offsets(folder: Path | None, name: str, counts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    column = _column(folder, name, np.int64)
-    column.append(np.cumsum(np.concatenate([np.zeros(1, np.int64), *counts])))
-    return column.close()
-
-
-_TYPES = {
-    "cited/offsets": np.int64,
-    "cited/targets": np.int32,
-    "citing/offsets": np.int64,
-    "citing/targets": np.int32,
-    "citing/edges": np.uint32,
-    "edges/intents": np.uint8,
-    "edges/strengths": np.float32,
-}
-
-
 def _open(folder: Path, manifest: Manifest) -> CitationGraph:
-    columns = {name: open_numbers(folder / f"{name}.npy", dtype) for name, dtype in _TYPES.items()}
     try:
         counts = GraphCounts(*(int(manifest.facts[name]) for name in GraphCounts.__slots__))
     except (KeyError, TypeError, ValueError):
         raise ArtefactError(f"{folder}/manifest.json does not describe a graph: it is damaged; make it again") from None
-    _check(folder, columns, counts)
-    return CitationGraph(columns, counts, corpus=str(manifest.facts.get("corpus", "")))
-
-
-def _check(folder: Path, columns: dict[str, NDArray[Any]], counts: GraphCounts) -> None:
-    """Compiled code follows offsets and targets without looking, so they are looked at here."""
-    right = all(len(columns[name]) == counts.edges for name in _TYPES if not name.endswith("offsets"))
-    for side in ("cited", "citing"):
-        offsets, targets = columns[f"{side}/offsets"], columns[f"{side}/targets"]
-        right = right and len(offsets) == counts.nodes + 1 and offsets[0] == 0 and offsets[-1] == counts.edges
-        right = right and bool((np.diff(offsets) >= 0).all())
-        right = right and (not len(targets) or (int(targets.min()) >= 0 and int(targets.max()) < counts.nodes))
-    if not right:
-        raise ArtefactError(f"{folder} is damaged: its columns do not fit together; make the graph again")
+    columns = open_columns(folder, counts.nodes, counts.edges)
+    return CitationGraph(columns, counts, corpus=str(manifest.facts.get("corpus", "")), folder=folder)

@@ -11,7 +11,10 @@ A matrix of a million rows needs no copy of itself, and may be a memory map. BLA
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,14 +41,36 @@ def rescale(matrix: Matrix, power: float) -> NDArray[np.float64]:
 
     By the eigenvectors of the Gram matrix, so the columns come out by falling strength.
     """
-    values, vectors = np.linalg.eigh(gram(matrix))
+    basis, values = evening_basis(gram(matrix), power)
+    for rows in _blocks(matrix):
+        rows[:] = rows @ basis
+    return values
+
+
+def evening_basis(total: NDArray[np.float64], power: float) -> tuple[Matrix, NDArray[np.float64]]:
+    """What X is multiplied by to become U S^(1 - power), (columns, columns), and the squares of S; from X' X."""
+    values, vectors = np.linalg.eigh(total)
     values, vectors = values[::-1], vectors[:, ::-1]
     kept = values > NEGLIGIBLE * values[0]
     factors = np.where(kept, np.where(kept, values, 1.0) ** (-power / 2), 0.0)
-    basis = (vectors * factors).astype(np.float32)  # (columns, columns)
-    for rows in _blocks(matrix):
-        rows[:] = rows @ basis
-    return np.where(kept, values, 0.0)
+    return (vectors * factors).astype(np.float32), np.where(kept, values, 0.0)
+
+
+def in_order(work: Callable[[Matrix], Matrix], blocks: Iterable[Matrix], workers: int = 0) -> Iterator[Matrix]:
+    """The results of all blocks in their order, made on threads; few blocks are in memory at a time.
+
+    >>> [int(block[0]) for block in in_order(np.negative, (np.array([i]) for i in range(5)), workers=2)]
+    [0, -1, -2, -3, -4]
+    """
+    workers = workers or os.cpu_count() or 1
+    waiting: deque[Future[Matrix]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        for block in blocks:
+            waiting.append(pool.submit(work, block))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _blocks(matrix: Matrix) -> Iterator[Matrix]:

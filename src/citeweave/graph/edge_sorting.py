@@ -3,13 +3,16 @@
     edges 2->0, 0->2, 0->1, 0->2     rows  0: 1, 2   1: -   2: 0     (one duplicate)
 
 A range of rows is handled at a time: the edges that leave it are gathered by counting sort, each row is
-sorted and freed of duplicates, and the range is written. More memory means fewer passes over the edges.
+sorted and freed of duplicates, and the range is written. More memory means fewer passes over the edges; edges
+that come in the order of their sources, as those of a corpus do, take one pass in any memory. Columns may be
+memory maps: what was walked through is given back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numba
 import numpy as np
@@ -19,6 +22,12 @@ from citeweave.columns import release
 
 CHUNK = 1 << 22
 """Edges read at a time."""
+
+WALKED = 1 << 26
+"""Edges after which the memory of mapped columns is given back."""
+
+SORTING, TURNING = 24, 12
+"""Bytes an edge of a range takes while it is sorted with its attributes, and while it is turned around."""
 
 MOST_EDGES = 2**32
 """Edge numbers are kept in 32 bits beside the target while a row is sorted."""
@@ -33,7 +42,7 @@ class SortedRows:
     """Targets of every row, shape (rows,)."""
 
     targets: NDArray[np.int32]
-    edges: NDArray[np.int64]
+    edges: NDArray[np.uint32]
     """Number of the first edge with this source and target, shape (targets,)."""
 
     repeated: NDArray[np.int64]
@@ -54,53 +63,81 @@ class EdgeCounts:
     dangling: int
     """Edges with an end that is not a node."""
 
+    ascending: bool
+    """Whether the sources never fall."""
+
 
 def count_edges(sources: NDArray[np.integer], targets: NDArray[np.integer], nodes: int) -> EdgeCounts:
     """Degrees of the sources, and the edges that cannot be kept."""
-    degrees, wrong = np.zeros(nodes, np.int64), np.zeros(2, np.int64)
-    for start in range(0, len(sources), CHUNK):
-        _count(sources[start : start + CHUNK], targets[start : start + CHUNK], degrees, wrong)
-    release(sources, targets)
-    return EdgeCounts(degrees, int(wrong[0]), int(wrong[1]))
+    degrees, wrong = np.zeros(nodes, np.int64), np.zeros(3, np.int64)
+    for span in _spans(len(sources), sources, targets):
+        _count(sources[span], targets[span], degrees, wrong)
+        if span.start and sources[span.start] < sources[span.start - 1]:
+            wrong[2] += 1
+    return EdgeCounts(degrees, int(wrong[0]), int(wrong[1]), not wrong[2])
 
 
 def sorted_rows(
-    sources: NDArray[np.integer], targets: NDArray[np.integer], degrees: NDArray[np.int64], *, memory: int
+    sources: NDArray[np.integer], targets: NDArray[np.integer], found: EdgeCounts, *, memory: int
 ) -> Iterator[SortedRows]:
-    """All rows in order, some at a time; a range holds at most memory / 8 edges, or one row."""
+    """All rows in order, some at a time; a range holds at most memory / SORTING edges, or one row."""
     assert len(sources) < MOST_EDGES
-    for first, last in row_ranges(degrees, max(1, memory // 8)):
+    degrees = found.degrees
+    for first, last in row_ranges(degrees, max(1, memory // SORTING)):
         starts = np.zeros(last - first + 1, np.int64)
         np.cumsum(degrees[first:last], out=starts[1:])
         packed, at = np.empty(starts[-1], np.uint64), starts[:-1].copy()
-        for start in range(0, len(sources), CHUNK):
-            span = slice(start, start + CHUNK)
-            _gather(sources[span], targets[span], start, first, len(degrees), packed, at)
-        release(sources, targets)
+        begin, end = np.searchsorted(sources, (first, last)).tolist() if found.ascending else (0, len(sources))
+        for span in _spans(end, sources, targets, begin=begin):
+            _gather(sources[span], targets[span], span.start, first, len(degrees), packed, at)
+        del at
         counts, repeats = np.empty(last - first, np.int64), np.empty((2, 0), np.int64)
         kept = _sort_rows(packed, starts, counts)
         if kept < len(packed):
             repeats = _repeats(packed, starts, counts, len(packed) - kept)
-            packed = _squeeze(packed, starts, counts, kept)
-        found = packed & np.uint64(MOST_EDGES - 1)
-        yield SortedRows(
-            first, counts, (packed >> np.uint64(32)).astype(np.int32), found.astype(np.int64), repeats[0], repeats[1]
-        )
+            _squeeze(packed, starts)
+        ends, edges = np.empty(kept, np.int32), np.empty(kept, np.uint32)
+        _unpack(packed, ends, edges)
+        del packed
+        yield SortedRows(first, counts, ends, edges, repeats[0], repeats[1])
 
 
 def transposed_rows(
     offsets: NDArray[np.int64], targets: NDArray[np.int32], *, memory: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]]:
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32]]]:
     """The other direction: counts, sources (ascending) and edge numbers of some rows at a time."""
     nodes = len(offsets) - 1
     degrees = np.zeros(nodes, np.int64)
-    _count_targets(targets, degrees)
-    for first, last in row_ranges(degrees, max(1, memory // 12)):
+    for span in _spans(len(targets), targets):
+        _count_targets(targets[span], degrees)
+    for first, last in row_ranges(degrees, max(1, memory // TURNING)):
         starts = np.zeros(last - first + 1, np.int64)
         np.cumsum(degrees[first:last], out=starts[1:])
-        sources, edges = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.int64)
-        _scatter_back(offsets, targets, first, starts[:-1].copy(), sources, edges)
+        sources, edges = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.uint32)
+        at = starts[:-1].copy()
+        for rows in _spans(nodes, offsets, targets, every=CHUNK):
+            _scatter_back(offsets, targets, rows.start, rows.stop, first, at, sources, edges)
         yield degrees[first:last], sources, edges
+
+
+def pick(column: NDArray[Any], edges: NDArray[np.uint32]) -> NDArray[Any]:
+    """The column's values of these edges; unlike numpy's indexing it needs no wider copy of their numbers.
+
+    >>> pick(np.array([5, 6, 7], np.uint8), np.array([2, 0], np.uint32)).tolist()
+    [7, 5]
+    """
+    out = np.empty(len(edges), column.dtype)
+    _pick(column, edges, out)
+    return out
+
+
+def _spans(size: int, *columns: NDArray[Any], begin: int = 0, every: int = WALKED) -> Iterator[slice]:
+    """Spans of columns that are walked through; now and then, and at the end, their memory is given back."""
+    for start in range(begin, size, CHUNK):
+        yield slice(start, min(start + CHUNK, size))
+        if (start - begin) % every == every - CHUNK:
+            release(*columns)
+    release(*columns)
 
 
 def row_ranges(sizes: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
@@ -122,6 +159,8 @@ def _count(sources, targets, degrees, wrong):  # type: ignore[no-untyped-def]
     nodes = len(degrees)
     for i in range(len(sources)):
         source, target = sources[i], targets[i]
+        if i and source < sources[i - 1]:
+            wrong[2] += 1
         if source < 0 or target < 0 or source >= nodes or target >= nodes:
             wrong[1] += 1
         elif source == target:
@@ -180,14 +219,28 @@ def _repeats(packed, starts, counts, number):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _squeeze(packed, starts, counts, kept):  # type: ignore[no-untyped-def]
-    out, at = np.empty(kept, np.uint64), 0
-    for row in range(len(counts)):
+def _squeeze(packed, starts):  # type: ignore[no-untyped-def]
+    """Move the words that stay to the front."""
+    at, before = 0, np.uint64(0)
+    for row in range(len(starts) - 1):
         for i in range(starts[row], starts[row + 1]):
-            if i == starts[row] or packed[i] >> np.uint64(32) != packed[i - 1] >> np.uint64(32):
-                out[at] = packed[i]
+            word = packed[i]
+            if i == starts[row] or word >> np.uint64(32) != before >> np.uint64(32):
+                packed[at] = word
                 at += 1
-    return out
+            before = word
+
+
+@numba.njit(cache=True, nogil=True)
+def _unpack(packed, targets, edges):  # type: ignore[no-untyped-def]
+    for i in range(len(targets)):
+        targets[i], edges[i] = packed[i] >> np.uint64(32), packed[i] & np.uint64(0xFFFFFFFF)
+
+
+@numba.njit(cache=True, nogil=True)
+def _pick(column, edges, out):  # type: ignore[no-untyped-def]
+    for i in range(len(edges)):
+        out[i] = column[edges[i]]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -197,9 +250,9 @@ def _count_targets(targets, degrees):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _scatter_back(offsets, targets, first, at, sources, edges):  # type: ignore[no-untyped-def]
+def _scatter_back(offsets, targets, begin, end, first, at, sources, edges):  # type: ignore[no-untyped-def]
     rows = len(at)
-    for source in range(len(offsets) - 1):
+    for source in range(begin, end):
         for edge in range(offsets[source], offsets[source + 1]):
             row = targets[edge] - first
             if 0 <= row < rows:

@@ -15,19 +15,26 @@ steps, citing and cited ones after an odd number. So an even and an odd power ha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.errors import UserError
 from citeweave.graph.adjacency import Adjacency
-from citeweave.graph.dense_rows import rescale
+from citeweave.graph.dense_rows import evening_basis, in_order, rescale
+from citeweave.graph.device_walks import DevicePowers
 from citeweave.graph.embedding_run import EmbeddingRun
+from citeweave.graph.memory_access import seen_by_kernels
+from citeweave.graph.panel_files import PanelFiles
 from citeweave.graph.row_kernels import fill_signs, unit_rows
-from citeweave.graph.walks import Panels, PowerSum
-from citeweave.progress import Reporter
+from citeweave.graph.walks import Panel, Panels, PowerSum, aligned
+from citeweave.progress import Advance, Reporter
 from citeweave.randomness import stream
+
+_LABEL = "node vectors (fastrp)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +61,84 @@ class FastRP:
             raise UserError(f"graph.fastrp.evening is {self.evening}; it must be a number from 0 to 1")
 
 
+class Projection:
+    """What all columns of one graph's vectors share."""
+
+    def __init__(self, adjacency: Adjacency, chosen: FastRP, run: EmbeddingRun) -> None:
+        degrees = adjacency.degrees()
+        self._scale = np.zeros(len(degrees), np.float32)  # (nodes,)
+        np.power(degrees, chosen.exponent, out=self._scale, where=degrees > 0, casting="same_kind")
+        self._key = int(stream(run.seed, "fastrp").integers(1 << 63))
+        self.powers: PowerSum | DevicePowers
+        if run.device == "cuda":
+            self.powers = DevicePowers(adjacency, degrees, chosen.weights, run.device)
+        else:
+            self.powers = PowerSum(adjacency, degrees, chosen.weights, normalised=True, workers=run.workers)
+        self.taken = 4 * len(degrees) * (2 + sum(map(bool, chosen.weights)))
+        """Bytes of the numbers that are kept of every node: two scales, and the gains of every power."""
+
+    def add(self, panel: Panel, out: NDArray[Any], column: int, advance: Advance) -> None:
+        """out[:, column:] += the panel's columns of U."""
+        fill_signs(self._key, panel.columns.start, self._scale, panel.now)
+        self.powers.add(panel, out, column, advance)
+
+
 def embed(
     adjacency: Adjacency, out: NDArray[np.float32], chosen: FastRP, run: EmbeddingRun, reporter: Reporter
 ) -> None:
     """Write the vectors of all nodes into `out`, (nodes, dimension)."""
-    degrees = adjacency.degrees()
-    nodes, dimension = out.shape
-    scale = np.zeros(nodes, np.float32)  # (nodes,)
-    np.power(degrees, chosen.exponent, out=scale, where=degrees > 0, casting="same_kind")
-    key = int(stream(run.seed, "fastrp").integers(1 << 63))
-    powers = PowerSum(adjacency, degrees, chosen.weights, normalised=True, workers=run.workers)
-    panels = Panels(nodes, dimension, run.memory, np.uint16)
+    projection = Projection(adjacency, chosen, run)
+    panels = Panels(len(out), out.shape[1], run.memory, np.uint16)
     out[:] = 0
-    with reporter.task(
-        "node vectors (fastrp)", total=len(panels) * len(chosen.weights) * nodes, unit="rows"
-    ) as advance:
+    with reporter.task(_LABEL, total=len(panels) * len(chosen.weights) * len(out), unit="rows") as advance:
         for panel in panels:
-            fill_signs(key, panel.columns.start, scale, panel.now)
-            powers.add(panel, out, advance)
+            projection.add(panel, out, panel.columns.start, advance)
     if chosen.evening:
         rescale(out, chosen.evening)
     unit_rows(out)
+
+
+def fill_panels(adjacency: Adjacency, files: PanelFiles, chosen: FastRP, run: EmbeddingRun, reporter: Reporter) -> None:
+    """Write U, not evened out, panel by panel into files; goes on after those that are there.
+
+    All that is held is within `run.memory`: what is kept of every node, and three panels.
+    """
+    if files.done == files.dimension:
+        return
+    projection, nodes = Projection(adjacency, chosen, run), files.nodes
+    projection.powers.gains |= files.read_gains()
+    panels = Panels(
+        nodes,
+        files.dimension,
+        run.memory,
+        np.uint16,
+        start=files.done,
+        taken=projection.taken,
+        beside=files.dtype.itemsize,
+    )
+    sums = aligned(nodes * panels.width, files.dtype)
+    with reporter.task(_LABEL, total=len(panels) * len(chosen.weights) * nodes, unit="rows") as advance:
+        for panel in panels:
+            out = sums[: panel.now.size].reshape(panel.now.shape)  # (nodes, width)
+            out[:] = 0
+            projection.add(panel, seen_by_kernels(out), 0, advance)
+            if not panel.columns.start:
+                files.write_gains(projection.powers.gains)
+            files.write(panel.columns, out)
+
+
+def finished_rows(files: PanelFiles, chosen: FastRP, run: EmbeddingRun) -> Iterator[NDArray[np.float32]]:
+    """The vectors in the order of the nodes, block by block: U evened out, rows of length 1; bits as of `embed`."""
+    basis = None
+    if chosen.evening:
+        total = np.zeros((files.dimension,) * 2)
+        for product in in_order(lambda block: block.T @ block, files.blocks(), run.workers):
+            total += product
+        basis = evening_basis(total, chosen.evening)[0]
+
+    def finish(block: NDArray[np.float32]) -> NDArray[np.float32]:
+        rows = block if basis is None else block @ basis
+        unit_rows(rows)
+        return rows
+
+    yield from in_order(finish, files.blocks(), run.workers)

@@ -18,19 +18,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.columns import BLOCK, write_numbers
+from citeweave.columns import write_numbers
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import UserError, choose
-from citeweave.files import matches, new_artefact, read_manifest
+from citeweave.files import ArtefactWriter, link_or_copy, matches, new_artefact, read_manifest
 from citeweave.graph.adjacency import Adjacency
 from citeweave.graph.citations import DIRECTIONS, KIND, MEMORY, VERSION, CitationGraph, write_graph
 from citeweave.graph.node_vectors import NodeVectorOptions, embed_nodes
 from citeweave.graph.signals import Relations
 from citeweave.graph.unions import parse_union, symmetric, unite
+from citeweave.graph.vector_writing import VectorTask, write_node_vectors
 from citeweave.progress import QUIET, Reporter
-from citeweave.similarity.vectors import new_vectors
+from citeweave.similarity.provenance import DTYPES
 
-CITATIONS = "citations"
+CITATIONS, FULL = "citations", "float32"
 Judge = Callable[[CitationGraph, Callable[[CitationGraph], NDArray[np.float32]]], dict[str, Any]]
 """Judges node vectors: gets the graph and the way to embed one; what it finds goes into the manifest."""
 
@@ -71,10 +72,14 @@ class GraphOptions:
     strongest: int = 100
     """So many relatives a paper and signal stay in a union; 0 = all."""
 
+    dtype: str = FULL
+    """Of the vectors in the folder: float32, or float16, half as large."""
+
     vectors: NodeVectorOptions = field(default_factory=NodeVectorOptions)
     """Method, dimension and the like: see `node_vectors.py`."""
 
     def __post_init__(self) -> None:
+        choose(self.dtype, DTYPES, "--dtype")
         choose(self.direction, DIRECTIONS, "--direction")
         if self.signal != CITATIONS:
             parse_union(self.signal, strongest=self.strongest)
@@ -123,12 +128,15 @@ def make_graph(
     `judge` may look at how well the method does on this graph; `judged` names what it did, for the recipe.
     With `intents` the edges carry them, and the citations of some get vectors of their own; one that no citation has
     gets none.
+
+    A run that was stopped goes on where it was when it is started again with the same options: the sorted citations,
+    every panel of FastRP and whole vectors are kept. `overwrite` onto a graph of the same corpus keeps its citations.
     """
     options, folder = options or GraphOptions(), Path(folder)
     recipe = {"corpus": corpus.hash, **_plain(options), "judged": judged, **(intents.as_recipe() if intents else {})}
     if not matches(folder, KIND, VERSION, recipe):
         with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-            graph = write_graph(corpus, writer)
+            graph = write_graph(corpus, writer, memory=options.vectors.memory, before=folder)
             if not graph.edges:
                 raise UserError(f"{corpus.folder} has no citations between its papers; node vectors need some")
 
@@ -137,13 +145,14 @@ def make_graph(
 
             if judge is not None:
                 writer.facts["links"] = judge(graph, embed)
-            matrix = embed(graph)
-            writer.facts["isolated"] = int((~matrix.any(axis=1)).sum())
-            _write_vectors(corpus, matrix, vectors_folder(writer.folder), options.label)
+            write = _VectorMaker(corpus, options, writer, reporter)
+            writer.facts["isolated"] = write(graph)
+            if options.vectors.device == "cuda" and options.vectors.method == "fastrp":
+                writer.facts["device"] = "cuda"  # its numbers are not those of a processor
             if intents is not None:
                 told = intents.put(graph)
                 _replace_intents(writer.folder, told)
-                writer.facts["apart"] = _embed_apart(corpus, told, intents, writer.folder, embed, options)
+                writer.facts["apart"] = _embed_apart(told, intents, write)
             writer.finish()
     return CitationGraph.open(folder)
 
@@ -153,21 +162,42 @@ def vectors_folder(folder: Path, intent: str = "") -> Path:
     return folder / (f"vectors-{intent}" if intent else "vectors")
 
 
-def _embed_apart(
-    corpus: Corpus,
-    graph: CitationGraph,
-    intents: GraphIntents,
-    folder: Path,
-    embed: Callable[[CitationGraph], NDArray[np.float32]],
-    options: GraphOptions,
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _VectorMaker:
+    """Writes the node vectors of a graph, or of one intent's citations, into the artefact."""
+
+    corpus: Corpus
+    options: GraphOptions
+    writer: ArtefactWriter
+    reporter: Reporter
+
+    def __call__(self, graph: CitationGraph, intent: str = "") -> int:
+        """The number of papers with the vector 0."""
+        corpus, options = self.corpus, self.options
+        task = VectorTask(
+            corpus.ids,
+            lambda: adjacency_of(graph, corpus, options, self.reporter),
+            options.vectors,
+            options.dtype,
+            f"{options.label}, {intent} only" if intent else options.label,
+            f"citations of corpus {corpus.hash[:12]}",
+        )
+        place = vectors_folder(self.writer.folder, intent)
+        work = self.writer.work(place.name)
+        isolated = write_node_vectors(task, work, self.reporter)
+        for path in sorted((work / "vectors").iterdir()):
+            link_or_copy(path, place / path.name)
+        return isolated
+
+
+def _embed_apart(graph: CitationGraph, intents: GraphIntents, write: _VectorMaker) -> dict[str, Any]:
     """Vectors of each intent's graph; says how many citations and papers it has."""
     found = {}
     for name, bits in intents.apart.items():
         part = graph.restricted(bits)
         found[name] = {"citations": part.edges, "papers": int((part.degrees() > 0).sum())}
         if part.edges:
-            _write_vectors(corpus, embed(part), vectors_folder(folder, name), f"{options.label}, {name} only")
+            write(part, name)
     return found
 
 
@@ -206,17 +236,11 @@ def adjacency_of(graph: CitationGraph, corpus: Corpus, options: GraphOptions, re
     return symmetric(union)
 
 
-def _write_vectors(corpus: Corpus, matrix: NDArray[np.float32], folder: Path, label: str) -> None:
-    with new_vectors(folder, model=label, source=f"citations of corpus {corpus.hash[:12]}", dtype="float32") as out:
-        for start in range(0, len(corpus), BLOCK):
-            rows = np.arange(start, min(start + BLOCK, len(corpus)))
-            out.append(corpus.ids.take(rows), matrix[rows])
-        out.finish()
-
-
 def _plain(options: GraphOptions) -> dict[str, Any]:
     """Everything that changes the result."""
     table = dataclasses.asdict(options)
     for name in ("workers", "memory", "device"):
         table["vectors"].pop(name, None)
+    if options.dtype == FULL:  # as before there was a choice, so that older graphs are found
+        del table["dtype"]
     return table

@@ -1,7 +1,8 @@
 """Memory as compiled loops see it: numbers half as wide, and vectors fetched before they are needed.
 
 bfloat16 is the upper half of a float32: its range, and 8 bits of precision. numpy has no such type, so arrays of it are
-uint16. Called from compiled code alone, where `block` is float32 or such an array of uint16:
+uint16. float16 has 11 bits of precision and ends at 65,504; numpy has it, compiled code has not, so it gets such arrays
+as int16. Called from compiled code alone, where `block` is float32 or one of the two:
 
     widen(block[i, j])             the number as a float32
     store(block, i, j, number)     the float32 rounded to what the block holds
@@ -28,8 +29,16 @@ LINE = 64
 """Bytes of a line of the processor's cache."""
 
 _HALF, _ONE, _BELOW_HALF = np.uint32(16), np.uint32(1), np.uint32(0x7FFF)
+_DOWN, _UP, _LARGEST = np.float32(2.0**-112), np.float32(2.0**112), np.float32(65504)
+"""Between the exponents of float16 and of float32; small numbers become denormal in both, as they should."""
+_LOW, _BELOW_LOW, _SIGN, _REST = np.uint32(13), np.uint32(0xFFF), np.uint32(0x8000), np.uint32(0x7FFF)
 _make_array: Any = arrayobj.make_array
 _unpack: Any = cgutils.unpack_tuple
+
+
+def seen_by_kernels(block: NDArray[Any]) -> NDArray[Any]:
+    """The block as compiled code takes it; the same memory."""
+    return block.view(np.int16) if block.dtype == np.float16 else block
 
 
 def _bits_of(typing: Any, value: Any) -> Any:
@@ -84,6 +93,13 @@ def store(block: Any, row: Any, column: Any, value: Any) -> Any:
 def _widen(value: Any) -> Any:
     if value == types.uint16:
         return lambda value: from_bits(np.uint32(value) << _HALF)
+    if value == types.int16:
+
+        def wide(value: Any) -> Any:
+            bits = np.uint32(np.uint16(value))
+            return from_bits(((bits & _REST) << _LOW) | ((bits & _SIGN) << _HALF)) * _UP
+
+        return wide
     return lambda value: value
 
 
@@ -97,4 +113,13 @@ def _store(block: Any, row: Any, column: Any, value: Any) -> Any:
         # to the nearest, a tie to the even one
         block[row, column] = np.uint16((bits + _BELOW_HALF + ((bits >> _HALF) & _ONE)) >> _HALF)
 
+    def float16(block: Any, row: Any, column: Any, value: Any) -> None:
+        number = min(max(np.float32(value), -_LARGEST), _LARGEST) * _DOWN
+        bits = bits_of(number)
+        rest = bits & np.uint32(0x7FFFFFFF)
+        rounded = (rest + _BELOW_LOW + ((rest >> _LOW) & _ONE)) >> _LOW
+        block[row, column] = np.int16(np.uint16(rounded | ((bits >> _HALF) & _SIGN)))
+
+    if block.dtype == types.int16:
+        return float16
     return half if block.dtype == types.uint16 else whole

@@ -46,13 +46,15 @@ class NodeVectorOptions:
     seed: int = 0
 
     memory: int = 1 << 30
-    """Bytes of working memory beside the graph and the result; less memory means narrower panels and more passes."""
+    """Bytes of working memory; less memory means narrower panels and more passes. Beside the mapped graph, and beside
+    the result where it is held: `fastrp` that is written to a folder never holds it."""
 
     workers: int = 0
     """Threads; 0 = one a core."""
 
     device: str = "auto"
-    """Where the edge model is trained: cpu, cuda, or auto, which takes a graphics card if there is one."""
+    """cpu, cuda or auto. `edges` takes a graphics card under auto if there is one. `fastrp` takes one only where it is
+    told cuda, since its numbers then differ a little; `prone` never does."""
 
     fastrp: FastRP = field(default_factory=FastRP)
     """Options of the methods; a table of a recipe will do."""
@@ -127,13 +129,22 @@ def embed_nodes(
     """
     options = options or NodeVectorOptions()
     shape = (adjacency.nodes, options.dimension)
-    if not adjacency.edges or not adjacency.degrees().any():
-        raise UserError(f"the graph has {adjacency.nodes:,} nodes and no edges; node vectors need some")
+    check_edges(adjacency)
     if out is None:
         out = np.empty(shape, np.float32)
     if out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous or not out.flags.writeable:
         raise ValueError(f"out must be a writable float32 array of shape {shape}, row after row")
-    run = EmbeddingRun(options.seed, options.memory, options.workers, options.device)
     chosen = getattr(options, options.method)  # FastRP, ProNE or EdgeModel
-    METHODS[options.method].embed(adjacency, np.asarray(out), chosen, run, reporter)
+    METHODS[options.method].embed(adjacency, np.asarray(out), chosen, run_of(options), reporter)
     return out
+
+
+def run_of(options: NodeVectorOptions) -> EmbeddingRun:
+    """How a method is told to run."""
+    return EmbeddingRun(options.seed, options.memory, options.workers, options.device)
+
+
+def check_edges(adjacency: Adjacency) -> None:
+    """Refuse a graph without edges."""
+    if not adjacency.edges or not adjacency.degrees().any():
+        raise UserError(f"the graph has {adjacency.nodes:,} nodes and no edges; node vectors need some")

@@ -78,7 +78,7 @@ def embed(adjacency: Adjacency, out: NDArray[np.float32], chosen: ProNE, run: Em
         for panel in panels:
             panel.now[:] = out[:, panel.columns]
             out[:, panel.columns] = 0
-            powers.add(panel, out, advance)
+            powers.add(panel, out, panel.columns.start, advance)
     for start in range(0, nodes, 8192):
         out[start : start + 8192] *= (degrees[start : start + 8192, None] + 1).astype(np.float32)
     rescale(out, 0.5)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from citeweave.graph.memory_access import bits_of, fetch_row, store, widen
 
-AHEAD = 4
+AHEAD = 8
 """Entries between the one that is summed and the one whose vector is fetched from memory meanwhile."""
 
 _HIGH = np.uint64(32)
@@ -109,13 +109,29 @@ def find_gains(sums: NDArray[np.float32], gain: float, columns: int, first: int,
 
 @numba.njit(cache=True, nogil=True)
 def add_gained(
-    sums: NDArray[np.float32], gains: NDArray[np.float32], first: int, column: int, out: NDArray[np.float32]
+    sums: NDArray[np.float32], gains: NDArray[np.float32], first: int, column: int, out: NDArray[Any]
 ) -> None:
     """out[first + i, column + j] += gains[first + i] * sums[i, j]."""
     for i in range(len(sums)):
-        factor, row = gains[first + i], out[first + i]
+        factor, row = gains[first + i], first + i
         for j in range(sums.shape[1]):
-            row[column + j] += factor * sums[i, j]
+            store(out, row, column + j, widen(out[row, column + j]) + factor * sums[i, j])
+
+
+@numba.njit(cache=True, nogil=True)
+def widen_into(block: NDArray[Any], column: int, out: NDArray[np.float32]) -> None:
+    """out[i, column + j] = block[i, j] as a float32."""
+    for i in range(len(block)):
+        for j in range(block.shape[1]):
+            out[i, column + j] = widen(block[i, j])
+
+
+@numba.njit(cache=True, nogil=True)
+def narrow_into(block: NDArray[np.float32], column: int, out: NDArray[Any]) -> None:
+    """out[i, column + j] = block[i, j] rounded to what `out` holds."""
+    for i in range(len(block)):
+        for j in range(block.shape[1]):
+            store(out, i, column + j, block[i, j])
 
 
 @numba.njit(cache=True, nogil=True)

@@ -195,7 +195,7 @@ def largest_sizes(graph: CitationGraph, signal: Signal, rows: NDArray[np.int64])
     if signal.name in ONE_HOP:
         for side in _directions(graph, signal.name):
             if side is not NO_EDGES:
-                out += np.diff(side.offsets)[rows]
+                out += side.offsets[rows + 1] - side.offsets[rows]
         return out
     for first, second in _hops(graph, signal.name):
         count_paths(first, second, signal.longest, rows, out)

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.columns import MatrixWriter, TextColumn, TextWriter, open_matrix
+from citeweave.columns import MatrixWriter, TextColumn, TextWriter, open_matrix, release
 from citeweave.errors import ArtefactError, EmptyResultError, UserError, choose
 from citeweave.files import ArtefactWriter, Manifest, new_artefact, read_manifest
 from citeweave.hashing import Keys
@@ -82,6 +82,7 @@ class PaperRows:
                 raise ArtefactError(f"{self.folder} is damaged: the offsets of its ids do not grow; make it again")
             keys = self.ids.keys()
             order = np.argsort(keys, kind="stable")
+            release(self.ids)
             self._lookup = keys[order], order
         return self._lookup
 
@@ -140,6 +141,26 @@ class VectorsWriter:
         self._ids.append([ids[row] for row in fresh.tolist()])
         assert self._matrix is not None
         self._matrix.append(rows[fresh])
+
+    def append_column(self, ids: TextColumn, first: int, block: NDArray[Any]) -> None:
+        """Vectors of the papers first, first + 1, ... of a column of ids that has none twice, as a corpus's.
+
+        Bytes are copied: no string is made and no key remembered, so memory does not grow with the papers. Numbers that
+        are not finite cost the row, as in `append`.
+        """
+        if self._matrix is None:
+            self._begin(block.shape[1])
+        assert self._matrix is not None
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows = block.astype(self._dtype)
+        places = np.arange(first, first + len(rows))
+        if not np.isfinite(rows).all():
+            finite = np.isfinite(rows).all(axis=1)
+            rows, places = rows[finite], places[finite]
+        self.tally.reject("vectors", NOT_FINITE, len(block) - len(rows))
+        self.tally.keep("vectors", len(rows))
+        self._ids.append_bytes(*ids.gather(places))
+        self._matrix.append(rows)
 
     def finish(self) -> Vectors:
         """Close the files, write the manifest, give the folder its name."""

@@ -1,0 +1,170 @@
+"""Graph folders: streamed as held in memory, the same under any memory, resumed after a kill at any point."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.writing import synthesize
+from citeweave.errors import UserError
+from citeweave.files import partial_folder
+from citeweave.graph import citation_columns, citations, fastrp, vector_writing
+from citeweave.graph.citations import CitationGraph, build_graph
+from citeweave.graph.making import GraphOptions, graph_options, make_graph
+from citeweave.graph.node_vectors import embed_nodes
+from citeweave.graph.panel_files import PanelFiles
+from citeweave.similarity.vectors import Vectors
+
+LITTLE = 300 * (4 * 4 + 16 * 8)
+"""Bytes for panels of 16 columns, sums in float32."""
+
+
+class Killed(BaseException):
+    """What no code of ours catches."""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return synthesize(tmp_path_factory.mktemp("making") / "corpus", Synthetic(papers=300))
+
+
+def options(**more: object) -> GraphOptions:
+    return graph_options({"dimension": 64, "workers": 1, **more})
+
+
+def kill_after(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, calls: int) -> None:
+    """The call after so many of a function raises instead."""
+    whole, left = getattr(owner, name), [calls]
+
+    def counted(*arguments: object, **more: object) -> object:
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        return whole(*arguments, **more)
+
+    monkeypatch.setattr(owner, name, counted)
+
+
+def hash_of(folder: Path) -> str:
+    return str(json.loads((folder / "manifest.json").read_text())["hash"])
+
+
+@pytest.mark.parametrize("evening", [0.5, 0.0])
+def test_streamed_vectors_are_those_in_memory_bit_for_bit(corpus: Corpus, tmp_path: Path, evening: float) -> None:
+    chosen = options(fastrp={"evening": evening})
+    graph = make_graph(corpus, tmp_path / "graph", chosen)
+    wanted = embed_nodes(graph.adjacency(), chosen.vectors)
+    found = Vectors.open(tmp_path / "graph" / "vectors")
+    assert found.matrix.dtype == np.float32 and np.array_equal(found.matrix, wanted)
+    assert list(found.ids) == list(corpus.ids)
+    assert not (tmp_path / "graph" / ".work").exists()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_no_bit_depends_on_memory_or_workers(corpus: Corpus, tmp_path: Path, dtype: str) -> None:
+    hashes = set()
+    for number, (memory, workers) in enumerate([(1 << 30, 1), (LITTLE, 2), (2 * LITTLE, 1)]):
+        make_graph(corpus, tmp_path / str(number), options(memory=memory, workers=workers, dtype=dtype))
+        hashes.add(hash_of(tmp_path / str(number)))
+    assert len(hashes) == 1
+
+
+def test_float16_is_float32_but_for_rounding(corpus: Corpus, tmp_path: Path) -> None:
+    wide, half = (tmp_path / name for name in ("wide", "half"))
+    make_graph(corpus, wide, options())
+    make_graph(corpus, half, options(dtype="float16"))
+    one, two = (Vectors.open(folder / "vectors").matrix for folder in (wide, half))
+    assert two.dtype == np.float16
+    two = two.astype(np.float32)
+    # directions that are nearly as strong may be turned: compare what vectors are for
+    assert np.abs(one @ one.T - two @ two.T).max() < 0.01
+    with pytest.raises(UserError, match="--dtype is 'float61'.*Did you mean 'float16'"):
+        options(dtype="float61")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "calls", "sorts", "panels"),
+    [
+        (citation_columns, "_turn_around", 0, 1, 4),
+        (fastrp.Projection, "add", 0, 0, 4),
+        (fastrp.Projection, "add", 3, 0, 1),
+        (PanelFiles, "write", 2, 0, 2),
+        (fastrp, "evening_basis", 0, 0, 0),
+        (vector_writing, "write_json", 0, 0, 0),
+        (citations.ArtefactWriter, "finish", 1, 0, 0),
+    ],
+)
+def test_a_killed_run_goes_on(
+    corpus: Corpus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: object,
+    name: str,
+    calls: int,
+    sorts: int,
+    panels: int,
+) -> None:
+    chosen, place = options(memory=LITTLE), tmp_path / "graph"
+    make_graph(corpus, tmp_path / "whole", chosen)
+    with monkeypatch.context() as patch:
+        kill_after(patch, owner, name, calls)
+        with pytest.raises(Killed):
+            make_graph(corpus, place, chosen)
+    assert partial_folder(place).is_dir() and not place.exists()
+    done = {"sorts": 0, "panels": 0}
+
+    def counting(key: str, whole: object) -> object:
+        def counted(*arguments: object, **more: object) -> object:
+            done[key] += 1
+            return whole(*arguments, **more)  # type: ignore[operator]
+
+        return counted
+
+    monkeypatch.setattr(citations, "sort_edges", counting("sorts", citations.sort_edges))
+    monkeypatch.setattr(fastrp.Projection, "add", counting("panels", fastrp.Projection.add))
+    make_graph(corpus, place, chosen)
+    assert hash_of(place) == hash_of(tmp_path / "whole")
+    assert done == {"sorts": sorts, "panels": panels}
+
+
+def test_panels_go_on_with_another_memory(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_graph(corpus, tmp_path / "whole", options())
+    with monkeypatch.context() as patch:
+        kill_after(patch, fastrp.Projection, "add", 1)
+        with pytest.raises(Killed):
+            make_graph(corpus, tmp_path / "graph", options(memory=LITTLE))
+    make_graph(corpus, tmp_path / "graph", options())
+    assert hash_of(tmp_path / "graph") == hash_of(tmp_path / "whole")
+
+
+def test_overwriting_keeps_the_citations_of_the_same_corpus(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_graph(corpus, tmp_path / "graph")
+    before = (tmp_path / "graph" / "cited" / "targets.npy").stat().st_ino
+    with monkeypatch.context() as patch:
+        patch.delattr(citations, "sort_edges")
+        graph = make_graph(corpus, tmp_path / "graph", options(), overwrite=True)
+    assert graph.edges == len(corpus.citing) and (tmp_path / "graph" / "vectors").is_dir()
+    assert (tmp_path / "graph" / "cited" / "targets.npy").stat().st_ino == before
+    other = synthesize(tmp_path / "other", Synthetic(papers=200))
+    assert make_graph(other, tmp_path / "graph", options(), overwrite=True).nodes == 200
+    assert CitationGraph.open(tmp_path / "graph").corpus == other.hash
+
+
+def test_too_little_memory_is_said_before_anything_is_embedded(corpus: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--memory is 1,000 bytes; node vectors of 300 nodes need at least 43,200"):
+        make_graph(corpus, tmp_path / "graph", options(memory=1000))
+
+
+def test_older_graphs_are_found_by_their_recipe(corpus: Corpus, tmp_path: Path) -> None:
+    make_graph(corpus, tmp_path / "graph", options())
+    recipe = json.loads((tmp_path / "graph" / "manifest.json").read_text())["recipe"]
+    assert "dtype" not in recipe and not {"memory", "workers", "device"} & set(recipe["vectors"])
+    assert make_graph(corpus, tmp_path / "graph", replace(options(), direction="both")).edges

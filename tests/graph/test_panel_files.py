@@ -1,0 +1,56 @@
+"""Columns in files: read back side by side, resumed, never taken for whole before they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from citeweave.graph.dense_rows import BLOCK
+from citeweave.graph.memory_access import seen_by_kernels
+from citeweave.graph.panel_files import PanelFiles
+from citeweave.graph.row_kernels import narrow_into
+
+
+def test_panels_come_back_side_by_side_in_blocks_of_rows(tmp_path: Path) -> None:
+    matrix = np.random.default_rng(0).normal(size=(BLOCK + 7, 5)).astype(np.float32)
+    files = PanelFiles(tmp_path, *matrix.shape, np.float32)
+    for columns in (slice(0, 3), slice(3, 5)):
+        assert files.done == columns.start
+        files.write(columns, matrix[:, columns])
+    blocks = list(PanelFiles(tmp_path, *matrix.shape, np.float32).blocks())
+    assert [len(block) for block in blocks] == [BLOCK, 7]
+    assert np.array_equal(np.concatenate(blocks), matrix)
+
+
+def test_float16_is_read_and_written_as_numpy_does(tmp_path: Path) -> None:
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    every = every[np.isfinite(every)][:, None]
+    files = PanelFiles(tmp_path, len(every), 1, np.float16)
+    files.write(slice(0, 1), every)
+    wide = np.concatenate(list(files.blocks()))
+    assert np.array_equal(wide, every.astype(np.float32))
+    numbers = np.random.default_rng(0).normal(size=(13, 5000)) * 10.0 ** np.arange(-9, 4)[:, None]
+    numbers = np.concatenate([numbers.astype(np.float32).reshape(-1, 1), wide])
+    out = np.zeros(numbers.shape, np.float16)
+    narrow_into(numbers, 0, seen_by_kernels(out))
+    wanted = numbers.astype(np.float16)
+    small = np.abs(numbers) < 2**-14  # denormal: rounded twice, so that a near tie may go the other way
+    assert np.array_equal(out[~small], wanted[~small])
+    assert np.abs(out[small].astype(float) - wanted[small]).max() <= 2**-24
+    narrow_into(np.array([[1e9]], np.float32), 0, seen_by_kernels(out))
+    assert out[0, 0] == 65504
+
+
+def test_what_was_begun_does_not_count(tmp_path: Path) -> None:
+    files = PanelFiles(tmp_path, 2, 4, np.float32)
+    assert files.read_gains() == {}
+    files.write_gains({4: np.ones(2, np.float32)})
+    assert files.read_gains() == {}  # of a panel that is not there
+    files.write(slice(0, 2), np.zeros((2, 2), np.float32))
+    (tmp_path / "00002-00004.new").write_bytes(b"half")
+    again = PanelFiles(tmp_path, 2, 4, np.float32)
+    assert again.done == 2 and again.read_gains()[4].tolist() == [1.0, 1.0]
+    with pytest.raises(AssertionError):
+        next(again.blocks())

@@ -1,0 +1,77 @@
+"""Related papers in a folder: what `related` finds, whatever the blocks, and a killed run goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from citeweave.errors import UserError
+from citeweave.graph import related_files
+from citeweave.graph.citations import CitationGraph, graph_from_edges
+from citeweave.graph.related_files import RelatedFile, write_related
+from citeweave.graph.signals import Related, Relations, Signal, related, stream_related
+
+
+@pytest.fixture
+def graph() -> CitationGraph:
+    random = np.random.default_rng(3)
+    return graph_from_edges(random.integers(0, 300, 2500), random.integers(0, 300, 2500), 300)
+
+
+@pytest.mark.parametrize("name", ["cocited", "coupled", "citing"])
+def test_columns_hold_what_related_finds(
+    name: str, graph: CitationGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.random.default_rng(4).permutation(300)[:90]
+    monkeypatch.setattr(related_files, "BLOCK_ROWS", 7)
+    found = write_related(graph, Signal(name), np.concatenate([rows, rows[:5]]), tmp_path / "r", workers=2)
+    expected = related(graph, Signal(name), np.sort(rows))
+    assert found.rows.tolist() == np.sort(rows).tolist()
+    for column in ("offsets", "targets", "strengths"):
+        np.testing.assert_array_equal(getattr(found.related, column), getattr(expected, column))
+    assert RelatedFile.open(tmp_path / "r").pairs == len(expected.targets) > 0
+
+
+def test_a_stopped_run_goes_on_at_its_block(
+    graph: CitationGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(related_files, "BLOCK_ROWS", 50)
+    counted: list[int] = []
+    count = stream_related
+
+    def stopping(relations: Relations, signal: Signal, rows: np.ndarray, **options: int):  # type: ignore[no-untyped-def]
+        if len(counted) == 3:
+            raise KeyboardInterrupt
+        counted.append(len(rows))
+        return count(relations, signal, rows, **options)
+
+    monkeypatch.setattr(related_files, "stream_related", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        write_related(graph, Signal("cocited"), np.arange(300), tmp_path / "r")
+    assert not (tmp_path / "r").exists()
+    counted[:] = [0]
+    monkeypatch.setattr(related_files, "stream_related", stopping)
+    with pytest.raises(KeyboardInterrupt):  # two blocks more, and stopped again
+        write_related(graph, Signal("cocited"), np.arange(300), tmp_path / "r")
+    counted.clear()
+    found = write_related(graph, Signal("cocited"), np.arange(300), tmp_path / "r")
+    assert counted == [49, 6]  # five of seven were there
+    expected: Related = related(graph, Signal("cocited"), np.arange(300))
+    np.testing.assert_array_equal(found.related.targets, expected.targets)
+    assert not (tmp_path / "r.partial").exists()
+
+
+def test_the_same_call_opens_and_another_graph_is_refused(graph: CitationGraph, tmp_path: Path) -> None:
+    write_related(graph, Signal("cocited"), np.arange(20), tmp_path / "r")
+    before = (tmp_path / "r" / "manifest.json").stat().st_mtime_ns
+    write_related(graph, Signal("cocited"), np.arange(20), tmp_path / "r")
+    assert (tmp_path / "r" / "manifest.json").stat().st_mtime_ns == before
+    other = graph_from_edges(np.array([0, 0]), np.array([1, 2]), 300)
+    with pytest.raises(UserError, match="made from other inputs"):
+        write_related(other, Signal("cocited"), np.arange(20), tmp_path / "r")
+    with pytest.raises(UserError, match="no paper is asked about"):
+        write_related(graph, Signal("cocited"), np.arange(0), tmp_path / "empty")
+    with pytest.raises(UserError, match="row 300 is not in a graph of 300 nodes"):
+        write_related(graph, Signal("cocited"), np.array([300]), tmp_path / "outside")
