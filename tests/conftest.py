@@ -6,13 +6,17 @@ weights and a vocabulary of a few words.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from citeweave.crew import Alone, Work
+from citeweave.errors import ShardError
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -104,3 +108,29 @@ def save_bert() -> Callable[..., Path]:
 def bert(save_bert: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plain folder that all tests share and none changes."""
     return save_bert(tmp_path_factory.mktemp("models") / "tiny-bert")
+
+
+class Told(Alone):
+    """A crew that takes work as text, as it travels; it makes the last number first, and some not at all."""
+
+    def __init__(self, failing: Sequence[int] = ()) -> None:
+        self.failing, self.made, self.works = failing, list[int](), list[Work]()
+
+    def make(self, work: Work, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        self.works.append(work)
+        heard = Work(work.maker, json.loads(json.dumps(dict(work.given))), work.label, work.unit, work.gpu)
+        for number, made in super().make(heard, [n for n in reversed(numbers) if n not in self.failing]):
+            self.made.append(number)
+            yield number, made
+        if failed := {number: "MemoryError" for number in numbers if number in self.failing}:
+            raise ShardError(work.label, failed, len(numbers))
+
+
+def content(folder: Path) -> dict[str, Any]:
+    """All files of an artefact; of the manifest not when it was made."""
+    found: dict[str, Any] = {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+    manifest = json.loads(found["manifest.json"])
+    del manifest["made"]
+    return {**found, "manifest.json": manifest}

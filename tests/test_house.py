@@ -25,6 +25,8 @@ FLOORS = [
         "opening",
         "plots",
         "version",
+        "crew",
+        "cloud",
     ],
     ["corpus", "similarity"],
     ["graph", "encoders"],

@@ -10,7 +10,7 @@ The command line prints the line without a traceback and exits with the error's 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class CiteweaveError(Exception):
@@ -39,6 +39,25 @@ class EmptyResultError(UserError):
 
 class MissingExtraError(UserError):
     """A feature needs packages of an extra that is not installed."""
+
+
+class ShardError(CiteweaveError):
+    """Some shards could not be made; all others are kept, and the same command goes on with those that are missing.
+
+    >>> print(ShardError("embedding", {3: "MemoryError", 17: "MemoryError"}, 20))
+    embedding: 2 of 20 shards failed again and again and were left out (3, 17; the last error of shard 3: MemoryError); \
+the others are kept: mend the cause and run the same command again
+    """
+
+    def __init__(self, label: str, failed: Mapping[int, str], total: int) -> None:
+        self.failed = dict(sorted(failed.items()))
+        first = next(iter(self.failed))
+        named = ", ".join(str(number) for number in list(self.failed)[:10]) + (", ..." if len(self.failed) > 10 else "")
+        super().__init__(
+            f"{label or 'work'}: {len(self.failed):,} of {total:,} shards failed again and again and were left out "
+            f"({named}; the last error of shard {first}: {self.failed[first]}); the others are kept: mend the cause "
+            "and run the same command again"
+        )
 
 
 def choose(value: str, choices: Iterable[str], what: str) -> str:

@@ -226,6 +226,16 @@ def write_json(path: Path, value: object) -> None:
     _sync_folder(path.parent)
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    temporary = path.with_name(path.name + ".new")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
 def cache_folder(given: Path | None = None) -> Path:
     """Where what can be made again is kept: the folder given, else $CITEWEAVE_CACHE, else ~/.cache/citeweave."""
     named = os.environ.get("CITEWEAVE_CACHE")

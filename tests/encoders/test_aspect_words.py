@@ -206,13 +206,13 @@ def test_files_of_strangers_are_compared_first(bert, tmp_path):
 
 def test_what_cannot_be_done_is_said(bert, tmp_path):
     from citeweave.encoders.sentences import encode_sentences
-    from citeweave.encoders.streaming.full_text import _maker
+    from citeweave.encoders.streaming.full_text import chunk_maker
 
     with pytest.raises(UserError, match="pooling aspect_words needs weights on top of it; take torch"):
         load(bert, runtime="onnx")
     encoder = load(bert)
     with pytest.raises(UserError, match="full texts are cut into chunks"):
-        _maker(None, None, encoder, "float32", several=False)  # type: ignore[arg-type]
+        chunk_maker(None, None, encoder, "float32", several=False)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="beside its sentences is cls or mean"):
         encode_sentences(encoder, ["The cell"], [["We learn."]], whole=True)
     folder = save(drawn(bert), tmp_path / "model")

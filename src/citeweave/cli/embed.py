@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from citeweave.cli.options import Debug, Json, Output, Overwrite, Quiet, print_json, reporter_of, table
+from citeweave.cli.options import Debug, Json, On, Output, Overwrite, Quiet, print_json, reporter_of, table
 from citeweave.errors import UserError
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
     from citeweave.encoders.embedding import EmbeddingOptions
     from citeweave.encoders.runtimes import Runtime
+    from citeweave.encoders.streaming.elsewhere import Elsewhere, Loading
     from citeweave.progress import Reporter
+    from citeweave.scale.ray_crew import RayCrew
 
 _Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
 _Model = Annotated[
@@ -81,6 +83,7 @@ def embed(
     batch_tokens: _BatchTokens = None,
     shard: _Shard = None,
     tokens: _Tokens = None,
+    on: On = "",
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -91,7 +94,9 @@ def embed(
     from citeweave.corpus.text import TextRecipe
     from citeweave.encoders.embedding import SHARD, EmbeddingOptions
     from citeweave.encoders.runtimes import Runtime
+    from citeweave.encoders.streaming.elsewhere import Loading
     from citeweave.encoders.streaming.full_text import FULL_TEXT_SHARD
+    from citeweave.scale.opening import open_crew
 
     opened = Corpus.open(corpus)
     usual = FULL_TEXT_SHARD if full_text else SHARD
@@ -105,8 +110,15 @@ def embed(
             f"--aspect is {aspect!r}; aspect spaces are of whole papers: leave --sentences, --full-text out"
         )
     settings = {"pooling": pooling, "max_tokens": max_tokens, "dtype": precision, "batch_tokens": batch_tokens}
-    encoders = _load(model, aspect, device, Runtime(runtime, compiled=compiled), settings)
-    made = chosen.make(opened, encoders, options, overwrite=overwrite, reporter=reporter_of(quiet or json))
+    reporter = reporter_of(quiet or json)
+    with open_crew(on, reporter) as crew:
+        if crew is None:
+            encoders = _load(model, aspect, device, Runtime(runtime, compiled=compiled), settings)
+        else:
+            loading = Loading(model, aspect, device, runtime, compiled, settings)
+            encoders, elsewhere = _load_for(crew, loading)
+            options = replace(options, elsewhere=elsewhere)
+        made = chosen.make(opened, encoders, options, overwrite=overwrite, reporter=reporter)
     facts = {**(made.manifest.facts if made.manifest else {}), "papers": len(opened), "output": str(output)}
     if json:
         print_json(facts)
@@ -121,6 +133,29 @@ def _load(model: str, aspect: str, device: str, runtime: Runtime, settings: dict
     return [
         load_aspect_encoder(model, aspect, device=name, runtime=runtime, **settings) for name in device_names(device)
     ]
+
+
+def _load_for(crew: RayCrew, loading: Loading) -> tuple[list[Any], Elsewhere]:
+    """The encoder on this processor, which says what the vectors are; and how the workers of a crew load theirs."""
+    from citeweave.encoders.encoder import BATCH_TOKENS
+    from citeweave.encoders.runtimes import Runtime
+    from citeweave.encoders.streaming.elsewhere import Elsewhere
+
+    if loading.device not in ("auto", "cpu", "cuda"):
+        raise UserError(
+            f"--device is {loading.device!r}; with --on it must be cpu, cuda or auto: a worker has one device"
+        )
+    gpu = loading.device == "cuda" or (loading.device == "auto" and loading.runtime == "torch" and crew.gpus)
+    if gpu and not crew.gpus:
+        raise UserError("--device is cuda, and the cluster has no graphics cards for it; take --device cpu")
+    settings = dict(loading.settings)
+    if gpu and settings["batch_tokens"] is None:
+        settings["batch_tokens"] = BATCH_TOKENS["cuda"]
+    loading = replace(loading, device="cuda" if gpu else "cpu", settings=settings)
+    # in torch the precision is no part of the model, and this processor may not compute in it
+    here = settings | {"dtype": "float32" if loading.runtime == "torch" else settings["dtype"]}
+    encoders = _load(loading.model, loading.aspect, "cpu", Runtime(loading.runtime), here)
+    return encoders, Elsewhere(crew, loading)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,27 @@ Set = Annotated[
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
 Workers = Annotated[int, typer.Option("--workers", help="Processes to use; 0 = one a core.")]
 
+
+def _check_on(text: str) -> str:
+    """Refuse a bad --on before anything is done."""
+    if text:
+        from citeweave.scale.opening import parse_on
+
+        parse_on(text)
+    return text
+
+
+On = Annotated[
+    str,
+    typer.Option(
+        "--on",
+        help="Where the shards are made: ray (a cluster on this machine for the time of the command), ray:auto, "
+        "ray:HOST:6379 or ray://HOST:10001, with options such as ray,workers=2. Default: in this process.",
+        callback=_check_on,
+        show_default=False,
+    ),
+]
+
 _UNITS = {"": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 
 

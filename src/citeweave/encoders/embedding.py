@@ -4,6 +4,8 @@
     embed_papers(corpus, [first, second], "vectors")       with two encoders, one a device
     embed_texts(encoder, ids, texts, "vectors", text_recipe=TextRecipe().hash)
 
+    embed_papers(corpus, encoder, "vectors", EmbeddingOptions(elsewhere=Elsewhere(crew, Loading("minilm"))))
+
 A shard of papers is tokenized, sorted by length and read in batches; what is finished is kept, so that an interrupted
 run goes on with the next shard and ends with the same bytes. Memory is that of two shards a device. Papers without
 text, or with a vector of zeros, get none; they are counted in the manifest. A folder that was made of the same ids,
@@ -15,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,9 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.reading import Tokens
+from citeweave.encoders.streaming.elsewhere import Elsewhere
 from citeweave.encoders.streaming.paper_texts import PaperTexts
-from citeweave.encoders.streaming.shards import Arrays, Maker
+from citeweave.encoders.streaming.shards import Arrays, Hired, Maker
 from citeweave.encoders.streaming.vector_shards import Plan, kept_rows, write_vectors
 from citeweave.encoders.token_store import TokenStore, make_token_store
 from citeweave.errors import EmptyResultError, UserError, choose
@@ -65,6 +68,19 @@ class EmbeddingOptions:
     precision: str = "float32"
     """What the network computes in; told by the caller, who loaded it, for the recipe."""
 
+    elsewhere: Elsewhere | None = None
+    """Who makes the shards where it is not this process; the result is the same."""
+
+    def as_given(self) -> dict[str, Any]:
+        """What a worker has to know of them."""
+        tokens = None if self.tokens is None else str(self.tokens.resolve())
+        return {
+            "text": asdict(self.text) | {"parts": list(self.text.parts)},
+            "dtype": self.dtype,
+            "shard": self.shard,
+            "tokens": tokens,
+        }
+
     def __post_init__(self) -> None:
         choose(self.dtype, DTYPES, "--dtype")
         if self.shard < 1:
@@ -92,7 +108,11 @@ def embed_papers(
     texts, store = PaperTexts(corpus, options.text), None
     if options.tokens is not None:
         store = _store(corpus, encoders[0], texts, options.tokens, overwrite=overwrite, reporter=reporter)
-    makers = [_maker(one, texts, options.dtype, store) for one in encoders]
+    makers: Sequence[Maker] | Hired
+    if options.elsewhere is not None:
+        makers = options.elsewhere.hire(corpus, encoders[0], "papers", options.as_given())
+    else:
+        makers = [text_maker(one, texts, options.dtype, store) for one in encoders]
     return write_vectors(Path(folder), plan, makers, reporter=reporter)
 
 
@@ -136,16 +156,29 @@ def embed_texts(
     reporter: Reporter = QUIET,
 ) -> Vectors:
     """Vectors of the papers' texts as a folder; `ids` and `texts` are asked for slices only and may be read lazily."""
+    plan = plan_of_texts(encoder, ids, texts, text_recipe=text_recipe, dtype=dtype, overwrite=overwrite)
+    if matches(Path(folder), KIND, VERSION, plan.recipe):
+        reporter.say(f"{folder} is there already: same papers, texts and model")
+        return Vectors.open(folder)
+    return write_vectors(Path(folder), plan, [text_maker(encoder, texts, dtype)], reporter=reporter)
+
+
+def plan_of_texts(
+    encoder: Encoder,
+    ids: Sequence[str],
+    texts: Sequence[str],
+    *,
+    text_recipe: str,
+    dtype: str = "float32",
+    overwrite: bool = False,
+) -> Plan:
+    """The plan of some texts' vectors."""
     if len(ids) != len(texts):
         raise UserError(f"{len(ids)} ids for {len(texts)} texts; give one text a paper")
     options = EmbeddingOptions(dtype=dtype)
     facts = {"model": encoder.name, "revision": encoder.revision, "text_recipe": text_recipe}
     recipe: dict[str, Any] = {**facts, "dtype": dtype, "ids": _hash(ids), "texts": _hash(texts)}
-    if matches(Path(folder), KIND, VERSION, recipe):
-        reporter.say(f"{folder} is there already: same papers, texts and model")
-        return Vectors.open(folder)
-    plan = Plan(ids, {**facts, "source": ""}, recipe, dtype, options.shard, batch_plan(encoder), overwrite)
-    return write_vectors(Path(folder), plan, [_maker(encoder, texts, dtype)], reporter=reporter)
+    return Plan(ids, {**facts, "source": ""}, recipe, dtype, options.shard, batch_plan(encoder), overwrite)
 
 
 def plan_of(
@@ -182,7 +215,7 @@ def _store(
     return make_token_store(encoder.reader, texts, folder, recipe=recipe, overwrite=overwrite, reporter=reporter)
 
 
-def _maker(encoder: Any, texts: Sequence[str], dtype: str, store: TokenStore | None = None) -> Maker:
+def text_maker(encoder: Any, texts: Sequence[str], dtype: str, store: TokenStore | None = None) -> Maker:
     """Tokens out of the store, or made now; an encoder that knows no tokens gets the texts."""
     by_tokens = hasattr(encoder, "encode_tokens")
     read: Callable[[int, int], list[Any]]

@@ -17,7 +17,7 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe, sentence_texts
 from citeweave.encoders.embedding import EmbeddingOptions, encoders_of, plan_of
 from citeweave.encoders.sentences import encode_sentences
-from citeweave.encoders.streaming.shards import Arrays, Maker
+from citeweave.encoders.streaming.shards import Arrays, Hired, Maker
 from citeweave.encoders.streaming.vector_shards import write_ragged
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import UserError
@@ -51,11 +51,17 @@ def embed_sentences(
     if matches(Path(folder), KIND, VERSION, plan.recipe):
         reporter.say(f"{folder} is there already: same papers, texts and model")
         return SentenceVectors.open(folder)
-    makers = [_maker(corpus, one, options.dtype) for one in encoders if isinstance(one, TorchEncoder)]
+    makers: Sequence[Maker] | Hired
+    if options.elsewhere is not None:
+        makers = options.elsewhere.hire(corpus, encoders[0], "sentences", options.as_given())
+    else:
+        makers = [sentence_maker(corpus, one, options.dtype) for one in encoders if isinstance(one, TorchEncoder)]
     return write_ragged(Path(folder), plan, makers, reporter=reporter)
 
 
-def _maker(corpus: Corpus, encoder: TorchEncoder, dtype: str) -> Maker:
+def sentence_maker(corpus: Corpus, encoder: TorchEncoder, dtype: str) -> Maker:
+    """Sentences of the abstracts to ragged arrays."""
+
     def read(start: int, stop: int) -> Iterator[list[Split]]:
         for at in range(start, stop, _READ):
             end = min(at + _READ, stop)

@@ -29,7 +29,7 @@ from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.model_folder import ASPECT_WORDS
 from citeweave.encoders.reading import TextReader, Tokens
 from citeweave.encoders.streaming.paper_texts import PaperTexts
-from citeweave.encoders.streaming.shards import Arrays, Maker
+from citeweave.encoders.streaming.shards import Arrays, Hired, Maker
 from citeweave.encoders.streaming.vector_shards import kept_rows, write_ragged, write_vectors
 from citeweave.errors import InputError, UserError
 from citeweave.files import hash_file, matches
@@ -129,7 +129,12 @@ def embed_full_text(
         reporter.say(f"{folder} is there already: same papers, texts and model")
         return SentenceVectors.open(folder) if several else Vectors.open(folder)
     texts = PaperTexts(corpus, options.text)
-    makers = [_maker(texts, full_text, one, options.dtype, several) for one in encoders]
+    makers: Sequence[Maker] | Hired
+    if options.elsewhere is not None:
+        how = {**options.as_given(), "full_text": str(full_text.path.resolve()), "several": several}
+        makers = options.elsewhere.hire(corpus, encoders[0], "chunks", how)
+    else:
+        makers = [chunk_maker(texts, full_text, one, options.dtype, several) for one in encoders]
     return (write_ragged if several else write_vectors)(Path(folder), plan, makers, reporter=reporter)
 
 
@@ -156,7 +161,8 @@ def pool_chunks(found: NDArray[np.float32], weights: NDArray[np.int64], offsets:
     return pooled
 
 
-def _maker(texts: PaperTexts, full_text: FullText, encoder: Any, dtype: str, several: bool) -> Maker:
+def chunk_maker(texts: PaperTexts, full_text: FullText, encoder: Any, dtype: str, several: bool) -> Maker:
+    """Chunks of full texts to one vector a paper, or to ragged arrays."""
     reader: TextReader = encoder.reader
     if reader.by_sentence:
         raise UserError(

@@ -1,15 +1,17 @@
 """Work in shards: each one's arrays are kept in a file as soon as they are made, so that a later run goes on.
 
     fill_shards(work, total=200_000, size=16_384, makers=[maker], reporter=reporter)
+    fill_shards(work, total=200_000, size=16_384, makers=Hired(crew, work_of_it), reporter=reporter)
     for start, shard in read_shards(work, 200_000, 16_384): ...
 
 The next shard is read while one is encoded. Several makers, one a device, take shards in turn; which of them made a
-shard does not show. Knows nothing of papers or vectors.
+shard does not show. A crew (`citeweave.crew`) makes them elsewhere; they are saved here, in the same files. Knows
+nothing of papers or vectors.
 """
 
 from __future__ import annotations
 
-import os
+import io
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -22,7 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.arrays import read_arrays
+from citeweave.crew import Crew, Work
 from citeweave.encoders.backing_off import OUT_OF_MEMORY
+from citeweave.files import write_whole
 from citeweave.progress import Advance, Reporter
 
 Arrays = dict[str, NDArray[Any]]
@@ -40,18 +44,32 @@ class Maker:
     """What was read -> arrays."""
 
 
+@dataclass(frozen=True, slots=True)
+class Hired:
+    """Makers that are not in this process."""
+
+    crew: Crew
+    work: Work
+    """`made_shard` of a maker is what its function has to give."""
+
+
 class Stopped(BaseException):
     """Another thread failed, or the user interrupted: this one ends without a word."""
 
 
 def fill_shards(
-    work: Path, total: int, size: int, makers: Sequence[Maker], *, label: str = "embedding", reporter: Reporter
+    work: Path, total: int, size: int, makers: Sequence[Maker] | Hired, *, label: str = "embedding", reporter: Reporter
 ) -> None:
     """Make every shard that is not there yet."""
     numbers = [number for number in range(count_shards(total, size)) if not _path(work, number).exists()]
     missing = sum(min(size, total - number * size) for number in numbers)
     with reporter.task(label, total, "papers") as advance:
         advance(total - missing)
+        if isinstance(makers, Hired):
+            for number, made in makers.crew.make(makers.work, numbers) if numbers else ():
+                write_whole(_path(work, number), made)
+                advance(min(size, total - number * size))
+            return
         run = _Run(work, total, size, iter(numbers), advance, reporter)
         if len(makers) == 1:
             run.work_off(makers[0])
@@ -69,6 +87,20 @@ def read_shards(work: Path, total: int, size: int) -> Iterator[tuple[int, Arrays
     """First row and arrays of every shard, in order."""
     for number in range(count_shards(total, size)):
         yield number * size, read_arrays(_path(work, number))
+
+
+def made_shard(maker: Maker, read: list[Any], inner: ShardReporter) -> Arrays:
+    """What was read as arrays, with how often memory ran out."""
+    arrays = maker.encode(read, inner)
+    arrays["halved"] = np.array([inner.halved])
+    return arrays
+
+
+def shard_bytes(arrays: Arrays) -> bytes:
+    """A shard as its file holds it."""
+    file = io.BytesIO()
+    np.savez(file, **arrays)  # type: ignore[arg-type]
+    return file.getvalue()
 
 
 def count_shards(total: int, size: int) -> int:
@@ -120,14 +152,13 @@ class _Run:
         return read
 
     def _make(self, maker: Maker, number: int, read: list[Any]) -> None:
-        inner = _Inner(self.advance, self.reporter)
-        arrays = maker.encode(read, inner)
-        arrays["halved"] = np.array([inner.halved])
-        _save(_path(self.work, number), arrays)
+        inner = ShardReporter(self.advance, self.reporter)
+        arrays = made_shard(maker, read, inner)
+        write_whole(_path(self.work, number), shard_bytes(arrays))
         self.advance(len(read) - inner.done)
 
 
-class _Inner(Reporter):
+class ShardReporter(Reporter):
     """Hands the progress and the remarks of one shard on to the task of the whole."""
 
     def __init__(self, onward: Advance, outer: Reporter) -> None:
@@ -156,13 +187,3 @@ def _raise_first(futures: Sequence[Future[None]]) -> None:
 
 def _path(work: Path, number: int) -> Path:
     return work / f"{number:08d}.npz"
-
-
-def _save(path: Path, arrays: Arrays) -> None:
-    """There whole or not at all."""
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.encoders.streaming.shards import Arrays, Maker, fill_shards, read_shards
+from citeweave.encoders.streaming.shards import Arrays, Hired, Maker, fill_shards, read_shards
 from citeweave.errors import EmptyResultError
 from citeweave.files import ArtefactWriter, new_artefact
 from citeweave.progress import QUIET, Reporter
@@ -60,7 +60,7 @@ def kept_rows(found: NDArray[np.float32], dtype: str) -> Arrays:
         return {"rows": filled, "matrix": found[filled].astype(dtype)}
 
 
-def write_vectors(folder: Path, plan: Plan, makers: Sequence[Maker], *, reporter: Reporter = QUIET) -> Vectors:
+def write_vectors(folder: Path, plan: Plan, makers: Sequence[Maker] | Hired, *, reporter: Reporter = QUIET) -> Vectors:
     """One vector a paper; `makers` give `rows` and `matrix`."""
     with _artefact(folder, vectors.KIND, vectors.VERSION, plan) as artefact:
         shards = _filled(artefact, plan, makers, reporter)
@@ -77,7 +77,9 @@ def write_vectors(folder: Path, plan: Plan, makers: Sequence[Maker], *, reporter
             writer.close()
 
 
-def write_ragged(folder: Path, plan: Plan, makers: Sequence[Maker], *, reporter: Reporter = QUIET) -> SentenceVectors:
+def write_ragged(
+    folder: Path, plan: Plan, makers: Sequence[Maker] | Hired, *, reporter: Reporter = QUIET
+) -> SentenceVectors:
     """Several vectors a paper; `makers` give `offsets`, `numbers`, `matrix` and `lost`."""
     with _artefact(folder, sentence_vectors.KIND, sentence_vectors.VERSION, plan) as artefact:
         shards = _filled(artefact, plan, makers, reporter)
@@ -110,7 +112,7 @@ def _artefact(folder: Path, kind: str, version: int, plan: Plan) -> Iterator[Art
 
 
 def _filled(
-    artefact: ArtefactWriter, plan: Plan, makers: Sequence[Maker], reporter: Reporter
+    artefact: ArtefactWriter, plan: Plan, makers: Sequence[Maker] | Hired, reporter: Reporter
 ) -> Iterator[tuple[int, Arrays]]:
     work = artefact.work(f"shards-{plan.shard}{plan.batches}")
     fill_shards(work, len(plan.ids), plan.shard, makers, reporter=reporter)

@@ -1,0 +1,1 @@
+"""Shards over many processes and machines, on engines that exist."""

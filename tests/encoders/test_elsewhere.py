@@ -1,0 +1,115 @@
+"""A crew makes the very shards that this process would make: the same bytes, whatever kind of vectors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.importing import import_papers
+from citeweave.corpus.text import TextRecipe
+from citeweave.crew import Alone, Work
+from citeweave.encoders.embedding import EmbeddingOptions, embed_papers, embed_smaller
+from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.streaming.elsewhere import Elsewhere, Loading
+from citeweave.encoders.streaming.embedding_sentences import embed_sentences
+from citeweave.encoders.streaming.full_text import FullText, embed_full_text
+from citeweave.encoders.streaming.remote import embed_maker
+from citeweave.errors import ShardError, UserError
+
+WORDS = ["the", "cell", "grows", "and", "we", "find", "how", "models", "learn", "from", "data", "in", "citations"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    place = tmp_path_factory.mktemp("corpus")
+    papers = [
+        {"id": f"p{n}", "title": " ".join(WORDS[: 1 + n % 9]), "abstract": f"We find {n}. Cells grow." if n % 4 else ""}
+        for n in range(30)
+    ]
+    (place / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
+    sections = [{"heading": "Data", "text": " ".join(WORDS * 8)}]
+    (place / "full.jsonl").write_text("".join(json.dumps({"id": f"p{n}", "sections": sections}) + "\n" for n in (3, 8)))
+    import_papers([place / "papers.jsonl"], place / "corpus")
+    return Corpus.open(place / "corpus")
+
+
+class Backwards:
+    """Hands shards over in another order, and stops after some."""
+
+    def __init__(self, most: int = 1000) -> None:
+        self.most, self.asked = most, []  # type: int, list[int]
+
+    def make(self, work: Work, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        self.asked = list(numbers)
+        yield from Alone().make(work, list(reversed(numbers))[: self.most])
+        if len(numbers) > self.most:
+            raise ShardError(work.label, dict.fromkeys(self.asked[: -self.most], "lost"), len(numbers))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    names = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest.pop("made")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in names} | {"": json.dumps(manifest).encode()}
+
+
+def kinds(corpus: Corpus, place: Path) -> dict[str, Callable[[Any, Path, EmbeddingOptions], Any]]:
+    full = FullText.index(corpus.folder.parent / "full.jsonl", corpus)
+    return {
+        "papers": lambda encoder, folder, options: embed_papers(corpus, encoder, folder, options),
+        "int8": lambda encoder, folder, options: embed_smaller(corpus, encoder, folder, "int8", options),
+        "sentences": lambda encoder, folder, options: embed_sentences(corpus, encoder, folder, options),
+        "full": lambda encoder, folder, options: embed_full_text(corpus, encoder, folder, full, options),
+        "chunks": lambda encoder, folder, options: embed_full_text(
+            corpus, encoder, folder, full, options, several=True
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", ["papers", "int8", "sentences", "full", "chunks"])
+def test_a_crew_gives_the_bytes_of_a_local_run(corpus: Corpus, bert: Path, tmp_path: Path, kind: str) -> None:
+    encoder = load_encoder(bert, device="cpu")
+    embed = kinds(corpus, tmp_path)[kind]
+    embed(encoder, tmp_path / "local", EmbeddingOptions(shard=7))
+    elsewhere = Elsewhere(Backwards(), Loading(str(bert)))
+    embed(encoder, tmp_path / "crew", EmbeddingOptions(shard=7, elsewhere=elsewhere))
+    assert content(tmp_path / "crew") == content(tmp_path / "local")
+
+
+def test_options_reach_the_workers(corpus: Corpus, bert: Path, tmp_path: Path) -> None:
+    encoder = load_encoder(bert, device="cpu", pooling="mean", max_tokens=8, batch_tokens=40)
+    how = {"text": TextRecipe(("title",)), "dtype": "float16", "shard": 4, "tokens": tmp_path / "tokens"}
+    embed_papers(corpus, encoder, tmp_path / "local", EmbeddingOptions(**how))
+    settings = {"pooling": "mean", "max_tokens": 8, "batch_tokens": 40}
+    elsewhere = Elsewhere(Alone(), Loading(str(bert), settings=settings))
+    embed_papers(corpus, encoder, tmp_path / "crew", EmbeddingOptions(**how, elsewhere=elsewhere))
+    assert content(tmp_path / "crew") == content(tmp_path / "local")
+
+
+def test_what_is_made_is_kept_and_only_the_rest_is_asked_for(corpus: Corpus, bert: Path, tmp_path: Path) -> None:
+    encoder, loading = load_encoder(bert, device="cpu"), Loading(str(bert))
+    with pytest.raises(ShardError, match=r"3 of 5 shards .*\(0, 1, 2;"):
+        embed_papers(
+            corpus, encoder, tmp_path / "v", EmbeddingOptions(shard=7, elsewhere=Elsewhere(Backwards(2), loading))
+        )
+    again = Backwards()
+    embed_papers(corpus, encoder, tmp_path / "v", EmbeddingOptions(shard=7, elsewhere=Elsewhere(again, loading)))
+    assert again.asked == [0, 1, 2]
+    embed_papers(corpus, encoder, tmp_path / "local", EmbeddingOptions(shard=7))
+    assert content(tmp_path / "v") == content(tmp_path / "local")
+
+
+def test_another_corpus_or_model_at_the_worker_is_refused(corpus: Corpus, bert: Path) -> None:
+    hired = Elsewhere(Alone(), Loading(str(bert))).hire(
+        corpus, load_encoder(bert, device="cpu"), "papers", EmbeddingOptions().as_given()
+    )
+    given = dict(hired.work.given)
+    with pytest.raises(UserError, match="is another corpus here than at the driver"):
+        embed_maker(**given | {"corpus": {"folder": str(corpus.folder), "hash": "0"}})
+    with pytest.raises(UserError, match="is another one here than at the driver"):
+        embed_maker(**given | {"revision": "0"})

@@ -1,0 +1,31 @@
+"""One Ray cluster of two nodes on this machine, for all tests of the room; a driver joins it in a second or two."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[str]:
+    """Its address; the two nodes have one core each, and another value of CITEWEAVE_CACHE."""
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # 127.0.0.1 only
+    pytest.importorskip("ray", reason="pip install 'citeweave[scale]'")
+    from ray.cluster_utils import Cluster
+
+    made = Cluster()
+    try:
+        for name in ("first", "second"):
+            made.add_node(
+                num_cpus=1,
+                object_store_memory=100 << 20,
+                include_dashboard=False,
+                env_vars={"CITEWEAVE_CACHE": f"/nowhere/{name}"},
+            )
+        yield made.address
+    finally:
+        made.shutdown()

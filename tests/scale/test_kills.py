@@ -1,0 +1,103 @@
+"""Embedding on a cluster while a worker or the driver is killed: the bytes are those of a local run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.importing import import_papers
+from citeweave.crew import Work
+from citeweave.encoders.embedding import EmbeddingOptions, embed_papers
+from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.streaming.elsewhere import Elsewhere, Loading
+from citeweave.files import partial_folder
+from citeweave.scale.opening import On
+from citeweave.scale.ray_crew import RayCrew
+
+SHARD = 4
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    place = tmp_path_factory.mktemp("corpus")
+    papers = [{"id": f"p{n}", "title": f"we find data {'of cells ' * (n % 7)}{n}"} for n in range(600)]
+    (place / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
+    import_papers([place / "papers.jsonl"], place / "corpus")
+    return Corpus.open(place / "corpus")
+
+
+class Killing:
+    """A crew one of whose workers is killed once it has made some shards."""
+
+    def __init__(self, inner: RayCrew, after: int) -> None:
+        self.inner, self.after, self.asked, self.killed = inner, after, 0, 0
+
+    def make(self, work: Work, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        self.asked = len(numbers)
+        for count, made in enumerate(self.inner.make(work, numbers)):
+            if count == self.after:
+                self.killed = workers_of_this_process()[0]
+                os.kill(self.killed, signal.SIGKILL)
+            yield made
+
+
+def workers_of_this_process() -> list[int]:
+    """Processes of actors of the cluster that this process has started."""
+    parents, names = {}, {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                names[int(folder.name)] = (folder / "cmdline").read_bytes().decode(errors="replace")
+                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+
+    def ours(process: int) -> bool:
+        while process not in (0, 1):
+            process = parents.get(process, 0)
+            if process == os.getpid():
+                return True
+        return False
+
+    return [process for process, name in names.items() if name.startswith("ray::Worker") and ours(process)]
+
+
+def vectors_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*.npy")} | {
+        "hash": json.loads((folder / "manifest.json").read_text())["hash"].encode()
+    }
+
+
+def test_a_killed_driver_and_a_killed_worker_cost_nothing(
+    cluster: str, corpus: Corpus, bert: Path, tmp_path: Path
+) -> None:
+    encoder = load_encoder(bert, device="cpu")
+    embed_papers(corpus, encoder, tmp_path / "local", EmbeddingOptions(shard=SHARD))
+
+    command = [sys.executable, "-m", "citeweave", "embed", str(corpus.folder), "--model", str(bert)]
+    command += ["-o", str(tmp_path / "v"), "--shard", str(SHARD), "--device", "cpu", "--on", f"ray:{cluster}"]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while driver.poll() is None and len(list(partial_folder(tmp_path / "v").rglob("*.npz"))) < 5:
+        time.sleep(0.002)
+    driver.kill()
+    assert driver.wait() == -signal.SIGKILL, driver.stderr.read() if driver.stderr else ""
+    driver.communicate()
+    kept = len(list(partial_folder(tmp_path / "v").rglob("*.npz")))
+    assert not (tmp_path / "v").exists() and 5 <= kept < 150
+
+    with RayCrew(On(cluster)) as inner:
+        crew = Killing(inner, after=10)
+        options = EmbeddingOptions(shard=SHARD, elsewhere=Elsewhere(crew, Loading(str(bert))))
+        embed_papers(corpus, encoder, tmp_path / "v", options)
+        assert not Path(f"/proc/{crew.killed}").exists() or crew.killed not in workers_of_this_process()
+    assert crew.killed and crew.asked == 150 - kept
+    assert vectors_of(tmp_path / "v") == vectors_of(tmp_path / "local")

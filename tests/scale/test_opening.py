@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from citeweave.errors import UserError
+from citeweave.scale.opening import On, open_crew, parse_on
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("ray", On("local")),
+        ("ray:local,workers=2,cpus=4", On("local", workers=2, cpus=4)),
+        ("ray:auto", On("auto")),
+        ("ray:10.0.0.5:6379", On("10.0.0.5:6379")),
+        ("ray://10.0.0.5:10001, gpus=0.5, tries=1", On("ray://10.0.0.5:10001", gpus=0.5, tries=1)),
+    ],
+)
+def test_what_on_means(text: str, meant: On) -> None:
+    assert parse_on(text) == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("spark", "--on is 'spark'; it must be ray, ray:local"),
+        ("ray,wrokers=2", "Did you mean 'workers'"),
+        ("ray,workers=two", "workers is 'two'; it must be a number"),
+        ("ray,cpus=0", "cpus is 0; it must be at least 1"),
+        ("ray,gpus=-1", "gpus is -1.0"),
+        ("ray,gpus=nan", "gpus is nan"),
+    ],
+)
+def test_what_on_cannot_mean(text: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        parse_on(text)
+
+
+def test_without_on_there_is_no_crew() -> None:
+    with open_crew("") as crew:
+        assert crew is None
