@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from citeweave.cli.options import Debug, Device, Json, Output, Overwrite, Quiet, print_json, reporter_of, table
+from citeweave.cli.options import Debug, Device, Json, On, Output, Overwrite, Quiet, print_json, reporter_of, table
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
@@ -36,6 +36,7 @@ def annotate(
     sections: _Sections = True,
     most_contexts: _MostContexts = 0,
     block: _Block = 2048,
+    on: On = "",
     device: Device = "auto",
     overwrite: Overwrite = False,
     json: Json = False,
@@ -45,11 +46,14 @@ def annotate(
     """Find out why papers are cited: intents of every citation, told by its citing sentences."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.intents.annotating import AnnotateOptions, annotate_intents
+    from citeweave.scale.opening import open_crew
 
     opened = Corpus.open(corpus)
     options = AnnotateOptions(least, keep_given, sections, most_contexts, block)
     reader = _classifier(opened, classifier, device, keep_given=keep_given)
-    made = annotate_intents(opened, output, reader, options, overwrite=overwrite, reporter=reporter_of(quiet or json))
+    reporter = reporter_of(quiet or json)
+    with open_crew(on, reporter) as crew:
+        made = annotate_intents(opened, output, reader, options, overwrite=overwrite, reporter=reporter, crew=crew)
     facts = {**made.manifest.facts, "hash": made.hash, "output": str(output)}
     if json:
         print_json(facts)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from citeweave.cli.options import Debug, Device, Json, Output, Overwrite, Quiet, Seed, print_json, reporter_of
-from citeweave.errors import UserError, choose
+from citeweave.cli.options import Debug, Device, Json, On, Output, Overwrite, Quiet, Seed, print_json, reporter_of
+from citeweave.errors import UserError
 from citeweave.files import cache_folder
 
 if TYPE_CHECKING:
+    from citeweave.crew import Crew
     from citeweave.evaluation.judged import Judged
     from citeweave.evaluation.judging.opening import OpeningOptions
+    from citeweave.evaluation.remote import Shared
     from citeweave.evaluation.report import Report
+    from citeweave.evaluation.suites.asked import AskedSuite
     from citeweave.evaluation.suites.corpus import CorpusSuiteOptions
     from citeweave.evaluation.tasks import Suite
     from citeweave.progress import Reporter
@@ -159,6 +164,7 @@ def evaluate(
     pool_seed: _PoolSeed = 0,
     cache: _Cache = None,
     with_map: _Map = False,
+    on: On = "",
     device: Device = "auto",
     seed: Seed = 0,
     overwrite: Overwrite = False,
@@ -169,10 +175,16 @@ def evaluate(
     """Judge a model, vectors or scores by a benchmark, exactly by its protocol, and write a report."""
     from citeweave.evaluation import evaluate as verb
     from citeweave.evaluation.judging.opening import OpeningOptions
+    from citeweave.evaluation.remote import Shared
+    from citeweave.evaluation.spaces import evaluate_spaces
+    from citeweave.evaluation.suites.asked import AskedSuite
     from citeweave.evaluation.suites.corpus import CorpusSuiteOptions
+    from citeweave.scale.opening import open_crew
 
     if aspect and judged.startswith(BASELINE):
         raise UserError(f"--aspect is {aspect!r}, and {judged} is no model; give a model with aspect heads")
+    if on and judged.startswith(BASELINE):
+        raise UserError(f"--on is {on!r}, and {judged} is trained by the process that judges it; leave --on out")
     reporter = reporter_of(quiet or json)
     options = verb.EvaluationOptions(distance, missing, intercept, seed)
     made_from = CorpusSuiteOptions(held_out=held_out, queries=queries, seed=pool_seed)
@@ -188,7 +200,8 @@ def evaluate(
         whole,
         aspect,
     )
-    asked = _read(suite, data, split, made_from, papers, intents, reporter)
+    source = AskedSuite(suite, data, split, made_from, papers, intents)
+    asked = source.read(reporter)
     how: dict[str, Any] = {
         "tasks": task,
         "options": options,
@@ -197,25 +210,43 @@ def evaluate(
         "reporter": reporter,
     }
     if aspect == EVERY:
-        _evaluate_spaces(judged, opening, asked, output, how, json=json, quiet=quiet)
+        with open_crew(on, reporter) as crew:
+            spaces = _spaces(judged, opening, source, crew, reporter)
+            reports = evaluate_spaces(spaces, asked, output, **how)
+        _show_spaces(judged, asked, output, reports, json=json, quiet=quiet)
         return
     trained_on = data if suite == "aspects" and corpus is None else corpus
     own_corpus = data if suite in ("corpus", "intents") else None
     opened = _open(judged, opening, trained_on, own_corpus, made_from, seed, reporter)
-    report = verb.evaluate(opened, asked, output, **how)
+    with open_crew(on, reporter) as crew:
+        thing = opened if crew is None else Shared(opened, crew, source, judged, opening)
+        report = verb.evaluate(thing, asked, output, **how)
     if json:
         print_json({**_shown(report), "output": str(output)})
     elif not quiet:
         print(_text(output, report))
 
 
-def _evaluate_spaces(
-    name: str, opening: OpeningOptions, suite: Suite, output: Path, how: dict[str, Any], *, json: bool, quiet: bool
-) -> None:
+def _spaces(
+    name: str, opening: OpeningOptions, source: AskedSuite, crew: Crew | None, reporter: Reporter
+) -> dict[str, Judged | Shared]:
+    """A model in all its spaces, each shared with the crew where there is one."""
     from citeweave.evaluation.judging.opening import open_spaces
-    from citeweave.evaluation.spaces import evaluate_spaces, spaces_as_text
+    from citeweave.evaluation.remote import Shared
 
-    reports = evaluate_spaces(open_spaces(name, opening, how["reporter"]), suite, output, **how)
+    found = open_spaces(name, opening, reporter)
+    if crew is None:
+        return dict(found)
+    return {
+        space: Shared(judged, crew, source, name, replace(opening, aspect=space)) for space, judged in found.items()
+    }
+
+
+def _show_spaces(
+    name: str, suite: Suite, output: Path, reports: Mapping[str, Report], *, json: bool, quiet: bool
+) -> None:
+    from citeweave.evaluation.spaces import spaces_as_text
+
     if json:
         print_json({"spaces": {space: _shown(report) for space, report in reports.items()}, "output": str(output)})
     elif not quiet:
@@ -224,33 +255,6 @@ def _evaluate_spaces(
 
 def _shown(report: Report) -> dict[str, Any]:
     return {name: report.value[name] for name in _SHOWN if name in report.value}
-
-
-def _read(
-    name: str,
-    data: Path,
-    split: str,
-    options: CorpusSuiteOptions,
-    papers: int,
-    overlay: Path | None,
-    reporter: Reporter,
-) -> Suite:
-    from citeweave.corpus.corpus import Corpus
-    from citeweave.evaluation.suites import aspects, corpus, intents
-    from citeweave.evaluation.suites.registry import MADE, SUITES, read_suite
-
-    if overlay is not None and name != intents.NAME:
-        raise UserError(f"--intents {overlay} is for --suite {intents.NAME}, and this one is {name}; leave it out")
-    if name == corpus.NAME:
-        return corpus.make_suite(Corpus.open(data), options, reporter=reporter)
-    if name == intents.NAME:
-        opened = Corpus.open(data)
-        return intents.make_suite(opened, options, graph=intents.intent_graph(opened, overlay), reporter=reporter)
-    if name == aspects.NAME:
-        drawn = aspects.AspectSuiteOptions(papers=papers, queries=options.queries, seed=options.seed)
-        return aspects.make_suite(Corpus.open(data), drawn)
-    choose(name, [*SUITES, *MADE], "--suite")
-    return read_suite(name, data, split=split)
 
 
 def _open(

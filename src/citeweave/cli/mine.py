@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ from citeweave.cli.options import (
     Debug,
     Device,
     Json,
+    On,
     Output,
     Overwrite,
     Quiet,
@@ -59,6 +61,10 @@ _Symmetric = Annotated[bool, typer.Option("--symmetric", help="A pair of a table
 _Anchors = Annotated[
     Path | None, typer.Option("--anchors", help="File with the ids of the anchors, one a line.", show_default=False)
 ]
+_Pool = Annotated[
+    Path | None,
+    typer.Option("--pool", help="File with the ids of the papers that may be chosen, one a line.", show_default=False),
+]
 _Intents = Annotated[
     str,
     typer.Option(
@@ -81,6 +87,7 @@ def mine(
     tables: _Tables = [],  # noqa: B006
     symmetric: _Symmetric = False,
     anchors: _Anchors = None,
+    pool: _Pool = None,
     intents: _Intents = "corpus",
     bands: _Bands = "recipe",
     pictures: _Pictures = None,
@@ -88,6 +95,7 @@ def mine(
     seed: Seed = 0,
     memory: _Memory = "512MB",
     workers: Workers = 0,
+    on: On = "",
     device: Device = "cpu",
     overwrite: Overwrite = False,
     json: Json = False,
@@ -101,6 +109,7 @@ def mine(
     from citeweave.mining.mine import MiningOptions, mine_samples
     from citeweave.mining.rule_reading import parse_rules
     from citeweave.recipe import load_recipe
+    from citeweave.scale.opening import open_crew
 
     reporter = reporter_of(quiet or json)
     choose(bands, ("recipe", "auto"), "--bands")
@@ -116,13 +125,21 @@ def mine(
     inputs = _inputs(opened, loaded, rules, folder, making, given, reporter)
     inputs = gathering.with_intents(inputs, opened, given)
     gathering.check_intents(inputs, rules, opened)
-    inputs = _with_named(inputs, opened, vectors, tables, anchors, symmetric=symmetric, reporter=reporter)
+    inputs = _with_named(inputs, opened, vectors, tables, symmetric=symmetric, reporter=reporter)
+    asked, allowed = (
+        None if path is None else gathering.read_rows(path, opened, option, reporter)
+        for path, option in ((anchors, "--anchors"), (pool, "--pool"))
+    )
+    inputs = dataclasses.replace(inputs, anchors=asked, pool=allowed)
     chosen: dict[str, Any] = {}
     if bands == "auto":
         rules, chosen = _with_bands(opened, rules, inputs, options.seed, pictures, reporter)
     elif pictures is not None:
         raise UserError("--pictures draws how bands were chosen; give --bands auto too, or draw an audit's pictures")
-    samples = mine_samples(opened, rules, output, inputs, options, overwrite=overwrite, reporter=reporter)
+    with open_crew(on, reporter) as crew:
+        samples = mine_samples(
+            opened, rules, output, inputs, options, overwrite=overwrite, reporter=reporter, crew=crew
+        )
     if json:
         print_json({**_summary(samples), "bands": chosen, "output": str(output)})
     elif not quiet:
@@ -181,21 +198,17 @@ def _with_named(
     corpus: Corpus,
     vectors: list[str],
     tables: list[str],
-    anchors: Path | None,
     *,
     symmetric: bool,
     reporter: Reporter,
 ) -> Inputs:
-    import dataclasses
-
-    from citeweave.mining.gathering import read_anchors, read_tables
+    from citeweave.mining.gathering import read_tables
     from citeweave.similarity.vectors import Vectors
 
     named = {name: Vectors.open(path) for name, path in named_paths(vectors, "--vectors", "text=vectors/").items()}
     paths = named_paths(tables, "--table", "coviews=pairs.tsv")
     read = read_tables(paths, corpus, symmetric=symmetric, reporter=reporter)
-    rows = None if anchors is None else read_anchors(anchors, corpus, reporter)
-    return dataclasses.replace(inputs, vectors={**inputs.vectors, **named}, tables=read, anchors=rows)
+    return dataclasses.replace(inputs, vectors={**inputs.vectors, **named}, tables=read)
 
 
 def _with_bands(

@@ -5,14 +5,14 @@
 
 Finished tasks are kept as they are made: a killed evaluation goes on with those that are missing, and a report that
 is asked for more tasks, or for a map, judges only the new ones. A report on another model, other data or by other
-options is not replaced unless `overwrite` says so.
+options is not replaced unless `overwrite` says so. Tasks of a `Shared` thing are judged by its crew.
 """
 
 from __future__ import annotations
 
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from citeweave.evaluation.fingerprint import fingerprint
 from citeweave.evaluation.finished import Finished, Marks, Work, find_earlier
 from citeweave.evaluation.judged import Judged, NoAnswerError, choose_distance
 from citeweave.evaluation.outcomes import Outcome
+from citeweave.evaluation.remote import Shared
 from citeweave.evaluation.report import KIND, VERSION, Report, write_report
 from citeweave.evaluation.resampling import intervals_of
 from citeweave.evaluation.running.run import run_task
@@ -58,7 +59,7 @@ class EvaluationOptions:
 
 
 def evaluate(
-    judged: Judged,
+    judged: Judged | Shared,
     suite: Suite,
     output: str | Path,
     *,
@@ -73,6 +74,7 @@ def evaluate(
     A report that is there and was judged the same way keeps its tasks and its map.
     """
     options, folder = options or EvaluationOptions(), Path(output)
+    judged, shared = (judged.judged, judged) if isinstance(judged, Shared) else (judged, None)
     choose_distance(judged, options.distance, "")  # told before anything is judged
     chosen, same = suite.choose(tasks), _what_is_asked(judged, suite, options)
     marks = {task.name: fingerprint(task) for task in suite.choose(()).tasks}
@@ -88,8 +90,10 @@ def evaluate(
     with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
         work = Work(writer.shared_work(f"tasks/{hash_json(same)[:16]}"), earlier, judged.name)
         try:
+            if shared is not None:
+                shared.embed([task for task in chosen.tasks if work.find(marks[task.name]) is None])
             topics = TopicMap(judged, suite) if with_map else None
-            finished, failed = _judge_all(judged, chosen, options, work, marks, reporter)
+            finished, failed = _judge_all(shared or judged, chosen, options, work, marks, reporter)
             value = _assemble(judged, chosen, options, [each.outcome for each in finished], failed)
             value["data"]["hash"] = hash_json(recipe["tasks"])[:16]
             _write(value, writer.folder, judged, chosen, finished, topics, reporter)
@@ -130,25 +134,42 @@ def _what_is_asked(judged: Judged, suite: Suite, options: EvaluationOptions) -> 
 
 
 def _judge_all(
-    judged: Judged, suite: Suite, options: EvaluationOptions, work: Work, marks: Marks, reporter: Reporter
+    judged: Judged | Shared, suite: Suite, options: EvaluationOptions, work: Work, marks: Marks, reporter: Reporter
 ) -> tuple[list[Finished], dict[str, str]]:
     """Every task that can be answered, and why the others cannot."""
-    finished, failed = [], {}
+    found = {task.name: known for task in suite.tasks if (known := work.find(marks[task.name]))}
+    missing = [task for task in suite.tasks if task.name not in found]
+    failed: dict[str, str] = {}
     with reporter.task("judging", total=len(suite.tasks), unit="tasks") as advance:
-        for task in suite.tasks:
-            mark = marks[task.name]
-            try:
-                finished.append(work.find(mark) or work.keep(mark, _judge(judged, task, options)))
-            except (NoAnswerError, NoTextsError) as error:
-                failed[task.name] = str(error)
+        advance(len(found))
+        for task, outcome in _judged(judged, missing, options, marks):
+            if isinstance(outcome, str):
+                failed[task.name] = outcome
+            else:
+                found[task.name] = work.keep(marks[task.name], outcome)
             advance(1)
-    if not finished:
-        raise EmptyResultError(f"{judged.name} answers no task of {suite.name}: {_reasons(failed)}")
-    return finished, failed
+    if not found:
+        raise EmptyResultError(f"{_name(judged)} answers no task of {suite.name}: {_reasons(failed)}")
+    names = [task.name for task in suite.tasks]  # a crew finishes them in any order
+    return [found[name] for name in names if name in found], {name: failed[name] for name in names if name in failed}
 
 
-def _judge(judged: Judged, task: Task, options: EvaluationOptions) -> Outcome:
-    return run_task(task, judged, options.distance, options.missing, intercept=options.intercept, seed=options.seed)
+def _judged(
+    judged: Judged | Shared, tasks: Sequence[Task], options: EvaluationOptions, marks: Marks
+) -> Iterator[tuple[Task, Outcome | str]]:
+    """Tasks with their outcomes, or why there is none."""
+    if isinstance(judged, Shared):
+        yield from judged.judge(tasks, marks, asdict(options))
+        return
+    for task in tasks:
+        try:
+            yield task, run_task(task, judged, **asdict(options))
+        except (NoAnswerError, NoTextsError) as error:
+            yield task, str(error)
+
+
+def _name(judged: Judged | Shared) -> str:
+    return judged.judged.name if isinstance(judged, Shared) else judged.name
 
 
 def _reasons(failed: Mapping[str, str], most: int = 3) -> str:

@@ -17,6 +17,7 @@ from citeweave.errors import UserError
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
 from citeweave.evaluation.judged import ByFacet, Judged
 from citeweave.evaluation.judging.aspect_spaces import judgeable
+from citeweave.evaluation.remote import Shared
 from citeweave.evaluation.report import Report
 from citeweave.evaluation.tasks import Suite
 from citeweave.files import kind_of
@@ -24,7 +25,7 @@ from citeweave.progress import QUIET, Reporter
 
 
 def evaluate_spaces(
-    spaces: Mapping[str, Judged],
+    spaces: Mapping[str, Judged | Shared],
     suite: Suite,
     output: str | Path,
     *,
@@ -47,7 +48,7 @@ def evaluate_spaces(
             folder / name,
             tasks=tasks,
             options=options,
-            with_map=with_map and not isinstance(judged, ByFacet),
+            with_map=with_map and not isinstance(judged.judged if isinstance(judged, Shared) else judged, ByFacet),
             overwrite=overwrite,
             reporter=reporter,
         )

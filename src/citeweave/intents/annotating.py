@@ -12,28 +12,28 @@ several intents, each told by another sentence, and the sentences that tell of o
 Which intents are sure enough is `least`; a citation none of whose intents is, is unknown. What the source itself says,
 on the citation or on one of its sentences, is kept as it is and nothing is added to it.
 
-Sentences are read block by block. A block that is done is kept in the partial folder, so an interrupted run goes on
-where it stopped. Beside one block, memory holds some 40 bytes a citation and ten a context.
+Sentences are read block by block (`block_reading.py`), here or by a crew. A block that is done is kept in the partial
+folder, so an interrupted run goes on where it stopped. Beside one block, memory holds some 40 bytes a citation and ten a
+context.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.arrays import read_arrays
 from citeweave.corpus.corpus import Corpus
+from citeweave.crew import Crew
 from citeweave.errors import EmptyResultError, UserError
-from citeweave.files import ArtefactWriter, matches, new_artefact
+from citeweave.files import ArtefactWriter, matches, new_artefact, write_whole
 from citeweave.graph.intent_overlay import (
     KIND,
-    LABELS,
     VERSION,
     CitationPlaces,
     IntentOverlay,
@@ -42,26 +42,13 @@ from citeweave.graph.intent_overlay import (
     mask_of,
 )
 from citeweave.intents.annotation_facts import Reading, describe_citations, describe_contexts, remarks
-from citeweave.intents.citance_reading import read_citances
-from citeweave.intents.marking import Citance
+from citeweave.intents.block_reading import Classifier as Classifier
+from citeweave.intents.block_reading import label_columns, read_block, read_part
 from citeweave.intents.votes import Mentions, Told, Votes, mention_blocks
-from citeweave.progress import QUIET, Reporter
+from citeweave.progress import QUIET, Advance, Reporter
 
 _SCAN = 1 << 16
 """Contexts whose citations are looked up at a time, before any is read."""
-
-
-class Classifier(Protocol):
-    """What tells intents of citing sentences."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def hash(self) -> str: ...
-    @property
-    def labels(self) -> tuple[str, ...]: ...
-    def predict(self, citances: Sequence[Citance], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
-        """Confidence of every label, (citances, labels)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +87,7 @@ def annotate_intents(
     *,
     overwrite: bool = False,
     reporter: Reporter = QUIET,
+    crew: Crew | None = None,
 ) -> IntentOverlay:
     """Find the intents of a corpus's citations and write them as an overlay; the same run again opens it.
 
@@ -118,7 +106,7 @@ def annotate_intents(
         run = _Annotation(corpus, classifier, options)
         run.check()
         with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as artefact:
-            run.write(artefact, reporter)
+            run.write(artefact, reporter, crew)
             artefact.finish()
     return IntentOverlay.open(folder)
 
@@ -130,7 +118,8 @@ class _Annotation:
         self._corpus, self._classifier, self._options = corpus, classifier, options
         self._table = corpus.contexts
         self._places = CitationPlaces(corpus)
-        self._columns = [] if classifier is None else _columns_of(classifier)
+        if classifier is not None:
+            label_columns(classifier)  # told before anything is read
         own = self._table.intents if options.keep_given else np.zeros(len(self._table), np.uint8)
         self._given: NDArray[np.uint8] = own  # (contexts,)
         self._wanted, self._linked = self._plan()
@@ -170,18 +159,18 @@ class _Annotation:
             f"papers; import the papers that cite and are cited. Without them: {instead}"
         )
 
-    def write(self, artefact: ArtefactWriter, reporter: Reporter) -> None:
+    def write(self, artefact: ArtefactWriter, reporter: Reporter, crew: Crew | None = None) -> None:
         """All columns and facts."""
         votes, reading = Votes(len(self._corpus.citing)), Reading()
         out, work = OverlayWriter(artefact), artefact.work("blocks")
         try:
             with reporter.task("annotating", int(self._wanted.sum()), "contexts") as advance:
-                for block in self._blocks(self._options.block):
-                    told = self._tell(block, work)
-                    out.append_contexts(told.mask, told.confidence)
-                    votes.add(block, told)
-                    reading.add(told.reading)
-                    advance(told.reading.annotated)
+                self._fill(work, advance, crew)
+            for block in self._blocks(self._options.block):
+                told = self._tell(block, work)
+                out.append_contexts(told.mask, told.confidence)
+                votes.add(block, told)
+                reading.add(told.reading)
         finally:
             out.close()
         mask, confidence, given = self._settle(votes)
@@ -202,37 +191,45 @@ class _Annotation:
     def _blocks(self, size: int) -> Iterator[Mentions]:
         return mention_blocks(self._corpus, self._places, size, limit=self._options.most_contexts)
 
-    def _tell(self, block: Mentions, work: Path) -> Told:
-        """Masks and confidences of a block's contexts; what an earlier run had read is read back."""
-        numbers = block.first + np.flatnonzero(self._wanted[block.first : block.last])
+    def _fill(self, work: Path, advance: Advance, crew: Crew | None) -> None:
+        """Read every block that no earlier run had read."""
+        firsts = range(0, len(self._table), self._options.block)
+        parts = [self._part(work, first) for first in firsts]
+        missing = [number for number, (path, _) in enumerate(parts) if not path.exists()]
+        advance(int(self._wanted.sum()) - sum(len(parts[number][1]) for number in missing))
+        for number, part in self._read(missing, parts, work, crew):
+            path, numbers = parts[number]
+            write_whole(path, part)
+            advance(len(numbers))
+
+    def _read(
+        self, missing: list[int], parts: list[tuple[Path, NDArray[np.int64]]], work: Path, crew: Crew | None
+    ) -> Iterator[tuple[int, bytes]]:
+        """Number and content of every missing block; one in which nothing is to be read needs nobody else."""
+        if crew is not None and self._classifier is not None and self._wanted.any():
+            from citeweave.intents.remote import reading_work
+
+            told = reading_work(self._corpus, self._classifier, self._options, self._wanted, work)
+            yield from crew.make(told, [number for number in missing if len(parts[number][1])])
+            missing = [number for number in missing if not len(parts[number][1])]
+        for number in missing:
+            yield number, read_block(self._corpus, self._classifier, parts[number][1], sections=self._options.sections)
+
+    def _part(self, work: Path, first: int) -> tuple[Path, NDArray[np.int64]]:
+        """The file of a block, and the contexts of it that are read."""
+        numbers = first + np.flatnonzero(self._wanted[first : first + self._options.block])
         # named by what it holds: another block size makes other blocks
-        path = work / f"{block.first:012d}-{hashlib.sha256(numbers.tobytes()).hexdigest()[:32]}.npz"
-        if path.exists():
-            spoken, reading = _read_part(path)
-        else:
-            spoken, reading = self._read(numbers)
-            _write_part(path, spoken, reading)
+        return work / f"{first:012d}-{hashlib.sha256(numbers.tobytes()).hexdigest()[:32]}.npz", numbers
+
+    def _tell(self, block: Mentions, work: Path) -> Told:
+        """Masks and confidences of a block's contexts."""
+        path, numbers = self._part(work, block.first)
+        spoken, reading = read_part(path)
         given = np.array(self._given[block.first : block.last])
         confidence = confidence_of(given)  # (contexts of the block, 3)
         confidence[numbers - block.first] = spoken
         mask = np.where(given > 0, given, mask_of(confidence, self._options.least))
         return Told(block.first, mask, confidence, given, reading)
-
-    def _read(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.float16], Reading]:
-        """What the classifier makes of some contexts, (contexts, 3); zeros where a text is blank."""
-        spoken = np.zeros((len(numbers), len(LABELS)), np.float16)
-        if not len(numbers):
-            return spoken, Reading()
-        read = read_citances(self._corpus, numbers, sections=self._options.sections)
-        filled = np.array([bool(citance.text.strip()) for citance in read.citances])
-        # sources that give a sentence once for every paper it cites repeat it
-        places: dict[Citance, int] = {}
-        at = [places.setdefault(citance, len(places)) for citance in read.citances if citance.text.strip()]
-        if places:
-            assert self._classifier is not None
-            spoken[filled] = _predicted(self._classifier, list(places))[:, self._columns][at]
-        done = int(filled.sum())
-        return spoken, Reading(done, len(numbers) - done, read.foreign, read.unmarked)
 
     def _settle(self, votes: Votes) -> tuple[NDArray[np.uint8], NDArray[np.float16], NDArray[np.bool_]]:
         """Mask, confidence and origin of every citation."""
@@ -242,43 +239,9 @@ class _Annotation:
         return np.where(given, own, mask_of(votes.confidence, self._options.least)), confidence, given
 
 
-def _columns_of(classifier: Classifier) -> list[int]:
-    """Where the classifier has each of the three labels."""
-    missing = [label for label in LABELS if label not in classifier.labels]
-    if missing:
-        raise UserError(
-            f"classifier {classifier.name} knows {', '.join(classifier.labels)}; intents of citations are "
-            f"{', '.join(LABELS)}, so one that knows {missing[0]} too is needed: leave out --classifier, or train one"
-        )
-    return [classifier.labels.index(label) for label in LABELS]
-
-
-def _predicted(classifier: Classifier, citances: list[Citance]) -> NDArray[np.float32]:
-    found = np.asarray(classifier.predict(citances), np.float32)
-    if found.shape != (len(citances), len(classifier.labels)) or not np.isfinite(found).all():
-        raise UserError(
-            f"classifier {classifier.name} gave numbers of shape {found.shape} for {len(citances):,} sentences and "
-            f"{len(classifier.labels)} labels, or some that are not finite; train it again"
-        )
-    return found
-
-
 def _agreement_with_source(given: NDArray[np.uint8], confidence: NDArray[np.float16]) -> dict[str, Any]:
     """How often the likeliest intent of a citation is one that the source names, where both speak."""
     named = confidence_of(np.asarray(given)) > 0  # (citations, 3)
     both = np.flatnonzero(named.any(axis=1) & confidence.any(axis=1))
     agree = named[both, confidence[both].argmax(axis=1)]
     return {"citations": len(both), "share": round(float(agree.mean()), 4) if len(both) else None}
-
-
-def _write_part(path: Path, spoken: NDArray[np.float16], reading: Reading) -> None:
-    """One file, there whole or not at all."""
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("wb") as file:
-        np.savez(file, spoken=spoken, reading=np.array(reading.numbers(), np.int64))
-    temporary.replace(path)
-
-
-def _read_part(path: Path) -> tuple[NDArray[np.float16], Reading]:
-    columns = read_arrays(path)
-    return columns["spoken"], Reading(*columns["reading"].tolist())

@@ -15,12 +15,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.columns import BLOCK
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import UserError
 from citeweave.files import read_manifest
@@ -32,8 +34,10 @@ from citeweave.mining.given_intents import GivenIntents
 from citeweave.mining.mine import Inputs
 from citeweave.mining.rules import MiningRules
 from citeweave.mining.tables import Table, read_table
+from citeweave.opening import Source
 from citeweave.progress import QUIET, Reporter
 from citeweave.similarity.vectors import Vectors
+from citeweave.tally import Count, Tally
 
 _CORPUS = GivenIntents()
 _WITHOUT = "recipes that need none still run: specter_cl, scincl, sciaspect_relations"
@@ -162,14 +166,18 @@ def read_tables(
     return found
 
 
-def read_anchors(path: Path, corpus: Corpus, reporter: Reporter = QUIET) -> NDArray[np.int64]:
-    """Rows of the ids in a file, one a line, ascending."""
+def read_rows(path: Path, corpus: Corpus, option: str, reporter: Reporter = QUIET) -> NDArray[np.int64]:
+    """Rows of the ids in a file, one a line, plain or compressed, ascending; `option` is how it was given."""
     if not path.is_file():
-        raise UserError(f"--anchors {path} does not exist; give a file with one id a line")
-    ids = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    rows = corpus.rows(ids).astype(np.int64) if ids else np.zeros(0, np.int64)
+        raise UserError(f"{option} {path} does not exist; give a file with one id a line")
+    found, number = [np.zeros(0, np.int64)], 0
+    lines = Source(path).lines(Tally({"ids": Count()}), "ids")
+    while ids := [line.decode("utf-8", "replace").strip() for line in islice(lines, BLOCK)]:
+        number += len(ids)
+        found.append(corpus.rows(ids).astype(np.int64))
+    rows = np.concatenate(found)
     if not (rows >= 0).any():
-        raise UserError(f"--anchors {path}: none of its {len(ids):,} ids is in {corpus.folder}; one id a line")
+        raise UserError(f"{option} {path}: none of its {number:,} ids is in {corpus.folder}; one id a line")
     if (rows < 0).any():
-        reporter.say(f"{path}: {int((rows < 0).sum()):,} of {len(ids):,} ids are not in the corpus")
+        reporter.say(f"{path}: {int((rows < 0).sum()):,} of {number:,} ids are not in the corpus")
     return np.unique(rows[rows >= 0])

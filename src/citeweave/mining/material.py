@@ -1,8 +1,7 @@
 """Material: what rules draw from: a corpus, its graph, vectors and tables, each restricted to the papers in play.
 
-The pool are the papers with text. Vectors may come in any order and for any subset of the papers; here they
-are tied to rows of the corpus by id. A paper whose vector is zero (an isolated node) has no neighbours and is
-no neighbour.
+The pool are the papers with text, or those of given ones that have it. Vectors may come in any order and for any
+subset of the papers: `tying.py` ties them to rows of the corpus.
 """
 
 from __future__ import annotations
@@ -11,45 +10,20 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.columns import BLOCK
 from citeweave.corpus.corpus import Corpus, lines
 from citeweave.errors import UserError
 from citeweave.graph.signals import Relations
 from citeweave.mining.aspect_names import NODES
 from citeweave.mining.sharing import Sharing, sharing_of
 from citeweave.mining.tables import Table
+from citeweave.mining.tying import PoolVectors, tie_vectors
 from citeweave.similarity.vectors import Vectors
 
 _MOST_FIELDS = 63
-
-
-@dataclass(frozen=True, slots=True)
-class PoolVectors:
-    """Vectors tied to the papers of a corpus."""
-
-    matrix: NDArray[Any]
-    """Shape (vectors, dimension), memory-mapped."""
-
-    row_of: NDArray[np.int64]
-    """Row of the matrix for every paper, -1 where it has no vector or a zero one; shape (papers,)."""
-
-    paper_of: NDArray[np.int64]
-    """Paper of every row of the matrix, -1 where it is not in the corpus; shape (vectors,)."""
-
-    pool: NDArray[np.int64]
-    """Rows of the matrix that are papers of the pool, ascending."""
-
-    hash: str = ""
-
-    def unit(self, papers: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
-        """Vectors of these papers at length 1, shape (papers, dimension)."""
-        block = np.asarray(self.matrix[self.row_of[papers]], np.float32)
-        return np.asarray(block / np.maximum(np.linalg.norm(block, axis=1, keepdims=True), 1e-30), np.float32)
 
 
 @dataclass
@@ -67,6 +41,12 @@ class Material:
     workers: int = 0
     memory: int = 512 << 20
     device: str = "cpu"
+    given: NDArray[np.int64] | None = None
+    """Rows that may be chosen; None = any."""
+
+    anchors: NDArray[np.int64] | None = None
+    """Rows that are asked about, which may lie outside of the pool; None = those of the pool."""
+
     cells: dict[tuple[str, int], object] = field(default_factory=dict)
     """k-means cells that were made, by vectors and number."""
 
@@ -74,20 +54,40 @@ class Material:
     _shared: dict[tuple[str, ...], Sharing] = field(default_factory=dict)
 
     @cached_property
-    def in_pool(self) -> NDArray[np.bool_]:
+    def has_text(self) -> NDArray[np.bool_]:
         """Which papers have the text that is asked for; shape (papers,)."""
-        has_title, has_abstract = (column.lengths() > 0 for column in (self.corpus.titles, self.corpus.abstracts))
-        return {
-            "abstract": has_title & has_abstract,
-            "title": has_title,
-            "either": has_title | has_abstract,
-            "any": np.ones_like(has_title),
-        }[self.text]
+        if self.text == "any":
+            return np.ones(len(self.corpus), bool)
+        offsets = (column.offsets for column in (self.corpus.titles, self.corpus.abstracts))
+        has_title, has_abstract = (ends[1:] > ends[:-1] for ends in offsets)
+        return {"abstract": has_title & has_abstract, "title": has_title, "either": has_title | has_abstract}[self.text]
+
+    @cached_property
+    def in_pool(self) -> NDArray[np.bool_]:
+        """Which papers may be chosen; shape (papers,)."""
+        if self.given is None:
+            return self.has_text
+        chosen = np.zeros(len(self.corpus), bool)
+        chosen[self.given] = self.has_text[self.given]
+        return chosen
 
     @cached_property
     def pool(self) -> NDArray[np.int32]:
         """The rows in play, ascending."""
         return np.flatnonzero(self.in_pool).astype(np.int32)
+
+    @property
+    def asked_for(self) -> int:
+        """How many papers the pool could have if all had text."""
+        return len(self.corpus) if self.given is None else len(np.unique(self.given))
+
+    def check_pool(self) -> None:
+        """Refuse a given pool none of whose papers has the text that is asked for."""
+        if self.given is not None and not len(self.pool):
+            raise UserError(
+                f"none of the {self.asked_for:,} papers of the pool has the text that the rules ask for "
+                f"(mining.text = {self.text!r}); a corpus of citations alone is mined with --set mining.text=any"
+            )
 
     @cached_property
     def fields(self) -> NDArray[np.uint64]:
@@ -119,26 +119,17 @@ class Material:
                 if name.startswith(f"{NODES}-"):
                     option = "--graph FOLDER of a graph made with --per-intent"
                 raise UserError(f"a rule needs the vectors {name!r}, which are not given; give {option}")
-            self._tied[name] = tie_vectors(self.vectors[name], self.corpus, self.in_pool)
+            self._tied[name] = tie_vectors(
+                self.vectors[name], self.corpus, self.in_pool, papers=self._in_play(), memory=self.memory
+            )
         return self._tied[name]
 
-
-def tie_vectors(vectors: Vectors, corpus: Corpus, in_pool: NDArray[np.bool_]) -> PoolVectors:
-    """Find the vector of every paper; refuse vectors of other papers altogether."""
-    row_of = np.full(len(corpus), -1, np.int64)
-    for start in range(0, len(corpus), BLOCK):
-        rows = np.arange(start, min(start + BLOCK, len(corpus)))
-        row_of[rows] = vectors.rows(corpus.ids.take(rows))
-    found = row_of >= 0
-    if not found.any():
-        raise UserError(f"{vectors.folder} has no vector of any paper in {corpus.folder}; are they of another corpus?")
-    zero = _zero_rows(vectors.matrix)
-    row_of[found & zero[np.maximum(row_of, 0)]] = -1
-    paper_of = np.full(len(vectors), -1, np.int64)
-    known = np.flatnonzero(row_of >= 0)
-    paper_of[row_of[known]] = known
-    pool = np.sort(row_of[known[in_pool[known]]])
-    return PoolVectors(vectors.matrix, row_of, paper_of, pool, vectors.manifest.hash)
+    def _in_play(self) -> NDArray[np.int64] | None:
+        """Pool and anchors, ascending, where a pool is given; None = all papers."""
+        if self.given is None:
+            return None
+        asked = np.zeros(0, np.int64) if self.anchors is None else self.anchors
+        return np.union1d(self.pool.astype(np.int64), asked)
 
 
 def field_masks(corpus: Corpus) -> NDArray[np.uint64]:
@@ -151,10 +142,3 @@ def field_masks(corpus: Corpus) -> NDArray[np.uint64]:
         for name in lines(text):
             masks[row] |= bits.get(name, rare)
     return masks
-
-
-def _zero_rows(matrix: NDArray[Any]) -> NDArray[np.bool_]:
-    zero = np.empty(len(matrix), bool)
-    for start in range(0, len(matrix), BLOCK):
-        zero[start : start + BLOCK] = ~np.asarray(matrix[start : start + BLOCK]).any(axis=1)
-    return zero

@@ -3,7 +3,7 @@
     samples = mine_samples(corpus, parse_rules(table), "samples/", graph=graph, vectors={"graph": vectors})
 
 A block that is done is kept in the partial folder, so an interrupted run goes on where it stopped. The same
-seed gives the same samples under any number of workers and any memory.
+seed gives the same samples under any number of workers and any memory. With a crew the blocks are made by its workers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.corpus.corpus import Corpus
+from citeweave.crew import Crew
 from citeweave.errors import UserError, choose
-from citeweave.files import ArtefactWriter, hash_json, matches
+from citeweave.files import ArtefactWriter, hash_json, matches, write_whole
 from citeweave.graph.citations import CitationGraph
 from citeweave.graph.edge_sorting import row_ranges
 from citeweave.graph.signals import TWO_HOPS, Relations, Signal, largest_sizes
@@ -30,7 +31,7 @@ from citeweave.mining.drawing import Lists, salt_of
 from citeweave.mining.following import follow, rule_names
 from citeweave.mining.material import Material
 from citeweave.mining.mixing import key_limit, mixture_counts, renumber, sample_keys
-from citeweave.mining.parts import read_part, write_part
+from citeweave.mining.parts import part_bytes, read_part
 from citeweave.mining.rules import MiningRules
 from citeweave.mining.sample_blocks import SampleBlock, take_samples
 from citeweave.mining.samples import KIND, VERSION, Names, Samples, SamplesWriter, new_samples
@@ -80,7 +81,10 @@ class Inputs:
 
     tables: Mapping[str, Table] = field(default_factory=dict)
     anchors: NDArray[np.int64] | None = None
-    """Rows that may be anchors; None = all with text."""
+    """Rows that may be anchors, in the pool or not; None = all of the pool."""
+
+    pool: NDArray[np.int64] | None = None
+    """Rows that may be chosen, those of them with the text that the rules ask for; None = all with it."""
 
     before: Corpus | None = None
     """The corpus before papers left it, such as those of a benchmark: sentences that these wrote are no contexts."""
@@ -95,6 +99,7 @@ def mine_samples(
     *,
     overwrite: bool = False,
     reporter: Reporter = QUIET,
+    crew: Crew | None = None,
 ) -> Samples:
     """Choose positives and negatives for every anchor and write them to a folder; the same run again opens it."""
     inputs, options = inputs or Inputs(), options or MiningOptions()
@@ -111,26 +116,35 @@ def mine_samples(
     )
     facts = {"corpus_folder": str(corpus.folder), "seed": options.seed}
     with new_samples(folder, names, corpus=corpus.hash, recipe=recipe, facts=facts, overwrite=overwrite) as writer:
-        runs = []
-        for number, (name, _, inner) in enumerate(tasks):
-            material = Material(
-                corpus,
-                inner.text,
-                Relations(inputs.graph, corpus) if inputs.graph is not None else None,
-                inputs.vectors,
-                inputs.tables,
-                options.seed,
-                options.workers,
-                options.memory,
-                options.device,
-            )
-            runs.append(_Run(inner, material, number, name, inputs.anchors, inputs.before))
-        _mine_all(runs, [weight for _, weight, _ in tasks], writer, reporter)
+        runs = [
+            TaskRun(inner, material_of(corpus, inner, inputs, options), number, name, inputs.anchors, inputs.before)
+            for number, (name, _, inner) in enumerate(tasks)
+        ]
+        _mine_all(runs, [weight for _, weight, _ in tasks], writer, reporter, crew)
         return writer.finish()
 
 
+def material_of(corpus: Corpus, rules: MiningRules, inputs: Inputs, options: MiningOptions) -> Material:
+    """What the rules of one task draw from; a pool without a paper that they can use is refused."""
+    material = Material(
+        corpus,
+        rules.text,
+        Relations(inputs.graph, corpus) if inputs.graph is not None else None,
+        inputs.vectors,
+        inputs.tables,
+        options.seed,
+        options.workers,
+        options.memory,
+        options.device,
+        given=inputs.pool,
+        anchors=inputs.anchors,
+    )
+    material.check_pool()
+    return material
+
+
 @dataclass
-class _Run:
+class TaskRun:
     """One task: its rules followed over all its anchors."""
 
     rules: MiningRules
@@ -144,6 +158,10 @@ class _Run:
     samples: int = 0
     contexts: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def label(self) -> str:
+        return f"mining {self.name}".strip()
+
     def units(self) -> tuple[NDArray[np.int64], CocitedPairs | None]:
         """The anchors in order; with the pairs where they come from contexts."""
         material, rules = self.material, self.rules
@@ -156,9 +174,9 @@ class _Run:
             return _draw_units(keep, rules.anchors, material.seed), pairs
         if self.asked is None:
             anchors = material.pool.astype(np.int64)
-            self.account.skip("no text", len(material.corpus) - len(anchors))
+            self.account.skip("no text", material.asked_for - len(anchors))
         else:
-            anchors = self.asked[material.in_pool[self.asked]]
+            anchors = self.asked[material.has_text[self.asked]]
             self.account.skip("no text", len(self.asked) - len(anchors))
         return _draw_units(anchors, rules.anchors, material.seed), None
 
@@ -172,9 +190,11 @@ def _draw_units(units: NDArray[np.int64], count: int, seed: int) -> NDArray[np.i
     return np.sort(units[np.argsort(keys, kind="stable")[:count]])
 
 
-def _mine_all(runs: list[_Run], weights: list[float], writer: SamplesWriter, reporter: Reporter) -> None:
+def _mine_all(
+    runs: list[TaskRun], weights: list[float], writer: SamplesWriter, reporter: Reporter, crew: Crew | None
+) -> None:
     for run in runs:
-        _mine_parts(run, writer.artefact, reporter)
+        _mine_parts(run, writer.artefact, reporter, crew)
     shares = mixture_counts([run.samples for run in runs], weights)
     base = 0
     for run, share in zip(runs, shares, strict=True):
@@ -189,7 +209,7 @@ def _mine_all(runs: list[_Run], weights: list[float], writer: SamplesWriter, rep
     writer.facts |= _account(runs, shares)
 
 
-def _mine_parts(run: _Run, artefact: ArtefactWriter, reporter: Reporter) -> None:
+def _mine_parts(run: TaskRun, artefact: ArtefactWriter, reporter: Reporter, crew: Crew | None) -> None:
     """Follow the rules block by block; blocks found from an earlier run are read."""
     check_relations(run.material.corpus, run.rules)
     for aspect in run.rules.aspects or ("",):
@@ -200,26 +220,47 @@ def _mine_parts(run: _Run, artefact: ArtefactWriter, reporter: Reporter) -> None
         check_bands(positives, negatives, run.material)
     units, pairs = run.units()
     folder = artefact.work(f"blocks-{run.number}")
-    label = f"mining {run.name}".strip()
-    with reporter.task(label, len(units), "anchors" if pairs is None else "pairs") as advance:
-        for number, (first, last) in enumerate(
-            _spans(run, units if pairs is None else pairs.anchors[units].astype(np.int64))
-        ):
-            # named by what it holds: another memory makes other blocks
-            name = hashlib.sha256(units[first:last].tobytes()).hexdigest()[:32]
-            path = folder / f"{number:06d}-{name}.npz"
-            if path.exists():
-                block, account = read_part(path)
-            else:
-                block, account = _follow_span(run, units[first:last], pairs)
-                write_part(path, block, account)
-            run.account.add(account)
-            run.samples += len(block)
-            run.parts.append(path)
-            advance(last - first)
+    spans = list(_spans(run, units if pairs is None else pairs.anchors[units].astype(np.int64)))
+    # named by what it holds: another memory makes other blocks
+    names = [hashlib.sha256(units[first:last].tobytes()).hexdigest()[:32] for first, last in spans]
+    run.parts = [folder / f"{number:06d}-{name}.npz" for number, name in enumerate(names)]
+    missing = [number for number, path in enumerate(run.parts) if not path.exists()]
+    with reporter.task(run.label, len(units), "anchors" if pairs is None else "pairs") as advance:
+        advance(len(units) - sum(spans[number][1] - spans[number][0] for number in missing))
+        for number, part in _made(run, units, pairs, spans, missing, crew):
+            write_whole(run.parts[number], part)
+            advance(spans[number][1] - spans[number][0])
+    for path in run.parts:
+        block, account = read_part(path)
+        run.account.add(account)
+        run.samples += len(block)
 
 
-def _spans(run: _Run, anchors: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+def _made(
+    run: TaskRun,
+    units: NDArray[np.int64],
+    pairs: CocitedPairs | None,
+    spans: list[tuple[int, int]],
+    missing: list[int],
+    crew: Crew | None,
+) -> Iterator[tuple[int, bytes]]:
+    """Number and content of every block that is missing."""
+    if crew is not None and missing:
+        from citeweave.mining.remote import block_work
+
+        yield from crew.make(block_work(run, units, pairs, spans), missing)
+        return
+    for number in missing:
+        first, last = spans[number]
+        yield number, mine_block(run, units[first:last], pairs)
+
+
+def mine_block(run: TaskRun, units: NDArray[np.int64], pairs: CocitedPairs | None) -> bytes:
+    """Follow a task's rules for some of its anchors, or of its pairs: a part as its file holds it."""
+    return part_bytes(*_follow_span(run, units, pairs))
+
+
+def _spans(run: TaskRun, anchors: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Blocks of anchors whose related papers over two hops stay within the memory."""
     sizes = np.full(len(anchors), max(1, run.material.memory // BLOCK_ANCHORS), np.int64)
     names = {rule.source for rule in run.rules.rules} | {name for rule in run.rules.rules for name in rule.exclude}
@@ -230,7 +271,7 @@ def _spans(run: _Run, anchors: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     return row_ranges(sizes, run.material.memory)
 
 
-def _follow_span(run: _Run, units: NDArray[np.int64], pairs: CocitedPairs | None) -> tuple[SampleBlock, Shortfall]:
+def _follow_span(run: TaskRun, units: NDArray[np.int64], pairs: CocitedPairs | None) -> tuple[SampleBlock, Shortfall]:
     if pairs is None:
         return follow(run.rules, Block(units, run.material, task=run.name), task=run.number)
     positives = pairs.positives[units]
@@ -262,7 +303,7 @@ def _with_contexts(block: SampleBlock, units: NDArray[np.int64], pairs: CocitedP
     )
 
 
-def _account(runs: list[_Run], shares: list[int]) -> dict[str, Any]:
+def _account(runs: list[TaskRun], shares: list[int]) -> dict[str, Any]:
     """Everything that was asked, got, and left out, and why."""
     total = Shortfall()
     for run in runs:
@@ -290,7 +331,9 @@ def _account(runs: list[_Run], shares: list[int]) -> dict[str, Any]:
 
 def _recipe(corpus: Corpus, rules: MiningRules, inputs: Inputs, options: MiningOptions) -> dict[str, Any]:
     """What the samples depend on; plain JSON."""
-    anchors = None if inputs.anchors is None else hash_json(np.sort(inputs.anchors).tolist())
+    anchors, pool = (
+        None if rows is None else hash_json(np.sort(rows).tolist()) for rows in (inputs.anchors, inputs.pool)
+    )
     return {
         "corpus": corpus.hash,
         "rules": dataclasses.asdict(rules),
@@ -301,6 +344,7 @@ def _recipe(corpus: Corpus, rules: MiningRules, inputs: Inputs, options: MiningO
         },
         "anchors": anchors,
         "seed": options.seed,
+        **({} if pool is None else {"pool": pool}),
         **({} if inputs.before is None else {"before": inputs.before.hash}),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -16,16 +17,15 @@ _PICKS = ("offsets", "rows", "rules", "scores")
 _PLAIN = ("anchors", "aspects", "tasks", "context_offsets", "contexts")
 
 
-def write_part(path: Path, block: SampleBlock, account: Shortfall) -> None:
-    """One file, there whole or not at all."""
+def part_bytes(block: SampleBlock, account: Shortfall) -> bytes:
+    """A part as its file holds it."""
     columns = {name: getattr(block, name) for name in _PLAIN}
     columns |= {f"up_{name}": getattr(block.positives, name) for name in _PICKS}
     columns |= {f"down_{name}": getattr(block.negatives, name) for name in _PICKS}
     columns["account"] = np.frombuffer(json.dumps(asdict(account)).encode(), np.uint8)
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("wb") as file:
-        np.savez(file, **columns)
-    temporary.replace(path)
+    file = io.BytesIO()
+    np.savez(file, **columns)
+    return file.getvalue()
 
 
 def read_part(path: Path) -> tuple[SampleBlock, Shortfall]:

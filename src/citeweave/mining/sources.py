@@ -89,7 +89,7 @@ def _signal(rule: Rule, intent: int | None) -> Signal:
 def table_papers(rule: Rule, block: Block) -> Lists:
     """Candidates of a table with counts; with a grade only the upper or lower ones, anchor by anchor."""
     table, material = block.material.table(rule.table), block.material
-    counts = np.diff(table.offsets)[block.anchors]
+    counts = table.offsets[block.anchors + 1] - table.offsets[block.anchors]
     at = np.repeat(table.offsets[block.anchors], counts) + _places(counts)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     lists = Lists(offsets, table.targets[at], table.counts[at])

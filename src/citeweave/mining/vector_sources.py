@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from citeweave.errors import UserError
 from citeweave.mining.aspect_names import NODES
 from citeweave.mining.drawing import Lists, keep_entries, no_lists
-from citeweave.mining.material import Material, PoolVectors
+from citeweave.mining.material import Material
 from citeweave.mining.rule import Rule
 from citeweave.mining.sources import Block
+from citeweave.mining.tying import PoolVectors
 from citeweave.randomness import stream
 from citeweave.similarity.nearest import Band, Neighbours, far_band, search
 
@@ -86,7 +87,7 @@ def check_ranks(rule: Rule, vectors: PoolVectors) -> tuple[int, int]:
 
 
 def _search(
-    rules: Sequence[Rule], vectors: PoolVectors, own: NDArray[np.int64], material: Material, metric: str
+    rules: Sequence[Rule], vectors: PoolVectors, own: NDArray[np.int32], material: Material, metric: str
 ) -> dict[str, Neighbours]:
     exact = [rule for rule in rules if not rule.subsample]
     queries = vectors.matrix[own]
@@ -174,7 +175,7 @@ def similar_papers(rule: Rule, block: Block) -> Lists:
 
 def _by_paper(vectors: PoolVectors) -> PoolVectors:
     """The same vectors where rows are papers already."""
-    return PoolVectors(vectors.matrix, vectors.row_of, np.arange(len(vectors.row_of)), vectors.pool)
+    return PoolVectors(vectors.matrix, vectors.row_of, np.arange(len(vectors.row_of), dtype=np.int32), vectors.pool)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -252,13 +253,13 @@ def cells_of(material: Material, rule: Rule) -> Cells:
     return material.cells[key]  # type: ignore[return-value]
 
 
-def _fill_cells(vectors: PoolVectors, papers: NDArray[np.int64], centres: NDArray[np.float32]) -> Cells:
+def _fill_cells(vectors: PoolVectors, papers: NDArray[np.int32], centres: NDArray[np.float32]) -> Cells:
     home = np.empty(len(papers), np.int64)
     for start in range(0, len(papers), 1 << 16):
         home[start : start + (1 << 16)] = np.argmax(vectors.unit(papers[start : start + (1 << 16)]) @ centres.T, axis=1)
     order = np.argsort(home, kind="stable")
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(home, minlength=len(centres)))])
-    return Cells(centres, offsets, papers[order].astype(np.int32))
+    return Cells(centres, offsets, papers[order])
 
 
 def sort_by_similarity(rule: Rule, lists: Lists, block: Block) -> Lists:

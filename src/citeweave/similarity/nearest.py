@@ -19,6 +19,7 @@ is approximate, except in `far_band`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypedDict, Unpack
@@ -30,7 +31,7 @@ from citeweave.errors import UserError, choose
 from citeweave.progress import QUIET, Reporter
 from citeweave.randomness import stream
 from citeweave.similarity.searching.question import METRICS, Band, Plan, Question, ask, plan_for
-from citeweave.similarity.searching.scanning import CpuScan, Threads
+from citeweave.similarity.searching.scanning import Block, CpuScan, Kept, Threads
 from citeweave.similarity.searching.settling import Placed, Settler
 from citeweave.similarity.searching.torch_scan import TorchScan, has_cuda
 
@@ -109,8 +110,8 @@ def search_blocks(
     """
     choose(device, DEVICES, "device")
     question = ask(pool, queries, bands, metric=metric, pool_rows=pool_rows, itself=itself)
-    plan = plan_for(question, workers=workers, memory=memory)
     on_card = device == "cuda" or (device == "auto" and has_cuda())
+    plan = plan_for(question, workers=workers, memory=memory // 2 if on_card else memory)  # two blocks are under way
     scan = TorchScan(question.pool, question.ranks.deepest, "cuda") if on_card else None
     return _answer(question, plan, scan, reporter)
 
@@ -154,19 +155,38 @@ def _answer(
     with Threads(plan.workers) as threads, reporter.task("searching", total, "queries") as advance:
         own = CpuScan(pool, ranks.deepest, plan.block, threads)
         settler = Settler(pool, ranks, threads, plan.room)
-        for start in range(0, total, plan.block):
-            part = slice(start, min(start + plan.block, total))
-            block = question.block(part)
-            placed, sure = settler.settle(block, (scan or own).scan(block))
+        for part, block, kept in _one_ahead(question, plan, scan) if scan else _scanned(question, plan, own):
+            placed, sure = settler.settle(block, kept)
             unsure = np.flatnonzero(~sure)
+            # the guess was too bold, or many scores are all but equal
+            for finder in (scan, own):
+                if finder is not None and len(unsure):
+                    again, sure = settler.settle(block.take(unsure), finder.scan(block.take(unsure), guess=False))
+                    placed.put(unsure, again)
+                    unsure = unsure[~sure]
             if len(unsure):
-                # the guess was too bold, or many scores are all but equal
-                again, sure = settler.settle(block.take(unsure), own.scan(block.take(unsure), guess=False))
-                placed.put(unsure, again)
-                crowded = unsure[~sure]
-                placed.put(crowded, settler.exhaust(block.take(crowded)))
+                placed.put(unsure, settler.exhaust(block.take(unsure)))
             yield part, _neighbours(question, placed)
             advance(part.stop - part.start)
+
+
+def _scanned(question: Question, plan: Plan, scan: CpuScan | TorchScan) -> Iterator[tuple[slice, Block, Kept]]:
+    """The blocks of queries and their candidates."""
+    total = len(question.queries)
+    for start in range(0, total, plan.block):
+        part = slice(start, min(start + plan.block, total))
+        block = question.block(part)
+        yield part, block, scan.scan(block)
+
+
+def _one_ahead(question: Question, plan: Plan, scan: TorchScan) -> Iterator[tuple[slice, Block, Kept]]:
+    """The same; a graphics card scans the next block while the ranks of one are settled here."""
+    blocks = _scanned(question, plan, scan)
+    with ThreadPoolExecutor(1) as ahead:
+        coming = ahead.submit(next, blocks, None)
+        while (found := coming.result()) is not None:
+            coming = ahead.submit(next, blocks, None)
+            yield found
 
 
 def _neighbours(question: Question, placed: Placed) -> list[Neighbours]:

@@ -40,18 +40,18 @@ class AspectSpace:
 
     def __init__(self, whole: Judged, heads: AspectHeads, aspect: str) -> None:
         heads.check(aspect)
-        self._whole, self._heads, self._aspect = whole, heads, aspect
+        self.whole, self._heads, self._aspect = whole, heads, aspect
         self.name = f"{whole.name} ({aspect})"
         self.revision = hash_json([whole.revision, heads.hash, aspect])[:16]
         self._last: tuple[Texts, PaperVectors] | None = None  # tasks of a suite mostly share their texts
 
     def facts(self) -> dict[str, Any]:
-        found = {**self._whole.facts(), "name": self.name, "aspect": self._aspect, "heads": self._heads.hash}
+        found = {**self.whole.facts(), "name": self.name, "aspect": self._aspect, "heads": self._heads.hash}
         return {**found, "dimension": self._heads.dimension(self._aspect)}
 
     def vectors(self, texts: Texts) -> PaperVectors:
         if self._last is None or self._last[0] is not texts:
-            self._last = texts, self._project(self._whole.vectors(texts))
+            self._last = texts, self._project(self.whole.vectors(texts))
         return self._last[1]
 
     def _project(self, found: PaperVectors) -> PaperVectors:
@@ -75,13 +75,13 @@ class MatchingSpace:
     distances = DISTANCES
 
     def __init__(self, whole: Judged, heads: AspectHeads) -> None:
-        self._whole, self._heads = whole, heads
+        self.whole, self._heads = whole, heads
         self._spaces = {name: AspectSpace(whole, heads, name) for name in heads.names}
         self.name = f"{whole.name} ({MATCHING})"
         self.revision = hash_json([whole.revision, heads.hash, MATCHING])[:16]
 
     def facts(self) -> dict[str, Any]:
-        return {**self._whole.facts(), "name": self.name, "aspect": MATCHING, "heads": self._heads.hash}
+        return {**self.whole.facts(), "name": self.name, "aspect": MATCHING, "heads": self._heads.hash}
 
     def vectors(self, texts: Texts) -> PaperVectors:
         raise NoAnswerError(
@@ -94,14 +94,14 @@ class MatchingSpace:
         name = ALSO_CALLED.get(facet, facet)
         if name not in self._spaces:
             raise NoAnswerError(
-                f"queries ask about {facet!r}, and {self._whole.name} has the spaces {', '.join(self._spaces)}; "
+                f"queries ask about {facet!r}, and {self.whole.name} has the spaces {', '.join(self._spaces)}; "
                 f"--aspect {MATCHING} needs the very one"
             )
         return self._spaces[name]
 
     def count_zeros(self, texts: Texts) -> int:
         """Vectors of zeros, those of the encoder itself."""
-        return self._whole.vectors(texts).count_zeros()
+        return self.whole.vectors(texts).count_zeros()
 
     def scores(self, texts: Texts, pools: Pools, distance: str) -> NDArray[np.float64]:
         if pools.groups is None:

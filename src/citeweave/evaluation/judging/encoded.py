@@ -8,22 +8,30 @@ A text of which a model gives zeros, or a number that is not finite, has no vect
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.corpus.text import TextRecipe
-from citeweave.encoders.embedding import embed_texts
+from citeweave.crew import Crew, Work
+from citeweave.encoders.embedding import SHARD, embed_texts, plan_of_texts, text_maker
 from citeweave.encoders.encoder import Encoder
+from citeweave.encoders.streaming.shards import Hired
+from citeweave.encoders.streaming.vector_shards import write_vectors
 from citeweave.errors import EmptyResultError
 from citeweave.evaluation.judged import ABSENT, PRESENT, NoAnswerError, PaperVectors
 from citeweave.evaluation.judging.given_vectors import find_top, score_pairs
 from citeweave.evaluation.tasks import DISTANCES, Pools
 from citeweave.evaluation.texts import Texts
-from citeweave.files import hash_json
+from citeweave.files import hash_json, matches
 from citeweave.progress import QUIET, Reporter
+from citeweave.similarity.vectors import KIND, VERSION
+
+if TYPE_CHECKING:
+    from citeweave.encoders.streaming.remote import MadeHere
 
 _RECIPE = TextRecipe()
 
@@ -45,15 +53,16 @@ class Encoded:
         self.name = encoder.name
         self.revision = hash_json([encoder.revision, text_recipe.hash])[:16]
         self._made: dict[str, PaperVectors] = {}
-        self._lost = 0
+        self.counts: dict[str, dict[str, int]] = {}
+        """Hash of texts -> dimension and lost vectors, of all that were read, here or by a crew."""
 
     def facts(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "revision": self.encoder.revision,
-            "dimension": max((made.matrix.shape[1] for made in self._made.values()), default=None),
+            "dimension": max((each["dimension"] for each in self.counts.values()), default=None),
             "text_recipe": self._recipe.hash,
-            "texts without usable vector": self._lost,
+            "texts without usable vector": sum(each["lost"] for each in self.counts.values()),
         }
 
     def vectors(self, texts: Texts) -> PaperVectors:
@@ -69,6 +78,23 @@ class Encoded:
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         return find_top(self.vectors(texts), queries, candidates, depth, distance)
 
+    def keep(self, texts: Texts, crew: Crew, work: Work) -> None:
+        """See to it that the cache, if there is one, has these texts' vectors: a crew makes the shards that lack."""
+        if self._cache is None or not any(written := texts.paper_texts(self._recipe)):
+            return
+        plan = plan_of_texts(self.encoder, texts.ids, written, text_recipe=self._recipe.hash)
+        folder = self._folder(texts)
+        if not matches(folder, KIND, VERSION, plan.recipe):
+            with suppress(EmptyResultError):  # told of the task, when it is judged
+                write_vectors(folder, plan, Hired(crew, work), reporter=self._reporter)
+
+    def shards(self, texts: Texts) -> MadeHere:
+        """A worker's side of `keep`: the number of a shard -> its bytes."""
+        from citeweave.encoders.streaming.remote import MadeHere
+
+        written = texts.paper_texts(self._recipe)
+        return MadeHere(text_maker(self.encoder, written, "float32"), len(written), SHARD)
+
     def _encode(self, texts: Texts) -> PaperVectors:
         written = texts.paper_texts(self._recipe)
         has_text = np.array([bool(text) for text in written])  # (rows,)
@@ -77,17 +103,21 @@ class Encoded:
         if has_text.any() and not usable.any():
             raise self._useless(len(written))
         matrix[~usable] = 0
-        self._lost += int((has_text & ~usable).sum())
+        self.counts[texts.hash] = {"dimension": matrix.shape[1], "lost": int((has_text & ~usable).sum())}
         return PaperVectors(matrix, np.where(has_text & usable, PRESENT, ABSENT).astype(np.uint8))
 
     def _read(self, texts: Texts, written: Sequence[str]) -> NDArray[np.float32]:
         """(rows, dimension) out of the cache, or made now; zeros where a vector was of no use."""
         if self._cache is None:
             return np.array(self.encoder.encode(written, reporter=self._reporter), np.float32)
-        folder = self._cache / "vectors" / hash_json([texts.hash, self.revision])[:24]
         try:
             vectors = embed_texts(
-                self.encoder, texts.ids, written, folder, text_recipe=self._recipe.hash, reporter=self._reporter
+                self.encoder,
+                texts.ids,
+                written,
+                self._folder(texts),
+                text_recipe=self._recipe.hash,
+                reporter=self._reporter,
             )
         except EmptyResultError:
             raise self._useless(len(written)) from None
@@ -95,6 +125,10 @@ class Encoded:
         matrix = np.array(vectors.matrix[np.maximum(rows, 0)], np.float32)
         matrix[rows < 0] = 0
         return matrix
+
+    def _folder(self, texts: Texts) -> Path:
+        assert self._cache is not None
+        return self._cache / "vectors" / hash_json([texts.hash, self.revision])[:24]
 
     def _useless(self, texts: int) -> NoAnswerError:
         return NoAnswerError(

@@ -51,7 +51,8 @@ class SentenceLevel:
         self.name = name or ("sentence vectors" if isinstance(source, SentenceVectors) else f"{source.name} sentences")
         self.revision = hash_json([own, metric, temperature, *(["whole"] if whole else [])])[:16]
         self._made: dict[str, SentenceVectors] = {}
-        self.lost = 0
+        self.counts: dict[str, dict[str, int]] = {}
+        """Hash of texts -> sentences cut away, of all that were read, here or by a crew."""
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -60,7 +61,7 @@ class SentenceLevel:
             "metric": self._metric,
             "temperature": self._temperature,
             **({"own vector beside the sentences": True} if self._whole else {}),
-            "sentences cut away": self.lost,
+            "sentences cut away": sum(each["lost"] for each in self.counts.values()),
         }
 
     def vectors(self, texts: Texts) -> PaperVectors:
@@ -139,7 +140,7 @@ class SentenceLevel:
             texts.require()
             split = [texts.sentences_of(row) for row in range(len(texts))]
             found = encode_sentences(self._source, texts.titles, split, whole=self._whole, reporter=self._reporter)
-            self.lost += found.lost
+            self.counts[texts.hash] = {"lost": found.lost}
             source = Provenance(self.name, self._source.revision, "", self._source.dimension, "float32", "memory")
             self._made[texts.hash] = SentenceVectors(
                 list(texts.ids), found.offsets, found.matrix, found.numbers, source

@@ -40,10 +40,10 @@ from citeweave.mining.banding.curves import (
     related_curve,
     reverse_ranks,
 )
-from citeweave.mining.material import Material, PoolVectors
-from citeweave.mining.mine import Inputs
+from citeweave.mining.mine import Inputs, MiningOptions, material_of
 from citeweave.mining.rule import Rule
 from citeweave.mining.rules import MiningRules
+from citeweave.mining.tying import PoolVectors
 from citeweave.progress import QUIET, Reporter
 from citeweave.similarity.nearest import Band
 
@@ -186,7 +186,7 @@ def bands_for(
         )
     [(name, metric)] = asked
     chosen = choose_bands(
-        Material(corpus, tasks[0].text, vectors=inputs.vectors).tied(name),
+        material_of(corpus, tasks[0], inputs, MiningOptions()).tied(name),
         graph=inputs.graph,
         anchors=inputs.anchors,
         positives=max(1, *(_wanted(task.positives) for task in tasks)),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from citeweave.graph.citations import CitationGraph
 from citeweave.mining.auditing.pair_relations import bit_of, relate_pairs
 from citeweave.mining.banding.reverse_ranks import ranks_of
-from citeweave.mining.material import PoolVectors
+from citeweave.mining.tying import PoolVectors
 from citeweave.progress import QUIET, Reporter
 from citeweave.randomness import stream
 from citeweave.similarity.nearest import Band, search

@@ -3,6 +3,10 @@
     scan = TorchScan(pool, k=4000, device="cuda")
     kept = scan.scan(block)        # as `CpuScan.scan`: candidates, from which `settling.py` makes exact ranks
 
+A large pool is sifted as `CpuScan` does it: a sample of the pool tells each query's cut, and of every tile only what is
+over the cut is kept, some thousands of a million. A small pool, or a query whose cut was guessed too high, keeps the best
+of every tile instead.
+
 The ranks are the same as without torch, because quick scores only propose. Needs torch, which is imported when a scan
 is made. Does not use TF32 or half precision: their errors are larger than the margin of a quick score.
 """
@@ -18,7 +22,9 @@ import numpy as np
 
 from citeweave.errors import UserError
 from citeweave.extras import require
-from citeweave.similarity.searching.scanning import Block, Kept, Pool
+from citeweave.randomness import stream
+from citeweave.similarity.searching.scanning import SAMPLE, Block, Kept, Pool, capacity_for, guessed_rank
+from citeweave.similarity.searching.selecting import Floats
 
 TILE = 65_536
 """Rows of the pool taken at a time."""
@@ -33,36 +39,74 @@ def has_cuda() -> bool:
 
 
 class TorchScan:
-    """Scans on a device of torch: the best of every tile, merged."""
+    """Scans on a device of torch."""
 
-    def __init__(self, pool: Pool, k: int, device: str, *, tile: int = TILE) -> None:
+    def __init__(self, pool: Pool, k: int, device: str, *, tile: int = TILE, sample: int = SAMPLE) -> None:
         self._torch = require("torch", extra="train")
         if device == "cuda" and not self._torch.cuda.is_available():
             raise UserError("device is 'cuda', but torch finds no graphics card; use device 'cpu' or 'auto'")
-        self._pool, self._device, self._height = pool, device, tile
+        self._pool, self._k, self._device, self._height = pool, k, device, tile
         # the members of the margin come on top; a query with more of them is not sure and is scanned again elsewhere
         self._wanted = min(k + max(64, k // 32), len(pool))
         self._tiles: dict[int, Any] = {}
+        self._rank = guessed_rank(k, sample, len(pool))
+        self._sample = self._sampled(sample) if len(pool) >= 8 * sample >= 8 * self._rank else None
 
     def scan(self, block: Block, *, guess: bool = True) -> Kept:
-        """The k best of each query and some more; nothing is guessed here."""
+        """The k best of each query and some more; a cut that was guessed too high is noticed by `find_windows`."""
         torch = self._torch
         with self._full_precision(), torch.inference_mode():
             queries = torch.from_numpy(block.ready).to(self._device)  # (queries, width)
             itself = torch.from_numpy(block.itself).to(self._device, torch.int64)
-            scores = torch.empty((len(block), 0), device=self._device)
-            positions = torch.empty((len(block), 0), device=self._device, dtype=torch.int64)
-            for start in range(0, len(self._pool), self._height):
-                quick = queries @ self._tile(start).T  # (queries, rows of the tile)
-                mine = torch.nonzero((itself >= start) & (itself < start + quick.shape[1]))[:, 0]
-                quick[mine, itself[mine] - start] = -torch.inf
-                best, at = torch.topk(quick, min(self._wanted, quick.shape[1]), sorted=False)
-                scores, positions = torch.cat([scores, best], 1), torch.cat([positions, at + start], 1)
-                if scores.shape[1] > self._wanted:
-                    scores, at = torch.topk(scores, self._wanted, sorted=False)
-                    positions = positions.gather(1, at)
-            scores, order = torch.sort(scores, descending=True)
-            return self._kept(scores, positions.gather(1, order))
+            if not guess or self._sample is None:
+                return self._best(queries, itself)
+            best = torch.topk(queries @ self._sample.T, self._rank).values[:, -1].cpu().numpy()
+            cuts = (best - block.margins).astype(np.float32)  # (queries,)
+            return self._above(queries, itself, cuts)
+
+    def _best(self, queries: Any, itself: Any) -> Kept:
+        """The best of every tile, merged."""
+        torch = self._torch
+        scores = torch.empty((len(queries), 0), device=self._device)
+        positions = torch.empty((len(queries), 0), device=self._device, dtype=torch.int64)
+        for start, quick in self._products(queries, itself):
+            best, at = torch.topk(quick, min(self._wanted, quick.shape[1]), sorted=False)
+            scores, positions = torch.cat([scores, best], 1), torch.cat([positions, at + start], 1)
+            if scores.shape[1] > self._wanted:
+                scores, at = torch.topk(scores, self._wanted, sorted=False)
+                positions = positions.gather(1, at)
+        scores, order = torch.sort(scores, descending=True)
+        return self._kept(scores, positions.gather(1, order))
+
+    def _above(self, queries: Any, itself: Any, cuts: Floats) -> Kept:
+        """All that is over the cuts; a query with more of it than there is room for is crowded."""
+        torch, size = self._torch, len(queries)
+        limits, room = torch.from_numpy(cuts).to(self._device)[:, None], capacity_for(self._k, len(self._pool))
+        # one cell more, for what finds no room
+        scores = torch.empty(size * room + 1, device=self._device)
+        positions = torch.empty(size * room + 1, device=self._device, dtype=torch.int32)
+        counts = torch.zeros(size, device=self._device, dtype=torch.int64)
+        for start, quick in self._products(queries, itself):
+            row, at = torch.nonzero(quick > limits, as_tuple=True)  # row after row
+            found = torch.bincount(row, minlength=size)
+            firsts = torch.cumsum(found, 0) - found
+            place = torch.arange(len(row), device=self._device) - firsts[row] + counts[row]
+            cell = torch.where(place < room, row * room + place, size * room)
+            scores[cell], positions[cell] = quick[row, at], (at + start).to(torch.int32)
+            counts += found
+        kept = torch.where(counts > room, -1, counts).cpu().numpy()
+        width = max(1, int(kept.max(initial=0)))
+        best, where = (values[:-1].view(size, room)[:, :width].contiguous() for values in (scores, positions))
+        return Kept(best.cpu().numpy(), where.cpu().numpy(), kept, cuts)
+
+    def _products(self, queries: Any, itself: Any) -> Iterator[tuple[int, Any]]:
+        """Where each tile begins, and the quick scores of its rows, (queries, rows of the tile); valid until the next."""
+        torch = self._torch
+        for start in range(0, len(self._pool), self._height):
+            quick = queries @ self._tile(start).T
+            mine = torch.nonzero((itself >= start) & (itself < start + quick.shape[1]))[:, 0]
+            quick[mine, itself[mine] - start] = -torch.inf
+            yield start, quick
 
     def _kept(self, scores: Any, positions: Any) -> Kept:
         found = np.ascontiguousarray(scores.cpu().numpy())
@@ -70,6 +114,12 @@ class TorchScan:
         whole = found.shape[1] == len(self._pool)
         cuts = np.full(len(found), -np.inf, np.float32) if whole else found[:, -1].copy()
         return Kept(found, at, np.isfinite(found).sum(axis=1), cuts)
+
+    def _sampled(self, size: int) -> Any:
+        chosen = np.sort(stream(0, "first cut").choice(len(self._pool), size, replace=False))
+        ready = np.empty((size, self._pool.width), np.float32)
+        self._pool.fill(ready, chosen)
+        return self._torch.from_numpy(ready).to(self._device)
 
     def _tile(self, start: int) -> Any:
         if start not in self._tiles:

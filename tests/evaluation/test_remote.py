@@ -1,0 +1,148 @@
+"""Judging by a crew: the same report as without one, task by task, with papers that were embedded shard by shard."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from citeweave.crew import Alone, Work
+from citeweave.encoders import embedding
+from citeweave.encoders.aspects import AspectHeads, save_heads
+from citeweave.errors import ShardError, UserError
+from citeweave.evaluation.evaluate import evaluate
+from citeweave.evaluation.judging.opening import OpeningOptions, open_judged, open_spaces
+from citeweave.evaluation.remote import Shared
+from citeweave.evaluation.spaces import evaluate_spaces
+from citeweave.evaluation.suites.asked import AskedSuite
+from citeweave.evaluation.suites.corpus import CorpusSuiteOptions
+
+from ..conftest import Told, content
+
+EMBED, JUDGE = "citeweave.evaluation.remote:texts_maker", "citeweave.evaluation.remote:judging_maker"
+
+
+def judged(name: object, asked: AskedSuite, output: Path, crew: Told | None = None, **opening: Any) -> dict[str, Any]:
+    """The content of the report."""
+    options = OpeningOptions(**{"device": "cpu", **opening})
+    opened = open_judged(str(name), options)
+    evaluate(opened if crew is None else Shared(opened, crew, asked, str(name), options), asked.read(), output)
+    return content(output)
+
+
+@pytest.fixture(scope="module")
+def file(vectors: dict[str, list[float]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("remote") / "toy.jsonl"
+    path.write_text("".join(json.dumps({"paper_id": each, "embedding": row}) + "\n" for each, row in vectors.items()))
+    return path
+
+
+@pytest.mark.parametrize("suite", ["scidocs", "scirepeval", "csfcube", "reviewers"])
+def test_given_vectors(suite: str, folders: dict[str, Path], file: Path, tmp_path: Path) -> None:
+    asked, crew = AskedSuite(suite, folders[suite]), Told()
+    assert judged(file, asked, tmp_path / "crew", crew) == judged(file, asked, tmp_path / "here")
+    assert [work.maker for work in crew.works] == [JUDGE]
+    assert len(crew.made) == len(asked.read().choose(()).tasks)  # few-shot ones too
+
+
+def test_what_cannot_be_answered_is_told_in_the_order_of_tasks(folders: dict[str, Path], tmp_path: Path) -> None:
+    asked = AskedSuite("scidocs", folders["scidocs"])  # bm25 cannot classify
+    report = judged("bm25", asked, tmp_path / "crew", Told())
+    assert report == judged("bm25", asked, tmp_path / "here")
+    assert "bm25 has no vectors" in report["report.json"].decode()
+
+
+def test_an_encoder_reads_papers_shard_by_shard(
+    bert: Path, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedding.EmbeddingOptions.__init__, "__defaults__", _with_shard(6))
+    monkeypatch.setattr("citeweave.evaluation.judging.encoded.SHARD", 6)
+    asked, crew = AskedSuite("scidocs", folders["scidocs"]), Told()
+    here = judged(bert, asked, tmp_path / "here", cache=tmp_path / "1")
+    assert judged(bert, asked, tmp_path / "crew", crew, cache=tmp_path / "2") == here
+    assert [work.maker for work in crew.works] == [EMBED, EMBED, JUDGE]
+    assert crew.made[:8].count(2) == 2 and max(crew.made) >= 2  # two lists of papers, each of several shards
+    here, there = (
+        {folder.name: content(folder) for folder in (tmp_path / place / "vectors").iterdir()} for place in ("1", "2")
+    )
+    assert there == here and len(here) == 2
+
+
+def _with_shard(size: int) -> tuple[Any, ...]:
+    defaults = embedding.EmbeddingOptions.__init__.__defaults__
+    assert defaults is not None
+    return tuple(size if value == embedding.SHARD else value for value in defaults)
+
+
+def test_an_encoder_without_a_cache(bert: Path, folders: dict[str, Path], tmp_path: Path) -> None:
+    asked, crew = AskedSuite("mdcr", folders["mdcr"]), Told()
+    assert judged(bert, asked, tmp_path / "crew", crew) == judged(bert, asked, tmp_path / "here")
+    assert [work.maker for work in crew.works] == [JUDGE]
+
+
+def test_sentences_are_counted_where_they_were_read(bert: Path, folders: dict[str, Path], tmp_path: Path) -> None:
+    asked = AskedSuite("csfcube", folders["csfcube"])
+    how: dict[str, Any] = {"distance": "single", "max_tokens": 12}
+    report = judged(bert, asked, tmp_path / "crew", Told(), **how)
+    assert report == judged(bert, asked, tmp_path / "here", **how)
+    assert json.loads(report["report.json"])["model"]["sentences cut away"] > 0
+
+
+def test_every_space_of_a_model(bert: Path, folders: dict[str, Path], tmp_path: Path) -> None:
+    model = shutil.copytree(bert, tmp_path / "model")
+    rng, names = np.random.default_rng(0), ("background", "method", "result")
+    layers = {name: ((rng.normal(size=(8, 32)).astype("f4"), rng.normal(size=8).astype("f4")),) for name in names}
+    save_heads(model, AspectHeads(names, layers))
+    asked, crew = AskedSuite("csfcube", folders["csfcube"]), Told()
+    for place in ("here", "crew"):
+        opening = OpeningOptions(device="cpu", cache=tmp_path / "cache" / place)
+        spaces: dict[str, Any] = dict(open_spaces(str(model), opening))
+        if place == "crew":
+            shared = {"crew": crew, "suite": asked, "name": str(model)}
+            spaces = {
+                name: Shared(each, opening=OpeningOptions(device="cpu", cache=opening.cache, aspect=name), **shared)
+                for name, each in spaces.items()
+            }
+        evaluate_spaces(spaces, asked.read(), tmp_path / place)
+    for name in ("encoder", *names, "all", "matching"):
+        assert content(tmp_path / "crew" / name) == content(tmp_path / "here" / name)
+    assert [work.maker for work in crew.works].count(EMBED) == 1
+
+
+def test_a_suite_made_from_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from citeweave import synthesize
+    from citeweave.corpus.synthetic.literature import Synthetic
+
+    synthesize(tmp_path / "corpus", Synthetic(papers=300))
+    monkeypatch.chdir(tmp_path)  # a worker works elsewhere
+    asked = AskedSuite("corpus", Path("corpus"), made=CorpusSuiteOptions(queries=10, seed=1))
+    told = AskedSuite.of_json(json.loads(json.dumps(asked.as_json())))
+    assert told.made == asked.made and told.data.is_absolute()
+    assert judged("bm25", asked, tmp_path / "crew", Told()) == judged("bm25", asked, tmp_path / "here")
+
+
+def test_failed_tasks_are_judged_by_the_next_run(folders: dict[str, Path], file: Path, tmp_path: Path) -> None:
+    asked, crew = AskedSuite("scidocs", folders["scidocs"]), Told(failing=(1,))
+    with pytest.raises(ShardError, match=r"judging: 1 of 3 shards"):
+        judged(file, asked, tmp_path / "r", crew)
+    assert not (tmp_path / "r").exists()
+    again = Told()
+    assert judged(file, asked, tmp_path / "r", again) == judged(file, asked, tmp_path / "here")
+    assert again.made == [0]  # the one that was missing
+    assert len(again.works[0].given["tasks"]) == 1
+
+
+def test_other_data_or_another_model_is_refused(folders: dict[str, Path], file: Path, tmp_path: Path) -> None:
+    crew = Told()
+    judged(file, AskedSuite("scidocs", folders["scidocs"]), tmp_path / "r", crew)
+    work = crew.works[0]
+    marks = dict.fromkeys(work.given["tasks"], "0")
+    with pytest.raises(UserError, match="is another one here than where judging began"):
+        next(Alone().make(Work(work.maker, {**work.given, "tasks": marks}), [0]))
+    other = {**work.given["judged"], "revision": "0"}
+    with pytest.raises(UserError, match=r"toy.jsonl is another one here"):
+        next(Alone().make(Work(work.maker, {**work.given, "judged": other}), [0]))

@@ -1,0 +1,115 @@
+"""Annotating by a crew: the same bytes as without one, resumed block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from citeweave import Corpus, synthesize
+from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.crew import Alone, Work
+from citeweave.errors import ShardError, UserError
+from citeweave.intents.annotating import AnnotateOptions, annotate_intents
+from citeweave.intents.labelled import LabelledSet
+from citeweave.intents.marking import Citance
+
+pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+
+from citeweave.intents.classifier import IntentClassifier
+from citeweave.intents.options import ClassifierOptions
+from citeweave.intents.teaching import TrainingSets
+from citeweave.intents.training import train_classifier
+
+from ..conftest import Told, content
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return synthesize(tmp_path_factory.mktemp("remote") / "corpus", Synthetic(papers=80))
+
+
+@pytest.fixture(scope="module")
+def classifier(
+    marked_bert: Path, planted: Callable[[int, int], LabelledSet], tmp_path_factory: pytest.TempPathFactory
+) -> IntentClassifier:
+    folder = tmp_path_factory.mktemp("remote") / "classifier"
+    options = ClassifierOptions(base=str(marked_bert), epochs=1, rank=2, max_tokens=40)
+    train_classifier(TrainingSets(planted(24, 1), planted(12, 2)), folder, options, device="cpu")
+    return IntentClassifier.open(folder, device="cpu")
+
+
+OPTIONS = AnnotateOptions(keep_given=False, block=70)
+
+
+@pytest.fixture(scope="module")
+def alone(corpus: Corpus, classifier: IntentClassifier, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a run without a crew writes."""
+    folder = tmp_path_factory.mktemp("remote") / "alone"
+    annotate_intents(corpus, folder, classifier, OPTIONS)
+    return content(folder)
+
+
+def test_the_same_bytes(corpus: Corpus, classifier: IntentClassifier, alone: dict[str, Any], tmp_path: Path) -> None:
+    crew = Told()
+    overlay = annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS, crew=crew)
+    assert content(tmp_path / "a") == alone
+    assert len(crew.made) == -(-len(corpus.contexts) // 70) >= 4
+    assert overlay.confidence.any()
+    assert crew.works[0].unit == "contexts" and not crew.works[0].gpu
+
+
+def test_failed_blocks_are_read_by_the_next_run(
+    corpus: Corpus, classifier: IntentClassifier, alone: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(ShardError, match=r"annotating: 2 of .* \(0, 2; "):
+        annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS, crew=Told(failing=(0, 2)))
+    assert not (tmp_path / "a").exists()
+    crew = Told(failing=(2,))
+    with pytest.raises(ShardError):
+        annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS, crew=crew)
+    assert crew.made == [0]
+    annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS)  # the last one is read here
+    assert content(tmp_path / "a") == alone
+
+
+def test_blocks_in_which_nothing_is_read_are_not_sent(classifier: IntentClassifier, tmp_path: Path) -> None:
+    corpus = synthesize(tmp_path / "corpus", Synthetic(papers=25))
+    options, crew = AnnotateOptions(keep_given=False, most_contexts=1, block=1), Told()
+    overlay = annotate_intents(corpus, tmp_path / "a", classifier, options, crew=crew)
+    read = np.flatnonzero(overlay.context_confidence.any(axis=1))
+    assert sorted(crew.made) == read.tolist()
+    assert 0 < len(crew.made) < len(corpus.contexts)
+    nobody = Told()
+    annotate_intents(corpus, tmp_path / "b", classifier, AnnotateOptions(), crew=nobody)  # the source gave them all
+    assert not nobody.works
+
+
+class Words:
+    """A classifier without a folder."""
+
+    name, hash, labels = "words", "1", ("background", "method", "result")
+
+    def predict(self, citances: Sequence[Citance], **more: Any) -> Any:
+        return np.full((len(citances), 3), 1 / 3, np.float32)
+
+
+def test_a_classifier_without_a_folder_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="classifier words is only in this process"):
+        annotate_intents(corpus, tmp_path / "a", Words(), OPTIONS, crew=Told())
+
+
+@pytest.mark.parametrize(("key", "value"), [("expected", "0" * 64), ("corpus", "0" * 64)])
+def test_others_in_the_same_place_are_refused(
+    key: str, value: str, corpus: Corpus, classifier: IntentClassifier, tmp_path: Path
+) -> None:
+    crew = Told(failing=range(99))
+    with pytest.raises(ShardError):
+        annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS, crew=crew)
+    told = dict(crew.works[0].given)
+    told[key] = value if key == "expected" else [told["corpus"][0], value]
+    with pytest.raises(UserError, match="is another one here"):
+        next(Alone().make(Work(crew.works[0].maker, told), [0]))

@@ -1,0 +1,156 @@
+"""A given pool: who may be chosen, who may ask, which vectors are read, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from citeweave import Corpus, Vectors
+from citeweave.errors import UserError
+from citeweave.graph.citations import CitationGraph
+from citeweave.mining import mine, tying
+from citeweave.mining.following import follow
+from citeweave.mining.gathering import read_rows
+from citeweave.mining.material import Material
+from citeweave.mining.mine import Inputs, mine_samples
+from citeweave.mining.rule_reading import parse_rules
+from citeweave.mining.samples import Samples
+from citeweave.mining.tying import tie_vectors
+from citeweave.recipe import load_recipe
+from citeweave.similarity.nearest import nearest
+from citeweave.similarity.vectors import new_vectors
+
+POOL = np.arange(40, 400, dtype=np.int64)
+ASKED = np.arange(350, 450, dtype=np.int64)
+"""Half of them are in the pool."""
+
+BANDS = ["mining.negatives.hard.band=100"]
+
+
+def mined(corpus: Corpus, folder: Path, inputs: Inputs, *more: str, recipe: str = "scincl") -> Samples:
+    rules = parse_rules(load_recipe(recipe, [*(BANDS if recipe == "scincl" else []), *more]).table("mining"))
+    return mine_samples(corpus, rules, folder, inputs)
+
+
+def test_only_the_pool_is_chosen_and_others_may_ask(
+    corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path
+) -> None:
+    inputs = Inputs(graph, {"graph": vectors}, anchors=ASKED, pool=POOL)
+    for recipe in ("scincl", "specter", "specter_cocite"):
+        samples = mined(corpus, tmp_path / recipe, inputs, recipe=recipe)
+        chosen = np.concatenate([samples.positives.rows, samples.negatives.rows])
+        assert np.isin(chosen, POOL).all() and len(chosen) > 30
+        assert np.isin(samples.anchors, ASKED).all()
+        assert recipe == "specter_cocite" or (samples.anchors >= 400).any()
+    alone = mined(corpus, tmp_path / "alone", Inputs(graph, {"graph": vectors}, pool=POOL))
+    assert np.isin(alone.anchors, POOL).all()
+    assert alone.manifest.facts["skipped"]["no text"] < len(POOL) / 4  # those of the pool, not of the corpus
+
+
+def test_ranks_are_among_the_pool(corpus: Corpus, vectors: Vectors, tmp_path: Path) -> None:
+    """Positives are the papers at ranks 21 to 25 of a search among the pool's vectors alone."""
+    samples = mined(corpus, tmp_path / "s", Inputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL))
+    material = Material(corpus)
+    here = POOL[material.in_pool[POOL]]
+    matrix = vectors.take(corpus.ids.take(here))
+    here = here[matrix.any(axis=1)]
+    matrix = matrix[matrix.any(axis=1)]
+    for number in range(0, len(samples), 7):
+        anchor = int(samples.anchors[number])
+        itself = np.array([np.searchsorted(here, anchor) if anchor in here else -1])
+        found = nearest(matrix, vectors.take([corpus.ids[anchor]]), 25, itself=itself).rows[0]
+        assert set(here[found[20:]]) == set(samples.positives.of(number).tolist())
+
+
+def test_the_same_by_id_and_by_row(
+    corpus: Corpus, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = Inputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL)
+    monkeypatch.setattr(tying, "BLOCK", 37)
+    expected = mined(corpus, tmp_path / "a", inputs)
+    with new_vectors(tmp_path / "v", model="nodes", dtype="float32") as writer:
+        order = np.arange(len(corpus))
+        writer.append(corpus.ids.take(order), vectors.take(corpus.ids.take(order)))
+        ordered = writer.finish()
+    assert tying._same_ids(ordered, corpus) and not tying._same_ids(vectors, corpus)
+    monkeypatch.setattr(Vectors, "rows", lambda *_: pytest.fail("ids were looked up"))
+    by_row = mined(corpus, tmp_path / "b", Inputs(None, {"graph": ordered}, anchors=ASKED, pool=POOL))
+    np.testing.assert_array_equal(by_row.triplets().rows(), expected.triplets().rows())
+
+
+def test_few_vectors_are_copied_where_they_fit(corpus: Corpus, vectors: Vectors) -> None:
+    in_pool, size = np.isin(np.arange(len(corpus)), POOL), 24 * 4 * len(POOL)
+    tied, mapped, all_of_them = (
+        tie_vectors(vectors, corpus, in_pool, papers=papers, memory=memory)
+        for papers, memory in ((POOL, size), (POOL, size - 1), (None, size))
+    )
+    assert tied.matrix.shape == (360, 24) and tied.matrix.flags.owndata
+    assert mapped.matrix is vectors.matrix and all_of_them.matrix is vectors.matrix
+    for found in (tied, mapped, all_of_them):
+        papers = found.paper_of[found.pool]
+        assert set(papers) == {paper for paper in POOL if vectors.take([corpus.ids[int(paper)]]).any()}
+        np.testing.assert_array_equal(found.matrix[found.row_of[papers]], vectors.take(corpus.ids.take(papers)))
+        assert (np.diff(found.pool) > 0).all()
+    assert (tied.row_of[400:] == -1).all() and (all_of_them.row_of[400:] >= 0).any()
+
+
+def test_papers_without_text(corpus: Corpus, vectors: Vectors, tmp_path: Path) -> None:
+    bare = np.flatnonzero(~Material(corpus).has_text)
+    assert len(bare) > 5
+    with pytest.raises(UserError, match=rf"none of the {len(bare)} papers of the pool .*mining.text=any"):
+        mined(corpus, tmp_path / "s", Inputs(None, {"graph": vectors}, pool=bare))
+    pool = np.union1d(bare, POOL)
+    inputs = Inputs(None, {"graph": vectors}, anchors=pool, pool=pool)
+    samples = mined(corpus, tmp_path / "any", inputs, "mining.text=any")
+    assert np.isin(samples.negatives.rows, bare).any() and np.isin(samples.anchors, bare).any()
+
+
+def test_another_pool_is_another_run(corpus: Corpus, vectors: Vectors, tmp_path: Path) -> None:
+    inputs = Inputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL)
+    mined(corpus, tmp_path / "s", inputs)
+    assert mined(corpus, tmp_path / "s", inputs).manifest.recipe["pool"]
+    with pytest.raises(UserError, match="made from other inputs"):
+        mined(corpus, tmp_path / "s", Inputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL[1:]))
+
+
+def test_bands_that_were_found_are_kept(
+    corpus: Corpus, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = Inputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL)
+    whole = mined(corpus, tmp_path / "whole", inputs)
+    monkeypatch.setattr(mine, "BLOCK_ANCHORS", 16)
+    done: list[int] = []
+
+    def stopping(rules, block, **options):  # type: ignore[no-untyped-def]
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(len(block.anchors))
+        return follow(rules, block, **options)
+
+    monkeypatch.setattr(mine, "follow", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        mined(corpus, tmp_path / "s", inputs)
+    first = sum(done)
+    done[:] = [0, 0]
+    with pytest.raises(KeyboardInterrupt):
+        mined(corpus, tmp_path / "s", inputs)
+    monkeypatch.setattr(mine, "follow", follow)
+    samples = mined(corpus, tmp_path / "s", inputs)
+    assert first == 48 and done[2] == 16
+    np.testing.assert_array_equal(samples.triplets().rows(), whole.triplets().rows())
+
+
+def test_ids_are_read_from_a_file(corpus: Corpus, tmp_path: Path) -> None:
+    text = "\n".join([*corpus.ids.take(np.array([7, 3, 7])), "", " nobody ", corpus.ids[5]])
+    (tmp_path / "pool.txt").write_text(text)
+    (tmp_path / "pool.txt.gz").write_bytes(gzip.compress(text.encode()))
+    for name in ("pool.txt", "pool.txt.gz"):
+        assert read_rows(tmp_path / name, corpus, "--pool").tolist() == [3, 5, 7]
+    (tmp_path / "other.txt").write_text("nobody\n")
+    with pytest.raises(UserError, match=r"--pool .*other.txt: none of its 1 ids is in"):
+        read_rows(tmp_path / "other.txt", corpus, "--pool")
+    with pytest.raises(UserError, match=r"--pool .*missing.txt does not exist"):
+        read_rows(tmp_path / "missing.txt", corpus, "--pool")

@@ -1,0 +1,140 @@
+"""Mining by a crew: the same bytes as without one, resumed block by block, and what only memory holds goes along."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from citeweave import Corpus, Vectors
+from citeweave.corpus.importing import exclude_papers
+from citeweave.crew import Alone, Work
+from citeweave.errors import ShardError, UserError
+from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
+from citeweave.mining import mine
+from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
+from citeweave.mining.remote import rules_of
+from citeweave.mining.rule_reading import parse_rules
+from citeweave.mining.tables import table_of
+from citeweave.recipe import load_recipe, shipped_recipes
+
+from ..conftest import Told, content
+
+
+def table(name: str, *changes: str) -> dict[str, Any]:
+    return load_recipe(name, list(changes)).table("mining")
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mine, "BLOCK_ANCHORS", 90)
+
+
+def both(corpus: Corpus, rules: dict[str, Any], place: Path, inputs: Inputs) -> Told:
+    """Mine here and by a crew; the folders must be equal."""
+    crew, options = Told(), MiningOptions(seed=3, workers=1)
+    here = mine_samples(corpus, parse_rules(rules), place / "here", inputs, options)
+    mine_samples(corpus, parse_rules(rules), place / "crew", inputs, options, crew=crew)
+    assert len(here) > 100
+    assert content(place / "crew") == content(place / "here")
+    assert len(crew.made) >= 3
+    return crew
+
+
+def test_a_recipe_of_bands(corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path) -> None:
+    inputs = Inputs(graph=graph, vectors={"graph": vectors})
+    crew = both(corpus, table("scincl", "mining.negatives.hard.band=200"), tmp_path, inputs)
+    assert crew.works[0].given["graph"]["intents"] == ""
+    assert not crew.works[0].gpu
+
+
+def test_intents_that_were_put_on_the_graph(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+    turned = graph.with_intents(np.where(graph.intents == 1, 2, graph.intents).astype(np.uint8))
+    both(corpus, table("sciaspect", "mining.every_aspect=false"), tmp_path, Inputs(graph=turned))
+
+
+def test_tables_anchors_and_a_pool(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+    pairs = np.random.default_rng(2).integers(0, len(corpus), (6000, 2))
+    inputs = Inputs(
+        graph=graph,
+        tables={"coviews": table_of(pairs[:, 0], pairs[:, 1], np.ones(6000), papers=len(corpus))},
+        anchors=np.arange(0, len(corpus), 2),
+        pool=np.arange(0, len(corpus), 3),
+    )
+    rules = {
+        "positives": {"source": "table", "table": "coviews", "count": 2},
+        "negatives": {"source": "random", "count": 2, "exclude": ["connected"]},
+    }
+    both(corpus, rules, tmp_path, inputs)
+
+
+def test_contexts_with_a_corpus_from_before(corpus: Corpus, tmp_path: Path) -> None:
+    fewer = exclude_papers(corpus, np.arange(0, 600, 9), tmp_path / "fewer", why="asked for")
+    rules = {**table("aspire", "mining.text=abstract"), "contexts": {"least_sentences": 1, "least_words": 1}}
+    graph = build_graph(fewer, tmp_path / "graph")
+    both(fewer, rules, tmp_path, Inputs(graph=graph, before=corpus))
+
+
+def test_tasks_of_a_mixture(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+    plain = {"positives": {"source": "cited", "count": 1}, "negatives": {"source": "random", "count": 1}}
+    near = {"positives": {"source": "cocited", "count": 2, "order": "strongest"}, "weight": 2.0}
+    crew = both(corpus, {"tasks": {"plain": plain, "near": near}}, tmp_path, Inputs(graph=graph))
+    assert [work.label for work in crew.works] == ["mining plain", "mining near"]
+
+
+def test_failed_blocks_are_made_by_the_next_run(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+    rules, inputs, crew = parse_rules(table("specter")), Inputs(graph=graph), Told(failing=(1, 4))
+    whole = mine_samples(corpus, rules, tmp_path / "whole", inputs)
+    with pytest.raises(ShardError, match=r"mining: 2 of .* \(1, 4; .*MemoryError"):
+        mine_samples(corpus, rules, tmp_path / "s", inputs, crew=crew)
+    assert not (tmp_path / "s").exists()
+    again = Told()
+    assert mine_samples(corpus, rules, tmp_path / "s", inputs, crew=again).hash == whole.hash
+    assert sorted(again.made) == [1, 4]
+    assert content(tmp_path / "s") == content(tmp_path / "whole")
+
+
+def test_what_was_mined_here_is_not_mined_again(
+    corpus: Corpus, graph: CitationGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules, inputs, real, done = parse_rules(table("specter")), Inputs(graph=graph), mine._follow_span, list[int]()
+
+    def interrupted(*given: Any) -> Any:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(1)
+        return real(*given)
+
+    monkeypatch.setattr(mine, "_follow_span", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mine_samples(corpus, rules, tmp_path / "s", inputs)
+    monkeypatch.setattr(mine, "_follow_span", real)
+    crew = Told()
+    mine_samples(corpus, rules, tmp_path / "s", inputs, crew=crew)
+    assert sorted(crew.made)[:2] == [2, 3]
+    mine_samples(corpus, rules, tmp_path / "whole", inputs)
+    assert content(tmp_path / "s") == content(tmp_path / "whole")
+
+
+def test_a_graph_in_memory_is_refused(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+    held = graph_from_edges(graph.sources(), graph.cited.targets, graph.nodes)
+    with pytest.raises(UserError, match="made in memory"):
+        mine_samples(corpus, parse_rules(table("specter")), tmp_path / "s", Inputs(graph=held), crew=Told())
+
+
+def test_another_corpus_in_the_same_place_is_refused(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+    crew = Told()
+    mine_samples(corpus, parse_rules(table("specter")), tmp_path / "s", Inputs(graph=graph), crew=crew)
+    given = {**crew.works[0].given, "corpus": [str(corpus.folder), "0" * 64]}
+    with pytest.raises(UserError, match="is another one here"):
+        next(Alone().make(Work(crew.works[0].maker, given), [0]))
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_rules_travel_as_json(name: str) -> None:
+    rules = parse_rules(table(name))
+    assert rules_of(json.loads(json.dumps(asdict(rules)))) == rules
