@@ -15,9 +15,11 @@ from citeweave.cli import (
     change,
     compare,
     convert,
+    copy,
     derive,
     doctor,
     embed,
+    estimate,
     evaluate,
     explain,
     explore,
@@ -37,6 +39,7 @@ from citeweave.cli import (
     synthesize,
     train,
 )
+from citeweave.cli.addresses import AddressCommand
 from citeweave.errors import CiteweaveError
 
 app = typer.Typer(
@@ -61,6 +64,7 @@ app.command("bundle")(train.bundle)
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.command("recipes")(run.recipes)
+app.command("estimate")(estimate.estimate)
 app.command("audit")(audit.audit)
 app.command("convert")(convert.convert)
 app.command("embed")(embed.embed)
@@ -76,7 +80,11 @@ app.command("match")(match.match)
 app.command("evaluate")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command("benchmark")(benchmark.benchmark)
+app.command("copy")(copy.copy)
+app.command("cache")(copy.cache)
 app.command("doctor")(doctor.doctor)
+for _registered in (*app.registered_commands, *intents.app.registered_commands):
+    _registered.cls = AddressCommand
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -11,7 +11,9 @@ from citeweave.cli.options import Debug, Json, Quiet, print_json, reporter_of, t
 from citeweave.errors import UserError
 
 _Index = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
-_Lance = Annotated[Path | None, typer.Option("--lance", help="Folder of LanceDB.", show_default=False)]
+_Lance = Annotated[
+    str | None, typer.Option("--lance", help="Folder of LanceDB, or s3://bucket/name.", show_default=False)
+]
 _Milvus = Annotated[
     str | None,
     typer.Option(

@@ -1,4 +1,4 @@
-"""LanceDB as the back end of a store: a folder, no server.
+"""LanceDB as the back end of a store: a folder here or on object storage, no server.
 
     papers.lance/about.json          what the store tells of itself
     papers.lance/papers.lance/       the table
@@ -9,6 +9,9 @@ compares all; from there on `compact` builds an index, whose candidates are comp
 Limits and traps: `merge_insert` of rows that are there writes them anew, so the folder grows until `compact`, and old
 versions stay an hour for readers that are still at them. A list of ids in a filter costs some 30 microseconds an id. Two
 processes that write at once are sorted out by LanceDB's commits, but `compact` may then fail and must be run again.
+
+On object storage (`s3://bucket/papers.lance`) LanceDB reads and writes there itself, nothing is fetched as a whole. Its
+commits need a storage that can refuse to put an object that is there, as Amazon's does.
 """
 
 from __future__ import annotations
@@ -22,10 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.errors import ArtefactError, UserError
+from citeweave.cloud.address import is_address
+from citeweave.errors import ArtefactError
 from citeweave.extras import require
-from citeweave.files import write_json
 from citeweave.search.stores.conditions import Spelling, expression
+from citeweave.search.stores.lance_places import Bucket, Folder
 from citeweave.search.stores.protocol import About, Columns, Conditions, Listing, StoreKeys
 
 APPROXIMATE_FROM = 20_000
@@ -49,36 +53,33 @@ class LanceTable:
     """A folder of LanceDB."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        self.place = f"lance:{self.folder}"
+        self._where: Folder | Bucket = Bucket(folder) if is_address(folder) else Folder(folder)
+        self.place = f"lance:{self._where}"
         self._opened: Any = None
 
     def about(self) -> About | None:
-        path = self.folder / _ABOUT
-        if not self.folder.exists() or (self.folder.is_dir() and not any(self.folder.iterdir())):
+        data = self._where.read(_ABOUT)
+        if data is None and self._where.is_empty():
             return None
         try:
-            told = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError):
+            told = json.loads(data or b"")
+        except (ValueError, RecursionError):
             raise ArtefactError(
                 f"{self.place} is no store of citeweave; name another folder, or an empty one"
             ) from None
         about = About.from_json(told, self.place)
-        if not (self.folder / f"{_TABLE}.lance").is_dir():
+        if not self._where.has(f"{_TABLE}.lance"):
             self._create_table(about)  # a crash came between the two
         return about
 
     def create(self, about: About) -> None:
         require("lancedb", extra="search")
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"{self.place} cannot be written ({error.strerror}); name another folder") from None
+        self._where.make()
         self.tell(about)
         self._create_table(about)
 
     def tell(self, about: About) -> None:
-        write_json(self.folder / _ABOUT, about.as_json())
+        self._where.write(_ABOUT, about.as_json())
 
     def upsert(self, papers: Columns) -> None:
         table = self._table()
@@ -131,7 +132,9 @@ class LanceTable:
 
     def _connect(self) -> Any:
         # another process may write: every search sees the newest version
-        return require("lancedb", extra="search").connect(str(self.folder), read_consistency_interval=timedelta(0))
+        return require("lancedb", extra="search").connect(
+            str(self._where), read_consistency_interval=timedelta(0), storage_options=self._where.options()
+        )
 
     def _table(self) -> Any:
         if self._opened is None:

@@ -1,0 +1,88 @@
+"""`copy`: a folder or a file from an address to here, from here to an address, or from one address to another."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from citeweave.cloud.address import Address, is_address
+from citeweave.cloud.fetching import fetch, fill
+from citeweave.cloud.listing import Listing, find_listing
+from citeweave.cloud.pushing import push
+from citeweave.cloud.slots import Slot, Version
+from citeweave.errors import UserError
+from citeweave.files import MANIFEST, partial_folder
+from citeweave.progress import QUIET, Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What was copied where."""
+
+    target: str
+    files: int
+    bytes: int
+    sent: int
+    """Files that travelled; the others were there."""
+
+
+def copy(
+    source: str | Path,
+    target: str | Path,
+    *,
+    overwrite: bool = False,
+    cache: Path | None = None,
+    reporter: Reporter = QUIET,
+) -> Copied:
+    """Copy an artefact, any folder, or a file. One of the two at least is an address."""
+    if is_address(target):
+        from_here = fetch(source, cache=cache, reporter=reporter) if is_address(source) else Path(source)
+        place = Address.parse(target)
+        done = push(from_here, place, overwrite=overwrite, cache=cache, reporter=reporter)
+        return Copied(str(place), done.files, done.bytes, done.sent)
+    if not is_address(source):
+        raise UserError(f"{source} and {target} are both here; give an address such as s3://bucket/corpus, or use cp")
+    address, folder = Address.parse(source), Path(target)
+    listing = find_listing(address)
+    if listing.is_single and folder.is_dir():
+        folder = folder / address.name
+    _refuse(folder, listing, overwrite=overwrite)
+    partial = partial_folder(folder)
+    known = Slot(address, cache).all()
+    made = Version(partial, folder.name)
+    begun = made.listing(listing.base)
+    if begun is not None and begun.hash != listing.hash:
+        shutil.rmtree(partial)
+    sent = _receive(made, listing, known, reporter)
+    _replace(made.content, folder)
+    shutil.rmtree(partial)
+    return Copied(str(folder), len(listing.files), listing.bytes, sent)
+
+
+def _receive(made: Version, listing: Listing, known: list[Version], reporter: Reporter) -> int:
+    try:
+        made.record(listing)
+    except OSError as error:
+        raise UserError(f"{made.folder} cannot be written ({error.strerror}); name another place") from None
+    # never linked: a copy may be changed, the cache must not
+    return fill(made.content, listing, known, reporter, take=shutil.copyfile)
+
+
+def _refuse(folder: Path, listing: Listing, *, overwrite: bool) -> None:
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not overwrite:
+        raise UserError(f"{folder} exists; choose another place, or add --overwrite")
+    ours = any((folder / name).is_file() for name in (MANIFEST, "state.json"))
+    if folder.is_file() != listing.is_single or (folder.is_dir() and not ours):
+        raise UserError(f"{folder} exists and is not an artefact of citeweave; choose another place")
+
+
+def _replace(made: Path, folder: Path) -> None:
+    old = folder.with_name(folder.name + ".old")
+    if folder.is_dir():
+        shutil.rmtree(old, ignore_errors=True)
+        folder.rename(old)
+    made.replace(folder)
+    shutil.rmtree(old, ignore_errors=True)

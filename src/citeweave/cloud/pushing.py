@@ -1,0 +1,265 @@
+"""From a folder to an address: what the storage lacks is uploaded, and then one object makes it the artefact there.
+
+    push("index", "s3://lab/index", overwrite=True)      segments that are there do not travel again
+
+Until that last object is put, everybody reads the old artefact, and after it the new one; only then are objects removed
+that the old one alone used. Objects that this module did not put there, and no artefact names, are never touched. What
+broke off goes on: the cache notes which objects have arrived. Two that push to one address at once are not kept apart,
+but the one who notices says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Lock
+
+from citeweave.cloud.address import Address, check_names
+from citeweave.cloud.fetching import in_parallel
+from citeweave.cloud.listing import (
+    GENERATIONS,
+    OBJECTS,
+    File,
+    Listing,
+    encode,
+    find_listing,
+    hashes_of_manifest,
+    read_listing,
+)
+from citeweave.cloud.slots import Slot
+from citeweave.cloud.storage import (
+    CHUNK,
+    Counter,
+    list_objects,
+    open_output,
+    read_small,
+    remove_object,
+    stat_object,
+    told,
+    write_small,
+)
+from citeweave.errors import InputError, UserError
+from citeweave.files import MANIFEST, hash_file
+from citeweave.progress import QUIET, Reporter
+
+_HEADS = {MANIFEST, "state.json"}
+_BEGUN = "begun"
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What a push did."""
+
+    files: int
+    bytes: int
+    sent: int
+    sent_bytes: int
+    removed: int
+
+    def __str__(self) -> str:
+        if not self.sent and not self.removed:
+            return f"{self.files} files, {self.bytes:,} bytes: all there already"
+        return f"{self.files} files, {self.bytes:,} bytes; {self.sent} sent, {self.sent_bytes:,} bytes"
+
+
+def push(
+    folder: str | Path,
+    address: str | Path | Address,
+    *,
+    overwrite: bool = False,
+    base: str | None = None,
+    cache: Path | None = None,
+    reporter: Reporter = QUIET,
+) -> Pushed:
+    """Upload a folder or a file. What is there and differs is replaced with `overwrite`, or where it is still `base`."""
+    source = Path(folder)
+    place = address if isinstance(address, Address) else Address.parse(address)
+    if place.is_pattern:
+        raise UserError(f"{place} is a pattern; name one folder to write to")
+    if source.is_file():
+        return _push_file(source, place, overwrite=overwrite or base is not None, reporter=reporter)
+    if not source.is_dir():
+        raise UserError(f"{source} does not exist; name a folder or a file to copy")
+    with Slot(place, cache).locked():
+        return _Push(source, place, Slot(place, cache), reporter).run(overwrite=overwrite, base=base)
+
+
+class _Push:
+    def __init__(self, folder: Path, address: Address, slot: Slot, reporter: Reporter) -> None:
+        self.folder, self.address, self.reporter = folder, address, reporter
+        self.journal = _Journal(slot.folder / "pushed.txt")
+
+    def run(self, *, overwrite: bool, base: str | None) -> Pushed:
+        local = local_files(self.folder)
+        there = list_objects(self.address)
+        current = read_listing(self.address) if OBJECTS in there else None
+        wanted = Listing(self.address, local)
+        if current is not None and current.hash == wanted.hash:
+            return Pushed(len(local), wanted.bytes, 0, 0, 0)
+        foreign = set(there) - self.journal.begun
+        if foreign and not overwrite:
+            self._refuse_unless(base, current, foreign)
+        # a folder that another program uploaded is an artefact too, which goes when it is replaced
+        old = current or (find_listing(self.address) if foreign & _HEADS else None)
+        in_use = {file.at for file in current.files.values()} if current else set()
+        placed = self._place(wanted, current, foreign | in_use)
+        known = {(file.at, file.sha256) for file in (current.files.values() if current else ())} | self.journal.arrived
+        missing = [
+            name
+            for name, file in placed.files.items()
+            if (file.at, file.sha256) not in known or file.at not in there or there[file.at].bytes != file.bytes
+        ]
+        self._upload(placed, missing)
+        self._commit(placed, current)
+        removed = self._remove_unused(old, placed)
+        self.journal.clear()
+        return Pushed(len(local), placed.bytes, len(missing), sum(local[name].bytes for name in missing), removed)
+
+    def _refuse_unless(self, base: str | None, current: Listing | None, foreign: set[str]) -> None:
+        found = current.hash if current else find_listing(self.address).hash if foreign & _HEADS else None
+        if base is not None and base == found:
+            return
+        if base is not None:
+            raise UserError(
+                f"{self.address} was changed by somebody else meanwhile; fetch it again, or add --overwrite"
+            )
+        what = "holds another artefact" if found else "holds objects that are no artefact of citeweave"
+        raise UserError(f"{self.address} {what}; choose another address, or add --overwrite")
+
+    def _place(self, wanted: Listing, current: Listing | None, taken: set[str]) -> Listing:
+        """Where each file goes: to bytes that are there, else to its own name, else below `.generations`."""
+        known = {(file.bytes, file.sha256): file.at for file in current.files.values()} if current else {}
+        files = {}
+        for name, file in wanted.files.items():
+            free = name if name not in taken and name != OBJECTS else f"{GENERATIONS}/{wanted.hash[:12]}/{name}"
+            files[name] = File(file.bytes, file.sha256, known.get((file.bytes, file.sha256), free))
+        return Listing(self.address, files, is_ours=True)
+
+    def _upload(self, placed: Listing, missing: list[str]) -> None:
+        self.journal.begin({placed.files[name].at for name in missing})
+        size = sum(placed.files[name].bytes for name in missing)
+        with self.reporter.task(f"sending to {self.address}", total=size, unit="bytes") as advance:
+            counter = Counter(advance)
+
+            def send(name: str) -> None:
+                _upload(self.folder / name, placed.object_of(name), placed.files[name].sha256, counter)
+                self.journal.arrive(placed.files[name])
+
+            in_parallel([partial(send, name) for name in missing], counter)
+
+    def _commit(self, placed: Listing, current: Listing | None) -> None:
+        there = list_objects(self.address)
+        for name, file in placed.files.items():
+            if file.at not in there or there[file.at].bytes != file.bytes:
+                raise InputError(f"{placed.object_of(name)} did not arrive whole; run the same command again")
+        now = read_listing(self.address)
+        if (now and now.hash) != (current and current.hash):
+            raise UserError(
+                f"{self.address} was changed by somebody else meanwhile; fetch it again, or add --overwrite"
+            )
+        write_small(self.address / OBJECTS, encode(placed))
+        if read_small(self.address / OBJECTS) != encode(placed):
+            raise InputError(f"{self.address / OBJECTS} did not arrive whole; run the same command again")
+
+    def _remove_unused(self, old: Listing | None, placed: Listing) -> int:
+        used = {file.at for file in placed.files.values()}
+        unused = sorted({file.at for file in old.files.values()} - used) if old else []
+        for at in unused:
+            remove_object(self.address / at)
+        return len(unused)
+
+
+class _Journal:
+    """Which objects a push has begun and which have arrived, for the next one, should it break off: a line each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, Lock()
+        self.begun: set[str] = set()
+        self.arrived: set[tuple[str, str]] = set()
+        """Names of objects and hashes of what lies there."""
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        for line in lines:
+            sha256, _, at = line.partition(" ")
+            self.begun.add(at)
+            self.arrived |= {(at, sha256)} if sha256 != _BEGUN else set()
+
+    def begin(self, objects: set[str]) -> None:
+        self.begun |= objects
+        self._add([f"{_BEGUN} {at}\n" for at in sorted(objects)])
+
+    def arrive(self, file: File) -> None:
+        self._add([f"{file.sha256} {file.at}\n"])
+
+    def clear(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+    def _add(self, lines: list[str]) -> None:
+        with self._lock, self._path.open("a", encoding="utf-8") as file:
+            file.writelines(lines)
+
+
+def local_files(folder: Path) -> dict[str, File]:
+    """The files of a folder, hidden and unfinished ones left out, with their hashes: of manifests, else made now."""
+    names = sorted(_names(folder))
+    check_names(names, folder)
+    known: dict[str, tuple[int, str]] = {}
+    for name in names:
+        if name.rpartition("/")[2] == MANIFEST:
+            known |= hashes_of_manifest(name, (folder / name).read_bytes())
+    files = {}
+    for name in names:
+        size = (folder / name).stat().st_size
+        if name in known and known[name][0] != size:
+            raise UserError(f"{folder / name} has another size than its manifest says; make {folder} again")
+        files[name] = File(size, known[name][1] if name in known else hash_file(folder / name), name)
+    if gone := sorted(known.keys() - files.keys()):
+        raise UserError(f"{folder / gone[0]} is missing, its manifest names it; make {folder} again")
+    if not files:
+        raise UserError(f"{folder} is empty; there is nothing to copy")
+    return files
+
+
+def _names(folder: Path) -> Iterator[str]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".") and not name.endswith(".partial")]
+        for name in [*folders, *names]:
+            if Path(parent, name).is_symlink():
+                raise UserError(f"{Path(parent, name)} is a link; copy what it leads to, for a storage has no links")
+        for name in names:
+            if not name.startswith(".") and not name.endswith(".new"):
+                yield Path(parent, name).relative_to(folder).as_posix()
+
+
+def _upload(path: Path, address: Address, sha256: str, counter: Counter) -> None:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        with told(address):
+            out = open_output(address)
+        try:
+            while chunk := file.read(CHUNK):
+                digest.update(chunk)
+                with told(address):
+                    out.write(chunk)
+                counter.add(len(chunk))
+        finally:
+            # closed also when something failed: what arrived is cut off, but nothing names it
+            with told(address):
+                out.close()
+    if digest.hexdigest() != sha256:
+        raise UserError(f"{path} has changed since it was written; make {path.parent} again")
+
+
+def _push_file(path: Path, address: Address, *, overwrite: bool, reporter: Reporter) -> Pushed:
+    if not overwrite and stat_object(address) is not None:
+        raise UserError(f"{address} is there already; choose another address, or add --overwrite")
+    size = path.stat().st_size
+    with reporter.task(f"sending to {address}", total=size, unit="bytes") as advance:
+        _upload(path, address, hash_file(path), Counter(advance))
+    found = stat_object(address)
+    if found is None or found.bytes != size:
+        raise InputError(f"{address} did not arrive whole; run the same command again")
+    return Pushed(1, size, 1, size, 0)

@@ -1,0 +1,245 @@
+"""Reading, writing and listing objects through pyarrow, with its errors told in one line.
+
+Endpoint, region and credentials come from the environment, as for every program that speaks S3:
+
+    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL      http(s)://host:port of a storage that is not Amazon's
+    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, ~/.aws/, or the machine's own role
+    AWS_REGION, AWS_DEFAULT_REGION
+    AWS_NO_SIGN_REQUEST=yes                    public buckets, without credentials
+
+Keys never stand in a message: of what a storage answers only the kind of error is shown.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from citeweave.cloud.address import Address
+from citeweave.errors import InputError, UserError
+
+CONNECT_SECONDS = 5
+ATTEMPTS = 3
+CHUNK = 8 * 2**20
+"""Bytes of an object in memory at a time, for each of those that travel at once."""
+
+_CODE = re.compile(r"AWS Error ([A-Z_]+) during")
+_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_PROFILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+_NOT_LET_IN = {
+    "ACCESS_DENIED": "access is denied",
+    "INVALID_ACCESS_KEY_ID": "the storage does not know the access key",
+    "SIGNATURE_DOES_NOT_MATCH": "the secret key does not fit the access key",
+    "INVALID_SIGNATURE": "the secret key does not fit the access key",
+    "INVALID_CLIENT_TOKEN_ID": "the storage does not know the credentials",
+    "UNRECOGNIZED_CLIENT": "the storage does not know the credentials",
+    "MISSING_AUTHENTICATION_TOKEN": "the storage wants credentials",
+    "REQUEST_EXPIRED": "the credentials have expired, or this machine's clock is wrong",
+    "REQUEST_TIME_TOO_SKEWED": "this machine's clock is wrong",
+}
+
+
+class VanishedError(InputError):
+    """An object that was listed a moment ago is not there."""
+
+
+class StoppedError(Exception):
+    """Another file failed, or somebody pressed Ctrl-C: this one is not wanted any more."""
+
+
+class Stored(NamedTuple):
+    """An object in a listing."""
+
+    bytes: int
+    modified: int
+    """Nanoseconds since 1970; most storages know whole seconds."""
+
+
+def endpoint() -> str:
+    """Where S3 is spoken other than at Amazon's: `http(s)://host:port`, empty for Amazon."""
+    return (os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "").rstrip("/")
+
+
+def region() -> str:
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
+
+
+def is_anonymous() -> bool:
+    return os.environ.get("AWS_NO_SIGN_REQUEST", "").lower() in ("yes", "true", "1", "on")
+
+
+def system_of(address: Address) -> Any:
+    """pyarrow's file system of an address."""
+    if address.scheme == "gs":
+        return _google(is_anonymous())
+    keys = tuple(os.environ.get(name, "") for name in (*_CREDENTIALS, "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"))
+    own = endpoint()
+    return _amazon(own, region(), "" if own else address.bucket, is_anonymous(), hash(keys))
+
+
+@lru_cache(maxsize=8)
+def _amazon(own: str, where: str, bucket: str, anonymous: bool, credentials: int) -> Any:
+    """`bucket` and `credentials` only tell the systems apart: another key, another system."""
+    from pyarrow import fs
+
+    given: dict[str, Any] = {}
+    if own:
+        parts = urlsplit(own)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise UserError("AWS_ENDPOINT_URL must be http(s)://host:port, without a password; set it again")
+        given = {"endpoint_override": parts.netloc + parts.path, "scheme": parts.scheme}
+        where = where or "us-east-1"  # else the machine's metadata service is asked, for seconds
+    elif not where and "AWS_PROFILE" not in os.environ:
+        try:
+            where = fs.resolve_s3_region(bucket)
+        except OSError:
+            where = ""  # told better by the first request
+    return fs.S3FileSystem(
+        region=where or None,
+        anonymous=anonymous,
+        connect_timeout=CONNECT_SECONDS,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+        allow_delayed_open=True,  # a small object is one request
+        background_writes=False,  # else parts of a large one pile up in memory faster than they leave
+        **given,
+    )
+
+
+@lru_cache(maxsize=2)
+def _google(anonymous: bool) -> Any:
+    from pyarrow import fs
+
+    return fs.GcsFileSystem(anonymous=anonymous, retry_time_limit=timedelta(seconds=30))
+
+
+@contextmanager
+def told(address: Address) -> Iterator[None]:
+    """What goes wrong with an object inside is one line about it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise VanishedError(f"{address} is not there; check the address") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{address}: {_reason(address, str(error))}") from None
+
+
+def _reason(address: Address, text: str) -> str:
+    found = _CODE.search(text)
+    code = found.group(1) if found else ""
+    if code == "NO_SUCH_BUCKET":
+        return f"there is no bucket {address.bucket!r}{_at()}; check its name and AWS_ENDPOINT_URL"
+    if code in _NOT_LET_IN:
+        if not _has_credentials():
+            return "no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+        return f"{_NOT_LET_IN[code]}; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or AWS_PROFILE, and the policy"
+    if code == "NETWORK_CONNECTION":
+        return f"the storage cannot be reached{_at()}; check AWS_ENDPOINT_URL and the network, and try again"
+    if code in ("SLOW_DOWN", "THROTTLING", "SERVICE_UNAVAILABLE", "INTERNAL_FAILURE", "REQUEST_TIMEOUT"):
+        return f"the storage failed ({code.lower()}); try again later, what has arrived is kept"
+    if "HTTP status 301" in text or "configured region" in text:
+        return f"the bucket lies in another region than {region() or 'the default'}; set AWS_REGION"
+    return f"the storage refused ({code.lower() or 'no reason given'}); check the address and the credentials"
+
+
+def _at() -> str:
+    return f" at {endpoint()}" if endpoint() else ""
+
+
+def _has_credentials() -> bool:
+    files = [Path.home() / ".aws" / name for name in ("credentials", "config")]
+    return any(os.environ.get(name) for name in _CREDENTIALS) or any(path.is_file() for path in files)
+
+
+def list_objects(address: Address) -> dict[str, Stored]:
+    """The objects below an address by their names within it, sorted; empty where there are none."""
+    from pyarrow import fs
+
+    below = f"{address.path}/"
+    with told(address):
+        try:
+            # with `allow_not_found` a missing bucket would pass for an empty folder
+            infos = system_of(address).get_file_info(fs.FileSelector(address.path, recursive=True))
+        except FileNotFoundError:
+            return {}
+    files = [info for info in infos if info.type == fs.FileType.File]
+    return {info.path.removeprefix(below): Stored(info.size, info.mtime_ns or 0) for info in sorted(files, key=_path)}
+
+
+def _path(info: Any) -> str:
+    return str(info.path)
+
+
+def stat_object(address: Address) -> Stored | None:
+    """One object, None where there is none."""
+    from pyarrow import fs
+
+    with told(address):
+        info = system_of(address).get_file_info(address.path)
+    return Stored(info.size, info.mtime_ns or 0) if info.type == fs.FileType.File else None
+
+
+@contextmanager
+def reading(address: Address) -> Iterator[Any]:
+    """A stream of an object's bytes; `read` of it goes inside `told`."""
+    with told(address):
+        stream = system_of(address).open_input_stream(address.path, compression=None)
+    with stream:
+        yield stream
+
+
+def read_small(address: Address, most: int = 256 * 2**20) -> bytes | None:
+    """A small object as a whole, None where there is none."""
+    try:
+        with reading(address) as stream, told(address):
+            data = bytes(stream.read(most + 1))
+    except VanishedError:
+        return None
+    if len(data) > most:
+        raise InputError(f"{address} is larger than {most >> 20} MiB, which it should not be; it is damaged")
+    return data
+
+
+def open_output(address: Address) -> Any:
+    """A stream that makes an object when it is closed; its calls go inside `told`."""
+    # pyarrow would compress what is called .gz, and what it opens decompress
+    return system_of(address).open_output_stream(address.path, compression=None)
+
+
+def write_small(address: Address, data: bytes) -> None:
+    with told(address), open_output(address) as stream:
+        stream.write(data)
+
+
+def remove_object(address: Address) -> None:
+    try:
+        with told(address):
+            system_of(address).delete_file(address.path)
+    except VanishedError:
+        pass
+
+
+class Counter:
+    """Advances a progress line from several threads, and tells them to stop."""
+
+    def __init__(self, advance: Any) -> None:
+        self._advance, self._lock = advance, threading.Lock()
+        self.stopped = threading.Event()
+
+    def add(self, amount: int) -> None:
+        if self.stopped.is_set():
+            raise StoppedError
+        with self._lock:
+            self._advance(amount)
