@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from measuring import write_figures
 from search import _free_port, _wait_for
 
 from citeweave.corpus.synthetic.literature import Synthetic
@@ -61,6 +62,7 @@ def measure_library(folder: Path, entries: int) -> None:
 def print_times(name: str, times: dict[str, float]) -> None:
     for what, seconds in times.items():
         print(f"| {name}: {what} | {seconds:.1f} |", flush=True)
+    write_figures(name, [{"label": what, "wall": seconds} for what, seconds in times.items()])
 
 
 def explored(library: Path, place: Path) -> dict[str, float]:

@@ -7,6 +7,9 @@ def step(clock, size):
     return {"edges": 10}
 
 cost = run_step(step, 1000)      # cost.cpu, cost.wall, cost.peak, cost.start, cost.found["edges"]
+
+Where the environment names a file in CITEWEAVE_BENCH_JSON, tables go there too, one JSON object a line: `run_all.py`
+collects them.
 """
 
 from __future__ import annotations
@@ -15,18 +18,22 @@ import contextlib
 import gc
 import importlib.metadata
 import importlib.util
+import json
 import math
 import os
 import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+FIGURES = "CITEWEAVE_BENCH_JSON"
+"""The variable that names the file for tables."""
 
 
 class PeakMemory:
@@ -149,6 +156,33 @@ def print_table(title: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> N
         print(_line(row, width, grown).rstrip())
     for note in notes:
         print(f"  {note}")
+    write_figures(title, [figures_of(row) for row in rows], notes)
+
+
+def figures_of(row: Row) -> dict[str, Any]:
+    """A line as plain data; a heading has its label alone."""
+    if row.cost is None:
+        return {"label": row.label, "remark": row.remark}
+    return {
+        "label": row.label,
+        "cpu": row.cpu,
+        "wall": row.cost.wall * row.times,
+        "peak": row.cost.peak,
+        "ratio": row.cpu / row.beside.cpu if row.beside is not None and row.beside.cpu else None,
+        "growth": row.growth,
+        "remark": row.remark,
+    }
+
+
+def write_figures(title: str, rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> None:
+    """Append a table to the file that the environment names; nothing where it names none.
+
+    Keys that the suite knows: label, cpu and wall (seconds), peak (bytes), ratio (to ours), growth, remark; others stand
+    in its table as they are.
+    """
+    if place := os.environ.get(FIGURES):
+        with Path(place).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"title": title, "rows": list(rows), "notes": list(notes)}) + "\n")
 
 
 def _line(row: Row, width: int, grown: bool) -> str:
@@ -168,6 +202,18 @@ def exponent(large: float, small: float, ratio: float) -> float:
     1.0
     """
     return math.log(large / small) / math.log(ratio)
+
+
+def fitted_exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """The slope of the line that fits log cost by log size best, by least squares.
+
+    >>> round(fitted_exponent([1, 10, 100], [2, 20, 200]), 6)
+    1.0
+    """
+    across, up = ([math.log(value) for value in values] for values in (sizes, costs))
+    middle, height = sum(across) / len(across), sum(up) / len(up)
+    spread = sum((x - middle) ** 2 for x in across)
+    return sum((x - middle) * (y - height) for x, y in zip(across, up, strict=True)) / spread
 
 
 def missing(module: str, pip: str) -> Row | None:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import Clock, run_step
+from measuring import Clock, run_step, write_figures
 
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.synthetic.literature import Synthetic
@@ -127,6 +127,8 @@ def print_building(cost: Any, folder: Path) -> None:
         f"| {cost.found['papers']:,} | {cost.wall:.1f} | {rate:,.0f} | {cost.peak >> 20:,} | {disk >> 20:,} |\n",
         flush=True,
     )
+    row = {"label": f"{cost.found['papers']:,} papers", "cpu": cost.cpu, "wall": cost.wall, "peak": cost.peak}
+    write_figures("building an index, vectors given", [{**row, "MiB on disk": disk >> 20}])
 
 
 def change(clock: Clock, corpus: Path, folder: Path) -> dict[str, Any]:
@@ -211,9 +213,12 @@ def print_queries(cost: Any) -> None:
     print(
         f"recall@10 of the approximate search {found['recall']:.4f}\n\n| query | p50 ms | p95 ms | p99 ms |\n|---|---|---|---|"
     )
+    rows = []
     for name, took in found["times"].items():
         print(f"| {name} | {' | '.join(f'{np.percentile(took, share):.1f}' for share in (50, 95, 99))} |")
+        rows.append({"label": name, "wall": float(np.median(took)) / 1000, "p95 ms": float(np.percentile(took, 95))})
     print(flush=True)
+    write_figures("one query, p50", rows)
 
 
 # --- a server under load --------------------------------------------------------------------------------
@@ -251,6 +256,8 @@ def print_load(folder: Path, rate: float, seconds: float, runtime: str) -> None:
     )
     print(f"| p50, p95, p99 ms | {', '.join(f'{1000 * np.percentile(took, share):.0f}' for share in (50, 95, 99))} |")
     print(f"| MiB of the server at most | {memory >> 10:,} |\n", flush=True)
+    row = {"label": f"{len(took):,} answered, {errors} errors", "wall": float(np.median(took)), "peak": memory << 10}
+    write_figures(f"{rate:g} requests a second for {seconds:g} s", [{**row, "p95 ms": 1e3 * np.percentile(took, 95)}])
 
 
 def _bodies(folder: Path) -> list[bytes]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import Clock, missing, run_step, versions
+from measuring import Clock, missing, run_step, versions, write_figures
 from numpy.typing import NDArray
 
 K = 10
@@ -172,6 +172,10 @@ def _unit(matrix: NDArray[Any]) -> NDArray[np.float32]:
     return unit
 
 
+FOUND: list[dict[str, Any]] = []
+"""Lines that were printed, for the suite."""
+
+
 def line(label: str, cost: Any, truth: list[list[int]] | None = None, remark: str = "") -> None:
     milliseconds = np.array(cost.found["seconds"]) * 1e3
     recall = ""
@@ -183,6 +187,10 @@ def line(label: str, cost: Any, truth: list[list[int]] | None = None, remark: st
         f"{label:34}{np.median(milliseconds):9.2f}{np.percentile(milliseconds, 95):9.2f}{cpu:9.2f}"
         f"{cost.peak / 2**20:10,.0f}{recall:>9}  {remark}".rstrip(),
         flush=True,
+    )
+    FOUND.append(
+        {"label": label, "cpu": cpu / 1e3, "wall": float(np.median(milliseconds)) / 1e3, "peak": cost.peak}
+        | ({"recall": float(recall)} if recall else {})
     )
 
 
@@ -237,6 +245,7 @@ def main() -> None:
             make_matrix(path, options.rows, options.dimension)
         search_table(Asked(path, Path(folder) / "codes", options.queries), not options.no_peers)
     print(f"  {versions('numpy', 'numba', 'faiss-cpu')}")
+    write_figures("one query", [{**row, "ratio": row["cpu"] / FOUND[0]["cpu"]} for row in FOUND])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import missing, run_step, versions
+from measuring import missing, run_step, versions, write_figures
 from numpy.typing import NDArray
 
 from citeweave.randomness import stream
@@ -52,6 +52,7 @@ def main() -> None:
             "| | add/s | build s | exact p50/p95 ms | approximate p50/p95 ms | recall@10 | after changes | MiB disk | MiB |"
         )
         print("|---|---|---|---|---|---|---|---|---|")
+        found: list[dict[str, Any]] = []
         for kind in options.only or MODULES:
             absent = missing(MODULES[kind], "citeweave[search] milvus-lite")
             if absent is not None:
@@ -64,6 +65,8 @@ def main() -> None:
                 f"{told['recall']:.3f} | {told['later']:.3f} | {told['disk'] / 2**20:.0f} | {cost.peak / 2**20:.0f} |",
                 flush=True,
             )
+            found.append({"label": kind, "cpu": cost.cpu, "peak": cost.peak, "papers/s added": told["rate"]})
+        write_figures(f"{len(matrix):,} papers", found)
 
 
 def measure(clock: Any, kind: str, place: str, queries: int) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from measuring import write_figures
 
 from citeweave.similarity.matching.pairs import PaperPairs
 from citeweave.similarity.transport import DocumentDistance, PlacedSentences, match
@@ -197,6 +198,19 @@ def print_table(rows: list[Timed], title: str) -> None:
         ratios = row.milliseconds / rows[0].milliseconds, row.cpu_milliseconds / rows[0].cpu_milliseconds
         figures = f"{row.milliseconds:12,.1f}{ratios[0]:9.2f}{row.cpu_milliseconds:12,.1f}{ratios[1]:9.2f}"
         print(f"{row.label:52}{figures}  {row.remark}")
+    write_figures(
+        title,
+        [
+            {
+                "label": row.label,
+                "cpu": row.cpu_milliseconds / 1e3,
+                "wall": row.milliseconds / 1e3,
+                "ratio": row.cpu_milliseconds / rows[0].cpu_milliseconds,
+                "remark": row.remark,
+            }
+            for row in rows
+        ],
+    )
 
 
 def check(vectors: Made, options: argparse.Namespace) -> None:

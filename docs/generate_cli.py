@@ -29,6 +29,7 @@ COMMANDS = [
     "run",
     "sweep",
     "recipes",
+    "estimate",
     "audit",
     "convert",
     "embed",
@@ -44,6 +45,8 @@ COMMANDS = [
     "evaluate",
     "compare",
     "benchmark",
+    "copy",
+    "cache",
     "doctor",
 ]
 HEAD = """# The command line

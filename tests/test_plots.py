@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from citeweave.errors import UserError
-from citeweave.plots import MAX_BARS, bars, curve, histograms, points
+from citeweave.plots import MAX_BARS, bars, curve, growth, histograms, points
 from citeweave.randomness import stream
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -32,6 +32,7 @@ DRAW: dict[str, Callable[[Path], None]] = {
         marks={"k = 25": 25, "hard": (100, 300)},
         **LABELS,
     ),
+    "growth": lambda path: growth(path, [10, 1000], {"cited": [0.1, 9], "random": [3, 20]}, **LABELS),
     "histograms": lambda path: histograms(
         path, {"near": RANDOM[:, 0], "far": RANDOM[:, 1] + 3}, title="A title", x_label="distance"
     ),
@@ -216,6 +217,10 @@ def draw_curve(x: object, series: object, **options: object) -> Callable[[Path],
     return lambda path: curve(path / "p.png", x, series, **{**LABELS, **options})  # type: ignore[arg-type]
 
 
+def draw_growth(x: object, series: object) -> Callable[[Path], None]:
+    return lambda path: growth(path / "p.png", x, series, **LABELS)  # type: ignore[arg-type]
+
+
 def draw_bars(values: object, **options: object) -> Callable[[Path], None]:
     return lambda path: bars(path / "p.png", values, title="t", x_label="x", **options)  # type: ignore[arg-type]
 
@@ -253,6 +258,10 @@ def draw_points(xy: object, groups: object = None) -> Callable[[Path], None]:
         (draw_curve([0, 2], {"a": [1, 2]}, log_x=True), "x holds 0; it must be a number from 1e-100"),
         (draw_curve([1, 2], {"a": [1, 2]}, marks={"m": np.nan}), "mark 'm' holds nan"),
         (draw_curve([1, 2], {"a": [1, 2]}, marks={"m": (0, 1)}, log_x=True), "mark 'm' holds 0"),
+        (draw_growth([1, 2], {"a": [1, 0]}), "series 'a' holds 0; it must be a number from 1e-100"),
+        (draw_growth([0, 2], {"a": [1, 1]}), "x holds 0"),
+        (draw_growth([1, 2], {"a": [1]}), "series 'a' holds 1 values for 2 of x"),
+        (draw_growth([1, 2], {}), "series holds 0 names"),
         (draw_groups({}), "groups holds 0 names"),
         (draw_groups({"a": [1], "b": []}), "group 'b' is empty"),
         (draw_groups({"a": [1, np.inf]}), "group 'a' holds inf"),
@@ -283,6 +292,11 @@ def test_a_place_that_cannot_be_written_is_a_clear_error(tmp_path):
         with pytest.raises(UserError, match="p.svg cannot be written|folder.svg cannot be written"):
             DRAW["bars"](path)
     assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_growth_names_its_lines_and_the_straight_one(tmp_path):
+    DRAW["growth"](tmp_path / "p.svg")
+    assert {"cited", "random", "in proportion", "10", "1,000"} <= set(texts(tmp_path / "p.svg"))
 
 
 @pytest.mark.filterwarnings("error")

@@ -1,4 +1,4 @@
-"""Pictures from plain arrays: curves, histograms, bars and maps of points, as .png or .svg by the file's suffix.
+"""Pictures from plain arrays: curves, growth by size, histograms, bars and maps of points, as .png or .svg by the file's suffix.
 
     curve("loss.png", [1, 2, 3], {"train": [0.9, 0.5, 0.4]}, title="Loss", x_label="epoch", y_label="loss")
 
@@ -85,6 +85,36 @@ def curve(
             shade = {"alpha": 0.12, "linewidth": 0} if len(place) > 1 else {"linewidth": 1}
             axes.axvspan(place.min(), place.max(), color=_GREY, zorder=1, **shade)
         _name(axes, [(name, place, 0, _GREY) for name, place in places.items()], y=1.015)
+        _name(axes, ends, drawn, x=1.012, ha="left", va="center")
+
+
+def growth(
+    path: Target, x: ArrayLike, series: Mapping[str, ArrayLike], *, title: str, x_label: str, y_label: str
+) -> None:
+    """Draw costs against sizes, both axes logarithmic, so that a power of the size is a straight line.
+
+    x: shape (n,), above 0. series: name -> shape (n,), above 0. A thin grey line shows growth in proportion to x.
+
+        growth("graph.svg", [5e5, 5e6], {"fastrp": [0.5, 6.4]}, title="Cost", x_label="citations", y_label="CPU seconds")
+    """
+    across = _numbers(x, "x", lowest=TINY)  # (n,)
+    lines = {name: _numbers(values, f"series {name!r}", lowest=TINY) for name, values in series.items()}
+    for name, line in lines.items():
+        if len(line) != len(across):
+            raise UserError(f"series {name!r} holds {len(line):,} values for {len(across):,} of x; give one for each")
+    with _picture(path, title, "series", len(series), most=len(_LOOKS) - 1) as axes:
+        axes.set(xscale="log", yscale="log", xlabel=_text(x_label, 100), ylabel=_text(y_label, 60))
+        largest, drawn, ends = across.argmax(), [], []
+        looks: list[dict[str, Any]] = [{"marker": "o", "ms": 3.5, "lw": 1.8, **look} for look in _LOOKS]
+        straight = max(line[largest] for line in lines.values()) * across / across.max()  # (n,)
+        for name, line, look in zip(
+            [*lines, "in proportion"],
+            [*lines.values(), straight],
+            [*looks[: len(lines)], {"color": _GREY, "lw": 0.8, "zorder": 1}],
+            strict=True,
+        ):
+            drawn += axes.plot(across, line, **look)
+            ends.append((name, across.max(), line[largest], look["color"]))
         _name(axes, ends, drawn, x=1.012, ha="left", va="center")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from citeweave.pipeline.planning import picks_of, plan_run, triplets_of
+from citeweave.estimate.samples import picks_of, triplets_of
+from citeweave.pipeline.planning import plan_run
 from citeweave.pipeline.run import RunResult
 from citeweave.recipe import load_recipe, read_recipe
 

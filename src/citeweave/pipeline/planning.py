@@ -14,14 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
-from citeweave import estimate
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derived.deriving import expected_texts
 from citeweave.encoders.locating import MINILM, hub_name, locate
 from citeweave.encoders.model_folder import read_model_folder
+from citeweave.estimate import networks
+from citeweave.estimate.model_stages import MICRO_TOKENS, SENTENCE_TOKENS, SENTENCES, SUITE_PAPERS
+from citeweave.estimate.samples import picks_of, triplets_of
 from citeweave.extras import require
 from citeweave.mining.aligning.options import AlignmentOptions
-from citeweave.mining.rules import MiningRules
 from citeweave.pipeline.aligning import STAGE
 from citeweave.pipeline.intents import STAGE as INTENTS
 from citeweave.pipeline.intents import must_be_found
@@ -35,17 +36,8 @@ from citeweave.pipeline.suites import check_suites, suite_names
 from citeweave.recipe import ReadRecipe, Recipe
 from citeweave.training.options import TrainingOptions
 
-MICRO_TOKENS = {"cpu": 16_384, "cuda": 65_536}
-"""Tokens encoded at a time where the recipe does not say, as in training."""
-
-SENTENCES, SENTENCE_TOKENS = 8, 30
-"""Sentences of a paper, those that cite it counted, and tokens of one; more or less."""
-
 SENTENCES_A_SECOND = 150
 """Citing sentences that the classifier of intents reads on two cores, more or less."""
-
-SUITE_PAPERS = 25_000
-"""Papers that the suite of a corpus asks about, at most, more or less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +140,9 @@ class _Planner:
         units = anchors if training.unit == "groups" else anchors * triplets_of(self.read.rules)
         steps = training.steps or max(1, round(units * training.share * training.epochs / training.batch))
         texts = steps * training.batch / max(1, units) * anchors * (1 + picks)
-        seconds = estimate.train_seconds(shape, texts, tokens, self.device, _cores())
+        seconds = networks.train_seconds(shape, texts, tokens, self.device, _cores())
         micro = training.micro_tokens or MICRO_TOKENS["cuda" if self.device.startswith("cuda") else "cpu"]
-        memory = estimate.train_bytes(
+        memory = networks.train_bytes(
             shape,
             int(min(micro, training.batch * (1 + picks) * tokens)),
             tokens,
@@ -164,7 +156,7 @@ class _Planner:
     def _aligned(self, alignment: AlignmentOptions, papers: int) -> PlannedStage:
         texts, by = papers * SENTENCES, f"by {alignment.by} with {alignment.encoder}"
         shape = self._shape(alignment.encoder)
-        seconds = estimate.embed_seconds(shape, texts, SENTENCE_TOKENS, self.device, _cores())
+        seconds = networks.embed_seconds(shape, texts, SENTENCE_TOKENS, self.device, _cores())
         return PlannedStage(STAGE, f"up to {texts:,} sentences, {by}", seconds, 0.0, STAGE in self.known)
 
     def _intents(self) -> PlannedStage:
@@ -174,7 +166,7 @@ class _Planner:
 
     def _report(self, place: str, suite: str) -> PlannedStage:
         papers = min(len(self.corpus), SUITE_PAPERS) if suite in (CORPUS, INTENT_SUITE) else SUITE_PAPERS
-        seconds = estimate.embed_seconds(self._shape(), papers, self._tokens(), self.device, _cores())
+        seconds = networks.embed_seconds(self._shape(), papers, self._tokens(), self.device, _cores())
         name = f"{place}/{suite}"
         return PlannedStage(name, f"up to {papers:,} papers read", seconds, 0.0, name in self.known)
 
@@ -186,7 +178,7 @@ class _Planner:
         if self.read.texts is None:
             return self._anchors(), self._tokens()
         expected = expected_texts(self.corpus, self.read.texts)
-        return expected.anchors, estimate.tokens_of(expected.characters, self.read.encoder.max_tokens)
+        return expected.anchors, networks.tokens_of(expected.characters, self.read.encoder.max_tokens)
 
     def _anchors(self) -> int:
         has_text = (self.corpus.titles.lengths() > 0) & (self.corpus.abstracts.lengths() > 0)
@@ -202,30 +194,15 @@ class _Planner:
         }
         lengths = np.sum([columns[part].lengths() for part in self.read.encoder.text], axis=0)  # (papers,)
         mean = float(lengths[lengths > 0].mean()) if (lengths > 0).any() else 0.0
-        return estimate.tokens_of(mean, self.read.encoder.max_tokens)
+        return networks.tokens_of(mean, self.read.encoder.max_tokens)
 
-    def _shape(self, name: str = "") -> estimate.Shape:
+    def _shape(self, name: str = "") -> networks.Shape:
         """Of a model, or of the start model, where it lies here; else BERT-base's."""
         name = self.options.init if self.options.init and name.startswith(CHAIN) else name
         name = name or self.options.init or self.read.encoder.init
         if name.startswith(CHAIN) or (hub_name(name) and name != MINILM):
-            return estimate.BERT_BASE
-        return estimate.read_shape(read_model_folder(locate(name).folder).weights)
-
-
-def picks_of(rules: MiningRules) -> int:
-    """Papers that are chosen for an anchor at most; of a mixture the most of a task."""
-    if rules.tasks:
-        return max(picks_of(inner) for _, _, inner in rules.tasks)
-    return sum(rule.count for rule in rules.rules) + (rules.anchors_per == "contexts")
-
-
-def triplets_of(rules: MiningRules) -> int:
-    """Triplets of an anchor: the shorter list of picks begins anew."""
-    if rules.tasks:
-        return max(triplets_of(inner) for _, _, inner in rules.tasks)
-    sides = [sum(rule.count for rule in side) for side in (rules.positives, rules.negatives)]
-    return max(1, *sides)
+            return networks.BERT_BASE
+        return networks.read_shape(read_model_folder(locate(name).folder).weights)
 
 
 def _device() -> str:

@@ -1,4 +1,4 @@
-"""Estimates of time and memory from sizes, before anything is run; within a factor of two or three, not better.
+"""What a network costs by its shape: operations, seconds, bytes; within a factor of two or three, not better.
 
     >>> base = Shape(hidden=768, layers=12, parameters=110_000_000)
     >>> round(forward_flops(base, tokens=230) / 1e6)
@@ -16,6 +16,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from citeweave.estimate.constants import CONSTANTS, value
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -29,6 +31,9 @@ class Shape:
 BERT_BASE = Shape(768, 12, 110_000_000)
 """SciBERT's and GTE-base's too."""
 
+MINILM = Shape(384, 6, 22_700_000)
+"""all-MiniLM-L6-v2."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rate:
@@ -40,8 +45,8 @@ class Rate:
 
 
 RATES = {
-    "cpu": Rate(2.7e10, 2.7e10, "a core: MiniLM reads 10 abstracts of 230 tokens a second on two, float32"),
-    "cuda": Rate(3.8e14, 2.6e14, "an H200, packed: 48 % of 790 TFLOP/s reading, 33 % training in steps of 32 triplets"),
+    "cpu": Rate(value("network.core"), value("network.core"), str(CONSTANTS["network.core"])),
+    "cuda": Rate(value("network.gpu.embedding"), value("network.gpu.training"), str(CONSTANTS["network.gpu.training"])),
 }
 """Device -> its rate; that of `cpu` is for one core."""
 
