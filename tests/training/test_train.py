@@ -255,7 +255,7 @@ def test_a_loss_that_is_no_number_ends_the_run(
 def test_out_of_memory_names_a_smaller_size(
     literature: Literature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: Any, papers: Any, step: int, number: int) -> torch.Tensor:
+    def full(self: Any, papers: Any, step: int, number: int, readings: int) -> torch.Tensor:
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr("citeweave.training.stepping.Stepper.encode", full)

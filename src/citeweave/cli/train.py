@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,6 +88,8 @@ def train(
     debug: Debug = False,
 ) -> None:
     """Train an encoder on mined samples, from any start model; interrupted, the same command goes on."""
+    if os.environ.get("RANK", "0") != "0":  # torchrun started several: the first one tells
+        quiet, json = True, False
     reporter = reporter_of(quiet or json)
     if bundle is not None:
         if corpus or samples or recipe or init or graph or teacher or held_out:

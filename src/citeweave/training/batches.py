@@ -14,6 +14,7 @@ full. Encodes nothing.
 from __future__ import annotations
 
 import dataclasses
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,7 +26,7 @@ from citeweave.randomness import stream
 from citeweave.training.data import Groups, Lists, Numbers, groups_of
 from citeweave.training.options import TrainingOptions
 
-__all__ = ["Batch", "Batches", "are_pairs", "assemble", "groups_of", "split"]
+__all__ = ["Batch", "Batches", "are_pairs", "assemble", "deal", "group_costs", "groups_of", "split"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ def split(batch: Batch, lengths: Numbers, budget: int) -> list[Batch]:
 
     `lengths` are those of all papers of the data. Which parts there are depends on lengths and budget alone.
     """
-    costs = np.array([_cost(batch.groups, number, lengths) for number in range(len(batch.groups))], np.int64)
+    costs = group_costs(batch.groups, lengths)
     parts, start, total = [], 0, 0
     for number, cost in enumerate(costs.tolist()):
         if number > start and total + cost > budget:
@@ -128,6 +129,29 @@ def split(batch: Batch, lengths: Numbers, budget: int) -> list[Batch]:
         total += cost
     parts.append(np.arange(start, len(batch.groups)))
     return [batch] if len(parts) == 1 else [assemble(batch.groups.take(part)) for part in parts]
+
+
+def deal(costs: Numbers, count: int) -> list[Numbers]:
+    """What each of `count` processes takes, about the same cost on each: the dearest first, to whom has least (Graham
+    1969); in the order given, nothing twice.
+
+    >>> [mine.tolist() for mine in deal(np.array([1, 5, 2, 3]), 2)]
+    [[0, 1], [2, 3]]
+    """
+    if count == 1:
+        return [np.arange(len(costs))]
+    loads = [(0, rank) for rank in range(count)]
+    taken: list[list[int]] = [[] for _ in range(count)]
+    for number in np.argsort(-costs, kind="stable").tolist():
+        load, rank = loads[0]
+        taken[rank].append(number)
+        heapq.heapreplace(loads, (load + int(costs[number]), rank))
+    return [np.array(sorted(mine), np.int64) for mine in taken]
+
+
+def group_costs(groups: Groups, lengths: Numbers) -> Numbers:
+    """Tokens of every group's papers, (groups,)."""
+    return np.array([_cost(groups, number, lengths) for number in range(len(groups))], np.int64)
 
 
 def _cost(groups: Groups, number: int, lengths: Numbers) -> int:

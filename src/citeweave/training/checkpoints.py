@@ -6,7 +6,8 @@
       state.json               step, length of the log, what validation found so far
 
 A checkpoint appears by one rename; the one before it stays until then. No pickle. Random numbers are functions of seed
-and step, so none are kept.
+and step, so none are kept. Weights and moments are whole whatever the number of processes and whether they train in
+shards, so that another number of them can go on.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from citeweave.errors import ArtefactError, CiteweaveError, UserError
 from citeweave.files import write_json
+from citeweave.training.sharding import is_shard, like, take_whole
 
 KEPT = 2
 """Checkpoints that stay: a damaged last one is not the end."""
@@ -34,16 +36,35 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def save_checkpoint(
-    folder: Path, step: int, weights: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, state: Mapping[str, Any]
+    folder: Path,
+    step: int,
+    weights: Mapping[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+    state: Mapping[str, Any],
+    *,
+    writes: bool = True,
 ) -> None:
-    """Write the checkpoint of a step, and remove all but the last ones."""
+    """Write the checkpoint of a step, and remove all but the last ones.
+
+    Every process calls it, one writes: what lies in shards is gathered from all.
+    """
+    if not writes and not any(map(is_shard, weights.values())):
+        return
+    trained, moments = take_whole(weights, keep=writes), take_whole(_moments(weights, optimizer), keep=writes)
+    if writes:
+        _write(folder, step, trained, moments, state)
+
+
+def _write(
+    folder: Path, step: int, weights: dict[str, Tensor], moments: dict[str, Tensor], state: Mapping[str, Any]
+) -> None:
     target = folder / f"{_STEP}{step:08d}"
     partial = target.with_suffix(".partial")
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        _save(partial / "weights.safetensors", {name: weight.detach() for name, weight in weights.items()})
-        _save(partial / "moments.safetensors", _moments(weights, optimizer))
+        _save(partial / "weights.safetensors", weights)
+        _save(partial / "moments.safetensors", moments)
         write_json(partial / "state.json", {"step": step, **state})
         shutil.rmtree(target, ignore_errors=True)
         partial.rename(target)
@@ -92,9 +113,9 @@ def _restore(
 ) -> None:
     with torch.no_grad():
         for name, weight in weights.items():
-            weight.copy_(saved[name])
+            weight.copy_(like(weight, saved[name]))
             if f"{name}/{_MOMENTS[0]}" in moments:
-                kept = {moment: moments[f"{name}/{moment}"].to(weight.device) for moment in _MOMENTS}
+                kept = {moment: like(weight, moments[f"{name}/{moment}"]) for moment in _MOMENTS}
                 # a step counter lies where the optimizer's fused form wants it, on the weight's device
                 fused = bool(optimizer.defaults.get("fused"))
                 counter = torch.tensor(float(step), device=weight.device if fused else "cpu")
@@ -114,7 +135,7 @@ def _check_fits(folder: Path, saved: Mapping[str, Tensor], weights: Mapping[str,
 
 def _save(path: Path, tensors: dict[str, Tensor]) -> None:
     try:
-        save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, path)
+        save_file(tensors, path)
     except SafetensorError as error:  # it does not tell a full disk as an OSError
         raise OSError(str(error)) from None
     with path.open("rb") as file:

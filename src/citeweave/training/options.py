@@ -36,6 +36,7 @@ SCHEDULES = ("slanted", "linear", "cosine", "constant")
 PARTS = ("all", "bias", "lora", "heads")
 PRECISIONS = ("auto", "float32", "bfloat16")
 TRACKERS = ("", "tensorboard", "wandb")
+PARALLEL = ("ddp", "fsdp")
 ACCURACY = "accuracy"
 
 HEADS = ("", "linear", "two_layers")
@@ -142,6 +143,9 @@ class TrainingOptions:
     micro_tokens: int = 0
     """Tokens encoded at a time; larger steps go in parts with the same result. 0 = by the device."""
 
+    parallel: str = "ddp"
+    """What each of several processes holds: `ddp`, the whole model; `fsdp`, its share of every weight, see `sharding.py`."""
+
     dropout: float | None = None
     """Of the network; None = what its own configuration says."""
 
@@ -178,6 +182,7 @@ class TrainingOptions:
         choose(self.parts, PARTS, "training.parts")
         choose(self.precision, PRECISIONS, "training.precision")
         choose(self.track, TRACKERS, "training.track")
+        choose(self.parallel, PARALLEL, "training.parallel")
         _at_least(self, "training", batch=1, seeds=1, lora_rank=1)
         for name in ("block", "steps", "weight_decay", "epsilon", "clip", "warmup", "frozen_layers", "micro_tokens"):
             _at_least(self, "training", **{name: 0})

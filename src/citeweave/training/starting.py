@@ -28,6 +28,7 @@ from citeweave.training.options import EncoderOptions, TrainingOptions
 from citeweave.training.partial import choose_parts
 from citeweave.training.plan import Plan
 from citeweave.training.processes import Processes
+from citeweave.training.sharding import shard_model, take_whole
 from citeweave.training.stepping import Stepper
 from citeweave.training.trainer import Run
 
@@ -68,6 +69,11 @@ def make_run(start: TorchEncoder, data: TrainingData, plan: Plan, processes: Pro
     if options.dropout is not None:
         set_dropout(network.model, options.dropout)
     language, heads = _language(start, data, options), _heads(start, data, plan)
+    sharded = options.parallel == "fsdp" and processes.count > 1
+    if sharded:
+        shard_model(network.model, processes, network.device)
+        now = dict(network.model.named_parameters())
+        chosen = [(name, now[name]) for name, _ in chosen]
     weights = dict(chosen)
     if heads is not None:
         weights |= heads.weights()
@@ -86,8 +92,31 @@ def make_run(start: TorchEncoder, data: TrainingData, plan: Plan, processes: Pro
         processes,
         language,
         frozen,
+        sharded,
     )
     return Run(stepper, options, weights, reporter)
+
+
+def whole_encoder(start: TorchEncoder, run: Run, plan: Plan) -> TorchEncoder:
+    """The trained encoder in one piece, of a run in shards: the start model anew, with the weights that were trained.
+
+    All processes must call it; only the first one's holds the weights.
+    """
+    processes, options = run.stepper.processes, plan.training
+    trained = take_whole(run.weights, keep=processes.is_first)
+    if not processes.is_first:
+        return start
+    found = load_start(plan.encoder, "cpu")
+    model = found.network.model
+    choose_parts(
+        model, options.parts, frozen_layers=options.frozen_layers, lora_rank=options.lora_rank, seed=options.seed
+    )
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name in trained:
+                weight.copy_(trained[name])
+    # the card names the device that it was trained on
+    return dataclasses.replace(found, network=dataclasses.replace(found.network, device=start.network.device))
 
 
 def _heads(start: TorchEncoder, data: TrainingData, plan: Plan) -> TrainedHeads | None:

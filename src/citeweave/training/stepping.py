@@ -6,16 +6,18 @@ A batch that fits is encoded at once. A larger one goes in parts with the same r
     a loss over the whole batch         vectors first, without gradients; then the loss and its gradient at the vectors;
                                         then every part again, with gradients (Gao et al. 2021, gradient caching)
 
-Several processes share the parts of a step. Dropout is drawn by seed, step and part, so that a part encoded twice is
-the same twice, and a resumed run draws what an uninterrupted one would. Knows no optimizer.
+Several processes share the papers of a step, each about as many tokens; losses see the vectors of all of them. A process
+whose papers are one part alone keeps it between the two readings of a loss over the whole batch. Dropout is drawn by
+seed, step and part, so that a part encoded twice is the same twice, and a resumed run draws what an uninterrupted one
+would. Knows no optimizer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -25,15 +27,27 @@ from citeweave.encoders.batching import batches
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
 from citeweave.randomness import stream
-from citeweave.training.batches import Batch, split
+from citeweave.training.batches import Batch, assemble, deal, group_costs, split
 from citeweave.training.data import Numbers, TrainingData
 from citeweave.training.masked_language import MaskedLanguage
 from citeweave.training.objective import Objective
 from citeweave.training.processes import Processes
-from citeweave.training.sentence_level.encoding import encode_rows
+from citeweave.training.sentence_level.encoding import count_readings, encode_rows
 from citeweave.training.sentence_level.spans import paper_rows
 
 _Part = TypeVar("_Part")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn(Generic[_Part]):
+    """A part that this process reads, by its number among those of all."""
+
+    number: int
+    part: _Part | None
+    """None where others read one more than this process."""
+
+    readings: int = 0
+    """How often the network must read, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +70,21 @@ class Stepper:
     frozen: Tensor | None = None
     """Vectors of all papers, (papers, dimension), where the encoder is not trained: see `frozen.py`."""
 
+    sharded: bool = False
+    """Whether no process holds the whole network: then all of them read equally often, see `sharding.py`."""
+
     def backward(self, batch: Batch, step: int) -> Tensor:
         """The loss of a batch; its gradient is added to every parameter's, summed over all processes by the caller."""
         if self.frozen is not None:
             return self._of_frozen(batch)
-        lengths = self.data.tokens.lengths()
-        total = int(lengths[batch.papers].sum())
-        budget = min(self.micro_tokens, -(-total // self.processes.count))
+        total = int(self.data.tokens.lengths()[batch.papers].sum())
         # a paper of two groups would be read twice in parts, and its words would count twice
         if self.objective.splits and self.language is None:
-            loss = self._by_groups(batch, split(batch, lengths, budget), step)
-        elif total <= budget:
-            loss = self._at_once(batch, batch, step, 0)
+            loss = self._by_groups(batch, step)
+        elif self.processes.count == 1 and total <= self.micro_tokens:
+            loss = self._at_once(batch, batch, step, Turn(0, batch))
         else:
-            loss = self._cached(batch, [batch.papers[rows] for rows in batches(lengths[batch.papers], budget)], step)
+            loss = self._cached(batch, step)
         return self.processes.sum(loss)
 
     def _of_frozen(self, batch: Batch) -> Tensor:
@@ -84,45 +99,77 @@ class Stepper:
         assert self.frozen is not None
         return self.frozen[torch.from_numpy(papers).to(self.frozen.device)]
 
-    def _by_groups(self, whole: Batch, parts: Sequence[Batch], step: int) -> Tensor:
+    def _by_groups(self, batch: Batch, step: int) -> Tensor:
         total = self._zero()
-        for number, part in self._mine(parts):
-            total += self._at_once(whole, part, step, number)
+        for turn in self._turns_of(self._groups_of(batch), _papers_of):
+            if turn.part is None:
+                self._read_for_nothing(batch.papers, step, turn).backward()  # type: ignore[no-untyped-call]
+            else:
+                total += self._at_once(batch, turn.part, step, turn)
         return total
 
-    def _at_once(self, whole: Batch, part: Batch, step: int, number: int) -> Tensor:
+    def _at_once(self, whole: Batch, part: Batch, step: int, turn: Turn[Batch]) -> Tensor:
         """The share of the batch's loss that one part has; its gradient reaches the weights."""
-        vectors = self.encode(part.papers, step, number)  # (rows of the part, dimension)
+        vectors = self.encode(part.papers, step, turn.number, turn.readings)  # (rows of the part, dimension)
         loss = self.objective(vectors, part, whole)
         if self.language is not None:
             loss = loss + self._words(part.papers, whole.papers, step)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    def _cached(self, batch: Batch, parts: list[Numbers], step: int) -> Tensor:
-        rows = paper_rows(self.data.sentences, batch.papers)
-
-        def places(papers: Numbers) -> Tensor:
-            return torch.from_numpy(rows.of(np.searchsorted(batch.papers, papers))).to(self.network.device)
-
-        known = torch.zeros((rows.total, self.network.dimension), device=self.network.device)
-        with torch.no_grad():
-            for number, papers in self._mine(parts):
-                known[places(papers)] = self.encode(papers, step, number)
-        known = self.processes.sum(known).requires_grad_()  # (rows, dimension)
+    def _cached(self, batch: Batch, step: int) -> Tensor:
+        turns = self._turns_of(self._lists_of(batch.papers), np.asarray)
+        keeps = len(turns) == 1
+        with torch.set_grad_enabled(keeps):
+            read = [self._read(batch.papers, step, turn) for turn in turns]
+        known = self._gather(batch.papers, turns, read).requires_grad_()  # (rows, dimension)
         loss = self.objective(known, batch, batch)
         loss.backward()  # type: ignore[no-untyped-call]
         self._share_heads()
         words = self._zero()
-        for number, papers in self._mine(parts):
-            vectors = self.encode(papers, step, number)  # (rows of the part, dimension)
-            assert known.grad is not None
-            product = (vectors * known.grad[places(papers)]).sum()  # its gradient is the chain rule's
-            if self.language is not None:
-                words += (guessed := self._words(papers, batch.papers, step)).detach()
+        for turn in turns:
+            vectors = read[0] if keeps else self._read(batch.papers, step, turn)  # (rows of the part, dimension)
+            if turn.part is None:
+                product = vectors.sum() * 0
+            else:
+                assert known.grad is not None
+                product = (vectors * known.grad[self._places(batch.papers, turn.part)]).sum()  # the chain rule's
+            if self.language is not None and turn.part is not None:
+                words += (guessed := self._words(turn.part, batch.papers, step)).detach()
                 product = product + guessed
             product.backward()  # type: ignore[no-untyped-call]
         return loss.detach() / self.processes.count + words
+
+    def read(self, papers: Numbers) -> Tensor:
+        """Rows (rows, dimension) of different papers by the network as it is, without gradients; all processes share
+        the reading."""
+        turns = self._turns_of(self._lists_of(papers), np.asarray)
+        with torch.no_grad():
+            return self._gather(papers, turns, [self._read(papers, 0, turn) for turn in turns])
+
+    def _read(self, papers: Numbers, step: int, turn: Turn[Numbers]) -> Tensor:
+        if turn.part is None:
+            return self._read_for_nothing(papers, step, turn)
+        return self.encode(turn.part, step, turn.number, turn.readings)
+
+    def _read_for_nothing(self, papers: Numbers, step: int, turn: Turn[_Part]) -> Tensor:
+        """The shortest paper, as often as others read their parts; it counts nothing."""
+        shortest = papers[[np.argmin(self.data.tokens.lengths()[papers])]]  # (1,)
+        return self.encode(shortest, step, turn.number, turn.readings).sum() * 0
+
+    def _gather(self, papers: Numbers, turns: Sequence[Turn[Numbers]], read: Sequence[Tensor]) -> Tensor:
+        """Rows (rows, dimension) of all papers, of which every process has read some."""
+        total = paper_rows(self.data.sentences, papers).total
+        known = torch.zeros((total, self.network.dimension), device=self.network.device)
+        for turn, rows in zip(turns, read, strict=True):
+            if turn.part is not None:
+                known[self._places(papers, turn.part)] = rows.detach().float()
+        return self.processes.sum(known)
+
+    def _places(self, papers: Numbers, some: Numbers) -> Tensor:
+        """Where the rows of some papers lie among those of all."""
+        rows = paper_rows(self.data.sentences, papers)
+        return torch.from_numpy(rows.of(np.searchsorted(papers, some))).to(self.network.device)
 
     def _share_heads(self) -> None:
         """Every process has the whole gradient of the aspect heads; their sum must be that."""
@@ -136,21 +183,63 @@ class Stepper:
         with self.computing():
             return self.language.loss(papers, whole, step)
 
-    def encode(self, papers: Numbers, step: int, number: int) -> Tensor:
+    def encode(self, papers: Numbers, step: int, number: int, readings: int = 0) -> Tensor:
         """Rows (rows, dimension) of different papers, with gradients where they are asked for: see `encode_rows`."""
         torch.manual_seed(int(stream(self.seed, "training", "dropout", step, number).integers(2**62)))
         with self.computing():
-            return encode_rows(self.data, self.network, self.settings, papers)
+            return encode_rows(self.data, self.network, self.settings, papers, readings=readings)
 
     def computing(self) -> AbstractContextManager[object]:
         """What the network computes in."""
         return torch.autocast(self.network.device.partition(":")[0], torch.bfloat16) if self.half else nullcontext()
 
-    def _mine(self, parts: Sequence[_Part]) -> Iterator[tuple[int, _Part]]:
-        """The parts of this process, with their numbers among all."""
-        return (
-            (number, part) for number, part in enumerate(parts) if number % self.processes.count == self.processes.rank
-        )
+    def _groups_of(self, batch: Batch) -> Callable[[int], list[Batch]]:
+        """The parts of every process: whole groups."""
+        lengths = self.data.tokens.lengths()
+        dealt = deal(group_costs(batch.groups, lengths), self.processes.count)
+
+        def parts(rank: int) -> list[Batch]:
+            mine = batch if len(dealt) == 1 else assemble(batch.groups.take(dealt[rank]))
+            return split(mine, lengths, self.micro_tokens) if len(mine.anchors) else []
+
+        return parts
+
+    def _lists_of(self, papers: Numbers) -> Callable[[int], list[Numbers]]:
+        """The same of papers, alike in length."""
+        lengths = self.data.tokens.lengths()[papers]
+        dealt = deal(lengths, self.processes.count)
+
+        def parts(rank: int) -> list[Numbers]:
+            mine = dealt[rank]
+            return [papers[mine[rows]] for rows in batches(lengths[mine], self.micro_tokens)]
+
+        return parts
+
+    def _turns_of(
+        self, parts: Callable[[int], Sequence[_Part]], papers: Callable[[_Part], Numbers]
+    ) -> list[Turn[_Part]]:
+        """The parts of this process; of a sharded network there are as many turns, and readings in each, on all."""
+        rank, count = self.processes.rank, self.processes.count
+        mine = parts(rank)
+        if not self.sharded:
+            return [Turn(rank + count * at, part) for at, part in enumerate(mine)]
+        with self.computing():
+            readings = [
+                [count_readings(self.data, self.network, papers(part)) for part in parts(each)] for each in range(count)
+            ]
+        most = max(map(len, readings))
+        return [
+            Turn(
+                rank + count * at,
+                mine[at] if at < len(mine) else None,
+                max(each[at] for each in readings if at < len(each)),
+            )
+            for at in range(most)
+        ]
 
     def _zero(self) -> Tensor:
         return torch.zeros((), device=self.network.device)
+
+
+def _papers_of(part: Batch) -> Numbers:
+    return part.papers

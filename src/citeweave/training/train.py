@@ -28,13 +28,15 @@ from citeweave.encoders.aspects import find_heads, save_heads
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.files import ArtefactWriter, Manifest, check_files, matches, new_artefact, read_manifest
 from citeweave.progress import QUIET, Reporter
+from citeweave.training.agreement import check_agreement, check_shared
 from citeweave.training.aspect_heads import as_arrays
 from citeweave.training.data import TrainingData
 from citeweave.training.finishing import hardware, mix_with_start, remember, write_encoder
 from citeweave.training.options import EncoderOptions
 from citeweave.training.plan import Plan
 from citeweave.training.processes import Processes, join_processes, local_device
-from citeweave.training.starting import load_start, make_run
+from citeweave.training.sharding import check_shards
+from citeweave.training.starting import load_start, make_run, whole_encoder
 from citeweave.training.trainer import train_network
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
 KIND, VERSION = "encoder", 1
 
-_NO_CHANGE = ("checkpoint_every", "compiled", "micro_tokens", "track")
+_NO_CHANGE = ("checkpoint_every", "compiled", "micro_tokens", "parallel", "track")
 """Options that a run may be resumed with other values of."""
 
 Gather = Callable[[TorchEncoder, Path], TrainingData]
@@ -123,11 +125,17 @@ class Training:
         processes = join_processes(local_device(device))
         start = load_start(self._encoder, local_device(device))
         recipe = self._recipe(start)
-        if matches(self.folder, KIND, VERSION, recipe):
+        is_there = matches(self.folder, KIND, VERSION, recipe)
+        parallel = self.plan.training.parallel
+        check_agreement(processes, {**recipe, "-o": str(self.folder), "parallel": parallel, "finished": is_there})
+        if processes.count > 1 and parallel == "fsdp":
+            check_shards(self.plan.training, start.settings.pooling)
+        if is_there:
             reporter.say(f"{self.folder} is there already: same samples, start model and options")
             return EncoderRun.open(self.folder)
         reporter = reporter if processes.is_first else QUIET
         with _writer(self.folder, recipe, processes, overwrite=overwrite) as writer:
+            check_shared(processes, writer.work("data"))
             if not processes.is_first:
                 processes.wait()  # the first one tokenizes
             data = gathered(start, writer.work("data") / "tokens")
@@ -147,6 +155,7 @@ class Training:
         before = remember(run.weights, self.plan.training.start_share)
         progress = train_network(run, work)
         mix_with_start(run.weights, before, self.plan.training.start_share)
+        start = whole_encoder(start, run, plan) if run.stepper.sharded else start
         if not processes.is_first:
             return None
         name = self.folder.resolve().name

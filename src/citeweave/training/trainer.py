@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from citeweave.training.batches import Batches
 from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
 from citeweave.training.options import TrainingOptions
 from citeweave.training.schedules import factor, warmup_steps
+from citeweave.training.sharding import clip_gradients, is_shard, like, take_whole
 from citeweave.training.stepping import Stepper
 from citeweave.training.tracking import open_tracker
 from citeweave.training.validation import Validation
@@ -97,6 +99,7 @@ class _Loop:
         """Train to the end and leave the weights that are to be kept."""
         state = load_checkpoint(self.work / "checkpoints", self.run.weights, self.optimizer)
         self.progress = _read(state) if state else Progress()
+        self._check_together()
         self._cut_log()
         if state:
             self.run.reporter.say(f"going on after step {self.progress.step:,} of {self.steps:,}")
@@ -114,23 +117,28 @@ class _Loop:
             self._take_best()
         return self.progress
 
+    def _check_together(self) -> None:
+        """All processes must go on from the same step."""
+        steps = self.run.stepper.processes.tell(self.progress.step)
+        if len(set(steps)) > 1:
+            other = next(rank for rank, step in enumerate(steps) if step != steps[0])
+            raise UserError(
+                f"process {other} found the checkpoint of step {steps[other]} in {self.work}, and process 0 that of step "
+                f"{steps[0]}; -o must be one folder that all machines see as it is"
+            )
+
     def _step(self, step: int) -> None:
         run, rate = self.run, self._rate(step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["times"]
         batch = self.batches.at(step)
         run.stepper.network.model.train()
-        try:
+        with self._within_memory():
             self.pending.append(run.stepper.backward(batch, step))
-        except torch.OutOfMemoryError:
-            raise CiteweaveError(
-                f"out of memory at step {step} with {run.stepper.micro_tokens:,} tokens at a time; "
-                f"{self._kept()} Go on with --set training.micro_tokens={run.stepper.micro_tokens // 2}"
-            ) from None
         parameters = list(run.weights.values())
         run.stepper.processes.sum_gradients(parameters)
         if run.options.clip:
-            torch.nn.utils.clip_grad_norm_(parameters, run.options.clip)
+            clip_gradients(parameters, run.options.clip, run.stepper.processes)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -144,8 +152,10 @@ class _Loop:
         if checks:
             self._check()
             self.progress.stopped = bool(options.patience and self.progress.without_gain >= options.patience)
-        if saves and self.run.stepper.processes.is_first:
-            save_checkpoint(self.work / "checkpoints", step, self.run.weights, self.optimizer, self.progress.as_json())
+        if saves:
+            first, state = self.run.stepper.processes.is_first, self.progress.as_json()
+            folder = self.work / "checkpoints"
+            save_checkpoint(folder, step, self.run.weights, self.optimizer, state, writes=first)
 
     def _write_losses(self) -> None:
         """Fetch the losses since the last line and write their mean; one that is no number ends the run."""
@@ -162,7 +172,9 @@ class _Loop:
 
     def _check(self) -> None:
         """Judge the network as it is, and remember whether it gained."""
-        found, options, progress = self.validation.judge(), self.run.options, self.progress
+        with self._within_memory():
+            found = self.validation.judge()
+        options, progress = self.run.options, self.progress
         progress.last = found
         if not found:
             if options.patience:
@@ -171,13 +183,24 @@ class _Loop:
         watched = found[choose(options.watch, found, "training.watch")]
         if watched > progress.best:
             progress.best, progress.best_step, progress.without_gain = watched, progress.step, 0
-            if options.patience and self.run.stepper.processes.is_first:
+            if options.patience:
                 self._keep_best()
         else:
             progress.without_gain += 1
         self._log({"step": progress.step, **found})
         told = ", ".join(f"{name} {100 * value:.2f}" for name, value in found.items())
         self.run.reporter.say(f"step {progress.step:,}: {told}")
+
+    @contextmanager
+    def _within_memory(self) -> Iterator[None]:
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            tokens = self.run.stepper.micro_tokens
+            raise CiteweaveError(
+                f"out of memory at step {self.progress.step} with {tokens:,} tokens at a time; "
+                f"{self._kept()} Go on with --set training.micro_tokens={tokens // 2}"
+            ) from None
 
     def _rate(self, step: int) -> float:
         options = self.run.options
@@ -188,16 +211,17 @@ class _Loop:
         return f"the checkpoint of step {int(found[-1].name[5:])} is kept." if found else "there is no checkpoint yet."
 
     def _keep_best(self) -> None:
-        path = self.work / "best.safetensors"
-        kept = {name: weight.detach().contiguous().cpu() for name, weight in self.run.weights.items()}
-        save_file(kept, path.with_suffix(".new"))
-        path.with_suffix(".new").replace(path)
+        path, first = self.work / "best.safetensors", self.run.stepper.processes.is_first
+        kept = take_whole(self.run.weights, keep=first)
+        if first:
+            save_file(kept, path.with_suffix(".new"))
+            path.with_suffix(".new").replace(path)
 
     def _take_best(self) -> None:
         self.run.stepper.processes.wait()
         with torch.no_grad():
             for name, weight in load_file(self.work / "best.safetensors").items():
-                self.run.weights[name].copy_(weight)
+                self.run.weights[name].copy_(like(self.run.weights[name], weight))
 
     def _log(self, line: Mapping[str, Any]) -> None:
         if not self.run.stepper.processes.is_first:
@@ -219,12 +243,15 @@ class _Loop:
 def _optimizer(run: Run) -> torch.optim.Optimizer:
     options = run.options
     kind = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
-    own, heads = (
-        [weight for name, weight in run.weights.items() if name.startswith(PREFIX) == of_heads]
-        for of_heads in (False, True)
-    )
-    both = [{"params": own, "times": 1.0}, {"params": heads, "times": options.head_rate}]
-    groups = [group for group in both if group["params"]]
+    groups = []
+    for of_heads, sharded in ((False, True), (False, False), (True, False)):  # one kind of tensor a group
+        own = [
+            weight
+            for name, weight in run.weights.items()
+            if (name.startswith(PREFIX), is_shard(weight)) == (of_heads, sharded)
+        ]
+        groups.append({"params": own, "times": options.head_rate if of_heads else 1.0})
+    groups = [group for group in groups if group["params"]]
     fused = next(iter(run.weights.values())).is_cuda
     return kind(groups, lr=options.learning_rate, eps=options.epsilon, weight_decay=options.weight_decay, fused=fused)
 

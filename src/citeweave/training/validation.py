@@ -16,12 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from citeweave.encoders.batching import batches
 from citeweave.evaluation.measuring.ranking import rank_as_trec
 from citeweave.evaluation.measuring.relevance import average_precision
 from citeweave.training.data import Numbers, RankingPools, TrainingData, lists_of
 from citeweave.training.options import ACCURACY
-from citeweave.training.sentence_level.encoding import encode_rows
 from citeweave.training.sentence_level.objective import Vectors, document_distances
 from citeweave.training.sentence_level.spans import PaperRows, paper_rows
 from citeweave.training.sentence_level.trained_distance import trained_distance
@@ -48,6 +46,8 @@ class Validation:
         triplets, owner = held_back_triplets(data)  # (triplets, 3), (triplets,)
         pools = data.pools
         papers = np.unique(np.concatenate([triplets.ravel(), *(_papers(pool) for pool in pools.values())]))
+        if not len(papers):
+            return {}
         rows, layout = self._rows(papers), paper_rows(data.sentences, papers)
         found = {}
         if len(triplets):
@@ -90,19 +90,13 @@ class Validation:
         stepper, model = self.stepper, self.stepper.network.model
         if stepper.frozen is not None:
             return stepper.rows_of(papers).cpu().numpy()
-        lengths = stepper.data.tokens.lengths()[papers]
-        layout = paper_rows(stepper.data.sentences, papers)
-        found = np.zeros((layout.total, stepper.network.dimension), np.float32)
         was_training = model.training
         model.eval()
         try:
-            with torch.no_grad(), stepper.computing():
-                for part in batches(lengths, stepper.micro_tokens):
-                    block = encode_rows(stepper.data, stepper.network, stepper.settings, papers[part])
-                    found[layout.of(part)] = block.float().cpu().numpy()
+            found: NDArray[np.float32] = stepper.read(papers).cpu().numpy()
+            return found
         finally:
             model.train(was_training)
-        return found
 
 
 def held_back_triplets(data: TrainingData) -> tuple[Numbers, Numbers]:

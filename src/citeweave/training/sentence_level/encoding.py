@@ -25,17 +25,34 @@ PADDED_TOKENS = 4096
 """Tokens of a padded forward, padding included: texts of like length go together."""
 
 
-def encode_rows(data: TrainingData, network: Network, settings: Settings, papers: Numbers) -> Tensor:
-    """Rows (rows, dimension) of papers; texts alike in length are padded together where the network needs padding."""
+def encode_rows(
+    data: TrainingData, network: Network, settings: Settings, papers: Numbers, *, readings: int = 0
+) -> Tensor:
+    """Rows (rows, dimension) of papers; texts alike in length are padded together where the network needs padding.
+
+    The network reads `readings` times at least: of a sharded one all processes must read equally often. What is read
+    too much counts nothing.
+    """
     tokens = data.tokens.take(papers)
+    lengths = np.array([len(ids) for ids in tokens], np.int64)  # (papers,)
     if network.packs:
-        return _rows(data.sentences, network, settings, papers, tokens)
-    layout, found, order = paper_rows(data.sentences, papers), [], []
-    for part in batches(np.array([len(ids) for ids in tokens], np.int64), PADDED_TOKENS):
-        found.append(_rows(data.sentences, network, settings, papers[part], [tokens[row] for row in part.tolist()]))
-        order.append(layout.of(part))
-    back = np.argsort(np.concatenate(order))  # (rows,)
-    return torch.cat(found)[torch.from_numpy(back).to(network.device)]
+        rows, done = _rows(data.sentences, network, settings, papers, tokens), 1
+    else:
+        layout, found, order = paper_rows(data.sentences, papers), [], []
+        for part in batches(lengths, PADDED_TOKENS):
+            found.append(_rows(data.sentences, network, settings, papers[part], [tokens[row] for row in part.tolist()]))
+            order.append(layout.of(part))
+        back = np.argsort(np.concatenate(order))  # (rows,)
+        rows, done = torch.cat(found)[torch.from_numpy(back).to(network.device)], len(found)
+    shortest = int(np.argmin(lengths))
+    for _ in range(readings - done):
+        rows = rows + 0 * _rows(data.sentences, network, settings, papers[[shortest]], [tokens[shortest]]).sum()
+    return rows
+
+
+def count_readings(data: TrainingData, network: Network, papers: Numbers) -> int:
+    """How often `encode_rows` calls the network for some papers."""
+    return 1 if network.packs else len(list(batches(data.tokens.lengths()[papers], PADDED_TOKENS)))
 
 
 def _rows(

@@ -1,0 +1,73 @@
+"""Trains a list of small jobs, in the test's own process or in several that a launcher starts:
+
+torchrun --standalone --nproc-per-node 2 several.py jobs.json output/ ddp fsdp
+
+Every job is trained once for each way of parallel, into output/WAY/JOB; one with a `cut` stops before that step.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.graph.citations import CitationGraph
+from citeweave.mining.samples import Samples
+from citeweave.training import trainer
+from citeweave.training.gathering import Sources
+from citeweave.training.options import encoder_options, training_options
+from citeweave.training.plan import Plan
+from citeweave.training.train import train_encoder
+
+# with a small epsilon Adam makes steps of noise where a gradient is zero, as those of the keys' biases are
+USUAL = {
+    "batch": 8,
+    "steps": 4,
+    "learning_rate": 1e-3,
+    "epsilon": 1e-3,
+    "dropout": 0.0,
+    "micro_tokens": 600,
+    "validation": 0.2,
+    "checkpoint_every": 2,
+}
+
+
+class PowerCut(Exception):
+    """Training ends here."""
+
+
+def train_job(job: dict[str, Any], folder: Path, parallel: str) -> None:
+    """Train one job; with a `cut`, leave what an interrupted run leaves."""
+    training = training_options({**USUAL, **job.get("training", {}), "parallel": parallel})
+    plan = Plan(encoder_options(job["encoder"]), training)
+    step, cut = trainer._Loop._step, job.get("cut")
+
+    def cut_step(loop: Any, number: int) -> None:
+        if number == cut:
+            raise PowerCut
+        step(loop, number)
+
+    trainer._Loop._step = cut_step  # type: ignore[method-assign]
+    try:
+        train_encoder(
+            Corpus.open(job["corpus"]),
+            Samples.open(job["samples"]),
+            folder,
+            plan,
+            sources=Sources(CitationGraph.open(job["graph"])),
+            device="cpu",
+        )
+    except PowerCut:
+        pass
+    finally:
+        trainer._Loop._step = step  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    jobs, output, *ways = sys.argv[1:]
+    for way in ways:
+        for name, job in json.loads(Path(jobs).read_text()).items():
+            if way not in job.get("not", []):
+                train_job(job, Path(output) / way / name, way)
