@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import os
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
@@ -356,10 +359,17 @@ def test_nothing_but_names_of_papers_is_an_error(imported: Callable[..., Ran]) -
 
 # --- other files ---------------------------------------------------------------------------------------
 
+
+def _parquet(columns: dict[str, list[object]]) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns), file)
+    return file.getvalue()
+
+
 FOREIGN = {
     "photo.jpg": b"\xff\xd8\xff\xe0\x00\x10JFIF" + bytes(range(256)) * 20,
     "paper.pdf": b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<< /Type /Catalog >>\nendobj\n",
-    "table.parquet": b"PAR1" + bytes(range(256)) * 4 + b"PAR1",
+    "table.parquet": _parquet({"colour": ["red"], "weight": [1.5]}),
     "data.sqlite": b"SQLite format 3\0" + bytes(4096),
     "program": b"\x7fELF" + bytes(range(256)) * 8,
     "page.html": b"<!DOCTYPE html><html><body><p>404 Not Found</p></body></html>",
@@ -380,6 +390,16 @@ def test_a_folder_with_files_of_no_known_format(imported: Callable[..., Ran], tm
         (folder / name).write_bytes(content)
     report = imported("in").report
     assert report["papers"] == 500 and report["skipped_files"] == dict.fromkeys(FOREIGN, "no known format")
+
+
+def test_a_damaged_parquet_file_of_a_folder_is_not_skipped(imported: Callable[..., Ran], tmp_path: Path) -> None:
+    """It may be the shard of citations that broke on its way."""
+    whole = _parquet({"citing": list(range(99)), "cited": list(range(1, 100))})
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "papers.jsonl").write_text(PAPERS)
+    for content in (whole[: len(whole) // 2], b"PAR1" + bytes(range(256)) * 4 + b"PAR1"):
+        (tmp_path / "in" / "edges.parquet").write_bytes(content)
+        imported("in").assert_refused("edges.parquet is damaged")
 
 
 @pytest.mark.parametrize(

@@ -117,10 +117,17 @@ def _add_from_folder(
         skipped[str(path)] = "empty"
     elif format is not None:
         files.append(InputFile(path, format, guessed=False))
-    elif guess := guess_format(source):
+    elif (guess := guess_format(source)) and not (guess == "edges" and _is_another_table(path)):
         files.append(InputFile(path, guess, guessed=True))
     else:
         skipped[str(path)] = "no known format"
+
+
+def _is_another_table(path: Path) -> bool:
+    """Of Parquet files the columns stand at the end, where guessing does not look."""
+    from citeweave.corpus.readers.edges import is_another_table
+
+    return is_another_table(path)
 
 
 def _advice(path: Path) -> str:

@@ -12,6 +12,7 @@ row group by row group, so it may be larger than memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,15 @@ _INFLUENTIAL = ("influential", "isinfluential")
 
 def recognises(head: Head) -> bool:
     return head.data.startswith(_MAGIC)
+
+
+def is_another_table(path: Path) -> bool:
+    """Whether a Parquet file holds something else than citations and papers; a damaged one does not tell."""
+    try:
+        names = {name.lower() for name in pq.ParquetFile(path).schema_arrow.names}
+    except (pa.ArrowException, OSError):
+        return False
+    return not any(set(pair) <= names for pair in _ENDS) and not names.intersection(_IDS)
 
 
 def read(source: Source, tally: Tally) -> Iterator[StagedRecord]:
