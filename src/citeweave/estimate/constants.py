@@ -18,6 +18,8 @@ _STAGES = f"benchmarks/estimates.py, {_N1}"
 _GRAPH = f"benchmarks/graph.py --papers 500000 --queries 50000 --peers --growth, {_N1}"
 _SEARCH = f"benchmarks/search.py, 100,000 real papers and a million made-up ones, {_N1}"
 _LITERATURE = f"benchmarks/literature.py --papers 560000 --citations 5000000, {_N1}"
+_ROUNDED = "a rounded guess from runs on two cores"
+_GUESS = "a guess, not measured"
 _GPU = "benchmarks/gpu_speed.py on one H200, docs/performance.md"
 
 
@@ -42,30 +44,30 @@ CONSTANTS = {
     "import.paper": Constant(2.0e-5, "CPU s a paper", _STAGES),
     "import.text": Constant(3e-8, "CPU s a byte of text", _STAGES),
     "import.edge": Constant(2.9e-7, "CPU s a citation of a Parquet table of edges, its papers included", _LITERATURE),
-    "import.parallel": Constant(0.9, "of it on all cores", _STAGES),
+    "import.parallel": Constant(0.9, "of it on all cores", _ROUNDED),
     "import.memory": Constant(300e6, "bytes", _STAGES),
     "import.memory.worker": Constant(80e6, "bytes a worker", _STAGES),
-    "import.memory.paper": Constant(16.0, "bytes a paper", _STAGES),
+    "import.memory.paper": Constant(16.0, "bytes a paper", _GUESS),
     "import.disk.citation": Constant(113.0, "bytes a citation, a third of them with sentences", _STAGES),
     "import.disk.paper": Constant(183.0, "bytes a paper, texts aside", _STAGES),
     "import.disk.edge": Constant(15.0, "bytes a citation, its papers included", _LITERATURE),
     # graph
     "graph.citation": Constant(1.0e-7, "CPU s a citation", _GRAPH),
-    "graph.parallel": Constant(0.0, "of it on all cores", _GRAPH),
+    "graph.parallel": Constant(0.0, "of it on all cores", _ROUNDED),
     "graph.disk.citation": Constant(16.0, "bytes a citation, both directions", _STAGES),
     "fastrp.gather": Constant(8.0e-10, "CPU s a number gathered: entry x dimension x step", _GRAPH),
     "fastrp.number": Constant(2.0e-9, "CPU s a number of the result and step", _GRAPH),
-    "fastrp.parallel": Constant(0.9, "of it on all cores", _GRAPH),
+    "fastrp.parallel": Constant(0.9, "of it on all cores", _ROUNDED),
     "prone.gather": Constant(6.4e-9, "CPU s an entry and dimension", _GRAPH),
     "prone.number": Constant(1.27e-7, "CPU s a number of the result", _GRAPH),
-    "prone.parallel": Constant(0.8, "of it on all cores", _GRAPH),
-    "edges.number": Constant(2.5e-8, "CPU s an edge, dimension and epoch", _GRAPH),
-    "edges.parallel": Constant(0.7, "of it on all cores", _GRAPH),
+    "prone.parallel": Constant(0.8, "of it on all cores", _ROUNDED),
+    "edges.number": Constant(2.5e-8, "CPU s an edge, dimension and epoch", _GUESS),
+    "edges.parallel": Constant(0.7, "of it on all cores", _ROUNDED),
     "vectors.disk.id": Constant(30.0, "bytes of a paper's id", _STAGES),
     # mining
     "relatives.path": Constant(6.6e-8, "CPU s a paper met over two hops", _GRAPH),
-    "relatives.parallel": Constant(0.9, "of it on all cores", _GRAPH),
-    "union.entry": Constant(2.0e-7, "CPU s an entry of a union of signals", _STAGES),
+    "relatives.parallel": Constant(0.9, "of it on all cores", _ROUNDED),
+    "union.entry": Constant(2.0e-7, "CPU s an entry of a union of signals", _GUESS),
     "unevenness.cocited": Constant(
         4.0, "mean square of list lengths over the square of their mean", "made-up 1.3, PeerRead+ 8"
     ),
@@ -76,17 +78,17 @@ CONSTANTS = {
     "bands.number.gpu": Constant(
         5.7e-13,
         "s an anchor, paper of the pool and dimension",
-        "the goal: 137,000 x 1M x 128 in 10 s; not measured yet",
+        "benchmarks/gpu_bands.py on one H200: 9.3 to 10.3 s for 137,000 x 1M x 128",
     ),
-    "bands.parallel": Constant(0.95, "of it on all cores", _STAGES),
+    "bands.parallel": Constant(0.95, "of it on all cores", _ROUNDED),
     "samples.pick": Constant(8e-7, "CPU s a paper chosen", _STAGES),
-    "samples.parallel": Constant(0.7, "of it on all cores", _STAGES),
+    "samples.parallel": Constant(0.7, "of it on all cores", _ROUNDED),
     "samples.disk.pick": Constant(11.0, "bytes a paper chosen", _STAGES),
     "contexts.sentence": Constant(2.2e-5, "CPU s a citing sentence looked through for pairs", _STAGES),
     "contexts.pair": Constant(0.28, "pairs of papers of a citing sentence that are kept", _STAGES),
     # texts and networks
     "tokens.token": Constant(4.2e-6, "CPU s a token", _STAGES),
-    "tokens.parallel": Constant(0.0, "of it on all cores", _STAGES),
+    "tokens.parallel": Constant(0.0, "of it on all cores", _ROUNDED),
     "network.core": Constant(
         2.7e10,
         "operations a second and core, real tokens alone, float32",
@@ -102,11 +104,11 @@ CONSTANTS = {
     "intents.sentence.gpu": Constant(2.0e-5, "s a citing sentence", "arithmetic of MiniLM at 40 tokens; not measured"),
     "index.token": Constant(4.5e-7, "CPU s a token of text: words", _SEARCH),
     "index.number": Constant(2.2e-8, "CPU s a number of a vector that is given", _SEARCH),
-    "index.parallel": Constant(0.0, "of it on all cores", _STAGES),
+    "index.parallel": Constant(0.0, "of it on all cores", _ROUNDED),
     "index.disk.token": Constant(8.0, "bytes a token of text", _SEARCH),
     "index.memory.paper": Constant(1500.0, "bytes a paper", _SEARCH),
     "index.memory.number": Constant(3.0, "bytes a number of a vector, pages of mapped files included", _SEARCH),
-    "evaluation.paper": Constant(2e-3, "CPU s a paper of a suite, beside reading it", _STAGES),
+    "evaluation.paper": Constant(2e-3, "CPU s a paper of a suite, beside reading it", _GUESS),
 }
 """Name -> what was measured. `.gpu` in a name: used where there is a card."""
 

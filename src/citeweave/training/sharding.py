@@ -43,8 +43,8 @@ def check_shards(options: TrainingOptions, pooling: str) -> None:
             raise UserError(f"training.parallel is 'fsdp', and {reason}; take training.parallel=ddp")
     if not hasattr(FSDPModule, "set_force_sum_reduction_for_comms"):
         raise UserError(
-            f"training.parallel is 'fsdp', which needs torch 2.9 or newer, and this is {torch.__version__}; install "
-            "a newer one, or take training.parallel=ddp"
+            f"training.parallel is 'fsdp', whose sums torch {torch.__version__} cannot do; install a newer torch, such "
+            "as 2.13, or take training.parallel=ddp"
         )
 
 
