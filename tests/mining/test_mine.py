@@ -13,7 +13,7 @@ from citeweave.corpus.importing import exclude_papers
 from citeweave.errors import EmptyResultError, UserError
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.signals import Signal, related
-from citeweave.mining import mine
+from citeweave.mining import mine, task_run
 from citeweave.mining.contexts import cocited_pairs
 from citeweave.mining.material import Material, field_masks
 from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
@@ -400,7 +400,7 @@ def test_an_interrupted_run_goes_on(
     whole = mined(corpus, table, tmp_path / "whole", inputs)
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 50)
     followed: list[int] = []
-    real = mine._follow_span
+    real = task_run._follow_span
 
     def interrupted(run: Any, units: Any, pairs: Any) -> Any:
         if len(followed) == 4:
@@ -408,7 +408,7 @@ def test_an_interrupted_run_goes_on(
         followed.append(len(units))
         return real(run, units, pairs)
 
-    monkeypatch.setattr(mine, "_follow_span", interrupted)
+    monkeypatch.setattr(task_run, "_follow_span", interrupted)
     with pytest.raises(KeyboardInterrupt):
         mined(corpus, table, tmp_path / "s", inputs)
     assert not (tmp_path / "s").exists()
@@ -418,7 +418,7 @@ def test_an_interrupted_run_goes_on(
         followed_again.append(len(units))
         return real(run, units, pairs)
 
-    monkeypatch.setattr(mine, "_follow_span", counting)
+    monkeypatch.setattr(task_run, "_follow_span", counting)
     samples = mined(corpus, table, tmp_path / "s", inputs)
     assert samples.hash == whole.hash
     assert sum(followed) + sum(followed_again) == len(with_text(corpus))
@@ -429,7 +429,7 @@ def test_a_run_is_resumed_with_another_memory(
 ) -> None:
     table = load_recipe("specter").table("mining")
     whole = mined(corpus, table, tmp_path / "whole", inputs)
-    real, done = mine._follow_span, []
+    real, done = task_run._follow_span, []
 
     def interrupted(run: Any, units: Any, pairs: Any) -> Any:
         if len(done) == 3:
@@ -437,11 +437,11 @@ def test_a_run_is_resumed_with_another_memory(
         done.append(len(units))
         return real(run, units, pairs)
 
-    monkeypatch.setattr(mine, "_follow_span", interrupted)
+    monkeypatch.setattr(task_run, "_follow_span", interrupted)
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 60)
     with pytest.raises(KeyboardInterrupt):
         mined(corpus, table, tmp_path / "s", inputs, memory=8 << 20)
-    monkeypatch.setattr(mine, "_follow_span", real)
+    monkeypatch.setattr(task_run, "_follow_span", real)
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 110)
     assert mined(corpus, table, tmp_path / "s", inputs, memory=16 << 20).hash == whole.hash
 

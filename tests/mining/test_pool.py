@@ -11,7 +11,7 @@ import pytest
 from citeweave import Corpus, Vectors
 from citeweave.errors import UserError
 from citeweave.graph.citations import CitationGraph
-from citeweave.mining import mine, tying
+from citeweave.mining import mine, task_run, tying
 from citeweave.mining.following import follow
 from citeweave.mining.gathering import read_rows
 from citeweave.mining.material import Material
@@ -130,14 +130,14 @@ def test_bands_that_were_found_are_kept(
         done.append(len(block.anchors))
         return follow(rules, block, **options)
 
-    monkeypatch.setattr(mine, "follow", stopping)
+    monkeypatch.setattr(task_run, "follow", stopping)
     with pytest.raises(KeyboardInterrupt):
         mined(corpus, tmp_path / "s", inputs)
     first = sum(done)
     done[:] = [0, 0]
     with pytest.raises(KeyboardInterrupt):
         mined(corpus, tmp_path / "s", inputs)
-    monkeypatch.setattr(mine, "follow", follow)
+    monkeypatch.setattr(task_run, "follow", follow)
     samples = mined(corpus, tmp_path / "s", inputs)
     assert first == 48 and done[2] == 16
     np.testing.assert_array_equal(samples.triplets().rows(), whole.triplets().rows())

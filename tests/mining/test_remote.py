@@ -15,7 +15,7 @@ from citeweave.corpus.importing import exclude_papers
 from citeweave.crew import Alone, Work
 from citeweave.errors import ShardError, UserError
 from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
-from citeweave.mining import mine
+from citeweave.mining import mine, task_run
 from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
 from citeweave.mining.remote import rules_of
 from citeweave.mining.rule_reading import parse_rules
@@ -101,7 +101,7 @@ def test_failed_blocks_are_made_by_the_next_run(corpus: Corpus, graph: CitationG
 def test_what_was_mined_here_is_not_mined_again(
     corpus: Corpus, graph: CitationGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rules, inputs, real, done = parse_rules(table("specter")), Inputs(graph=graph), mine._follow_span, list[int]()
+    rules, inputs, real, done = parse_rules(table("specter")), Inputs(graph=graph), task_run._follow_span, list[int]()
 
     def interrupted(*given: Any) -> Any:
         if len(done) == 2:
@@ -109,10 +109,10 @@ def test_what_was_mined_here_is_not_mined_again(
         done.append(1)
         return real(*given)
 
-    monkeypatch.setattr(mine, "_follow_span", interrupted)
+    monkeypatch.setattr(task_run, "_follow_span", interrupted)
     with pytest.raises(KeyboardInterrupt):
         mine_samples(corpus, rules, tmp_path / "s", inputs)
-    monkeypatch.setattr(mine, "_follow_span", real)
+    monkeypatch.setattr(task_run, "_follow_span", real)
     crew = Told()
     mine_samples(corpus, rules, tmp_path / "s", inputs, crew=crew)
     assert sorted(crew.made)[:2] == [2, 3]

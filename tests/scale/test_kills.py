@@ -20,7 +20,7 @@ from citeweave.encoders.embedding import EmbeddingOptions, embed_papers
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.streaming.elsewhere import Elsewhere, Loading
 from citeweave.files import partial_folder
-from citeweave.scale.opening import On
+from citeweave.scale.options import On
 from citeweave.scale.ray_crew import RayCrew
 
 SHARD = 4

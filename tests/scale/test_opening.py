@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from citeweave.errors import UserError
-from citeweave.scale.opening import On, open_crew, parse_on
+from citeweave.scale.opening import open_crew
+from citeweave.scale.options import On, parse_on
 
 
 @pytest.mark.parametrize(

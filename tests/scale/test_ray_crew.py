@@ -10,7 +10,7 @@ import pytest
 from citeweave.crew import Work
 from citeweave.errors import ShardError, UserError
 from citeweave.progress import Reporter
-from citeweave.scale.opening import On
+from citeweave.scale.options import On
 from citeweave.scale.ray_crew import CrewError, RayCrew
 from citeweave.scale.versions import versions
 

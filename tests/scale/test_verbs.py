@@ -17,7 +17,7 @@ from citeweave.graph.citations import build_graph
 from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
 from citeweave.mining.rule_reading import parse_rules
 from citeweave.recipe import load_recipe
-from citeweave.scale.opening import On
+from citeweave.scale.options import On
 from citeweave.scale.ray_crew import RayCrew
 
 from ..conftest import content

@@ -35,7 +35,7 @@ Workers = Annotated[int, typer.Option("--workers", help="Processes to use; 0 = o
 def _check_on(text: str) -> str:
     """Refuse a bad --on before anything is done."""
     if text:
-        from citeweave.scale.opening import parse_on
+        from citeweave.scale.options import parse_on
 
         parse_on(text)
     return text

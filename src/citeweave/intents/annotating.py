@@ -209,7 +209,14 @@ class _Annotation:
         if crew is not None and self._classifier is not None and self._wanted.any():
             from citeweave.intents.remote import reading_work
 
-            told = reading_work(self._corpus, self._classifier, self._options, self._wanted, work)
+            told = reading_work(
+                self._corpus,
+                self._classifier,
+                self._wanted,
+                work,
+                block=self._options.block,
+                sections=self._options.sections,
+            )
             yield from crew.make(told, [number for number in missing if len(parts[number][1])])
             missing = [number for number in missing if not len(parts[number][1])]
         for number in missing:

@@ -1,6 +1,6 @@
 """Blocks of citing sentences that a crew reads: what its workers are told, and what they do with it.
 
-    for number, part in crew.make(reading_work(corpus, classifier, options, wanted, folder), missing): ...
+    for number, part in crew.make(reading_work(corpus, classifier, wanted, folder, block=2048, sections=True), missing): ...
 
 Which contexts are read the driver decides and writes beside the blocks; workers open the corpus and the classifier where
 the driver did, so every machine must see them, and the output, under the same names. Only a classifier that has a folder
@@ -10,7 +10,7 @@ can be sent. Does not decide what is missing: `annotating.py` does.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,9 @@ from citeweave.errors import UserError
 from citeweave.intents.block_reading import Classifier, read_block
 from citeweave.intents.classifier import IntentClassifier
 
-if TYPE_CHECKING:
-    from citeweave.intents.annotating import AnnotateOptions
-
 
 def reading_work(
-    corpus: Corpus, classifier: Classifier, options: AnnotateOptions, wanted: NDArray[np.bool_], folder: Path
+    corpus: Corpus, classifier: Classifier, wanted: NDArray[np.bool_], folder: Path, *, block: int, sections: bool
 ) -> Work:
     """The blocks of an annotation as work for a crew; `wanted` says of every context whether it is read."""
     if not isinstance(classifier, IntentClassifier):
@@ -49,8 +46,8 @@ def reading_work(
         },
         "expected": classifier.hash,
         "wanted": str(path.absolute()),
-        "block": options.block,
-        "sections": options.sections,
+        "block": block,
+        "sections": sections,
     }
     maker = "citeweave.intents.remote:reading_maker"
     return Work(maker, given, "annotating", "contexts", gpu=classifier.device != "cpu")

@@ -25,20 +25,19 @@ from citeweave.files import ArtefactWriter, hash_json, matches, write_whole
 from citeweave.graph.citations import CitationGraph
 from citeweave.graph.edge_sorting import row_ranges
 from citeweave.graph.signals import TWO_HOPS, Relations, Signal, largest_sizes
-from citeweave.hashing import mix
-from citeweave.mining.contexts import CocitedPairs, cocited_pairs
-from citeweave.mining.drawing import Lists, salt_of
-from citeweave.mining.following import follow, rule_names
+from citeweave.mining.contexts import CocitedPairs
+from citeweave.mining.following import rule_names
 from citeweave.mining.material import Material
 from citeweave.mining.mixing import key_limit, mixture_counts, renumber, sample_keys
-from citeweave.mining.parts import part_bytes, read_part
+from citeweave.mining.parts import read_part
+from citeweave.mining.remote import block_work
 from citeweave.mining.rules import MiningRules
-from citeweave.mining.sample_blocks import SampleBlock, take_samples
+from citeweave.mining.sample_blocks import take_samples
 from citeweave.mining.samples import KIND, VERSION, Names, Samples, SamplesWriter, new_samples
 from citeweave.mining.sharing import check_relations
 from citeweave.mining.shortfall import Shortfall
-from citeweave.mining.sources import Block
 from citeweave.mining.tables import Table
+from citeweave.mining.task_run import TaskRun, mine_block
 from citeweave.mining.vector_sources import check_bands
 from citeweave.progress import QUIET, Reporter
 from citeweave.similarity.nearest import DEVICES
@@ -143,53 +142,6 @@ def material_of(corpus: Corpus, rules: MiningRules, inputs: Inputs, options: Min
     return material
 
 
-@dataclass
-class TaskRun:
-    """One task: its rules followed over all its anchors."""
-
-    rules: MiningRules
-    material: Material
-    number: int
-    name: str
-    asked: NDArray[np.int64] | None
-    before: Corpus | None = None
-    account: Shortfall = field(default_factory=Shortfall)
-    parts: list[Path] = field(default_factory=list)
-    samples: int = 0
-    contexts: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        return f"mining {self.name}".strip()
-
-    def units(self) -> tuple[NDArray[np.int64], CocitedPairs | None]:
-        """The anchors in order; with the pairs where they come from contexts."""
-        material, rules = self.material, self.rules
-        if rules.anchors_per == "contexts":
-            pairs = cocited_pairs(
-                material.corpus, material.in_pool, rules.contexts, seed=material.seed, before=self.before
-            )
-            self.contexts = {"contexts kept": pairs.kept, "contexts rejected": pairs.rejected}
-            keep = np.arange(len(pairs.anchors)) if self.asked is None else np.flatnonzero(np.isin(pairs.anchors, self.asked))  # fmt: skip
-            return _draw_units(keep, rules.anchors, material.seed), pairs
-        if self.asked is None:
-            anchors = material.pool.astype(np.int64)
-            self.account.skip("no text", material.asked_for - len(anchors))
-        else:
-            anchors = self.asked[material.has_text[self.asked]]
-            self.account.skip("no text", len(self.asked) - len(anchors))
-        return _draw_units(anchors, rules.anchors, material.seed), None
-
-
-def _draw_units(units: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
-    """All of them, or so many drawn by key, in ascending order."""
-    units = np.sort(units)
-    if not count or count >= len(units):
-        return units
-    keys = mix(units.astype(np.uint64), np.full(len(units), salt_of(seed, "mining", "anchors"), np.uint64))
-    return np.sort(units[np.argsort(keys, kind="stable")[:count]])
-
-
 def _mine_all(
     runs: list[TaskRun], weights: list[float], writer: SamplesWriter, reporter: Reporter, crew: Crew | None
 ) -> None:
@@ -246,18 +198,11 @@ def _made(
 ) -> Iterator[tuple[int, bytes]]:
     """Number and content of every block that is missing."""
     if crew is not None and missing:
-        from citeweave.mining.remote import block_work
-
         yield from crew.make(block_work(run, units, pairs, spans), missing)
         return
     for number in missing:
         first, last = spans[number]
         yield number, mine_block(run, units[first:last], pairs)
-
-
-def mine_block(run: TaskRun, units: NDArray[np.int64], pairs: CocitedPairs | None) -> bytes:
-    """Follow a task's rules for some of its anchors, or of its pairs: a part as its file holds it."""
-    return part_bytes(*_follow_span(run, units, pairs))
 
 
 def _spans(run: TaskRun, anchors: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
@@ -269,38 +214,6 @@ def _spans(run: TaskRun, anchors: NDArray[np.int64]) -> Iterator[tuple[int, int]
         graph = run.material.graph(f"source {name}").graph
         sizes += 24 * np.minimum(largest_sizes(graph, Signal(name, longest=longest), anchors), graph.nodes)
     return row_ranges(sizes, run.material.memory)
-
-
-def _follow_span(run: TaskRun, units: NDArray[np.int64], pairs: CocitedPairs | None) -> tuple[SampleBlock, Shortfall]:
-    if pairs is None:
-        return follow(run.rules, Block(units, run.material, task=run.name), task=run.number)
-    positives = pairs.positives[units]
-    given = Lists(
-        np.arange(len(units) + 1, dtype=np.int64), positives, np.diff(pairs.offsets)[units].astype(np.float32)
-    )
-    block, account = follow(
-        run.rules,
-        Block(pairs.anchors[units].astype(np.int64), run.material, task=run.name, given=given),
-        task=run.number,
-    )
-    return _with_contexts(block, units, pairs), account
-
-
-def _with_contexts(block: SampleBlock, units: NDArray[np.int64], pairs: CocitedPairs) -> SampleBlock:
-    """Put the citing sentences of each pair beside its sample; samples keep the order of their pairs."""
-    ends = {(int(pairs.anchors[unit]), int(pairs.positives[unit])): int(unit) for unit in units}
-    found = [
-        ends[int(anchor), int(block.positives.rows[block.positives.offsets[i]])]
-        for i, anchor in enumerate(block.anchors)
-    ]
-    used = np.array(found, np.int64)
-    counts = np.diff(pairs.offsets)[used]
-    places = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    return dataclasses.replace(
-        block,
-        context_offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
-        contexts=pairs.contexts[np.repeat(pairs.offsets[used], counts) + places],
-    )
 
 
 def _account(runs: list[TaskRun], shares: list[int]) -> dict[str, Any]:

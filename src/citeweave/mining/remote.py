@@ -31,10 +31,10 @@ from citeweave.graph.citations import CitationGraph
 from citeweave.graph.signals import Relations
 from citeweave.mining.contexts import CocitedPairs
 from citeweave.mining.material import Material
-from citeweave.mining.mine import TaskRun, mine_block
 from citeweave.mining.rule import Rule
 from citeweave.mining.rules import ContextFilter, MiningRules
 from citeweave.mining.tables import Table
+from citeweave.mining.task_run import TaskRun, mine_block
 from citeweave.similarity.vectors import Vectors
 
 _INTENTS = "edges/intents.npy"

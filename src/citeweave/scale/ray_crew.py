@@ -25,7 +25,7 @@ from citeweave.extras import require
 from citeweave.progress import QUIET, Reporter
 from citeweave.scale.cluster import check_address, join, named
 from citeweave.scale.ledger import Ledger
-from citeweave.scale.opening import On
+from citeweave.scale.options import On
 from citeweave.scale.roster import Member, Roster, has_gpus, last_line
 from citeweave.scale.versions import versions
 from citeweave.scale.worker import Fault

@@ -20,7 +20,7 @@ from typing import Any
 
 from citeweave.crew import Work
 from citeweave.progress import Reporter
-from citeweave.scale.opening import On
+from citeweave.scale.options import On
 from citeweave.scale.versions import differences
 from citeweave.scale.worker import Fault, Worker
 
