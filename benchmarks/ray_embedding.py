@@ -3,11 +3,13 @@
 python benchmarks/ray_embedding.py                                   2,000 papers, a small random model
 python benchmarks/ray_embedding.py --papers 20000 --model minilm     the size that is promised
 python benchmarks/ray_embedding.py --kills 20                        and 20 runs in which a worker or the driver is killed
+python benchmarks/ray_embedding.py --kills 20 --each 20              the same kills in one run
 
-Each node has one core, the local run two threads. Times are of whole commands by the clock, model and joining of the
-cluster included; the start of the cluster itself is told apart. A kill comes up to half a second
-after a number of shards that is drawn evenly over all; a killed driver is started again until it ends by itself. What a run gives is compared byte by byte with the local run: a
-lost or doubled shard would show. Only processes that this script has started are killed.
+Each node has one core and one worker, the local run two threads: the same two cores. Times are of whole commands by the
+clock, model and joining of the cluster included; the start of the cluster itself is told apart. Kills are of a worker
+and of the driver in turn, up to half a second after a number of shards that is drawn evenly over all; a killed driver
+is started again until it ends by itself. What a run gives is compared byte by byte with the local run: a lost or
+doubled shard would show. Only processes that this script has started are killed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +42,22 @@ class Setup:
     corpus: Path
     model: str
     shard: int
+    runtime: str
     address: str = ""
 
     def command(self, folder: Path, *, on: bool) -> list[str]:
         """The embedding as a user would type it."""
         found = [sys.executable, "-m", "citeweave", "embed", str(self.corpus), "--model", self.model, "-o", str(folder)]
-        found += ["--shard", str(self.shard), "--device", "cpu"]
+        found += ["--shard", str(self.shard), "--device", "cpu", "--runtime", self.runtime]
         return found + (["--on", f"ray:{self.address}"] if on else [])
 
 
 def run(command: list[str]) -> float:
     """Seconds by the clock."""
     start = time.monotonic()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if ended.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{ended.stderr[-2000:]}")
     return time.monotonic() - start
 
 
@@ -85,6 +91,7 @@ def small_model(folder: Path) -> Path:
 def cluster() -> Iterator[str]:
     """Two nodes of one core on this machine."""
     os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"})
+    os.environ.update({"RAY_worker_niceness": "0"})  # else workers give way to all else, and the local run does not
     from ray.cluster_utils import Cluster
 
     made = Cluster()
@@ -125,49 +132,74 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files} | {"": kept}
 
 
-def killed_run(setup: Setup, folder: Path, victim: str, after: int, draw: random.Random) -> dict[str, Any]:
-    """One run with a kill, once `after` shards are there; the value says what was killed, and at how many shards."""
-    found: dict[str, Any] = {"victim": victim, "after": after, "starts": 0}
-    while True:
+@dataclass(frozen=True)
+class Strike:
+    """A kill to come."""
+
+    after: int
+    """Shards that are there before it."""
+
+    victim: str
+
+
+def draw_strikes(kills: range, shards: int, draw: random.Random) -> list[Strike]:
+    """Workers and drivers in turn, as the shards go; `kills` are numbers of kills among those of all runs."""
+    times = sorted(draw.randrange(1, max(2, shards)) for _ in kills)
+    return [Strike(after, ("worker", "driver")[kill % 2]) for kill, after in zip(kills, times, strict=True)]
+
+
+def killed_run(setup: Setup, folder: Path, strikes: list[Strike], draw: random.Random) -> dict[str, Any]:
+    """One run with these kills; the value says what was killed, and at how many shards."""
+    log, left = folder.with_name(f"{folder.name}.log"), list(strikes)
+    found: dict[str, Any] = {"killed": [], "starts": 0, "whole": False}
+    most = 3 + sum(strike.victim == "driver" for strike in strikes)
+    while found["starts"] < most and not found["whole"]:
         found["starts"] += 1
-        driver = subprocess.Popen(setup.command(folder, on=True), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if found["starts"] == 1:
-            found |= strike(driver, folder, victim, after, draw)
-        if driver.wait() == 0:
-            return found
-        if found["starts"] > 5:
-            return found | {"failed": True}
+        with log.open("w") as file:
+            driver = subprocess.Popen(setup.command(folder, on=True), stdout=file, stderr=file)
+        while left and (at := strike_at(driver, folder, left[0], draw)) is not None:
+            found["killed"].append(f"{left.pop(0).victim} at {at}")
+        found["whole"] = driver.wait() == 0
+    if not found["whole"]:
+        print(log.read_text()[-2000:], flush=True)
+    return found
 
 
-def strike(
-    driver: subprocess.Popen[bytes], folder: Path, victim: str, after: int, draw: random.Random
-) -> dict[str, int]:
-    """Kill a worker or the driver; nothing where the run is over before."""
-    partial = folder.with_name(folder.name + ".partial")
+def strike_at(driver: subprocess.Popen[bytes], folder: Path, strike: Strike, draw: random.Random) -> int | None:
+    """Kill a worker or the driver; the number of shards then, None where the driver is gone before."""
     while driver.poll() is None:
-        shards, there = len(list(partial.rglob("*.npz"))), workers()
-        if shards >= after and (there or victim == "driver"):
+        if made(folder) >= strike.after:
             time.sleep(draw.uniform(0, 0.5))
-            there = workers()
-            if driver.poll() is None and (there or victim == "driver"):
-                os.kill(draw.choice(there) if victim == "worker" else driver.pid, signal.SIGKILL)
-                return {"killed at": len(list(partial.rglob("*.npz")))}
-        time.sleep(0.01)
-    return {}
+            victims = [driver.pid] if strike.victim == "driver" else workers()
+            if victims and driver.poll() is None:
+                os.kill(draw.choice(victims), signal.SIGKILL)
+                if strike.victim == "driver":
+                    driver.wait()
+                return made(folder)
+        time.sleep(0.05)
+    return None
 
 
-def kill_runs(setup: Setup, work: Path, kills: int, shards: int, seed: int) -> list[dict[str, Any]]:
-    """So many runs with one kill each, compared with the local run."""
-    draw, expected, runs = random.Random(seed), content(work / "local"), []
-    for number in range(kills):
-        folder = work / f"killed-{number}"
-        victim = ("worker", "driver")[number % 2]
-        found = killed_run(setup, folder, victim, draw.randrange(shards), draw)
-        found["same"] = folder.exists() and content(folder) == expected
-        print(f"run {number}: {found}", flush=True)
+def made(folder: Path) -> int:
+    """Shards in the work folder of a run; 0 when it is there no longer."""
+    return sum(
+        name.endswith(".npz") for _, _, names in os.walk(folder.with_name(f"{folder.name}.partial")) for name in names
+    )
+
+
+def kill_runs(setup: Setup, work: Path, given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Runs with kills, compared with the local run."""
+    draw, expected, runs = random.Random(given.seed), content(work / "local"), []
+    shards = -(-given.papers // given.shard)
+    for number, first in enumerate(range(0, given.kills, given.each)):
+        folder, start = work / f"killed-{number}", time.monotonic()
+        kills = range(first, min(first + given.each, given.kills))
+        found = killed_run(setup, folder, draw_strikes(kills, shards, draw), draw)
+        found["same"] = found["whole"] and content(folder) == expected
+        print(f"run {number}, {time.monotonic() - start:.0f} s: {found}", flush=True)
         runs.append(found)
         if folder.exists():
-            subprocess.run(["rm", "-r", str(folder)], check=True)
+            shutil.rmtree(folder)
     return runs
 
 
@@ -176,7 +208,9 @@ def main() -> None:
     parser.add_argument("--papers", type=int, default=2000)
     parser.add_argument("--model", default="small", help="small (random weights), minilm, or a folder")
     parser.add_argument("--shard", type=int, default=512)
+    parser.add_argument("--runtime", default="torch", help="as that of `citeweave embed`: torch, int8, onnx")
     parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--each", type=int, default=1, help="kills of one run")
     parser.add_argument("--rounds", type=int, default=1, help="local and cluster in turn; the best of each counts")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path)
@@ -186,22 +220,22 @@ def main() -> None:
 
 
 def measure(given: argparse.Namespace, work: Path) -> None:
-    made = [sys.executable, "-m", "citeweave", "synthesize", "--papers", str(given.papers), "-o", str(work / "corpus")]
-    run(made)
+    os.environ["OMP_NUM_THREADS"] = "2"  # of the local run; workers set their own
+    run([sys.executable, "-m", "citeweave", "synthesize", "--papers", str(given.papers), "-o", str(work / "corpus")])
     model = str(small_model(work / "model")) if given.model == "small" else given.model
-    setup = Setup(work / "corpus", model, given.shard)
+    setup = Setup(work / "corpus", model, given.shard, given.runtime)
     local, remote, same = [], [], True
     start = time.monotonic()
     with cluster() as address:
         started = time.monotonic() - start
-        setup = Setup(setup.corpus, setup.model, setup.shard, address)
+        setup = replace(setup, address=address)
         for number in range(given.rounds):
             local.append(run(setup.command(work / ("local" if number == 0 else f"local-{number}"), on=False)))
             remote.append(run(setup.command(work / f"ray-{number}", on=True)))
             same &= content(work / "local") == content(work / f"ray-{number}")
-        runs = kill_runs(setup, work, given.kills, -(-given.papers // given.shard), given.seed)
+        runs = kill_runs(setup, work, given)
     over = 100 * (min(remote) / min(local) - 1)
-    title = f"{given.papers:,} papers, {given.model}, shards of {given.shard:,}; {versions('ray', 'torch')}"
+    title = f"{given.papers:,} papers, {given.model} ({given.runtime}), shards of {given.shard:,}; {versions('ray', 'torch')}"
     rows: list[dict[str, Any]] = [
         {"label": "local, 2 threads", "wall": min(local), "remark": ""},
         {"label": "2 nodes of 1 core", "wall": min(remote), "remark": f"{over:+.1f} %, same bytes: {same}"},
@@ -213,8 +247,8 @@ def measure(given: argparse.Namespace, work: Path) -> None:
     notes = []
     if runs:
         whole = sum(each["same"] for each in runs)
-        struck = sum("killed at" in each for each in runs)
-        notes.append(f"{len(runs)} runs, a kill in {struck}: {whole} complete with the bytes of the local run")
+        struck = sum(len(each["killed"]) for each in runs)
+        notes.append(f"{len(runs)} runs with {struck} kills: {whole} complete with the bytes of the local run")
         print(f"  {notes[0]}")
     write_figures(title, rows, notes)
     if not same or any(not each["same"] for each in runs):

@@ -113,3 +113,15 @@ def test_another_corpus_or_model_at_the_worker_is_refused(corpus: Corpus, bert: 
         embed_maker(**given | {"corpus": {"folder": str(corpus.folder), "hash": "0"}})
     with pytest.raises(UserError, match="is another one here than at the driver"):
         embed_maker(**given | {"revision": "0"})
+
+
+def test_other_tokens_or_full_texts_at_the_worker_are_refused(corpus: Corpus, bert: Path, tmp_path: Path) -> None:
+    encoder, elsewhere = load_encoder(bert, device="cpu"), Elsewhere(Alone(), Loading(str(bert)))
+    options = EmbeddingOptions(tokens=tmp_path / "tokens")
+    embed_papers(corpus, encoder, tmp_path / "v", options)
+    full = str(corpus.folder.parent / "full.jsonl")
+    for kind, more in (("papers", {}), ("chunks", {"tokens": None, "full_text": full, "several": False})):
+        given = dict(elsewhere.hire(corpus, encoder, kind, options.as_given() | more).work.given)
+        embed_maker(**given)
+        with pytest.raises(UserError, match=r"is another one here \(.*\) than at the driver \(0\)"):
+            embed_maker(**given | {"beside": dict.fromkeys(given["beside"], "0")})

@@ -146,3 +146,38 @@ def test_other_data_or_another_model_is_refused(folders: dict[str, Path], file: 
     other = {**work.given["judged"], "revision": "0"}
     with pytest.raises(UserError, match=r"toy.jsonl is another one here"):
         next(Alone().make(Work(work.maker, {**work.given, "judged": other}), [0]))
+
+
+@pytest.mark.parametrize(
+    ("opening", "embeds", "judges"),
+    [({}, "auto", "cpu"), ({"device": "cuda"}, "cuda", "cpu"), ({"device": "cpu"}, "cpu", "cpu")],
+)
+def test_whoever_only_judges_asks_for_no_card(
+    bert: Path, folders: dict[str, Path], tmp_path: Path, opening: dict[str, str], embeds: str, judges: str
+) -> None:
+    """Its vectors lie in the cache; a worker without a card could not open the model on one."""
+    asked, options = AskedSuite("mdcr", folders["mdcr"]), OpeningOptions(cache=tmp_path / "c", **opening)
+    encoder = open_judged(str(bert), OpeningOptions(device="cpu", cache=tmp_path / "c"))
+    crew, suite = Asked(), asked.read()
+    shared = Shared(encoder, crew, asked, str(bert), options)
+    with pytest.raises(StopAsking):
+        shared.embed(suite.tasks)
+    with pytest.raises(StopAsking):
+        next(shared.judge(suite.tasks, {task.name: "0" for task in suite.tasks}, {}))
+    assert [work.given["judged"]["opening"]["device"] for work in crew.works] == [embeds, judges]
+    assert [work.gpu for work in crew.works] == [embeds != "cpu", False]
+
+
+class StopAsking(Exception):
+    pass
+
+
+class Asked:
+    """A crew that only notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.works: list[Work] = []
+
+    def make(self, work: Work, numbers: Any) -> Any:
+        self.works.append(work)
+        raise StopAsking

@@ -126,12 +126,15 @@ def test_a_graph_in_memory_is_refused(corpus: Corpus, graph: CitationGraph, tmp_
         mine_samples(corpus, parse_rules(table("specter")), tmp_path / "s", Inputs(graph=held), crew=Told())
 
 
-def test_another_corpus_in_the_same_place_is_refused(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
+def test_another_corpus_or_graph_in_the_same_place_is_refused(
+    corpus: Corpus, graph: CitationGraph, tmp_path: Path
+) -> None:
     crew = Told()
     mine_samples(corpus, parse_rules(table("specter")), tmp_path / "s", Inputs(graph=graph), crew=crew)
-    given = {**crew.works[0].given, "corpus": [str(corpus.folder), "0" * 64]}
-    with pytest.raises(UserError, match="is another one here"):
-        next(Alone().make(Work(crew.works[0].maker, given), [0]))
+    given = crew.works[0].given
+    for other in ({"corpus": [str(corpus.folder), "0" * 64]}, {"graph": {**given["graph"], "expected": "0" * 64}}):
+        with pytest.raises(UserError, match="is another one here"):
+            next(Alone().make(Work(crew.works[0].maker, {**given, **other}), [0]))
 
 
 @pytest.mark.parametrize("name", shipped_recipes())

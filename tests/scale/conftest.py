@@ -15,6 +15,7 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 def cluster() -> Iterator[str]:
     """Its address; the two nodes have one core each, and another value of CITEWEAVE_CACHE."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # 127.0.0.1 only
+    os.environ.update({"RAY_worker_niceness": "0"})  # workers do not give way to other tests
     pytest.importorskip("ray", reason="pip install 'citeweave[scale]'")
     from ray.cluster_utils import Cluster
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from citeweave.scale.ledger import Ledger
 
-BOTH = ["anna", "ben"]
+BOTH = {"anna": "attic", "ben": "cellar"}
 
 
 def test_two_shards_a_worker_and_no_more() -> None:
@@ -23,11 +23,24 @@ def test_what_failed_goes_to_another_worker_while_there_is_one() -> None:
     assert ledger.take("anna", BOTH) == 7
     assert not ledger.failed(7, "ValueError")
     assert ledger.take("anna", BOTH) is None
-    assert ledger.take("anna", ["anna"]) == 7  # nobody else is left
+    assert ledger.take("anna", {"anna": "attic"}) == 7  # nobody else is left
     assert not ledger.failed(7, "ValueError")
     assert ledger.take("ben", BOTH) == 7
     assert ledger.failed(7, "the last error")
     assert ledger.over and ledger.given_up == {7: "the last error"}
+
+
+def test_what_failed_goes_to_another_node_first() -> None:
+    nodes = {"anna": "attic", "adam": "attic", "ben": "cellar"}
+    ledger = Ledger([7], tries=4)
+    assert ledger.take("anna", nodes) == 7
+    ledger.failed(7, "died", died=True)
+    new = {"alma": "attic", "adam": "attic", "ben": "cellar"}  # alma in the place of anna, who died
+    assert ledger.take("alma", new) is None and ledger.take("adam", new) is None
+    assert ledger.take("ben", new) == 7
+    ledger.failed(7, "died", died=True)
+    assert ledger.take("ben", new) is None  # it has failed everywhere: to a worker that has not tried it
+    assert ledger.take("alma", new) == 7
 
 
 def test_after_a_death_shards_are_given_out_alone() -> None:
@@ -35,11 +48,11 @@ def test_after_a_death_shards_are_given_out_alone() -> None:
     assert ledger.take("anna", BOTH) == 0 and ledger.take("anna", BOTH) == 1
     ledger.failed(0, "died", died=True)
     ledger.failed(1, "died", died=True)
-    assert ledger.take("ben", ["ben"]) == 2  # not with a suspect
-    assert ledger.take("ben", ["ben"]) is None
+    assert ledger.take("ben", {"ben": "cellar"}) == 2  # not with a suspect
+    assert ledger.take("ben", {"ben": "cellar"}) is None
     ledger.done(2)
-    assert ledger.take("ben", ["ben"]) == 0
-    assert ledger.take("ben", ["ben"]) is None
+    assert ledger.take("ben", {"ben": "cellar"}) == 0
+    assert ledger.take("ben", {"ben": "cellar"}) is None
 
 
 def test_what_was_not_the_shards_fault_does_not_count() -> None:
@@ -54,7 +67,7 @@ def test_what_was_not_the_shards_fault_does_not_count() -> None:
 def test_every_shard_ends_once_whatever_happens(count: int, workers: int, seed: int) -> None:
     draw = random.Random(seed)
     ledger, ended = Ledger(range(count), tries=2), []
-    names = [f"worker {n}" for n in range(workers)]
+    names = {f"worker {n}": f"node {n // 2}" for n in range(workers)}
     held: list[int] = []
     while not ledger.over:
         held += [number for name in names if (number := ledger.take(name, names)) is not None]

@@ -30,6 +30,7 @@ def test_what_on_means(text: str, meant: On) -> None:
         ("ray,cpus=0", "cpus is 0; it must be at least 1"),
         ("ray,gpus=-1", "gpus is -1.0"),
         ("ray,gpus=nan", "gpus is nan"),
+        ("ray,gpus=1.5", "gpus is 1.5; over 1 it must be a whole number"),
     ],
 )
 def test_what_on_cannot_mean(text: str, told: str) -> None:

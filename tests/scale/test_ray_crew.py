@@ -10,6 +10,7 @@ import pytest
 from citeweave.crew import Work
 from citeweave.errors import ShardError, UserError
 from citeweave.progress import Reporter
+from citeweave.scale import ray_crew
 from citeweave.scale.options import On
 from citeweave.scale.ray_crew import CrewError, RayCrew
 from citeweave.scale.versions import versions
@@ -95,7 +96,7 @@ def test_an_error_where_no_node_can(crew: RayCrew, tmp_path: Path) -> None:
 
 
 def test_a_node_with_other_packages_is_refused(crew: RayCrew, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "_expected", versions() | {"numpy": "1.0"})
+    monkeypatch.setattr(ray_crew, "versions", lambda: versions() | {"numpy": "1.0"})  # of the driver
     with pytest.raises(CrewError, match="numpy is 1.0 here and .* there: install the same"):
         made_by(crew, {}, range(3))
 

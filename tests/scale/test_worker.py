@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 from citeweave.scale.versions import differences, versions
 from citeweave.scale.worker import Fault, Worker
@@ -9,18 +12,25 @@ SQUARES = "citeweave.scale.rehearsal:squares"
 
 
 def test_a_worker_says_who_it_is_and_makes_shards() -> None:
-    worker = Worker(threads=1)
-    assert differences(versions(), worker.hello()["versions"]) == []
-    assert worker.prepare(SQUARES, {"failing": [2], "full": [4]}) is None
+    worker = Worker()
+    assert differences(versions(), worker.hello()) == []
+    assert worker.prepare(SQUARES, {"failing": [2], "full": [4]}) == 1
     assert worker.make(3) == b"9"
     assert worker.make(2) == Fault(False, "ValueError: number 2 fails")
     assert worker.make(4) == Fault(True, "OSError: [Errno 28] No space left on device")
 
 
+def test_a_worker_without_a_card_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cards, seen in ((True, "0,1"), (False, "")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+        Worker().prepare(SQUARES, {}, cards=cards)
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
+
+
 def test_work_that_cannot_be_opened_is_the_nodes_fault(tmp_path: Path) -> None:
     told = f"{tmp_path / 'x'} does not exist; give a folder that holds a corpus"
-    assert Worker(1).prepare(SQUARES, {"needs": str(tmp_path / "x")}) == Fault(True, told)
-    assert Worker(1).prepare("os:system", {}) == Fault(True, "ValueError: 'os:system' is not a function of citeweave")
+    assert Worker().prepare(SQUARES, {"needs": str(tmp_path / "x")}) == Fault(True, told)
+    assert Worker().prepare("os:system", {}) == Fault(True, "ValueError: 'os:system' is not a function of citeweave")
 
 
 def test_another_source_is_another_version() -> None:

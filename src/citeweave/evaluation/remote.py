@@ -77,22 +77,28 @@ class Shared:
         """Every task with its outcome, or why there is none; as they finish."""
         if not tasks:
             return
+        gpu = self._reads_while_judging and self.opening.device != "cpu"
         given = {
             "suite": self.suite.as_json(),
-            "judged": self.told(),
+            "judged": self.told("" if gpu else "cpu"),
             "tasks": {task.name: marks[task.name] for task in tasks},
             "options": dict(options),
         }
-        by_sentence = self.opening.distance in DISTANCES
-        maker, gpu = "citeweave.evaluation.remote:judging_maker", by_sentence and self.opening.device != "cpu"
+        maker = "citeweave.evaluation.remote:judging_maker"
         for number, made in self.crew.make(Work(maker, given, "judging", "tasks", gpu), range(len(tasks))):
             task, found = tasks[number], json.loads(made)
             if found["counts"] is not None and isinstance(whole := whole_of(self.judged), Counting):
                 whole.counts[task.texts.hash] = found["counts"]
             yield task, found["cannot"] or _outcome(found)
 
-    def told(self) -> dict[str, Any]:
-        """What is judged, as plain data."""
+    @property
+    def _reads_while_judging(self) -> bool:
+        """Whether a worker that judges needs an encoder's device: what lies in the cache needs none."""
+        uncached = self.opening.cache is None and isinstance(whole_of(self.judged), Encoded)
+        return uncached or self.opening.distance in DISTANCES
+
+    def told(self, device: str = "") -> dict[str, Any]:
+        """What is judged, as plain data; on another device than the driver's where one is named."""
         from citeweave.evaluation.judging.opening import KNOWN
 
         is_path = self.name not in KNOWN and Path(self.name).exists()
@@ -101,7 +107,7 @@ class Shared:
             "name": str(Path(self.name).absolute()) if is_path else self.name,
             "called": self.judged.name,
             "revision": self.judged.revision,
-            "opening": {**asdict(self.opening), "cache": cache},
+            "opening": {**asdict(self.opening), "cache": cache, "device": device or self.opening.device},
         }
 
 

@@ -26,7 +26,8 @@ from citeweave.columns import open_numbers, write_numbers
 from citeweave.corpus.corpus import Corpus
 from citeweave.crew import Make, Work
 from citeweave.errors import UserError
-from citeweave.files import hash_json, write_whole
+from citeweave.files import hash_json, read_manifest, write_whole
+from citeweave.graph import citations
 from citeweave.graph.citations import CitationGraph
 from citeweave.graph.signals import Relations
 from citeweave.mining.contexts import CocitedPairs
@@ -141,7 +142,7 @@ def _told_graph(graph: CitationGraph, folder: Path) -> dict[str, str]:
     own = open_numbers(graph.folder / _INTENTS, np.uint8)
     same = np.array_equal(graph.intents, own)
     intents = "" if same else _keep_numbers(folder / "intents.npy", np.asarray(graph.intents))
-    return {"folder": str(graph.folder.absolute()), "corpus": graph.corpus, "intents": intents}
+    return {"folder": str(graph.folder.absolute()), "expected": _hash_of(graph.folder), "intents": intents}
 
 
 def _keep(path: Path, held: Any, names: tuple[str, ...]) -> str:
@@ -190,10 +191,14 @@ def _corpus(folder: str, expected: str) -> Corpus:
     return opened
 
 
-def _graph(folder: str, corpus: str, intents: str) -> CitationGraph:
+def _graph(folder: str, expected: str, intents: str) -> CitationGraph:
     opened = CitationGraph.open(folder)
-    _same(folder, opened.corpus, corpus)
+    _same(folder, _hash_of(Path(folder)), expected)
     return opened.with_intents(open_numbers(Path(intents), np.uint8)) if intents else opened
+
+
+def _hash_of(graph: Path) -> str:
+    return read_manifest(graph, citations.KIND, citations.VERSION).hash
 
 
 def _vectors(folder: str, expected: str) -> Vectors:

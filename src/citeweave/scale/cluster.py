@@ -16,7 +16,6 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -33,29 +32,32 @@ _SETTINGS = 4
 
 
 @contextmanager
-def join(address: str, cores: int, spill: Path | None = None) -> Iterator[ModuleType]:
+def join(address: str, cores: int) -> Iterator[ModuleType]:
     """Ray, connected; a local cluster ends with the block, another one goes on without us."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is sent anywhere
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # else Ray tells of deaths on stdout, amid our --json
     local = address == "local"
     if local:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # Ray's name for: bind to 127.0.0.1 only
     ray = require("ray", extra="scale")
     how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if local:
-        place = Path(tempfile.gettempdir() if spill is None else spill)
-        place.mkdir(parents=True, exist_ok=True)
         how |= {"num_cpus": cores, "include_dashboard": False, "object_store_memory": STORE}
-        how |= {"object_spilling_directory": str(place)}
+        how |= {"object_spilling_directory": tempfile.gettempdir()}
     elif address != "auto":
         check_address(address)
     try:
         ray.init(address=address, **how)
-    except ray.exceptions.AuthenticationError as error:
+    except getattr(ray.exceptions, "AuthenticationError", ()) as error:  # Rays before 2.52 have none
         raise UserError(
             f"{named(address)} asks for a token that this machine does not have ({_line(error)}); copy the head's "
             "with `ray get-auth-token`, see docs/scale.md"
         ) from None
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        if "ersion mismatch" in str(error):
+            raise UserError(
+                f"{named(address)} runs another Ray or Python than this machine ({_line(error)}); install the same here"
+            ) from None
         token = "" if local else "; if it asks for a token, as newer Rays do, set RAY_AUTH_MODE=token here too"
         raise UserError(f"{named(address)} cannot be joined ({_line(error)}); {_advice(address)}{token}") from None
     try:

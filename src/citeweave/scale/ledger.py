@@ -1,18 +1,19 @@
 """Which shards are still to be made, who has tried them, and which are given up.
 
     ledger = Ledger([0, 1, 2], tries=3)
-    ledger.take("anna", ["anna", "ben"])    0
+    ledger.take("anna", {"anna": "attic", "ben": "cellar"})     0
     ledger.done(0)
     ledger.failed(1, "ValueError")          another worker gets it next; the third failure puts it aside
 
-A shard whose worker died is given out alone from then on, so that of two shards in one process the one that ends it
-is found. Knows no processes: names of workers are any words.
+What failed goes to another node while there is one, then to another worker: a node that fails at everything costs each
+shard one try. A shard whose worker died is given out alone from then on, so that of two shards in one process the one
+that ends it is found. Knows no processes: names of workers and of nodes are any words.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 
 class Ledger:
@@ -24,8 +25,8 @@ class Ledger:
         """Number -> its last error."""
 
         self._waiting = deque(numbers)
-        self._out: dict[int, str] = {}  # number -> who makes it
-        self._failures: dict[int, list[str]] = defaultdict(list)  # number -> who failed
+        self._out: dict[int, tuple[str, str]] = {}  # number -> who makes it, and at which node
+        self._failures: dict[int, list[tuple[str, str]]] = defaultdict(list)  # number -> who failed, and where
         self._alone: set[int] = set()
 
     @property
@@ -38,21 +39,33 @@ class Ledger:
         return len(self._waiting) + len(self._out)
 
     def held_by(self, worker: str) -> list[int]:
-        return [number for number, who in self._out.items() if who == worker]
+        return [number for number, (who, _) in self._out.items() if who == worker]
 
-    def take(self, worker: str, workers: Collection[str], most: int = 2) -> int | None:
-        """A shard for a worker that has fewer than `most`; None where there is none for it now."""
+    def take(self, worker: str, nodes: Mapping[str, str], most: int = 2) -> int | None:
+        """A shard for a worker that has fewer than `most`; None where there is none for it now.
+
+        `nodes` are all workers that can be asked, with the node of each.
+        """
         held = self.held_by(worker)
         if len(held) >= most or self._alone & set(held):
             return None
         for number in self._waiting:
             if number in self._alone and held:
                 continue
-            if set(self._failures[number]).issuperset(workers) or worker not in self._failures[number]:
+            if worker in self._next(number, nodes):
                 self._waiting.remove(number)
-                self._out[number] = worker
+                self._out[number] = (worker, nodes[worker])
                 return number
         return None
+
+    def _next(self, number: int, nodes: Mapping[str, str]) -> Collection[str]:
+        """Who may try a shard: those at other nodes than it failed at, else other workers, else all."""
+        failures = self._failures.get(number)
+        if failures is None:
+            return nodes
+        tried, places = (set(column) for column in zip(*failures, strict=True))
+        elsewhere = [worker for worker, node in nodes.items() if node not in places]
+        return elsewhere or nodes.keys() - tried or nodes
 
     def done(self, number: int) -> None:
         del self._out[number]

@@ -42,6 +42,10 @@ class On:
                 raise UserError(f"--on: {name} is {getattr(self, name)}; it must be at least {least}")
         if not 0 <= self.gpus <= 64:
             raise UserError(f"--on: gpus is {self.gpus}; it must be a number from 0, without graphics cards, to 64")
+        if self.gpus > 1 and self.gpus != int(self.gpus):
+            raise UserError(
+                f"--on: gpus is {self.gpus}; over 1 it must be a whole number: Ray shares one card, not two"
+            )
 
 
 def parse_on(text: str) -> On:

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
@@ -46,16 +45,8 @@ class CrewError(CiteweaveError):
 class RayCrew:
     """See `citeweave.crew.Crew`; a context manager that joins the cluster and leaves it."""
 
-    def __init__(
-        self,
-        on: On,
-        reporter: Reporter = QUIET,
-        *,
-        spill: Path | None = None,
-        expected: Mapping[str, str] | None = None,
-    ) -> None:
-        self.on, self._reporter, self._spill = on, reporter, spill
-        self._expected = expected  # versions that workers must have; the driver's own unless told
+    def __init__(self, on: On, reporter: Reporter = QUIET) -> None:
+        self.on, self._reporter = on, reporter
         self._stack = ExitStack()
         self._ray: ModuleType | None = None
 
@@ -81,9 +72,11 @@ class RayCrew:
 
     def make(self, work: Work, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         """Every shard once, as they finish; at the end `ShardError` where some could not be made."""
+        if not len(numbers):
+            return
         ray = self._joined()
         ledger = Ledger(list(numbers), self.on.tries)
-        roster = Roster(ray, self.on, work, self._expected or versions(), self._reporter)
+        roster = Roster(ray, self.on, work, versions(), self._reporter)
         shift = _Shift(ray, ledger, roster, self._reporter, named(self.on.address))
         try:
             while not ledger.over:
@@ -96,8 +89,8 @@ class RayCrew:
     def _joined(self) -> ModuleType:
         """The cluster is joined when it is needed: what is made already needs none."""
         if self._ray is None:
-            workers = self.on.workers or max(1, (os.cpu_count() or 1) // self.on.cpus)
-            self._ray = self._stack.enter_context(join(self.on.address, workers * self.on.cpus, self._spill))
+            workers = self.on.workers or max(1, _cores() // self.on.cpus)
+            self._ray = self._stack.enter_context(join(self.on.address, workers * self.on.cpus))
         return self._ray
 
 
@@ -107,8 +100,8 @@ class _Shift:
     def __init__(self, ray: ModuleType, ledger: Ledger, roster: Roster, reporter: Reporter, where: str) -> None:
         self._ray, self._ledger, self._roster, self._reporter, self._where = ray, ledger, roster, reporter, where
         self._out: dict[Any, tuple[int, Member]] = {}  # reference -> shard and who makes it
-        self._looked = self._worked = time.monotonic() - _LOOK
-        self._worked += _LOOK
+        self._worked = time.monotonic()
+        self._looked = -_LOOK
 
     def step(self) -> Iterator[tuple[int, bytes]]:
         """Hire, hand out, wait for one answer."""
@@ -121,7 +114,7 @@ class _Shift:
         answered, _ = self._ray.wait(awaited, num_returns=1, timeout=_LOOK)
         for reference in answered:
             if reference not in self._out:
-                self._roster.heard(reference)
+                self._lost(self._roster.heard(reference), died=False)
             elif (made := self._fetch(reference)) is not None:
                 self._hand_out()  # before the caller writes to the disk
                 yield made
@@ -146,11 +139,10 @@ class _Shift:
 
     def _hand_out(self) -> None:
         ready = self._roster.ready
-        names = [member.name for member in ready]
-        for _ in range(2):  # the first shard for everyone before the second for anyone
+        nodes = {member.name: member.node for member in ready}
+        for most in (1, 2):  # the first shard for everyone before the second for anyone
             for member in ready:
-                held = len(self._ledger.held_by(member.name))
-                number = self._ledger.take(member.name, names, most=min(2, held + 1))
+                number = self._ledger.take(member.name, nodes, min(most, member.most))
                 if number is not None:
                     self._out[member.actor.make.remote(number)] = (number, member)
 
@@ -158,13 +150,17 @@ class _Shift:
         number, member = self._out.pop(reference)
         try:
             answer = self._ray.get(reference)
+        except self._ray.exceptions.OutOfDiskError as error:  # the store of the worker's node holds no more
+            answer = Fault(True, last_line(error))
         except self._ray.exceptions.RayError as error:
-            self._roster.dismiss(member)
-            self._failed(number, f"{_DIED} ({last_line(error)})", member, died=True)
+            why = last_line(error)
+            self._failed(number, f"{_DIED} ({why})", member, died=True)
             self._lost([member], died=True)
+            self._lost(self._roster.died(member, why), died=False)
             return None
         if isinstance(answer, bytes):
             self._ledger.done(number)
+            self._roster.made(member)
             return number, answer
         assert isinstance(answer, Fault)
         if answer.of_node:
@@ -189,3 +185,8 @@ class _Shift:
                     self._failed(number, _DIED, member, died=True)
                 else:
                     self._ledger.give_back(number)
+
+
+def _cores() -> int:
+    """Of this machine, as far as this process may use them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,12 +1,12 @@
 """The workers of a crew: hired where there is room, checked, replaced when they die, and sent home at the end.
 
     roster = Roster(ray, on, work, expected=versions(), reporter=reporter)
-    roster.hire()                      one actor for every free place, on every node that is not refused
+    roster.hire(wanted=20)             one actor for every free place, on every node that is not refused
     roster.heard(reference)            an actor's first answers: its versions, then whether it could open the work
     roster.ready                       those that can be asked for shards
 
-A node is refused, and told so once, if its packages are others than the driver's, if it cannot open the work, if its
-disk is full, or if its workers die before they have begun. Hands out no shards.
+A node is refused, and told so once, if its packages are others than the driver's, if none of its workers can open the
+work, if its disk is full, or if its workers die one after the other. Hands out no shards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from citeweave.scale.versions import differences
 from citeweave.scale.worker import Fault, Worker
 
 _DEATHS = 3
-"""Workers of a node that may die, one after the other, before one of them was ready."""
+"""Workers of a node that may die, one after the other, before one of them was ready, or had made a shard."""
 
 
 @dataclass(slots=True)
@@ -39,6 +39,8 @@ class Member:
     """The reference of its answer to `hello`, then to `prepare`; None when it is ready."""
 
     opening: bool = False
+    most: int = 1
+    """Shards that it takes at a time."""
 
 
 class Roster:
@@ -50,8 +52,10 @@ class Roster:
         """Node -> why."""
 
         self._ray, self._on, self._work, self._expected, self._reporter = ray, on, work, dict(expected), reporter
-        self._numbers, self._deaths = itertools.count(), Counter[str]()
+        self._numbers = itertools.count()
+        self._early, self._late = Counter[str](), Counter[str]()  # node -> deaths since one was ready, or made a shard
         self._limits: dict[str, int] = {}  # node -> workers that it can hold, where fewer than it has cores for
+        self._cramped: dict[str, str] = {}  # node -> why it has a limit, until that is told
         self._actor_class = ray.remote(Worker)
         self._gpus = on.gpus if work.gpu and has_gpus(ray) else 0.0
 
@@ -75,37 +79,63 @@ class Roster:
             places[node] -= 1
             self._hire_on(node)
 
-    def heard(self, reference: Any) -> None:
-        """An answer of a worker that is not ready yet."""
+    def heard(self, reference: Any) -> list[Member]:
+        """An answer of a worker that is not ready yet; the value is who else must go because of it."""
         member = self.asked[reference]
         try:
             answer = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            self._deaths[member.node] += 1
             self.dismiss(member)
-            if self._deaths[member.node] >= _DEATHS or "ModuleNotFoundError" in str(error):
-                self.refuse(member.node, f"its workers do not start: {last_line(error)}")
-            return
+            self._early[member.node] += 1
+            why = f"its workers do not start: {last_line(error)}"
+            if "ModuleNotFoundError" in str(error):
+                return self.refuse(member.node, why)
+            if self._early[member.node] >= _DEATHS:
+                self._one_less(member.node, why)
+            return []
         if isinstance(answer, Fault):
-            self._cannot_open(member, answer.message)
+            self.dismiss(member)
+            self._one_less(member.node, answer.message)
         elif member.opening:
-            self._deaths[member.node] = 0
-            member.asked = None
-        elif found := differences(self._expected, answer["versions"]):
-            self.refuse(member.node, f"{'; '.join(found)}: install the same on all machines")
+            self._early[member.node] = 0
+            member.asked, member.most = None, answer
+            self._tell_limit(member.node)
+        elif found := differences(self._expected, answer):
+            return self.refuse(member.node, f"{'; '.join(found)}: install the same on all machines")
         else:
             member.opening = True
-            member.asked = member.actor.prepare.remote(self._work.maker, dict(self._work.given))
+            given, cards = dict(self._work.given), self._gpus > 0
+            member.asked = member.actor.prepare.remote(self._work.maker, given, self._on.cpus, cards=cards)
+        return []
 
-    def _cannot_open(self, member: Member, why: str) -> None:
-        """Where others of the node could, one worker less is the answer: its memory may be full of models."""
+    def made(self, member: Member) -> None:
+        """A worker has made a shard: its node is one at which that can be done."""
+        self._late[member.node] = 0
+
+    def died(self, member: Member, why: str) -> list[Member]:
+        """A worker ended that was ready; the value is who else must go, where a node only costs tries."""
         self.dismiss(member)
-        others = sum(other.node == member.node for other in self.ready)
-        if not others:
-            self.refuse(member.node, why)
+        self._late[member.node] += 1
+        there = sum(other.node == member.node for other in self.members.values())
+        if self._late[member.node] >= _DEATHS + there and any(other.node != member.node for other in self.ready):
+            return self.refuse(member.node, f"its workers die and make nothing: {why}")
+        return []
+
+    def _one_less(self, node: str, why: str) -> None:
+        """A worker could not open the work: the node keeps those that can, as its memory may be full of models."""
+        there = sum(member.node == node for member in self.members.values())
+        if not there:
+            self.refuse(node, why)
             return
-        self._limits[member.node] = others
-        self._reporter.say(f"node {self.address_of(member.node)} holds {others} workers and no more: {why}")
+        self._limits[node], self._cramped[node], self._early[node] = there, why, 0
+        self._tell_limit(node)
+
+    def _tell_limit(self, node: str) -> None:
+        """Once all that a node holds are ready."""
+        there = [member for member in self.members.values() if member.node == node]
+        if node in self._cramped and all(member.asked is None for member in there):
+            why = self._cramped.pop(node)
+            self._reporter.say(f"node {self.address_of(node)} holds {len(there)} workers and no more: {why}")
 
     def refuse(self, node: str, why: str) -> list[Member]:
         """No more work for a node; the value is who worked there."""
@@ -127,9 +157,7 @@ class Roster:
             self.dismiss(member)
 
     def address_of(self, node: str) -> str:
-        """
-        192.168.0.7 (4f02c1aa): several nodes may share a machine.
-        """
+        """`192.168.0.7 (4f02c1aa)`: several nodes may share a machine."""
         for found in self._ray.nodes():
             if found["NodeID"] == node:
                 return f"{found['NodeManagerAddress']} ({node[:8]})"
@@ -161,7 +189,7 @@ class Roster:
             max_concurrency=2,  # one shard is read while another is computed
             max_restarts=0,
             scheduling_strategy=at,
-        ).remote(self._on.cpus)
+        ).remote()
         name = f"worker {next(self._numbers)}"
         self.members[name] = Member(name, node, actor, actor.hello.remote())
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import citeweave
 from citeweave.version import __version__
 
-PACKAGES = ("numpy", "torch", "transformers")
+PACKAGES = ("numpy", "torch", "tokenizers", "transformers")
 """What decides the bytes of vectors beside our own code."""
 
 

@@ -1,11 +1,12 @@
 """One worker: opens the corpus and the model once, then makes shard after shard.
 
-    worker = Worker(threads=2)
-    worker.hello()                          {"versions": {...}, "pid": 4711}
-    worker.prepare(work.maker, given)       None, or a Fault
-    worker.make(3)                          bytes, or a Fault
+    worker = Worker()
+    worker.hello()                                      {"citeweave": "0.1.0 (9f2c04ab)", ...}
+    worker.prepare(work.maker, given, threads=2)        how many shards it takes at a time, or a Fault
+    worker.make(3)                                      bytes, or a Fault
 
-Knows no Ray: the crew turns the class into actors. Errors come back as plain data, because an exception of a package
+Knows no Ray: the crew turns the class into actors. `Worker()` and `hello()` must stay as they are in all versions: it is
+by their answer that a driver of another version finds out. Errors come back as plain data, because an exception of a package
 that the driver does not have could not be read there.
 """
 
@@ -14,9 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import threading
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from citeweave.crew import Make, resolve
@@ -35,32 +34,32 @@ class Fault(NamedTuple):
 
 
 class Worker:
-    """What runs in an actor; two calls at a time, so that one shard is read while another is computed."""
+    """What runs in an actor."""
 
-    def __init__(self, threads: int) -> None:
-        self._threads, self._lock = threads, threading.Lock()
+    def __init__(self) -> None:
         self._make: Make | None = None
 
-    def hello(self) -> dict[str, Any]:
-        """Who this is."""
-        return {"versions": versions(), "pid": os.getpid()}
+    def hello(self) -> dict[str, str]:
+        """The versions of its packages."""
+        return versions()
 
-    def prepare(self, maker: str, given: Mapping[str, Any]) -> Fault | None:
-        """Open whatever the work needs."""
+    def prepare(self, maker: str, given: Mapping[str, Any], threads: int = 1, *, cards: bool = True) -> int | Fault:
+        """Open whatever the work needs; 2 where one shard is read while another is computed, else 1."""
         try:
-            os.environ["OMP_NUM_THREADS"] = str(self._threads)  # for what is loaded from here on
+            os.environ["OMP_NUM_THREADS"] = str(threads)  # for what is loaded from here on
+            if not cards:
+                os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray lets a worker that has no card see them all
             self._make = resolve(maker)(**given)
-            _limit_threads(self._threads)
-            return None
+            _limit_threads(threads)
+            return 2 if getattr(self._make, "overlaps", False) else 1
         except Exception as error:
             return Fault(True, describe(error))
 
     def make(self, number: int) -> bytes | Fault:
-        """The bytes of a shard; one at a time unless the function says that it overlaps."""
+        """The bytes of a shard; as many calls at a time as `prepare` said."""
         assert self._make is not None, "prepare comes first"
         try:
-            with nullcontext() if getattr(self._make, "overlaps", False) else self._lock:
-                return self._make(number)
+            return self._make(number)
         except Exception as error:
             return Fault(isinstance(error, OSError) and error.errno in _FULL, describe(error))
 

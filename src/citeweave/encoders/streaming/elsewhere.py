@@ -18,6 +18,7 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.crew import Crew, Work
 from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.streaming.shards import Hired
+from citeweave.encoders.token_store import TokenStore
 
 MAKER = "citeweave.encoders.streaming.remote:embed_maker"
 
@@ -36,7 +37,7 @@ class Loading:
 
     def __post_init__(self) -> None:
         if Path(self.model).exists():  # a folder, and workers have other working folders
-            object.__setattr__(self, "model", str(Path(self.model).resolve()))
+            object.__setattr__(self, "model", str(Path(self.model).absolute()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,22 @@ class Elsewhere:
     def hire(self, corpus: Corpus, encoder: Encoder, kind: str, how: Mapping[str, Any]) -> Hired:
         """The work of one embedding; `kind` is papers, sentences or chunks, `how` what its maker asks beside."""
         given = {
-            "corpus": {"folder": str(corpus.folder.resolve()), "hash": corpus.hash},
+            "corpus": {"folder": str(corpus.folder.absolute()), "hash": corpus.hash},
             "loading": asdict(self.loading) | {"settings": dict(self.loading.settings)},
             "revision": encoder.revision,
             "kind": kind,
             "how": dict(how),
+            "beside": fingerprints(how),
         }
         return Hired(self.crew, Work(MAKER, given, label="embedding", gpu=self.loading.device.startswith("cuda")))
+
+
+def fingerprints(how: Mapping[str, Any]) -> dict[str, str]:
+    """What is read beside corpus and model, by path: the hash of a token store, the bytes of a file of full texts."""
+    found = {}
+    if how.get("tokens"):
+        store = TokenStore.open(how["tokens"])
+        found[how["tokens"]] = store.manifest.hash if store.manifest else ""
+    if how.get("full_text"):
+        found[how["full_text"]] = f"{Path(how['full_text']).stat().st_size} bytes"
+    return found

@@ -1,10 +1,11 @@
 """The side of a worker: opens corpus and model as it was told, and makes shards with the code of a local run.
 
     make = embed_maker(corpus={"folder": "/data/corpus", "hash": "..."}, loading={"model": "minilm", ...},
-                       revision="...", kind="papers", how={"shard": 16384, "dtype": "float32", ...})
+                       revision="...", kind="papers", how={"shard": 16384, "dtype": "float32", ...}, beside={})
     make(0)                                the bytes of the first shard's file
 
-A corpus or a model that is another one on this machine than on the driver's is refused: its shards would be wrong.
+A corpus, a model, a token store or a file of full texts that is another one on this machine than on the driver's is
+refused: its shards would be wrong.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.aspects import load_aspect_encoder
 from citeweave.encoders.embedding import text_maker
 from citeweave.encoders.runtimes import Runtime
+from citeweave.encoders.streaming.elsewhere import fingerprints
 from citeweave.encoders.streaming.embedding_sentences import sentence_maker
 from citeweave.encoders.streaming.full_text import FullText, chunk_maker
 from citeweave.encoders.streaming.paper_texts import PaperTexts
@@ -48,12 +50,20 @@ class MadeHere:
 
 
 def embed_maker(
-    corpus: Mapping[str, str], loading: Mapping[str, Any], revision: str, kind: str, how: Mapping[str, Any]
+    corpus: Mapping[str, str],
+    loading: Mapping[str, Any],
+    revision: str,
+    kind: str,
+    how: Mapping[str, Any],
+    beside: Mapping[str, str],
 ) -> MadeHere:
     """The function of a worker."""
     opened = Corpus.open(Path(corpus["folder"]))
     if opened.hash != corpus["hash"]:
         raise UserError(f"{corpus['folder']} is another corpus here than at the driver; share one folder between nodes")
+    for path, found in fingerprints(how).items():
+        if found != beside[path]:
+            raise UserError(f"{path} is another one here ({found}) than at the driver ({beside[path]}); share one")
     # onnx and openvino would take every core of the machine, of which this worker has but some
     threads = int(os.environ.get("OMP_NUM_THREADS", "0")) if loading["runtime"] in ("onnx", "openvino") else 0
     runtime = Runtime(loading["runtime"], compiled=loading["compiled"], threads=threads)
