@@ -139,12 +139,33 @@ def test_mistakes_are_one_line(bucket: Any, tmp_path: Path, capsys: pytest.Captu
         (["import", tmp_path / "a.jsonl", "-o", "s3://nobody-has-it/x"], "there is no bucket"),
         (["search", place, "x"], "is a whole bucket"),
         (["search", tmp_path, "x", "--export", f"{place}/x.bib"], "--export is s3:"),
+        (["explore", tmp_path / "a.bib", "--folder", f"{place}/work"], "--folder is s3:"),
+        (["store", tmp_path, "--milvus", f"{place}/papers.db"], "--milvus is s3:"),
     ):
         code, _, err = run(capsys, *arguments)
         assert code == 2, (arguments, err)
         assert err.startswith("error: ")
         assert err.count("\n") == 1
         assert any(part in err for part in said.split("|")), err
+
+
+def test_several_processes_do_not_write_to_an_address(
+    bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    code, _, err = run(capsys, "train", tmp_path / "corpus", "--samples", tmp_path, "-o", f"s3://{bucket.name}/model")
+    assert code == 2
+    assert f"-o is s3://{bucket.name}/model, and several processes were started" in err
+
+
+def test_copy_of_a_folder_that_is_named_as_a_file_address(
+    bucket: Any, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "copy", f"file://{folder}", f"s3://{bucket.name}/thing")
+    assert code == 0, err
+    code, _, err = run(capsys, "copy", f"s3://{bucket.name}/thing", f"file://{tmp_path}/back")
+    assert code == 0, err
+    assert content(tmp_path / "back") == content(folder)
 
 
 def test_texts_that_look_like_addresses_are_texts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from citeweave.cloud import copy, fetch, push
+from citeweave.cloud import copy, fetch, push, uploading
 from citeweave.cloud.address import Address
 from citeweave.cloud.listing import OBJECTS
 from citeweave.cloud.slots import Slot, clear, kept_in
@@ -241,6 +242,44 @@ def test_a_copy_does_not_share_files_with_the_cache(bucket: Any, folder: Path, t
     assert copy(address, tmp_path / "back").sent == 0
     (tmp_path / "back" / "papers" / "year.npy").write_bytes(b"2001")
     assert (kept / "papers" / "year.npy").read_bytes() == b"1999"
+
+
+def test_a_copy_out_of_the_cache_that_breaks_off_is_not_trusted(
+    bucket: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"s3://{bucket.name}/thing"
+    push(folder, address)
+    fetch(address)
+
+    def full_disk(source: Path, target: Path) -> None:
+        target.write_bytes(source.read_bytes()[:2])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfile", full_disk)
+        with pytest.raises(OSError, match="No space"):
+            copy(address, tmp_path / "back")
+    copy(address, tmp_path / "back")
+    assert content(tmp_path / "back") == content(folder)
+
+
+def test_a_file_that_breaks_off_leaves_the_old_one(
+    bucket: Any, tmp_path: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploading, "CHUNK", 1000)
+    path, address = tmp_path / "page.html", f"s3://{bucket.name}/page.html"
+    path.write_bytes(b"old" * 1000)
+    push(path, address)
+    path.write_bytes(b"new" * 2000)
+    with pytest.raises(ConnectionResetError):
+        push(path, address, overwrite=True, reporter=Watching(most=2000))
+    assert fetch(address).read_bytes() == b"old" * 1000
+    assert keys() == {"page.html"}
+    with pytest.raises(ConnectionResetError):
+        push(path, f"s3://{bucket.name}/new.html", reporter=Watching(most=2000))
+    assert keys() == {"page.html"}
+    push(path, address, overwrite=True)
+    assert bucket.Object("page.html").get()["Body"].read() == b"new" * 2000
 
 
 def test_single_files(bucket: Any, tmp_path: Path) -> None:

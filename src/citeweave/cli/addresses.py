@@ -10,6 +10,7 @@ command prints are shown as the addresses they stand for.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -41,6 +42,9 @@ _CHANGED = {"change": "index"}
 _HERE = {"export": "--export", "pictures": "--pictures", "tokens": "--tokens", "cache": "--cache"}
 """Options that name a place on this machine to write to."""
 
+_HERE_OF = {"explore": {"folder": "--folder"}, "store": {"milvus": "--milvus"}}
+"""The same of single commands."""
+
 
 class AddressCommand(TyperCommand):
     """A command whose folders may be addresses."""
@@ -69,9 +73,11 @@ class _Places:
         """From a path of the cache to the address it stands for."""
 
     def resolve(self, name: str, value: Any, held: ExitStack) -> Any:
-        if name in _HERE and any(_PLACE.fullmatch(text) for text in _texts(value)):
-            raise UserError(f"{_HERE[name]} is {value}; it must be a place on this machine: `citeweave copy` it then")
-        if name in _AS_GIVEN.get(self._command, ()) or name not in _ONLY.get(self._command, {name}):
+        here = {**_HERE, **_HERE_OF.get(self._command, {})}
+        if name in here and any(_is_remote(text) for text in _texts(value)):
+            raise UserError(f"{here[name]} is {value}; it must be a place on this machine: `citeweave copy` it then")
+        given = name in _AS_GIVEN.get(self._command, ()) and any(map(_is_remote, _texts(value)))
+        if given or name not in _ONLY.get(self._command, {name}):
             return value
         if isinstance(value, list | tuple):
             paths = [path for text in value for path in self._paths(name, text, held)]
@@ -92,6 +98,7 @@ class _Places:
 
         address = Address.parse(text)
         if name in ("output", _CHANGED.get(self._command)):
+            _check_alone(address)
             return [_like(value, f"{label}{self._prepare(address, held, must_exist=name != 'output')}")]
         return [_like(value, f"{label}{path}") for path in self._fetch(address)]
 
@@ -116,6 +123,20 @@ class _Places:
         for out in self._outgoing:
             done = out.send(overwrite=overwrite)
             self._reporter.say(f"{out.address}: {done or 'nothing was made, nothing sent'}")
+
+
+def _is_remote(text: str) -> bool:
+    found = _PLACE.fullmatch(text)
+    return found is not None and not found[2].startswith("file:")
+
+
+def _check_alone(address: Any) -> None:
+    """Refuse to write to an address from several processes: each would send its own."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError(
+            f"-o is {address}, and several processes were started; name a folder that all of them see, and then "
+            "`citeweave copy` it"
+        )
 
 
 def _like(value: str | Path, text: str) -> str | Path:

@@ -74,6 +74,7 @@ def fill(
     paths = {name: folder if listing.is_single else folder / name for name in listing.files}
     missing = {name: path for name, path in paths.items() if not path.is_file()}
     _take_known(missing, listing, sources, take)
+    # a file has its name when it is whole
     missing = {name: path for name, path in missing.items() if not path.is_file()}
     size = sum(listing.files[name].bytes for name in missing)
     for path in missing.values():
@@ -124,11 +125,18 @@ def _take_known(missing: dict[str, Path], listing: Listing, sources: Sequence[Ve
             for path in wanted.get(file.sha256, ()):
                 if not path.exists() and here.is_file() and here.stat().st_size == file.bytes:
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    take(here, path)
+                    temporary = _part(path)
+                    temporary.unlink(missing_ok=True)  # a link is not made over a file
+                    take(here, temporary)
+                    temporary.replace(path)
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(path.name + ".part")
 
 
 def _download(address: Address, file: File, path: Path, counter: Counter) -> None:
-    temporary, digest, size = path.with_name(path.name + ".part"), hashlib.sha256(), 0
+    temporary, digest, size = _part(path), hashlib.sha256(), 0
     with reading(address) as stream, temporary.open("wb") as out:
         while True:
             with told(address):

@@ -10,7 +10,6 @@ but the one who notices says so.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,16 +31,13 @@ from citeweave.cloud.listing import (
 )
 from citeweave.cloud.slots import Slot
 from citeweave.cloud.storage import (
-    CHUNK,
     Counter,
     list_objects,
-    open_output,
     read_small,
     remove_object,
-    stat_object,
-    told,
     write_small,
 )
+from citeweave.cloud.uploading import push_file, upload
 from citeweave.errors import InputError, UserError
 from citeweave.files import MANIFEST, hash_file
 from citeweave.progress import QUIET, Reporter
@@ -81,7 +77,8 @@ def push(
     if place.is_pattern:
         raise UserError(f"{place} is a pattern; name one folder to write to")
     if source.is_file():
-        return _push_file(source, place, overwrite=overwrite or base is not None, reporter=reporter)
+        size = push_file(source, place, overwrite=overwrite or base is not None, reporter=reporter)
+        return Pushed(1, size, 1, size, 0)
     if not source.is_dir():
         raise UserError(f"{source} does not exist; name a folder or a file to copy")
     with Slot(place, cache).locked():
@@ -146,7 +143,7 @@ class _Push:
             counter = Counter(advance)
 
             def send(name: str) -> None:
-                _upload(self.folder / name, placed.object_of(name), placed.files[name].sha256, counter)
+                upload(self.folder / name, placed.object_of(name), placed.files[name].sha256, counter)
                 self.journal.arrive(placed.files[name])
 
             in_parallel([partial(send, name) for name in missing], counter)
@@ -232,34 +229,3 @@ def _names(folder: Path) -> Iterator[str]:
         for name in names:
             if not name.startswith(".") and not name.endswith(".new"):
                 yield Path(parent, name).relative_to(folder).as_posix()
-
-
-def _upload(path: Path, address: Address, sha256: str, counter: Counter) -> None:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        with told(address):
-            out = open_output(address)
-        try:
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
-                with told(address):
-                    out.write(chunk)
-                counter.add(len(chunk))
-        finally:
-            # closed also when something failed: what arrived is cut off, but nothing names it
-            with told(address):
-                out.close()
-    if digest.hexdigest() != sha256:
-        raise UserError(f"{path} has changed since it was written; make {path.parent} again")
-
-
-def _push_file(path: Path, address: Address, *, overwrite: bool, reporter: Reporter) -> Pushed:
-    if not overwrite and stat_object(address) is not None:
-        raise UserError(f"{address} is there already; choose another address, or add --overwrite")
-    size = path.stat().st_size
-    with reporter.task(f"sending to {address}", total=size, unit="bytes") as advance:
-        _upload(path, address, hash_file(path), Counter(advance))
-    found = stat_object(address)
-    if found is None or found.bytes != size:
-        raise InputError(f"{address} did not arrive whole; run the same command again")
-    return Pushed(1, size, 1, size, 0)

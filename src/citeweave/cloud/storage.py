@@ -31,6 +31,9 @@ ATTEMPTS = 3
 CHUNK = 8 * 2**20
 """Bytes of an object in memory at a time, for each of those that travel at once."""
 
+MOST_MOVED = 5 * 2**30
+"""Bytes of an object that S3 can copy by itself in one request."""
+
 _CODE = re.compile(r"AWS Error ([A-Z_]+) during")
 _CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
@@ -229,6 +232,12 @@ def remove_object(address: Address) -> None:
             system_of(address).delete_file(address.path)
     except VanishedError:
         pass
+
+
+def move_object(source: Address, target: Address) -> None:
+    """Give an object another name within the storage, in the place of what lies there; at most `MOST_MOVED` bytes."""
+    with told(target):
+        system_of(source).move(source.path, target.path)
 
 
 class Counter:
