@@ -18,6 +18,7 @@ import atexit
 import json
 import os
 import socket
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from citeweave.errors import CiteweaveError
+from citeweave.errors import CiteweaveError, UserError
 from citeweave.training.meeting import meet
 
 BUCKET = 2**23
@@ -117,8 +118,20 @@ class Processes:
 
 def local_device(device: str) -> str:
     """The device of this process: of several that share a machine each takes its own GPU."""
-    number = os.environ.get("LOCAL_RANK")
-    return f"cuda:{number}" if number and device in ("auto", "cuda") and torch.cuda.is_available() else device
+    number, beside = os.environ.get("LOCAL_RANK"), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if beside > 1 and device.startswith("cuda:"):
+        raise UserError(
+            f"--device is {device}, and {beside} processes were started on this machine; give --device cuda, by which "
+            "each takes a GPU of its own"
+        )
+    if not number or device not in ("auto", "cuda") or not torch.cuda.is_available():
+        return device
+    if beside > torch.cuda.device_count():
+        raise UserError(
+            f"{beside} processes were started on this machine, and torch sees {torch.cuda.device_count()} GPUs; start "
+            "one process a GPU (torchrun --nproc-per-node), or give --device cpu"
+        )
+    return f"cuda:{number}"
 
 
 def join_processes(device: str) -> Processes:
@@ -135,6 +148,27 @@ def join_processes(device: str) -> Processes:
         atexit.register(dist.destroy_process_group)  # a group cannot be joined a second time, so it lives as long as we
         _WAITING.append(dist.new_group(backend="gloo", timeout=PATIENCE))
     return Processes(dist.get_rank(), dist.get_world_size(), _WAITING[0])
+
+
+@contextmanager
+def ending_at_once(processes: Processes) -> Iterator[None]:
+    """After an error inside, a process on a GPU ends without leaving its group.
+
+    Leaving is a meeting of all in NCCL, and the others wait for this one's part of a sum: nobody would end, and torchrun
+    would have nothing to restart.
+    """
+    try:
+        yield
+    except BaseException:
+        if processes.count > 1 and dist.get_backend() == "nccl":
+            atexit.register(_end)
+        raise
+
+
+def _end() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 _WAITING: list[Any] = []

@@ -5,6 +5,7 @@
     every weight, its gradient and the optimizer's two moments     1 / processes of it on each
     a layer that is being computed                                 whole, for as long as that takes
     embeddings                                                     whole from a step's first reading to its end
+    in bfloat16: a layer's weights as they were computed with      whole, 2 bytes each, until the gradient has passed
 
 Zhao et al. 2023 (PyTorch FSDP). Weights that are not of the transformer (aspect heads, a learned pooling) are small and
 stay whole on every process. A sharded layer is gathered by all processes at once: each must read as often as the others,

@@ -34,7 +34,7 @@ from citeweave.training.data import TrainingData
 from citeweave.training.finishing import hardware, mix_with_start, remember, write_encoder
 from citeweave.training.options import EncoderOptions
 from citeweave.training.plan import Plan
-from citeweave.training.processes import Processes, join_processes, local_device
+from citeweave.training.processes import Processes, ending_at_once, join_processes, local_device
 from citeweave.training.sharding import check_shards
 from citeweave.training.starting import load_start, make_run, whole_encoder
 from citeweave.training.trainer import train_network
@@ -122,8 +122,15 @@ class Training:
 
     def run(self, gathered: Gather, *, device: str, overwrite: bool, reporter: Reporter) -> EncoderRun:
         """Train, or open what was trained of the same."""
-        processes = join_processes(local_device(device))
-        start = load_start(self._encoder, local_device(device))
+        device = local_device(device)
+        processes = join_processes(device)
+        with ending_at_once(processes):
+            return self._run(gathered, processes, device=device, overwrite=overwrite, reporter=reporter)
+
+    def _run(
+        self, gathered: Gather, processes: Processes, *, device: str, overwrite: bool, reporter: Reporter
+    ) -> EncoderRun:
+        start = load_start(self._encoder, device)
         recipe = self._recipe(start)
         is_there = matches(self.folder, KIND, VERSION, recipe)
         parallel = self.plan.training.parallel
