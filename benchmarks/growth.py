@@ -5,8 +5,9 @@
 
 Every size is a run of `literature.py`; queries grow with it, the pool of the bands does not, so that every step ought to
 grow in proportion. Exponents are slopes of the line that fits log CPU seconds by log citations best; the goal is 1.15 at
-most. Every step is a process of its own, which loads compiled code in about 0.4 s: at small sizes that hides growth. The
-picture goes to docs/pictures/growth.png, the one of memory to growth-memory.png.
+most. Every step is a process of its own, which takes the step on a tiny literature before its clock starts: what loading
+compiled code costs would hide growth at small sizes. Import of several shards starts processes, whose start is measured.
+The picture goes to docs/pictures/growth.png, the one of memory to growth-memory.png.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def run_size(citations: int, work: Path, figures: Path) -> Rows:
         str(HERE / "literature.py"),
         *("--papers", str(round(PAPERS * citations)), "--citations", str(citations)),
         *("--queries", str(queries), "--pool", str(POOL), "--triplets", str(5 * queries), "--work", str(work)),
+        "--warm",
     ]
     subprocess.run(command, env={**os.environ, FIGURES: str(figures)}, check=True, stdout=sys.stderr)
     rows = [row for line in figures.read_text().splitlines() for row in json.loads(line)["rows"]]

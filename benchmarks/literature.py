@@ -8,7 +8,8 @@ Steps: shards of a made-up citation graph (`made_shards.py` says what it is), im
 (128 dimensions, float16), cocited (counts for the queries), triplets (rank bands within the pool and SciNCL's triplets).
 `bands` searches the bands alone and is run only where --only names it. Each step is a process of its own. Its figures go
 to figures.json in the folder of its size at once: a run that was broken goes on with the step that is missing, and that
-step with what it has on disk. Nothing here judges vectors or triplets, only what they cost.
+step with what it has on disk. With --warm a step's process takes the same steps on a tiny literature first, so that loading
+compiled code (0.3 to 2 s a step) is not in its figures. Nothing here judges vectors or triplets, only what they cost.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import argparse
 import json
 import os
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +173,20 @@ STEPS: dict[str, Step] = {
 ORDINARY = [name for name in STEPS if name != "bands"]
 
 
+TINY = {"papers": 6000, "citations": 50_000, "queries": 100, "pool": 6000, "triplets": 500}
+"""The least that all steps can be taken with."""
+
+
+def warmed(clock: Clock, size: Size, name: str) -> dict[str, Any]:
+    """A step, after it and those before it on a tiny literature, which are not measured."""
+    before = list(STEPS)[: list(STEPS).index(name)]
+    with tempfile.TemporaryDirectory() as folder:
+        tiny = replace(size, work=Path(folder), **TINY)
+        for each in [*(step for step in before if step in ORDINARY), name]:
+            STEPS[each](Clock(), tiny)
+    return STEPS[name](clock, size)
+
+
 class DiskPeak:
     """The most that a folder takes on the disk while a step runs, holes in files not counted."""
 
@@ -235,7 +251,7 @@ class Figures:
         new.replace(self._path)
 
 
-def run(size: Size, names: Sequence[str], *, remove_shards: bool) -> Figures:
+def run(size: Size, names: Sequence[str], *, remove_shards: bool, warm: bool = False) -> Figures:
     """The steps of one size that have no figures yet."""
     size.folder.mkdir(parents=True, exist_ok=True)
     figures = Figures(size.folder)
@@ -243,7 +259,8 @@ def run(size: Size, names: Sequence[str], *, remove_shards: bool) -> Figures:
         if not figures.has(name):
             figures.begin(name)
             with DiskPeak(size.folder) as disk:
-                cost = run_step(STEPS[name], size, children=name in ("shards", "import"))
+                step, given = (warmed, (size, name)) if warm and name != "shards" else (STEPS[name], (size,))
+                cost = run_step(step, *given, children=name in ("shards", "import"))
             figures.end(name, cost, disk.peak)
         if name == "import" and remove_shards:
             shutil.rmtree(size.shards.folder, ignore_errors=True)
@@ -288,6 +305,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--only", default=",".join(ORDINARY), help=f"steps, of {','.join(STEPS)}")
     parser.add_argument("--remove-shards", action="store_true", help="after they are imported")
+    parser.add_argument("--warm", action="store_true", help="load compiled code before a step is measured")
     options = parser.parse_args()
     names = options.only.split(",")
     if unknown := set(names) - STEPS.keys():
@@ -296,7 +314,8 @@ def main() -> None:
         parser.error("--papers and --citations need one number a size")
     smaller = None
     for size in sizes_of(options):
-        figures = run(size, [name for name in STEPS if name in names], remove_shards=options.remove_shards)
+        chosen = [name for name in STEPS if name in names]
+        figures = run(size, chosen, remove_shards=options.remove_shards, warm=options.warm)
         report(size, figures, smaller)
         smaller = size, figures
 

@@ -18,7 +18,7 @@ def test_a_literature_by_its_numbers(capsys: pytest.CaptureFixture[str]) -> None
     code, out, err = run(capsys, *words)
     assert code == 0, err
     assert out.startswith("scincl of 52,000,000 papers and 463,000,000 citations, on h200: 16 cores, 128 GB, 1 x h200")
-    assert "680,967 papers" in out and "training (GPU)" in out and "  fastrp.gather: " in out
+    assert "680,967 papers" in out and "training (GPU)" in out and "  fastrp.gather.far: " in out
     code, out, _ = run(capsys, *words, "--quiet")
     assert code == 0 and "fastrp.gather" not in out
     code, out, _ = run(capsys, *words, "--json", "--edges", "--cores", "2", "--memory", "4GB", "--gpus", "0")

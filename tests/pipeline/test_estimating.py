@@ -6,6 +6,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from citeweave.errors import UserError
@@ -14,6 +15,9 @@ from citeweave.estimate.machines import machine_of
 from citeweave.estimate.networks import BERT_BASE, MINILM
 from citeweave.estimate.report import Estimate
 from citeweave.estimate.sizes import given_sizes
+from citeweave.estimate.walking import panel_of
+from citeweave.graph.making import graph_options
+from citeweave.graph.walks import Panels
 from citeweave.pipeline.estimating import estimate_recipe, shape_of
 from citeweave.recipe import load_recipe, shipped_recipes
 
@@ -53,6 +57,45 @@ def test_stages_grow_in_proportion_and_bands_by_the_square() -> None:
     for name in ("import", "graph", "node vectors", "samples", "token store", "training", "embedding", "index"):
         assert large[name].cpu == pytest.approx(2 * small[name].cpu, rel=0.01), name
     assert large["bands"].cpu == pytest.approx(4 * small["bands"].cpu)
+
+
+WHOLE = {
+    # two runs of benchmarks/literature.py --memory 11GB: docs/performance.md
+    "import": ((167.0, 179.0), None),
+    "graph": ((63.8, 73.0), 10.2),
+    "node vectors": ((1664.0,), 11.3),
+}
+"""Stage -> CPU seconds and GiB that were measured of 52 million papers and 470 million citations."""
+
+
+def test_what_was_measured_of_52_million_papers_is_foretold_within_two_times() -> None:
+    changes = ["graph.dimension=128", "graph.dtype=float16", f"graph.memory={11 << 30}"]
+    sizes = dataclasses.replace(given_sizes(52_000_000, 470_424_860, texts=0), only_edges=True)
+    found = estimate_recipe(load_recipe("scincl", changes), sizes, machine_of("cpu:2"))
+    stages = {stage.name: stage for stage in found.stages}
+    for name, (seconds, gibibytes) in WHOLE.items():
+        assert all(0.5 < stages[name].cpu / measured < 2 for measured in seconds), name
+        assert gibibytes is None or 0.8 < stages[name].memory / 2**30 / gibibytes < 1.25, name
+    assert 0.5 < stages["node vectors"].seconds(found.machine) / 1008 < 2
+
+
+def test_memory_that_walks_need_is_named() -> None:
+    sizes = given_sizes(52_000_000, 463_000_000, texts=0)
+    by_default = estimate_recipe(load_recipe("scincl", ["graph.dimension=128"]), sizes, machine_of("server"))
+    vectors = next(stage for stage in by_default.stages if stage.name == "node vectors")
+    assert vectors.size.endswith(", --memory 14GB")
+    assert "--memory" not in str(estimated(papers=10**5))
+
+
+@pytest.mark.parametrize(
+    ("papers", "dimension", "dtype", "memory"), [(1000, 128, "float16", 1 << 30), (9000, 768, "float32", 8 << 20)]
+)
+def test_panels_are_those_that_are_walked_with(papers: int, dimension: int, dtype: str, memory: int) -> None:
+    options = graph_options({"dimension": dimension, "dtype": dtype, "memory": memory})
+    foretold, kept = panel_of(papers, options), 16 * papers
+    walked = Panels(papers, dimension, memory, np.uint16, taken=kept, beside=np.dtype(dtype).itemsize)
+    assert 0.5 < foretold.columns / walked.width < 2
+    assert kept < foretold.held <= memory
 
 
 def test_more_cores_are_faster_and_gpus_faster_still() -> None:

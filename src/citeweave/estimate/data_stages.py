@@ -2,7 +2,7 @@
 
     import          records of citations, records of papers, bytes of text
     graph           citations, sorted twice
-    node vectors    citations x dimension x steps, gathered row by row; papers x dimension
+    node vectors    citations x dimension x steps, gathered row by row; papers x dimension (`walking.py`)
     mining          anchors x papers met over two hops; anchors x pool x dimension for ranks; picks
 
 Constants: `constants.py`.
@@ -15,22 +15,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from citeweave.estimate.constants import value
+from citeweave.estimate.machines import GIB
 from citeweave.estimate.networks import BYTES_PER_TOKEN
 from citeweave.estimate.samples import groups_of, hops_of, picks_of, searches_of
+from citeweave.estimate.walking import memory_asked, panel_of
 from citeweave.estimate.work import Work
+from citeweave.graph.adjacency import WALKED
 from citeweave.graph.signals import TWO_HOPS
 
 if TYPE_CHECKING:
     from citeweave.estimate.sizes import Sizes
     from citeweave.graph.making import GraphOptions
-    from citeweave.graph.node_vectors import NodeVectorOptions
     from citeweave.mining.rules import MiningRules
 
 Costs = tuple[float, float, float, tuple[str, ...]]
 """CPU seconds, bytes gathered, bytes held, names of constants."""
 
-MINING_MEMORY = 512 << 20
-"""What mining may hold, by default."""
+GRAPH_MEMORY, MINING_MEMORY = 1 << 30, 512 << 20
+"""What `citeweave graph` and `citeweave mine` may hold, by default."""
 
 
 def import_work(sizes: Sizes, cores: int) -> Work:
@@ -44,7 +46,7 @@ def import_work(sizes: Sizes, cores: int) -> Work:
             "import",
             f"{size}, a table of edges",
             cpu=value("import.edge") * sizes.citations,
-            parallel=value("import.parallel"),
+            parallel=value("import.edge.parallel"),
             memory=memory + value("import.memory.paper") * sizes.papers,
             disk=value("import.disk.edge") * sizes.citations,
             constants=("import.edge", "import.disk.edge"),
@@ -66,15 +68,15 @@ def import_work(sizes: Sizes, cores: int) -> Work:
     )
 
 
-def graph_work(sizes: Sizes) -> Work:
-    """Citations as sparse rows, in both directions."""
+def graph_work(sizes: Sizes, memory: int = GRAPH_MEMORY) -> Work:
+    """Citations as sparse rows, in both directions, sorted in `memory` bytes."""
     names = ("graph.citation",)
     return Work(
         "graph",
         f"{sizes.citations:,} citations, both directions",
         cpu=value(names[0]) * sizes.citations,
         parallel=value("graph.parallel"),
-        memory=value("process.memory") + min(512 << 20, 24 * sizes.citations) + 24 * sizes.papers,
+        memory=value("process.memory") + min(memory, 24 * sizes.citations) + 24 * sizes.papers,
         disk=value("graph.disk.citation") * sizes.citations + 16 * sizes.papers,
         constants=(*names, "graph.disk.citation"),
         fits_by="--memory sorts in narrower ranges",
@@ -119,14 +121,16 @@ def _embedding(sizes: Sizes, options: GraphOptions, entries: float) -> Work:
     chosen = options.vectors
     numbers, method = float(sizes.papers * chosen.dimension), chosen.method
     result = numbers * (2 if options.dtype == "float16" else 4)
-    cpu, moved, held, names = _METHODS[method](chosen, numbers, entries)
+    cpu, moved, held, names = _METHODS[method](sizes.papers, options, entries)
+    asked = memory_asked(sizes.papers, options)
+    given = f", --memory {-(-asked // GIB)}GB" if asked > chosen.memory else ""
     return Work(
         "node vectors",
-        f"{method}, {chosen.dimension} numbers, {entries:,.0f} entries",
+        f"{method}, {chosen.dimension} numbers, {entries:,.0f} entries{given}",
         cpu=cpu,
         parallel=value(f"{method}.parallel"),
         moved=moved,
-        memory=value("process.memory") + held + 4 * entries + 16 * sizes.papers,
+        memory=value("process.memory") + held + 4 * min(entries, WALKED) + 16 * sizes.papers,
         disk=result + value("vectors.disk.id") * sizes.papers,
         constants=names,
         fits_by=_FITS_BY[method],
@@ -140,27 +144,29 @@ _FITS_BY = {
 }
 
 
-def _fastrp(chosen: NodeVectorOptions, numbers: float, entries: float) -> Costs:
-    """Walks in panels that the memory allows; the result goes to files. At least 16 columns are in memory."""
+def _fastrp(papers: int, options: GraphOptions, entries: float) -> Costs:
+    """Walks in panels that the memory allows; the result goes to files."""
+    chosen, panel = options.vectors, panel_of(papers, options)
     walks = len(chosen.fastrp.weights)
     gathered = entries * chosen.dimension * walks
-    cpu = value("fastrp.gather") * gathered + value("fastrp.number") * numbers * walks
-    narrowest = 8 * numbers / chosen.dimension * min(16, chosen.dimension)
-    held = min(8 * numbers, max(float(chosen.memory), narrowest))
-    return cpu, 2.0 * gathered, held, ("fastrp.gather", "fastrp.number")
+    cpu = value(panel.gathered_at) * gathered + value("fastrp.number") * papers * chosen.dimension * walks
+    return cpu, 2.0 * gathered, panel.held, (panel.gathered_at, "fastrp.number")
 
 
-def _prone(chosen: NodeVectorOptions, numbers: float, entries: float) -> Costs:
+def _prone(papers: int, options: GraphOptions, entries: float) -> Costs:
     """The result and two matrices as large, or what the memory allows of these."""
+    chosen = options.vectors
+    numbers = float(papers * chosen.dimension)
     cpu = value("prone.gather") * entries * chosen.dimension + value("prone.number") * numbers
     held = 4 * numbers + min(8 * numbers, float(chosen.memory))
     return cpu, 0.0, held, ("prone.gather", "prone.number")
 
 
-def _edges(chosen: NodeVectorOptions, numbers: float, entries: float) -> Costs:
+def _edges(papers: int, options: GraphOptions, entries: float) -> Costs:
     """The vectors and what the optimizer keeps of them."""
+    chosen = options.vectors
     cpu = value("edges.number") * entries / 2 * chosen.dimension * chosen.edges.epochs
-    return cpu, 0.0, 8 * numbers, ("edges.number",)
+    return cpu, 0.0, 8.0 * papers * chosen.dimension, ("edges.number",)
 
 
 _METHODS = {"fastrp": _fastrp, "prone": _prone, "edges": _edges}

@@ -20,6 +20,7 @@ from citeweave.estimate import data_stages, model_stages, networks
 from citeweave.estimate.constants import value
 from citeweave.estimate.report import Estimate
 from citeweave.estimate.samples import uses_graph_vectors
+from citeweave.estimate.walking import memory_asked
 from citeweave.pipeline.options import CHAIN
 from citeweave.pipeline.starting import chained, check_chain
 from citeweave.recipe import ReadRecipe, Recipe, read_recipe
@@ -60,7 +61,7 @@ def shape_of(name: str) -> networks.Shape:
 def _recipe_works(recipe: Recipe, sizes: Sizes, machine: Machine, init: str) -> list[Work]:
     """All after the import."""
     read = read_recipe(recipe)
-    works = [data_stages.graph_work(sizes), *_chain_works(recipe, sizes, machine, init)]
+    works = [_graph_work(read, sizes), *_chain_works(recipe, sizes, machine, init)]
     if read.training is None:
         return works
     shape, tokens = shape_of(init or read.encoder.init), min(sizes.tokens, float(read.encoder.max_tokens))
@@ -70,6 +71,18 @@ def _recipe_works(recipe: Recipe, sizes: Sizes, machine: Machine, init: str) -> 
     works.append(model_stages.index_work(shape, sizes, tokens, sentences=read.training.reads_sentences))
     works.append(model_stages.evaluation_work(shape, sizes, tokens, 1 + read.training.seeds))
     return works
+
+
+def _graph_work(read: ReadRecipe, sizes: Sizes) -> Work:
+    """Citations are sorted in the memory that the walks over them get."""
+    memory = memory_asked(sizes.papers, read.graph) if _walks(read) else read.graph.vectors.memory
+    return data_stages.graph_work(sizes, memory)
+
+
+def _walks(read: ReadRecipe) -> bool:
+    """Whether node vectors are made."""
+    teacher = read.training is not None and "student_teacher" in read.training.losses
+    return uses_graph_vectors(read.rules) or teacher
 
 
 def _chain_works(recipe: Recipe, sizes: Sizes, machine: Machine, init: str) -> list[Work]:
@@ -88,8 +101,7 @@ def _training_works(read: ReadRecipe, sizes: Sizes, machine: Machine, init: str)
     works = [model_stages.intents_work(sizes.contexts)] if rules.needs_intents and sizes.contexts else []
     if read.texts is not None:
         sizes = derived_sizes(sizes, read.texts)
-    teacher = read.training is not None and "student_teacher" in read.training.losses
-    if uses_graph_vectors(rules) or teacher:
+    if _walks(read):
         works += data_stages.vectors_work(sizes, read.graph, parts=rules.aspect_graphs)
     anchors = anchors_of(rules, sizes)
     works += data_stages.mining_work(sizes, rules, read.graph.vectors.dimension, anchors)
