@@ -57,9 +57,14 @@ def clusters(rows: int, dimension: int, seed: int = 0, dtype: str = "float32") -
     )
 
 
-def with_torch(pool, queries, bands, *, tile: int, sample: int = torch_scan.SAMPLE, **options) -> list[Neighbours]:
+def with_torch(
+    pool, queries, bands, *, tile: int, sample: int = torch_scan.SAMPLE, beside: int = torch_scan.BESIDE, **options
+) -> list[Neighbours]:
     question = ask(pool, queries, bands, **options)
-    scan = torch_scan.TorchScan(question.pool, question.ranks.deepest, "cpu", tile=tile, sample=sample)
+    ranks = question.ranks
+    scan = torch_scan.TorchScan(
+        question.pool, ranks.deepest, "cpu", ranks=ranks, tile=tile, sample=sample, beside=beside
+    )
     blocks = list(_answer(question, plan_for(question, workers=1, memory=64 << 20), scan, QUIET))
     return [
         Neighbours(np.concatenate([b[i].rows for _, b in blocks]), np.concatenate([b[i].scores for _, b in blocks]))
@@ -106,6 +111,36 @@ def test_torch_keeps_what_is_over_the_cuts():
     assert (scan.scan(block).counts == -1).all()
     answer = _answer(question, plan_for(question, workers=1, memory=64 << 20), scan, QUIET)
     assert_same(next(answer)[1], brute_force(pool, pool[:30], [Band(0, 40)], itself=np.arange(30)))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_what_lies_between_the_bands_stays_on_the_device(metric):
+    bands = [Band(398, 400), Band(20, 25), Band(21, 30)]
+    pool = clusters(9000, 33)
+    pool[3000:3200] = pool[5000:5200]
+    pool[:40] = pool[0] * (1 + 1e-7 * np.arange(40))[:, None]  # more of a kind than there is room for beside a band
+    queries = np.concatenate([pool[:60:3], pool[3000:3010], clusters(20, 33, seed=1), np.zeros((1, 33), np.float32)])
+    expected = brute_force(pool, queries, bands, metric=metric)
+    question = ask(pool, queries, bands, metric=metric)
+    for beside, fewest, most in ((0, 0, 0), (4, 25, 37), (60, 50, 51)):
+        assert_same(with_torch(pool, queries, bands, tile=700, sample=1000, beside=beside, metric=metric), expected)
+        scan = torch_scan.TorchScan(
+            question.pool, 400, "cpu", ranks=question.ranks, tile=700, sample=1000, beside=beside
+        )
+        kept = scan.scan(question.block(slice(0, len(queries))))
+        assert kept.ranks is not None and kept.scores.shape[1] <= 12 + 4 * beside
+        assert fewest <= (kept.counts > 0).sum() <= most
+
+
+def test_equal_scores_on_one_side_of_a_band_are_noticed():
+    scores = -np.sort(-np.random.default_rng(0).random((9000, 3), np.float32), axis=0)
+    scores[9:22, 0], scores[28:60, 1] = scores[9, 0], scores[28, 1]
+    bands, queries = [Band(20, 25), Band(21, 30), Band(398, 400)], np.eye(3, dtype=np.float32)
+    question = ask(scores, queries, bands, metric="dot")
+    scan = torch_scan.TorchScan(question.pool, 400, "cpu", ranks=question.ranks, tile=700, sample=1000, beside=4)
+    assert (scan.scan(question.block(slice(0, 3))).counts > 0).tolist() == [False, False, True]
+    expected = brute_force(scores, queries, bands, metric="dot")
+    assert_same(with_torch(scores, queries, bands, tile=700, sample=1000, beside=4, metric="dot"), expected)
 
 
 @settings(deadline=None, max_examples=150)

@@ -112,7 +112,8 @@ def search_blocks(
     question = ask(pool, queries, bands, metric=metric, pool_rows=pool_rows, itself=itself)
     on_card = device == "cuda" or (device == "auto" and has_cuda())
     plan = plan_for(question, workers=workers, memory=memory // 2 if on_card else memory)  # two blocks are under way
-    scan = TorchScan(question.pool, question.ranks.deepest, "cuda") if on_card else None
+    ranks = question.ranks
+    scan = TorchScan(question.pool, ranks.deepest, "cuda", ranks=ranks) if on_card else None
     return _answer(question, plan, scan, reporter)
 
 

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.errors import UserError, choose
+from citeweave.similarity.searching.ranks import Ranks
 from citeweave.similarity.searching.rescoring import COSINE, DOT, L2
 from citeweave.similarity.searching.scanning import TILE, Block, Pool, capacity_for, norms_of
 from citeweave.similarity.searching.selecting import Doubles, Ints, Longs
-from citeweave.similarity.searching.settling import TOGETHER, Ranks
+from citeweave.similarity.searching.settling import TOGETHER
 
 METRICS = ("cosine", "dot", "l2")
 """Cosine of the angle, inner product, minus the Euclidean distance: higher is nearer."""

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from citeweave.errors import UserError
 from citeweave.randomness import stream
+from citeweave.similarity.searching.ranks import Ranks
 from citeweave.similarity.searching.rescoring import COSINE, DOT, L2, measure, stretch
 from citeweave.similarity.searching.selecting import CHUNK, Doubles, Floats, Ints, Longs, raise_cuts, sift
 
@@ -183,6 +184,8 @@ class Kept:
     """-1 for a crowded query: more positions are too near to the border than there is room for."""
 
     cuts: Floats
+    ranks: Ranks | None = None
+    """The bands' ranks among these positions, where what lies between the bands was left out; None = as asked."""
 
 
 def capacity_for(k: int, size: int, spare: int = 1024) -> int:

@@ -7,48 +7,19 @@ Order is by exact score, the highest first, then by row, the lowest first. Does 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.similarity.searching.ranks import Ranks
 from citeweave.similarity.searching.rescoring import L2, Keys, place, rescore
 from citeweave.similarity.searching.scanning import TILE, Block, Kept, Pool, Threads
 from citeweave.similarity.searching.selecting import Floats, Ints, Longs, collect, find_windows
 
 TOGETHER = 4096
 """Pairs scored exactly at a time by one thread."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ranks:
-    """The bands asked for, as arrays: band i has the ranks lows[i] < rank <= highs[i]."""
-
-    lows: Longs
-    highs: Longs
-
-    @classmethod
-    def of(cls, bands: Sequence[tuple[int, int]]) -> Ranks:
-        lows, highs = np.array(bands, np.int64).reshape(-1, 2).T
-        return cls(np.ascontiguousarray(lows), np.ascontiguousarray(highs))
-
-    def __len__(self) -> int:
-        return len(self.lows)
-
-    @property
-    def deepest(self) -> int:
-        return int(self.highs.max())
-
-    @property
-    def columns(self) -> Longs:
-        """Where each band begins when they stand side by side, and the end of the last."""
-        return np.concatenate([[0], np.cumsum(self.highs - self.lows)])
-
-    def reach(self, needs: Longs) -> Longs:
-        """How many members each band has for queries with so many ranks, (queries, bands)."""
-        members: Longs = np.clip(needs[:, None] - self.lows, 0, self.highs - self.lows)
-        return members
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +51,20 @@ class Settler:
     def settle(self, block: Block, kept: Kept) -> tuple[Placed, NDArray[np.bool_]]:
         """The members of the bands, and of which queries they are sure; the lines of the others are empty."""
         size, bands = len(block), len(self.ranks)
+        ranks = kept.ranks or self.ranks
+        needs = np.minimum(block.needs, ranks.deepest)
         edges, sure = np.full((size, bands, 2), np.inf), np.zeros(size, np.bool_)
         above, sizes = np.zeros((size, bands), np.int64), np.zeros((size, bands), np.int64)
-        steps = np.unique(np.concatenate([self.ranks.lows + 1, self.ranks.highs]))[::-1].copy()
-        at = np.stack(
-            [np.searchsorted(-steps, -self.ranks.lows - 1), np.searchsorted(-steps, -self.ranks.highs)], axis=1
-        )
+        steps = np.unique(np.concatenate([ranks.lows + 1, ranks.highs]))[::-1].copy()
+        at = np.stack([np.searchsorted(-steps, -ranks.lows - 1), np.searchsorted(-steps, -ranks.highs)], axis=1)
         self.threads.share(
             size,
             lambda low, high: find_windows(
-                kept.scores, kept.counts, kept.cuts, block.margins, block.needs, steps, at, edges, above, sizes, sure, low, high
+                kept.scores, kept.counts, kept.cuts, block.margins, needs, steps, at, edges, above, sizes, sure, low, high
             ),
         )  # fmt: skip
         take = np.where(sure[:, None], self.ranks.reach(block.needs), 0)
-        skip = self.ranks.lows - above
+        skip = ranks.lows - above
         assert np.all((take == 0) | ((skip >= 0) & (skip + take <= sizes))), "a member is outside its window"
         placed = Placed.empty(size, self.ranks)
         for part in self._parts(sizes):
