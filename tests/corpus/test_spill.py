@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from citeweave.corpus.intake.citation_codes import CitationCodes
 from citeweave.corpus.intake.spill import Spill, stable_order
 
 DTYPE = np.dtype([("key", "<u8"), ("value", "<i8")])
@@ -38,3 +40,17 @@ def test_stable_order_is_argsort(values: list[int], close: bool) -> None:
     # `close` makes keys that differ in their lowest bits only, where shortened keys collide
     keys = np.array([v % 8 + 2**63 if close else v for v in values], np.uint64)
     assert stable_order(keys, 2**64).tolist() == np.argsort(keys, kind="stable").tolist()
+
+
+def test_a_full_disk_is_an_error_and_loses_no_citation(tmp_path: Path) -> None:
+    """The system may take a part of what is to be written, and says so only by a number."""
+    numbers, before = np.arange(300, dtype=np.uint64), resource.getrlimit(resource.RLIMIT_FSIZE)
+    codes = CitationCodes(tmp_path / "codes", papers=1000, expected=1000, memory=2000)
+    codes.add(numbers[:0])
+    with pytest.raises(OSError, match="too large"):
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+            codes.add(numbers)
+            list(codes.blocks())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from citeweave import Corpus, synthesize
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.errors import ArtefactError, UserError
 from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
+from citeweave.graph.edge_sorting import count_edges, sorted_rows
 
 EDGES = st.lists(st.tuples(st.integers(-1, 12), st.integers(-1, 12)), max_size=60)
 
@@ -139,3 +141,16 @@ def test_edges_in_order_and_shuffled_make_one_graph(memory: int) -> None:
         assert np.array_equal(getattr(graphs[0], name), getattr(graphs[1], name))
     for one, two in zip(graphs[0].adjacency().parts, graphs[1].adjacency().parts, strict=True):
         assert np.array_equal(one.offsets, two.offsets) and np.array_equal(one.targets, two.targets)
+
+
+def test_edges_in_order_are_not_copied_to_be_cut() -> None:
+    """Half a billion of them would be copied for every range of rows."""
+    citing = np.repeat(np.arange(1000, dtype=np.int32), 1000)  # 4 MB
+    cited = np.tile(np.arange(1000, dtype=np.int32), 1000)
+    found = count_edges(citing, cited, 1000)
+    tracemalloc.start()
+    rows = next(sorted_rows(citing, cited, found, memory=1 << 16))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.ascending and (rows.first, len(rows.counts)) == (0, 2)
+    assert peak < 1 << 20

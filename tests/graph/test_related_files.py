@@ -75,3 +75,13 @@ def test_the_same_call_opens_and_another_graph_is_refused(graph: CitationGraph, 
         write_related(graph, Signal("cocited"), np.arange(0), tmp_path / "empty")
     with pytest.raises(UserError, match="row 300 is not in a graph of 300 nodes"):
         write_related(graph, Signal("cocited"), np.array([300]), tmp_path / "outside")
+
+
+def test_another_graph_with_the_same_targets_is_counted_anew(tmp_path: Path) -> None:
+    one, other = (
+        graph_from_edges(np.array(citing), np.array([2, 3, 2, 3]), 4) for citing in ([0, 0, 1, 1], [0, 0, 1, 2])
+    )
+    assert one.cited.targets.tolist() == other.cited.targets.tolist()
+    assert write_related(one, Signal("cocited"), np.array([2]), tmp_path / "r").related.strengths.tolist() == [2.0]
+    with pytest.raises(UserError, match="made from other inputs"):
+        write_related(other, Signal("cocited"), np.array([2]), tmp_path / "r")

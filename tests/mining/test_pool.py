@@ -10,17 +10,18 @@ import pytest
 
 from citeweave import Corpus, Vectors
 from citeweave.errors import UserError
-from citeweave.graph.citations import CitationGraph
-from citeweave.mining import mine, task_run, tying
+from citeweave.graph.citations import CitationGraph, graph_from_edges
+from citeweave.mining import mine, task_run, tying, vector_sources
+from citeweave.mining.auditing.audit import audit_samples
 from citeweave.mining.following import follow
 from citeweave.mining.gathering import read_rows
 from citeweave.mining.material import Material
-from citeweave.mining.mine import Inputs, mine_samples
+from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
 from citeweave.mining.rule_reading import parse_rules
 from citeweave.mining.samples import Samples
 from citeweave.mining.tying import tie_vectors
 from citeweave.recipe import load_recipe
-from citeweave.similarity.nearest import nearest
+from citeweave.similarity.nearest import far_band, nearest
 from citeweave.similarity.vectors import new_vectors
 
 POOL = np.arange(40, 400, dtype=np.int64)
@@ -154,3 +155,39 @@ def test_ids_are_read_from_a_file(corpus: Corpus, tmp_path: Path) -> None:
         read_rows(tmp_path / "other.txt", corpus, "--pool")
     with pytest.raises(UserError, match=r"--pool .*missing.txt does not exist"):
         read_rows(tmp_path / "missing.txt", corpus, "--pool")
+
+
+def test_an_audit_looks_at_the_pool(
+    corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = mined(corpus, tmp_path / "s", Inputs(graph, {"graph": vectors}, anchors=ASKED, pool=POOL))
+    assert samples.pool is not None and samples.pool.tolist() == POOL.tolist()
+    in_play = np.union1d(POOL[Material(corpus).in_pool[POOL]], samples.anchors)
+    found = audit_samples(samples, corpus, graph=graph, vectors={"graph": vectors}, near_duplicates=False)
+    assert found.coverage.pool == len(in_play) < Material(corpus).in_pool.sum()
+    monkeypatch.setattr(samples, "pool", None)
+    whole = audit_samples(samples, corpus, graph=graph, vectors={"graph": vectors}, near_duplicates=False)
+    assert whole.coverage.pool > found.coverage.pool and len(found.distances) == 2
+    assert str(whole.distances) == str(found.distances)
+
+
+def test_graphs_of_no_corpus_are_told_apart(corpus: Corpus, vectors: Vectors, tmp_path: Path) -> None:
+    one, other = (
+        graph_from_edges(np.array(citing), np.array([2, 3, 2, 3]), len(corpus))
+        for citing in ([0, 0, 1, 1], [0, 0, 1, 2])
+    )
+    mined(corpus, tmp_path / "s", Inputs(one, {"graph": vectors}, anchors=ASKED))
+    with pytest.raises(UserError, match="made from other inputs"):
+        mined(corpus, tmp_path / "s", Inputs(other, {"graph": vectors}, anchors=ASKED))
+
+
+def test_a_subsample_is_searched_with_the_memory_that_was_given(
+    corpus: Corpus, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(vector_sources, "far_band", lambda *rows, **how: asked.append(how) or far_band(*rows, **how))
+    rules = parse_rules(load_recipe("scincl", [*BANDS, "mining.negatives.hard.subsample=300"]).table("mining"))
+    mine_samples(
+        corpus, rules, tmp_path / "s", Inputs(None, {"graph": vectors}), MiningOptions(memory=99 << 20, workers=1)
+    )
+    assert {(how["memory"], how["workers"], how["device"]) for how in asked} == {(99 << 20, 1, "cpu")}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from citeweave.errors import UserError
+from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, held_out_rows
 from citeweave.mining.gathering import graph_inputs
 from citeweave.pipeline.fitting_bands import fit_bands
 from citeweave.pipeline.run import RunResult
@@ -56,3 +58,15 @@ def test_large_pools_keep_the_published_ranks(place: Place, ran: RunResult) -> N
     fitted = fit_bands(small, read_recipe(small).rules, place.corpus, inputs, how="fit")
     assert fitted.facts["how"] == "as the recipe writes them"
     assert fitted.rules == read_recipe(small).rules
+
+
+def test_bands_and_samples_come_from_the_pool_that_is_given(place: Place, tmp_path: Path) -> None:
+    pool, held = np.arange(60, 200), held_out_rows(place.corpus, CorpusSuiteOptions(held_out="share:0.1", queries=12))
+    (tmp_path / "pool.txt").write_text("\n".join(place.corpus.ids.take(pool)))
+    options = replace(place.options, pool=tmp_path / "pool.txt")
+    samples, run = mined(place, tiny("scincl", "mining.anchors=0"), tmp_path / "run", options)
+    assert run.facts("samples")["bands"]["pool"] <= len(pool)
+    assert np.isin(samples.anchors, pool[~held[pool]]).all() and held[pool].any()
+    assert np.isin(samples.positives.rows, pool).all() and np.isin(samples.negatives.rows, pool).all()
+    with pytest.raises(UserError, match=r"--pool .*no\.txt: there is no such file"):
+        mined(place, tiny("scincl"), tmp_path / "no", replace(options, pool=tmp_path / "no.txt"))

@@ -75,6 +75,10 @@ BandsHow = Annotated[
 Tables = Annotated[
     list[str], typer.Option("--table", help="NAME=FILE of pairs that rules name; may be repeated.", show_default=False)
 ]
+Pool = Annotated[
+    Path | None,
+    typer.Option("--pool", help="File with the ids of the papers that samples are chosen from.", show_default=False),
+]
 Intents = Annotated[
     str,
     typer.Option(
@@ -113,6 +117,7 @@ def run(
     queries: Queries = 1000,
     bands: BandsHow = "fit",
     table: Tables = [],  # noqa: B006
+    pool: Pool = None,
     intents: Intents = "auto",
     classifier: Classifier = None,
     device: Device = "auto",
@@ -141,6 +146,7 @@ def run(
         queries=queries,
         bands=bands,
         tables=named_paths(table, "--table", "coviews=pairs.tsv"),
+        pool=pool,
         intents=intents,
         classifier=classifier,
         device=device,

@@ -25,6 +25,7 @@ from citeweave.cli.run import (
     CorpusFolder,
     HeldOut,
     Init,
+    Pool,
     Queries,
     RecipeName,
     Seeds,
@@ -55,6 +56,7 @@ def sweep(
     queries: Queries = 1000,
     bands: BandsHow = "fit",
     table: Tables = [],  # noqa: B006
+    pool: Pool = None,
     device: Device = "auto",
     cache: Cache = None,
     overwrite: Overwrite = False,
@@ -79,6 +81,7 @@ def sweep(
         queries=queries,
         bands=bands,
         tables=named_paths(table, "--table", "coviews=pairs.tsv"),
+        pool=pool,
         device=device,
         cache=cache_folder(cache),
         overwrite=overwrite,

@@ -10,6 +10,7 @@ memory maps: what was walked through is given back.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +88,9 @@ def sorted_rows(
         starts = np.zeros(last - first + 1, np.int64)
         np.cumsum(degrees[first:last], out=starts[1:])
         packed, at = np.empty(starts[-1], np.uint64), starts[:-1].copy()
-        begin, end = np.searchsorted(sources, (first, last)).tolist() if found.ascending else (0, len(sources))
+        begin, end = 0, len(sources)
+        if found.ascending:  # not by numpy, whose searchsorted copies a column of 32 bits to one of 64
+            begin, end = bisect_left(sources, first), bisect_left(sources, last)
         for span in _spans(end, sources, targets, begin=begin):
             _gather(sources[span], targets[span], span.start, first, len(degrees), packed, at)
         del at

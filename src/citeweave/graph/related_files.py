@@ -90,7 +90,7 @@ def write_related(
         raise UserError(f"row {outside} is not in a graph of {relations.graph.nodes:,} nodes; ask for its rows")
     if not len(asked):
         raise UserError(f"{folder}: no paper is asked about; give at least one row")
-    recipe = _recipe(relations.graph, signal, asked)
+    recipe = _recipe(relations, signal, asked)
     if matches(Path(folder), KIND, VERSION, recipe):
         return RelatedFile.open(folder)
     with new_artefact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as writer:
@@ -117,17 +117,29 @@ def _spans(relations: Relations, signal: Signal, rows: NDArray[np.int64], memory
     return row_ranges(sizes, most)
 
 
-def _recipe(graph: CitationGraph, signal: Signal, rows: NDArray[np.int64]) -> dict[str, Any]:
+def _recipe(relations: Relations, signal: Signal, rows: NDArray[np.int64]) -> dict[str, Any]:
     """What the counts depend on; a graph of no corpus is told by its edges."""
-    edges = graph.corpus or hashlib.sha256(np.ascontiguousarray(graph.cited.targets).data).hexdigest()
-    intents = None
-    if signal.intent is not None:
-        intents = hashlib.sha256(np.ascontiguousarray(graph.intents).data).hexdigest()
-    return {
-        "graph": [graph.nodes, graph.edges, edges, intents],
+    graph, corpus = relations.graph, relations.corpus
+    recipe = {
+        "graph": [
+            graph.nodes,
+            graph.edges,
+            graph.corpus or _hash_of(graph.cited.offsets, graph.cited.targets),
+            None if signal.intent is None else _hash_of(graph.intents),
+        ],
         "signal": asdict(signal),
-        "rows": hashlib.sha256(rows.tobytes()).hexdigest(),
+        "rows": _hash_of(rows),
     }
+    if signal.name == "cocited_nearby" and corpus is not None and corpus.hash != graph.corpus:
+        recipe["contexts"] = corpus.hash
+    return recipe
+
+
+def _hash_of(*columns: NDArray[Any]) -> str:
+    digest = hashlib.sha256()
+    for column in columns:
+        digest.update(np.ascontiguousarray(column).data)
+    return digest.hexdigest()
 
 
 def _as_bytes(found: Related) -> bytes:

@@ -115,6 +115,8 @@ def mine_samples(
     )
     facts = {"corpus_folder": str(corpus.folder), "seed": options.seed}
     with new_samples(folder, names, corpus=corpus.hash, recipe=recipe, facts=facts, overwrite=overwrite) as writer:
+        if inputs.pool is not None:
+            writer.keep_pool(inputs.pool)
         runs = [
             TaskRun(inner, material_of(corpus, inner, inputs, options), number, name, inputs.anchors, inputs.before)
             for number, (name, _, inner) in enumerate(tasks)
@@ -250,7 +252,7 @@ def _recipe(corpus: Corpus, rules: MiningRules, inputs: Inputs, options: MiningO
     return {
         "corpus": corpus.hash,
         "rules": dataclasses.asdict(rules),
-        "graph": None if inputs.graph is None else _hash_of(inputs.graph.cited.targets, inputs.graph.intents),
+        "graph": None if inputs.graph is None else _hash_of(*_told_apart_by(inputs.graph)),
         "vectors": {name: vectors.manifest.hash for name, vectors in sorted(inputs.vectors.items())},
         "tables": {
             name: _hash_of(table.offsets, table.targets, table.counts) for name, table in sorted(inputs.tables.items())
@@ -260,6 +262,11 @@ def _recipe(corpus: Corpus, rules: MiningRules, inputs: Inputs, options: MiningO
         **({} if pool is None else {"pool": pool}),
         **({} if inputs.before is None else {"before": inputs.before.hash}),
     }
+
+
+def _told_apart_by(graph: CitationGraph) -> list[NDArray[Any]]:
+    """Columns that tell graphs apart; where a graph is of no corpus, also which of its edges are whose."""
+    return [graph.cited.targets, graph.intents, *([] if graph.corpus else [graph.cited.offsets])]
 
 
 def _hash_of(*columns: NDArray[Any]) -> str:

@@ -6,6 +6,7 @@
       negatives/...                                        the same
       contexts/offsets.npy number.npy           the citing sentences behind a sample, where it has some
       positives/sentence.npy anchor_sentence.npy ...       aligned sentences, where they were aligned
+      pool.npy                                  the rows that could be chosen, where a pool was given
       manifest.json                             the corpus's hash, the rules, what was asked and what was got
 
 Rows are rows of one corpus, named by its hash. A sample holds a group; `triplets()` pairs positives with
@@ -35,12 +36,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.columns import NumberWriter, open_numbers
+from citeweave.columns import NumberWriter, open_numbers, write_numbers
 from citeweave.errors import ArtefactError, EmptyResultError, UserError
 from citeweave.files import ArtefactWriter, Manifest, check_files, new_artefact, read_manifest
 from citeweave.mining.sample_blocks import Alignment, Picks, SampleBlock
 
-KIND, VERSION = "samples", 1
+KIND, VERSION, POOL = "samples", 1, "pool.npy"
 ALIGNMENT_COLUMNS = {
     "anchor_sentences": "positives/anchor_sentence.npy",
     "sentences": "positives/sentence.npy",
@@ -101,6 +102,10 @@ class Samples:
         self.positives, self.negatives = (self._picks(name) for name in ("positives", "negatives"))
         self.context_offsets: NDArray[np.int64] = open_numbers(folder / "contexts" / "offsets.npy", np.int64)
         self.contexts: NDArray[np.int64] = open_numbers(folder / "contexts" / "number.npy", np.int64)
+        self.pool: NDArray[np.int32] | None = None
+        """The rows that could be chosen, ascending; None where no pool was given."""
+        if POOL in manifest.files:
+            self.pool = open_numbers(folder / POOL, np.int32)
         self.alignment = self._alignment()
         """Sentences aligned by `alignment.py`; None where nothing was aligned."""
         self._check()
@@ -188,6 +193,10 @@ class SamplesWriter:
     count: int = 0
     _columns: dict[str, NumberWriter] = field(default_factory=dict)
     _ends: dict[str, int] = field(default_factory=dict)
+
+    def keep_pool(self, rows: NDArray[np.int64]) -> None:
+        """Remember the rows that could be chosen, for whoever looks at the samples later."""
+        write_numbers(self.artefact.folder / POOL, np.unique(rows), np.int32)
 
     def append(self, block: SampleBlock) -> None:
         self.count += len(block)

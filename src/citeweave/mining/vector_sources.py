@@ -25,7 +25,7 @@ from citeweave.mining.rule import Rule
 from citeweave.mining.sources import Block
 from citeweave.mining.tying import PoolVectors
 from citeweave.randomness import stream
-from citeweave.similarity.nearest import Band, Neighbours, far_band, search
+from citeweave.similarity.nearest import Band, Neighbours, Options, far_band, search
 
 _KMEANS_PAPERS = 50_000
 _KMEANS_ROUNDS = 15
@@ -92,25 +92,24 @@ def _search(
     exact = [rule for rule in rules if not rule.subsample]
     queries = vectors.matrix[own]
     bands = [Band(*check_ranks(rule, vectors)) for rule in exact]
-    shared = {"metric": metric, "pool_rows": vectors.pool, "itself": own}
+    shared: Options = {
+        "metric": metric,
+        "pool_rows": vectors.pool,
+        "itself": own,
+        "workers": material.workers,
+        "memory": material.memory,
+        "device": material.device,
+    }
     found: dict[str, Neighbours] = {}
     if exact:
-        results = search(
-            vectors.matrix,
-            queries,
-            bands,
-            workers=material.workers,
-            memory=material.memory,
-            device=material.device,
-            **shared,  # type: ignore[arg-type]
-        )
+        results = search(vectors.matrix, queries, bands, **shared)
         found |= dict(zip((rule.name for rule in exact), results, strict=True))
     for rule in rules:
         if rule.subsample:
             band = Band(*check_ranks(rule, vectors))
             found[rule.name] = far_band(
-                vectors.matrix, queries, band, subsample=rule.subsample, seed=material.seed, **shared  # type: ignore[arg-type]
-            )  # fmt: skip
+                vectors.matrix, queries, band, subsample=rule.subsample, seed=material.seed, **shared
+            )
     return found
 
 

@@ -190,7 +190,9 @@ class DataStages:
         suites: Suites,
     ) -> Samples:
         options = self.options
-        anchors = np.flatnonzero(~held) if held.any() else None
+        pool = None if options.pool is None else gathering.read_rows(options.pool, corpus, "--pool", self.reporter)
+        learned = np.arange(len(corpus)) if pool is None else pool
+        anchors = learned[~held[learned]] if held.any() else None
 
         def make(folder: Path) -> Mapping[str, Any]:
             gathered = gathering.with_intents(inputs, corpus, given)
@@ -201,7 +203,7 @@ class DataStages:
                     corpus, {name: suites.read(name) for name in suites.names}, seed=self._seed
                 )
             before = None if self.read.texts is not None else self.before
-            gathered = dataclasses.replace(gathered, tables=tables, anchors=anchors, before=before)
+            gathered = dataclasses.replace(gathered, tables=tables, anchors=anchors, pool=pool, before=before)
             fitted = fit_bands(
                 self.recipe, self.read.rules, corpus, gathered, how=options.bands, reporter=self.reporter
             )
@@ -225,6 +227,7 @@ class DataStages:
             {name: hash_file(path) for name, path in sorted(options.tables.items())},
             {name: suites.key(name) for name in suites.names} if self.is_oracle else None,
             [options.held_out, self._seed],
+            *([] if options.pool is None else [{"pool": hash_file(options.pool)}]),
             *([given.source] if self.read.rules.needs_intents else []),
         ]
         return Samples.open(self.run.run("samples", key, make))

@@ -21,8 +21,7 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.errors import UserError
 from citeweave.mining.banding.aspect_bands import in_aspect, inputs_of, with_aspect_bands
 from citeweave.mining.banding.bands import bands_for
-from citeweave.mining.material import Material
-from citeweave.mining.mine import Inputs
+from citeweave.mining.mine import Inputs, MiningOptions, material_of
 from citeweave.mining.rule import Rule
 from citeweave.mining.rule_reading import parse_rules
 from citeweave.mining.rules import MiningRules
@@ -122,9 +121,9 @@ def _free(recipe: Recipe, rules: MiningRules, places: dict[str, str]) -> set[str
 
 
 def _pool(corpus: Corpus, rules: MiningRules, inputs: Inputs) -> int:
-    """Papers with text and a vector, of the vectors that rules with bands use."""
+    """Papers of the pool with text and a vector, of the vectors that rules with bands use."""
     name = next(rule.vectors for rule in rules.rules if rule.source == "neighbours")
-    return len(Material(corpus, rules.text, vectors=inputs.vectors).tied(name).pool)
+    return len(material_of(corpus, rules, inputs, MiningOptions()).tied(name).pool)
 
 
 def _high(rule: Rule, pool: int) -> int:

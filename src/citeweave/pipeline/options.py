@@ -59,6 +59,9 @@ class RunOptions:
     tables: Mapping[str, Path] = field(default_factory=dict)
     """Files of pairs that rules name."""
 
+    pool: Path | None = None
+    """File with the ids of the papers that samples are chosen from; None = all of the corpus."""
+
     intents: str = AUTO
     """Of citations, where rules need them: `auto` = those of the corpus, found by a classifier where it has none;
     `corpus`, `sections`, or the folder of an overlay of the corpus."""

@@ -160,14 +160,18 @@ def identity_of(recipe: Recipe, corpus: Corpus, options: RunOptions) -> dict[str
         "corpus": corpus.hash,
         "held_out": options.held_out,
         "bands": options.bands,
-        "tables": {name: _hash_table(name, path) for name, path in sorted(options.tables.items())},
+        "tables": {
+            name: _hash_given(path, f"--table {name}=", "a file of pairs")
+            for name, path in sorted(options.tables.items())
+        },
+        **({} if options.pool is None else {"pool": _hash_given(options.pool, "--pool ", "one id a line")}),
         **key_of_intents(options),
     }
 
 
-def _hash_table(name: str, path: Path) -> str:
+def _hash_given(path: Path, option: str, what: str) -> str:
     if not path.is_file():
-        raise UserError(f"--table {name}={path}: there is no such file; give a file of pairs")
+        raise UserError(f"{option}{path}: there is no such file; give {what}")
     return hash_file(path)
 
 

@@ -75,6 +75,16 @@ def test_numbers_with_all_that_is_known(tmp_path: Path) -> None:
     ("columns", "expected"),
     [
         ({"citingcorpusid": [1], "citedcorpusid": [2]}, {("s2:1", "s2:2", 0, 1.0)}),
+        (
+            {"citingcorpusid": ["1", " 2"], "citedcorpusid": [2, 3]},
+            {("s2:1", "s2:2", 0, 1.0), ("s2:2", "s2:3", 0, 1.0)},
+        ),
+        ({"citing": pa.nulls(2), "cited": [1, 2]}, set()),
+        (
+            {"citing": pa.array(["a"], pa.string_view()), "cited": pa.array(["b"]).dictionary_encode()},
+            {("a", "b", 0, 1.0)},
+        ),
+        ({"citing": [1], "cited": [2], "count": pa.nulls(1), "isinfluential": [1]}, {("1", "2", 0, 1.0)}),
         ({"source": [1.0, float("nan")], "target": [2.0, 3.0]}, {("1", "2", 0, 1.0)}),
         (
             {"from": ["doi:10.1/x", " b ", ""], "to": ["é\tx", "c", "d"]},
@@ -210,3 +220,58 @@ def test_an_interrupted_import_goes_on(tmp_path: Path) -> None:
     bad.write_bytes(whole)
     corpus = import_papers([good, bad], tmp_path / "corpus", KEEP).corpus
     assert pairs_of(corpus) == {("1", "2"), ("2", "3"), ("3", "4")}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "noted"),
+    [
+        (
+            b"citingcorpusid\tcitedcorpusid\n1\t2\n 3\t4\ns2:5\tx6\n",
+            {("s2:1", "s2:2"), ("s2:3", "s2:4"), ("s2:5", "x6")},
+            0,
+        ),
+        (b"citing_paper_id\tcited_paper_id\r\n1\t2\r\n", {("1", "2")}, 0),
+        (b"src\tdst\n1\t2\n3\t4\n", {("1", "2"), ("3", "4")}, 1),
+        (b"a\tb\n1\tc\n", {("a", "b"), ("1", "c")}, 0),
+        (b"# Nodes: 3\n# FromNodeId\tToNodeId\n1\t2\n2\t3\n", {("1", "2"), ("2", "3")}, 2),
+        (b"\xef\xbb\xbf# made by hand\nciting\tcited\n1\t2\n", {("1", "2")}, 1),
+    ],
+)
+def test_tops_of_tables(tmp_path: Path, text: bytes, expected: set[Any], noted: int) -> None:
+    (tmp_path / "a.tsv").write_bytes(text)
+    assert guess_format(Source(tmp_path / "a.tsv")) == "plain"
+    corpus = import_papers(tmp_path / "a.tsv", tmp_path / "c", KEEP).corpus
+    assert pairs_of(corpus) == expected and len(corpus) == len({id for pair in expected for id in pair})
+    assert sum(corpus.manifest.facts["notes"].values()) == noted
+
+
+def test_utf_16_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes("1\t2\n3\t4\n".encode("utf-16"))
+    with pytest.raises(InputError, match=r"a\.tsv is a table in UTF-16"):
+        found_in(tmp_path / "a.tsv")
+
+
+def test_tables_of_ids_and_something_else(tmp_path: Path) -> None:
+    parquet(tmp_path / "authors.parquet", id=[10], name=["Ada"])
+    parquet(tmp_path / "papers.parquet", id=["a", "b"], references=[["b"], None], venue=["X", "Y"])
+    parquet(tmp_path / "years.parquet", id=["c"], year=[1999], pages=[3], __index_level_0__=[0])
+    imported = import_papers(tmp_path, tmp_path / "c")
+    assert pairs_of(imported.corpus) == {("a", "b")} and set(imported.corpus.ids) == {"a", "b", "c"}
+    assert [Path(path).name for path in imported.inputs.skipped] == ["authors.parquet"]
+    assert imported.corpus.manifest.facts["notes"] == {"column 'pages' of papers is not read": 1}
+    with pytest.raises(InputError, match=r"columns id \(int64\), name \(string\)"):
+        found_in(tmp_path / "authors.parquet")
+
+
+def test_a_large_row_group_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edges, "_ROWS", 1 << 14)
+    monkeypatch.setattr(edges, "_BUFFER", 1 << 18)
+    numbers = np.random.default_rng(0).integers(0, 2**40, 1_000_000)
+    table = pa.table({"citing": numbers, "cited": numbers[::-1]})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=len(numbers), use_dictionary=False)
+    del table
+    before, most = pa.total_allocated_bytes(), 0
+    for record in edges.read(Source(tmp_path / "a.parquet"), Tally()):
+        assert isinstance(record, NumberedCitations)
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert most < 6 << 20  # of 16 MB

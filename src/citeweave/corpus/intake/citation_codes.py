@@ -43,7 +43,8 @@ class CitationCodes:
         if self._buckets > 1:
             folder.mkdir(parents=True, exist_ok=True)
             self._paths = [folder / f"codes-{bucket:03d}.bin" for bucket in range(self._buckets)]
-            self._files = [path.open("wb", buffering=0) for path in self._paths]
+            # what is written at a time is larger than the buffer and goes past it; all of it, or an error
+            self._files = [path.open("wb", buffering=1 << 12) for path in self._paths]
 
     def add(self, codes: Codes) -> None:
         if not self._files:

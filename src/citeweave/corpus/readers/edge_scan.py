@@ -32,6 +32,9 @@ class EdgeColumns:
     header: bool = False
     """The first line names the columns."""
 
+    prefix: str = ""
+    """Put before ids that are numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScannedEdges:

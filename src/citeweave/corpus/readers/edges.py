@@ -6,7 +6,7 @@
 
 Ids may be numbers or texts; a number 42 and a text "42" are the same id. Columns named after Semantic Scholar's corpus
 ids (`citingcorpusid`, `corpusid`) hold such ids: 42 is `s2:42`. Numbers never become Python objects. One file is read
-row group by row group, so it may be larger than memory.
+piece by piece, so it may be larger than memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from citeweave.corpus.cleaning import year_of
 from citeweave.corpus.paper import CitationBlock, NumberedCitations, NumberedPapers, Paper, StagedRecord
 from citeweave.corpus.readers import plain
-from citeweave.corpus.readers.edge_tables import INTENTS, STRENGTHS
+from citeweave.corpus.readers.edge_tables import CITATION_HEADS, INTENTS, STRENGTHS, prefix_of
 from citeweave.corpus.readers.parquet_columns import (
     Numbers,
     Texts,
@@ -38,16 +38,12 @@ from citeweave.tally import Tally
 
 _MAGIC = b"PAR1"
 _ROWS = 1 << 20
-_ENDS = (
-    ("citing", "cited"),
-    ("citing_id", "cited_id"),
-    ("citing_paper_id", "cited_paper_id"),
-    ("citingcorpusid", "citedcorpusid"),
-    ("source", "target"),
-    ("from", "to"),
-)
+_BUFFER = 1 << 22
+"""Bytes of a column read at a time; without it a row group lies in memory as a whole, and some files are one."""
+
 _IDS = ("id", "paper_id", "corpusid", "corpus_id")
-_TEXTS = ("title", "abstract")
+_PLAIN = ("title", "abstract", "references", "outbound_citations")
+"""A table of papers with one of these says more than ids and years."""
 _INFLUENTIAL = ("influential", "isinfluential")
 
 
@@ -61,7 +57,19 @@ def is_another_table(path: Path) -> bool:
         names = {name.lower() for name in pq.ParquetFile(path).schema_arrow.names}
     except (pa.ArrowException, OSError):
         return False
-    return not any(set(pair) <= names for pair in _ENDS) and not names.intersection(_IDS)
+    return not any(set(pair) <= names for pair in CITATION_HEADS) and not _has_papers(names)
+
+
+def _has_papers(names: set[str]) -> bool:
+    """Ids alone, or with what papers have; a table of ids and names is one of authors or of journals.
+
+    Names that begin with two underscores are pandas' own.
+
+    >>> _has_papers({"id"}), _has_papers({"id", "year", "x"}), _has_papers({"id", "name"}), _has_papers({"title"})
+    (True, True, False, False)
+    """
+    named = {name for name in names if not name.startswith("__")}
+    return bool(named.intersection(_IDS)) and (named <= {*_IDS} or not named.isdisjoint({"year", *_PLAIN}))
 
 
 def read(source: Source, tally: Tally) -> Iterator[StagedRecord]:
@@ -69,7 +77,7 @@ def read(source: Source, tally: Tally) -> Iterator[StagedRecord]:
         yield from plain.read(source, tally)
         return
     try:
-        file = pq.ParquetFile(source.path)
+        file = pq.ParquetFile(source.path, buffer_size=_BUFFER, pre_buffer=False)
         names = {name.lower(): name for name in reversed(file.schema_arrow.names)}
         if len(names) < len(file.schema_arrow.names):
             raise InputError(f"{source.path} has several columns of one name; rename them")
@@ -82,21 +90,22 @@ def read(source: Source, tally: Tally) -> Iterator[StagedRecord]:
 
 
 def _read(source: Source, file: pq.ParquetFile, names: dict[str, str], tally: Tally) -> Iterator[StagedRecord]:
-    ends = next((pair for pair in _ENDS if set(pair) <= names.keys()), None)
-    id = next((name for name in _IDS if name in names), None)
+    ends = next((pair for pair in CITATION_HEADS if set(pair) <= names.keys()), None)
+    id = next((name for name in _IDS if name in names), None) if _has_papers(set(names)) else None
     if ends is not None:
         yield from _read_citations(source, file, names, ends, tally)
-    elif id is not None and any(name in names for name in _TEXTS):
+    elif id is not None and any(name in names for name in _PLAIN):
+        bare = not any(name in names for name in ("title", "abstract"))
         for batch in file.iter_batches(batch_size=1 << 13):
             rows = ({name.lower(): value for name, value in row.items()} for row in batch.to_pylist())
-            yield from plain.read_papers(rows, tally)
+            yield from plain.read_papers(rows, tally, bare=bare)
     elif id is not None:
         yield from _read_papers(source, file, names, id, tally)
     else:
         kinds = ", ".join(f"{field.name} ({field.type})" for field in file.schema_arrow)
         raise InputError(
             f"{source.path} has the columns {kinds[:500]}; citations need two named citing and cited (or source and "
-            "target, from and to), papers one named id; rename its columns"
+            "target, from and to), papers one named id, alone or with year, title, abstract or references; rename its columns"
         )
 
 
@@ -108,10 +117,6 @@ def _batches(
         yield {name: batch.column(names[name]) for name in wanted}
 
 
-def _prefix(name: str) -> str:
-    return "s2:" if "corpus" in name else ""
-
-
 def _read_citations(
     source: Source, file: pq.ParquetFile, names: dict[str, str], ends: tuple[str, str], tally: Tally
 ) -> Iterator[StagedRecord]:
@@ -120,7 +125,7 @@ def _read_citations(
     )
     wanted = [*ends, *(name for name in (strength, intents, influential) if name is not None)]
     for columns in _batches(source, file, names, wanted):
-        citing, cited = (numbers_or_texts(columns[name], name, _prefix(name), source.path) for name in ends)
+        citing, cited = (numbers_or_texts(columns[name], name, prefix_of(name), source.path) for name in ends)
         tally.reject("citations", "no citing paper", int((~citing.given).sum()))
         tally.reject("citations", "no cited paper", int((citing.given & ~cited.given).sum()))
         both = citing.given & cited.given
@@ -158,8 +163,11 @@ def _read_papers(
     source: Source, file: pq.ParquetFile, names: dict[str, str], id: str, tally: Tally
 ) -> Iterator[StagedRecord]:
     """Papers that are known by their ids, and perhaps their years, alone."""
+    for name in sorted(names.keys() - {id, "year"}):
+        if not name.startswith("__"):
+            tally.note(f"column {name[:40]!r} of papers is not read")
     for columns in _batches(source, file, names, [id, *(name for name in ("year",) if name in names)]):
-        ids = numbers_or_texts(columns[id], id, _prefix(id), source.path)
+        ids = numbers_or_texts(columns[id], id, prefix_of(id), source.path)
         tally.reject("papers", "no id", int((~ids.given).sum()))
         tally.reject("papers", "id is no whole number from 0 on", int((ids.given & ~ids.sound).sum()))
         good = ids.given & ids.sound

@@ -84,7 +84,7 @@ class Texts:
 
 
 def numbers_or_texts(column: pa.Array, name: str, prefix: str, path: Path) -> Numbers | Texts:
-    """The ids of a column; `prefix` is put before numbers."""
+    """The ids of a column; `prefix` is put before numbers, also before those that are written as texts."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     given = _given(column)
     if pa.types.is_integer(kind):
@@ -97,9 +97,21 @@ def numbers_or_texts(column: pa.Array, name: str, prefix: str, path: Path) -> Nu
         given &= ~np.isnan(values)
         sound = ~given | ((values >= 0) & (values < _EXACT) & (values == np.floor(values)))
         return Numbers(prefix, np.where(given & sound, values, 0).astype(np.int64), given, sound)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _clean(column.cast(pa.large_string()).fill_null(""))
+    if _is_text(kind) or pa.types.is_null(kind):
+        return _prefixed(_clean(column.cast(pa.large_string()).fill_null("")), prefix)
     raise InputError(f"{path}: column {name!r} is of type {column.type}; ids are whole numbers or texts; convert it")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _prefixed(ids: Texts, prefix: str) -> Texts:
+    if not prefix or not len(ids):
+        return ids
+    parts = (pa.scalar(prefix, pa.large_string()), ids.column, pa.scalar("", pa.large_string()))
+    column = pc.if_else(pc.utf8_is_decimal(ids.column), pc.binary_join_element_wise(*parts), ids.column)
+    return Texts(column, ids.given)
 
 
 def _clean(column: pa.Array) -> Texts:
@@ -120,7 +132,8 @@ def _decoded(column: pa.Array) -> list[str]:
 
 def strengths_of(column: pa.Array, name: str, path: Path) -> NDArray[np.float32]:
     """Strengths of citations; 1 where there is none, or none that makes sense."""
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
         raise InputError(
             f"{path}: column {name!r} is of type {column.type}; strengths are numbers; convert it or rename it"
         )
@@ -138,7 +151,7 @@ def intents_of(column: pa.Array, name: str, path: Path) -> NDArray[np.uint8]:
         rows = pc.list_parent_indices(column).to_numpy(zero_copy_only=False)
         np.bitwise_or.at(out, rows, intents_of(column.flatten(), name, path))
         return out
-    if pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_dictionary(kind) or _is_text(kind):
         encoded = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
         words = [str(word or "") for word in encoded.dictionary.to_pylist()]
         bits = np.array([int(parse_intents(_BETWEEN_INTENTS.split(word))) for word in words] + [0], np.uint8)
@@ -150,12 +163,13 @@ def intents_of(column: pa.Array, name: str, path: Path) -> NDArray[np.uint8]:
 
 
 def flags_of(column: pa.Array, name: str, path: Path) -> Mask:
-    """True and False; False where nothing is said."""
-    if not pa.types.is_boolean(column.type):
+    """True and False, or numbers, of which 0 is False; False where nothing is said."""
+    kind = column.type
+    if not (pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
         raise InputError(
             f"{path}: column {name!r} is of type {column.type}; it must be true or false; convert it or rename it"
         )
-    flags: Mask = column.fill_null(False).to_numpy(zero_copy_only=False)
+    flags: Mask = column.cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
     return flags
 
 

@@ -15,11 +15,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from citeweave.corpus.cleaning import clean_text, count_of, day_of, names_of, year_of
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, openalex_id, pmc_id, sha_id
 from citeweave.corpus.paper import Citation, Context, Paper, Record, StagedRecord, parse_intents
-from citeweave.corpus.readers.edge_tables import CITATION_HEADS, columns_of, read_edge_table, rows_of
+from citeweave.corpus.readers.edge_tables import (
+    CITATION_HEADS,
+    columns_of,
+    names_nothing_known,
+    read_edge_table,
+    rows_of,
+    without_comments,
+)
 from citeweave.errors import InputError
 from citeweave.opening import Head, Source, read_json_lines
 from citeweave.tally import Tally
@@ -39,7 +47,7 @@ _BARE = {*_ID_KEYS, "year"}
 def recognises(head: Head) -> bool:
     if (record := head.record) is not None:
         return _is_context(record) or _is_reference_list(record) or _is_paper(record)
-    return _is_table(head) and _table_kind(head) is not None
+    return _is_table(_uncommented(head)) and _table_kind(head) is not None
 
 
 def read(source: Source, tally: Tally) -> Iterator[StagedRecord]:
@@ -77,6 +85,8 @@ def _table_kind(head: Head) -> str | None:
     cells = _header(head)
     if any(key in cells for key in _ID_KEYS) and ("title" in cells or {"year"} < set(cells) <= _BARE):
         return "papers"
+    head = _uncommented(head)
+    cells = _header(head)
     named = any(citing in cells and cited in cells for citing, cited in CITATION_HEADS)
     lines = head.data.split(b"\n")[:50]
     complete = lines[:-1] if len(head.data) >= 65536 or len(lines) > 1 else lines
@@ -88,6 +98,10 @@ def _table_kind(head: Head) -> str | None:
     return (
         "citations" if rows and (named or (looks_like_ids and short and filled and _delimiter(head) == b"\t")) else None
     )
+
+
+def _uncommented(head: Head) -> Head:
+    return Head(head.name, without_comments(head.data)[0])
 
 
 def _delimiter(head: Head) -> bytes:
@@ -164,6 +178,8 @@ def _read_contexts(source: Source, tally: Tally) -> Iterator[Record]:
 
 
 def _read_table(source: Source, head: Head, tally: Tally) -> Iterator[StagedRecord]:
+    if head.data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise InputError(f"{source.path} is a table in UTF-16; save it as UTF-8")
     kind = _table_kind(head)
     if kind is None:
         raise InputError(
@@ -171,12 +187,20 @@ def _read_table(source: Source, head: Head, tally: Tally) -> Iterator[StagedReco
             "citations two columns of ids; rename its columns or name the --format"
         )
     if kind == "citations":
-        yield from read_edge_table(source, columns_of(_header(head)), _delimiter(head), tally)
+        yield from _read_citations(source, _uncommented(head), tally)
         return
     rows = rows_of(source.raw_lines(tally, kind), _delimiter(head), tally, kind)
     names = [name.strip().lower() for name in next(rows, [])]
     records: Iterator[dict[str, object]] = (dict(zip(names, row, strict=False)) for row in rows)
     yield from read_papers(records, tally, bare="title" not in names)
+
+
+def _read_citations(source: Source, head: Head, tally: Tally) -> Iterator[StagedRecord]:
+    columns, delimiter = columns_of(_header(head)), _delimiter(head)
+    if not columns.header and names_nothing_known(head.data.split(b"\n")[:-1], delimiter):
+        columns = replace(columns, header=True)
+        tally.note("first line of citations is words above numbers, taken for a header")
+    yield from read_edge_table(source, columns, delimiter, tally)
 
 
 def _first(record: dict[str, object], keys: tuple[str, ...]) -> object:

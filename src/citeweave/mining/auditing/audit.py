@@ -83,7 +83,7 @@ def audit_samples(
     options = options or AuditOptions()
     _check(samples, corpus, graph)
     made = _Making.of(samples)
-    material = Material(corpus, made.text, vectors=vectors)
+    material = _material(samples, corpus, made.text, vectors)
     occurring = _occurring(samples, len(corpus))
     related = judge_relations(samples, graph, longest=options.longest, workers=options.workers, reporter=reporter)
     shared = {"examples": options.examples, "memory": options.memory}
@@ -104,6 +104,14 @@ def audit_samples(
         leakage=leakage,
     )
     return replace(found, warnings=tuple(warnings_of(found)))
+
+
+def _material(samples: Samples, corpus: Corpus, text: str, vectors: Mapping[str, Vectors]) -> Material:
+    """What could take part: of samples that were mined within a pool, that pool and their anchors."""
+    if samples.pool is None:
+        return Material(corpus, text, vectors=vectors)
+    anchors = np.unique(samples.anchors).astype(np.int64)
+    return Material(corpus, text, vectors=vectors, given=samples.pool.astype(np.int64), anchors=anchors)
 
 
 def _check(samples: Samples, corpus: Corpus, graph: CitationGraph | None) -> None:
