@@ -25,7 +25,7 @@ from typing import Any
 from measuring import FIGURES, fitted_exponent, write_figures
 
 HERE = Path(__file__).parent
-PAPERS, QUERIES, POOL = 0.112, 0.001, 20_000
+PAPERS, QUERIES, POOL = 0.112, 0.001, 50_000
 """Papers and queries of a citation, as in SciNCL's literature; papers of the pool."""
 
 GOAL = 1.15

@@ -19,6 +19,7 @@ _GRAPH = f"benchmarks/graph.py --papers 500000 --queries 50000 --peers --growth,
 _SEARCH = f"benchmarks/search.py, 100,000 real papers and a million made-up ones, {_N1}"
 _LITERATURE = f"benchmarks/literature.py --papers 560000 --citations 5000000, {_N1}"
 _WHOLE = "benchmarks/literature.py, 52 million papers and 470 million citations, two Neoverse-N1 cores, November 2026"
+_BANDS = f"benchmarks/literature.py, pools of 20,000 and of 681,000 papers, 128 dimensions, {_N1}"
 _ROUNDED = "a rounded guess from runs on two cores"
 _GUESS = "a guess, not measured"
 _GPU = "benchmarks/gpu_speed.py on one H200, docs/performance.md"
@@ -84,12 +85,13 @@ CONSTANTS = {
     ),
     "unevenness.coupled": Constant(9.0, "the same of citing papers", "made-up 2.6, PeerRead+ 19"),
     "unevenness.second_hop": Constant(1.2, "the same of both", "made-up 0.7, PeerRead+ 1.5"),
-    "bands.number": Constant(7.0e-11, "CPU s an anchor, paper of the pool and dimension", _STAGES),
-    "bands.pair": Constant(2.3e-8, "CPU s an anchor and paper of the pool", _STAGES),
+    "bands.number": Constant(7.0e-11, "CPU s an anchor, paper of the pool and dimension", _BANDS),
+    "bands.pair": Constant(6.0e-10, "CPU s an anchor and paper of the pool", _BANDS),
+    "bands.rank": Constant(1.25e-7, "CPU s an anchor and rank of its deepest band", _BANDS),
     "bands.number.gpu": Constant(
-        5.7e-13,
+        2.1e-13,
         "s an anchor, paper of the pool and dimension",
-        "benchmarks/gpu_bands.py on one H200: 9.3 to 10.3 s for 137,000 x 1M x 128",
+        "benchmarks/gpu_bands.py on one H200: 3.6 s for 137,000 x 1M x 128",
     ),
     "bands.parallel": Constant(0.95, "of it on all cores", _ROUNDED),
     "samples.pick": Constant(8e-7, "CPU s a paper chosen", _STAGES),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from citeweave.estimate.constants import value
 from citeweave.estimate.machines import GIB
 from citeweave.estimate.networks import BYTES_PER_TOKEN
-from citeweave.estimate.samples import groups_of, hops_of, picks_of, searches_of
+from citeweave.estimate.samples import deepest_of, groups_of, hops_of, picks_of, searches_of
 from citeweave.estimate.walking import memory_asked, panel_of
 from citeweave.estimate.work import Work
 from citeweave.graph.adjacency import WALKED
@@ -203,18 +203,19 @@ def mining_work(sizes: Sizes, rules: MiningRules, dimension: int, anchors: int) 
             )
         )
     if searches := searches_of(rules):
-        pairs = anchors * sizes.texts * len(searches)
+        asked = anchors * len(searches)
+        pairs, kept = asked * sizes.texts, asked * deepest_of(rules, sizes.texts)
         found.append(
             Work(
                 "bands",
                 f"{anchors:,} anchors among {sizes.texts:,} papers, {dimension} numbers",
-                cpu=(value("bands.pair") + value("bands.number") * dimension) * pairs,
+                cpu=(value("bands.pair") + value("bands.number") * dimension) * pairs + value("bands.rank") * kept,
                 parallel=value("bands.parallel"),
                 on_gpu=value("bands.number.gpu") * dimension * pairs,
                 gpus=1,
                 memory=value("process.memory") + min(MINING_MEMORY, 8 * pairs) + 8 * sizes.texts * dimension,
                 gpu_memory=4 * sizes.texts * dimension + (1 << 30),
-                constants=("bands.pair", "bands.number", "bands.number.gpu"),
+                constants=("bands.pair", "bands.number", "bands.rank", "bands.number.gpu"),
                 fits_by="mine --memory 256MB searches in smaller blocks, mine --on ray over several machines",
             )
         )

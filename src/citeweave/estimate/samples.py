@@ -53,6 +53,12 @@ def searches_of(rules: MiningRules) -> list[str]:
     return sorted(found)
 
 
+def deepest_of(rules: MiningRules, pool: int) -> int:
+    """The last rank among the neighbours in a pool that some rule asks for."""
+    ends = [rule.ranks(pool)[1] for rule in _all_rules(rules) if rule.source == "neighbours"]
+    return min(max(ends, default=1), pool)
+
+
 def uses_graph_vectors(rules: MiningRules) -> bool:
     """Whether some rule ranks papers by vectors of the graph's nodes."""
     sources = ("neighbours", "similar", "cells", "sorted_random")
