@@ -229,7 +229,8 @@ def _number_ticks(axes: Axes) -> None:
     for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
         start, end = axis.get_data_interval()
         if axis.get_scale() == "log":
-            axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if high / low < 1000 else (1,)))
+            narrow = high / low < (1000 if high < 1_000_000 else 100)  # long numbers need room
+            axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if narrow else (1,)))
             axis.set_minor_formatter(ticker.NullFormatter())
         elif isinstance(axis.get_major_locator(), ticker.AutoLocator) and end - start >= 2:
             axis.get_major_locator().set_params(integer=start % 1 == end % 1 == 0)
