@@ -14,6 +14,8 @@ from citeweave.evaluation.report import Report
 PAGE = Path(__file__).with_name("results.md")
 LEARNING = Path(__file__).with_name("learning.json")
 """What `benchmarks/learning.py` found, by recipe and seed."""
+TABLE = ("<!-- the table begins -->", "<!-- the table ends -->")
+"""Between these `python -m benchmarks.table show` writes."""
 SUITES = {
     "csfcube": ("CSFCube", ["all.map", "all.ndcg%20", "background.map", "method.map", "result.map"]),
     "beir_scitldr": ("SciTLDR: summary to paper", ["search.ndcg_cut_10", "search.map", "search.recall_100"]),
@@ -138,8 +140,16 @@ def main() -> None:
         ]
         if reports:
             sections.append(section(title, reports, metrics or list(reports[0].value["headline"])))
-    sections += [learned(json.loads(LEARNING.read_text())), SENTENCES]
+    sections += [learned(json.loads(LEARNING.read_text())), SENTENCES, kept(PAGE.read_text())]
     PAGE.write_text("\n".join(sections))
+
+
+def kept(page: str) -> str:
+    """What `python -m benchmarks.table show` wrote into the page, with its marks; both alone where it wrote nothing yet."""
+    begin, end = TABLE
+    _, _, rest = page.partition(begin)
+    section, _, _ = rest.partition(end)
+    return f"{begin}{section}{end}\n" if section else f"{begin}\n{end}\n"
 
 
 def learned(lines: list[dict[str, Any]]) -> str:

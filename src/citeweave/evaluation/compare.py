@@ -11,7 +11,7 @@ Does not judge: it reads reports, which must be on the same data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.errors import UserError
+from citeweave.errors import UserError, choose
 from citeweave.evaluation.comparison import Comparison, Difference
 from citeweave.evaluation.deriving import derive
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.report import Report
-from citeweave.evaluation.resampling import interval, resample_metric
+from citeweave.evaluation.resampling import interval, resample_together
 from citeweave.randomness import stream
 
 OVERALL = "overall"
@@ -43,12 +43,19 @@ def compare(
     systems: Mapping[str, Sequence[Report]],
     *,
     metrics: Sequence[str] = (),
+    against: Sequence[str] = (),
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Comparison:
-    """Compare systems, each given by the reports of its seeds; `metrics` are flat names, empty = the suite's headline."""
+    """Compare systems, each given by the reports of its seeds; `metrics` are flat names, empty = the suite's headline.
+
+    `against` names the systems that all others are compared with, empty = every pair. The fewer pairs, the fewer
+    comparisons to correct for: choose them before looking.
+    """
     if len(systems) < 2:
         raise UserError(f"{len(systems)} system is given; name at least two reports to compare")
+    for name in against:
+        choose(name, systems, "against")
     read = {system: [_Read.of(report) for report in reports] for system, reports in systems.items()}
     every = [each for reports in read.values() for each in reports]
     names, notes = _shared_metrics(every, metrics)
@@ -57,10 +64,8 @@ def compare(
         system: {name: float(np.mean([each.value(name, rows[name]) for each in reports])) for name in names}
         for system, reports in read.items()
     }
-    drawn = {
-        system: {name: _resample(reports, system, name, rows[name], resamples, seed) for name in names}
-        for system, reports in read.items()
-    }
+    by_metric = {name: _resample(read, name, rows[name], resamples, seed) for name in names}
+    drawn = {system: {name: by_metric[name][system] for name in names} for system in systems}
     if len(names) > 1:
         for system in systems:
             values[system][OVERALL] = float(np.mean(_by_task(names, values[system])))
@@ -71,7 +76,7 @@ def compare(
         shown,
         values,
         {system: {name: interval(drawn[system][name]) for name in shown} for system in systems},
-        _differences(tuple(systems), _tested(shown, rows), values, drawn),
+        _differences(_pairs(systems, against), _tested(shown, rows), values, drawn),
         {name: len(rows[name]) for name in names},
         tuple(notes + _warnings(rows, systems) + _other_options(every)),
     )
@@ -138,19 +143,30 @@ def _shared_rows(reports: Sequence[_Read], name: str, notes: list[str]) -> list[
 
 
 def _resample(
-    reports: Sequence[_Read], system: str, name: str, rows: Sequence[str], resamples: int, seed: int
-) -> NDArray[np.float64]:
-    """(resamples,) in percent: the same queries for all systems, the system's own reports drawn with replacement."""
-    each = []
-    for report in reports:
-        outcome, metric = report.outcomes[name]
-        number = min(resamples, SLOW_RESAMPLES) if outcome.how[metric] == "kendalltau" else resamples
-        found = 100 * resample_metric(outcome, metric, number, seed=seed, keep=rows)
-        each.append(np.resize(found, resamples))
-    values = np.stack(each)  # (reports, resamples)
-    # one report a seed: which seeds are drawn belongs to the system, not to the metric
-    chosen = stream(seed, "bootstrap reports", system).integers(len(reports), size=(len(reports), resamples))
-    return np.asarray(np.take_along_axis(values, chosen, axis=0).mean(axis=0))
+    read: Mapping[str, Sequence[_Read]], name: str, rows: Sequence[str], resamples: int, seed: int
+) -> dict[str, NDArray[np.float64]]:
+    """System -> (resamples,) in percent: the same queries for all, each system's own reports drawn with replacement."""
+    every = [report.outcomes[name][0] for reports in read.values() for report in reports]
+    metric = next(report.outcomes[name][1] for reports in read.values() for report in reports)
+    number = min(resamples, SLOW_RESAMPLES) if every[0].how[metric] == "kendalltau" else resamples
+    found = 100 * resample_together(every, metric, number, seed=seed, keep=rows)  # (all reports, number)
+    values = iter(np.resize(each, resamples) for each in found)
+    drawn = {}
+    for system, reports in read.items():
+        own = np.stack([next(values) for _ in reports])  # (reports, resamples)
+        # one report a seed: which seeds are drawn belongs to the system, not to the metric
+        chosen = stream(seed, "bootstrap reports", system).integers(len(reports), size=own.shape)
+        drawn[system] = np.asarray(np.take_along_axis(own, chosen, axis=0).mean(axis=0))
+    return drawn
+
+
+def _pairs(systems: Iterable[str], against: Sequence[str]) -> list[tuple[str, str]]:
+    """Which systems are compared.
+
+    >>> _pairs(["a", "b", "c"], ["c"])
+    [('a', 'c'), ('b', 'c')]
+    """
+    return [pair for pair in combinations(systems, 2) if not against or set(pair) & set(against)]
 
 
 def _by_task(names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
@@ -169,14 +185,14 @@ def _tested(metrics: Sequence[str], rows: Mapping[str, Sequence[str]]) -> list[s
 
 
 def _differences(
-    systems: Sequence[str],
+    pairs: Sequence[tuple[str, str]],
     metrics: Sequence[str],
     values: Mapping[str, Mapping[str, float]],
     drawn: Mapping[str, Mapping[str, NDArray[np.float64]]],
 ) -> tuple[Difference, ...]:
     found = []
     for metric in metrics:
-        for first, second in combinations(systems, 2):
+        for first, second in pairs:
             differences = drawn[first][metric] - drawn[second][metric]  # (resamples,)
             points = values[first][metric] - values[second][metric]
             found.append((first, second, metric, points, *interval(differences), two_sided(differences)))

@@ -60,14 +60,23 @@ def resample_metric(
 
     `keep` names the rows that take part, in their order: two reports are paired by giving both the same.
     """
-    rows = outcome.rows if keep is None else {name: outcome.rows[name] for name in keep}
-    way = outcome.how[metric]
-    columns, clusters = columns_of(way, rows, metric), clusters_of(rows)
-    parts = [
-        resampled(way, columns, draw(clusters, size, seed=seed, purpose=f"{outcome.task} {number}"))
-        for number, size in enumerate(blocks(len(rows), resamples))
-    ]
-    return np.concatenate(parts)
+    return np.asarray(resample_together([outcome], metric, resamples, seed=seed, keep=keep)[0])
+
+
+def resample_together(
+    outcomes: Sequence[Outcome], metric: str, resamples: int, *, seed: int, keep: Sequence[str] | None = None
+) -> NDArray[np.float64]:
+    """(outcomes, resamples) the metric of several outcomes of one task on the same rows, which are drawn once for all."""
+    names = list(outcomes[0].rows if keep is None else keep)
+    each = [{name: outcome.rows[name] for name in names} for outcome in outcomes]
+    ways = [outcome.how[metric] for outcome in outcomes]
+    columns = [columns_of(way, rows, metric) for way, rows in zip(ways, each, strict=True)]
+    clusters, task = clusters_of(each[0]), outcomes[0].task
+    parts = []
+    for number, size in enumerate(blocks(len(names), resamples)):
+        weights = draw(clusters, size, seed=seed, purpose=f"{task} {number}")  # (block, rows)
+        parts.append([resampled(way, own, weights) for way, own in zip(ways, columns, strict=True)])
+    return np.concatenate(parts, axis=1)
 
 
 def interval(values: NDArray[np.float64], level: float = LEVEL) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from citeweave.encoders.aspects import ALL, AspectHeads
 from citeweave.evaluation.judged import Judged, NoAnswerError, PaperVectors
-from citeweave.evaluation.judging.given_vectors import find_top, score_pairs
+from citeweave.evaluation.judging.by_vectors import find_top, score_pairs
 from citeweave.evaluation.tasks import DISTANCES, Pools, RankingTask, SearchTask, Suite, Task
 from citeweave.evaluation.texts import Texts
 from citeweave.files import hash_json

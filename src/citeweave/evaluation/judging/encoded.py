@@ -23,7 +23,7 @@ from citeweave.encoders.streaming.shards import Hired
 from citeweave.encoders.streaming.vector_shards import write_vectors
 from citeweave.errors import EmptyResultError
 from citeweave.evaluation.judged import ABSENT, PRESENT, NoAnswerError, PaperVectors
-from citeweave.evaluation.judging.given_vectors import find_top, score_pairs
+from citeweave.evaluation.judging.by_vectors import find_top, score_pairs
 from citeweave.evaluation.tasks import DISTANCES, Pools
 from citeweave.evaluation.texts import Texts
 from citeweave.files import hash_json, matches

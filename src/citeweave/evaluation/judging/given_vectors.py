@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from citeweave.errors import EmptyResultError, UserError
 from citeweave.evaluation.judged import ABSENT, EMPTY, PRESENT, PaperVectors
+from citeweave.evaluation.judging.by_vectors import find_top, score_pairs
 from citeweave.evaluation.tasks import DISTANCES, Pools
 from citeweave.evaluation.texts import Texts
 from citeweave.files import hash_file, hash_json
 from citeweave.opening import Source
-from citeweave.similarity.nearest import nearest
-from citeweave.similarity.pair_scores import pair_scores
 from citeweave.similarity.vector_files import Record, read_json, reader_for
 from citeweave.similarity.vectors import Vectors
 from citeweave.tally import Count, Tally
@@ -73,37 +72,6 @@ class GivenVectors:
         self, texts: Texts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         return find_top(self.vectors(texts), queries, candidates, depth, distance)
-
-
-def score_pairs(vectors: PaperVectors, pools: Pools, distance: str) -> NDArray[np.float64]:
-    """Score every pair; NaN where a vector is absent, -inf where the candidate's is empty, NaN where the query's is."""
-    scores = pair_scores(vectors.matrix[pools.queries], vectors.matrix, pools.offsets, pools.candidates, distance)
-    query_state = np.repeat(vectors.state[pools.queries], np.diff(pools.offsets))  # (pairs,)
-    candidate_state = vectors.state[pools.candidates]
-    scores[candidate_state == EMPTY] = -np.inf
-    scores[(candidate_state == ABSENT) | (query_state != PRESENT)] = np.nan
-    return scores
-
-
-def find_top(
-    vectors: PaperVectors, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The best candidates of every query among those that have vectors."""
-    pool = candidates[vectors.present[candidates]]
-    rows = np.full((len(queries), depth), -1, np.int64)
-    scores = np.full((len(queries), depth), np.nan)
-    asked = np.flatnonzero(vectors.present[queries])
-    if len(pool) and len(asked):
-        k = min(depth, len(pool))
-        found = nearest(
-            vectors.matrix[pool].astype(np.float32),
-            vectors.matrix[queries[asked]].astype(np.float32),
-            k,
-            metric=distance,
-        )
-        rows[asked, :k] = pool[found.rows]
-        scores[asked, :k] = found.scores
-    return rows, scores
 
 
 def open_vectors(folder: Path, *, precision: str = "") -> GivenVectors:

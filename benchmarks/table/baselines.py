@@ -1,0 +1,69 @@
+"""The baselines by the same suites, trained on the same papers and citations; no GPU, minutes each on two cores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.table.bundle import read_bundle
+from benchmarks.table.judging import Answering, judge, titles_seen
+from benchmarks.table.prepare import Preparation
+from benchmarks.table.reports import RunReport, is_done, unpack_runs, write_run
+from benchmarks.table.systems import BASELINES, SLOW_BASELINES
+from citeweave.baselines.fitting import fit_words
+from citeweave.baselines.judging import judged_baseline
+from citeweave.baselines.word_vectors import WordVectors
+from citeweave.errors import CiteweaveError, choose
+from citeweave.evaluation.judged import Judged
+from citeweave.evaluation.judging.opening import OpeningOptions, open_judged
+from citeweave.graph.citations import graph_from_edges
+from citeweave.progress import Reporter
+
+LEXICAL = "bm25"
+WITH_WORDS = ("sif", "fasttext", "sgc")
+NOT_TRAINED = (LEXICAL, "random", "sentence_sum")
+
+
+def judge_baselines(preparation: Preparation, systems: Sequence[str], output: Path) -> None:
+    """Judge what is missing; without names all but the slow ones."""
+    for system in systems:
+        choose(system, BASELINES, "--systems")
+    asked = systems or [system for system in BASELINES if system not in SLOW_BASELINES]
+    name = preparation.name
+    unpack_runs(output, name)
+    bundle = read_bundle(output / f"{name}.bundle")
+    if preparation.learned.hash != bundle.papers.hash:
+        raise CiteweaveError(f"{output}/{name}.bundle was made of other data than those given; prepare it again")
+    words: WordVectors | None = None
+    failed: list[str] = []
+    for system in asked:
+        if is_done(output, RunReport(name, system, 0, bundle.version, {})):
+            continue
+        begun = time.monotonic()
+        if system in WITH_WORDS and words is None:
+            words = fit_words(preparation.learned, reporter=Reporter())
+        try:
+            views = judge(Answering(_judged(system, preparation, words)), bundle)
+        except CiteweaveError as error:
+            failed.append(f"{system}: {error}")
+            continue
+        seconds = round(time.monotonic() - begun, 1)
+        titles = [] if system in NOT_TRAINED else bundle.papers.titles.take(np.arange(len(bundle.papers)))
+        saw, cost = titles_seen(titles, bundle), {"seconds": seconds, "device": "CPU"}
+        write_run(output, RunReport(name, system, 0, bundle.version, views, cost=cost, saw=saw))
+        print(f"{name}: {system}, {seconds:.0f} s", flush=True)
+    if failed:
+        raise CiteweaveError(f"some baselines failed on {name}: {'; '.join(failed)}")
+
+
+def _judged(system: str, preparation: Preparation, words: WordVectors | None) -> Judged:
+    options = OpeningOptions(cache=preparation.work / "cache")
+    if system == LEXICAL:
+        return open_judged(system, options, Reporter())
+    learned = preparation.learned
+    graph = graph_from_edges(learned.citing, learned.cited, len(learned))
+    own = words if system in WITH_WORDS else None
+    return judged_baseline(system, learned, graph, options, words=own, reporter=Reporter())

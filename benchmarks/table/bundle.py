@@ -1,0 +1,246 @@
+"""A corpus's bundle: one file with the papers' texts, the samples of every system and the suites.
+
+    write_bundle(path, Bundle(...))          here, where the data are
+    bundle = read_bundle(path)               there, where the GPU is
+
+    about.json      the corpus, the version of the data, what every system trains with
+    papers.json     titles and abstracts, in the order of the corpus
+    suites.json     tasks, see `plain.py`
+    arrays.npz      samples, citations to train on, and the suites' arrays
+
+A tar compressed by xz with a window that is larger than the texts: what a suite repeats of the papers costs nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.table.packing import pack, unpack
+from benchmarks.table.plain import decode, encode
+from benchmarks.table.splitting import Boundaries
+from citeweave.errors import ArtefactError
+from citeweave.evaluation.fingerprint import fingerprint
+from citeweave.evaluation.tasks import Suite
+from citeweave.files import hash_json
+from citeweave.graph.citations import CitationGraph, graph_from_edges
+from citeweave.mining.sample_blocks import Alignment, Picks
+from citeweave.mining.samples import Names, Samples
+
+FORMAT = 1
+_BOUNDARIES = ("keys", "offsets", "ends")
+_ALIGNED = ("anchor_sentences", "sentences")
+PARTS = ("about.json", "papers.json", "suites.json", "arrays.npz")
+
+
+@dataclass(frozen=True)
+class Column:
+    """Texts by row, as a column of a corpus gives them."""
+
+    texts: Sequence[str]
+
+    def take(self, rows: NDArray[np.int64]) -> list[str]:
+        return [self.texts[row] for row in rows.tolist()]
+
+
+@dataclass(frozen=True)
+class PackedCorpus:
+    """What training reads of a corpus."""
+
+    hash: str
+    titles: Column
+    abstracts: Column
+    folder: str = "the bundle"
+
+    def __len__(self) -> int:
+        return len(self.titles.texts)
+
+    @property
+    def venues(self) -> Column:
+        return Column([""] * len(self))
+
+    authors = venues
+
+
+@dataclass(frozen=True)
+class PackedSamples:
+    """What training reads of samples; `citeweave.mining.samples.Samples` on disk has more."""
+
+    names: Names
+    anchors: NDArray[np.int32]
+    aspects: NDArray[np.uint8]
+    positives: Picks
+    negatives: Picks
+    alignment: Alignment | None
+    hash: str
+    folder: str = "the bundle"
+
+    def check_corpus(self, corpus: str, folder: object) -> None:
+        """They came with their corpus."""
+
+    def __len__(self) -> int:
+        return len(self.anchors)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """All that a run reads."""
+
+    corpus: str
+    """Its name in the table."""
+
+    papers: PackedCorpus
+    edges: tuple[NDArray[np.int32], NDArray[np.int32]]
+    """Citing and cited papers of the citations that may be learned from."""
+
+    suites: Mapping[str, Suite]
+    samples: Mapping[str, PackedSamples]
+    """By their hash; systems that train on the same samples share them."""
+
+    systems: Mapping[str, Mapping[str, Any]]
+    """System -> its `encoder` and `training` tables, the hash of its `samples`, its `bands`."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    boundaries: Boundaries | None = None
+    """Where sentences end, for machines that cannot tell."""
+
+    @cached_property
+    def marks(self) -> dict[str, dict[str, str]]:
+        """Suite -> task -> what it asks, as a hash."""
+        return {name: {task.name: fingerprint(task) for task in suite.tasks} for name, suite in self.suites.items()}
+
+    @cached_property
+    def version(self) -> str:
+        """Of the data: the same papers, the same questions."""
+        return hash_json([self.corpus, self.papers.hash, self.marks])[:16]
+
+    @cached_property
+    def graph(self) -> CitationGraph:
+        citing, cited = self.edges
+        return graph_from_edges(citing, cited, len(self.papers))
+
+
+def packed(samples: Samples, keep: NDArray[np.bool_] | None = None) -> PackedSamples:
+    """Samples without scores and citing sentences; `keep` (samples,) leaves some out."""
+    which = np.arange(len(samples)) if keep is None else np.flatnonzero(keep)
+    alignment = None
+    if samples.alignment is not None:
+        places = _places(samples.positives.offsets, which)
+        alignment = _aligned(*(np.asarray(getattr(samples.alignment, name))[places] for name in _ALIGNED))
+    return PackedSamples(
+        samples.names,
+        np.asarray(samples.anchors)[which],
+        np.asarray(samples.aspects)[which],
+        _picks(samples.positives, which),
+        _picks(samples.negatives, which),
+        alignment,
+        samples.hash if keep is None else hash_json([samples.hash, hashlib.sha256(keep.tobytes()).hexdigest()]),
+    )
+
+
+def _places(offsets: NDArray[np.int64], which: NDArray[np.int64]) -> NDArray[np.int64]:
+    counts = np.diff(offsets)[which]
+    within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.asarray(within + np.repeat(offsets[:-1][which], counts))
+
+
+def _picks(picks: Picks, which: NDArray[np.int64]) -> Picks:
+    places, counts = _places(np.asarray(picks.offsets), which), np.diff(picks.offsets)[which]
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    return Picks(offsets, np.asarray(picks.rows)[places], np.asarray(picks.rules)[places], np.zeros(0, np.float32))
+
+
+def write_bundle(path: Path, bundle: Bundle) -> None:
+    """One file; written whole or not at all."""
+    arrays: dict[str, NDArray[Any]] = {"edges": np.stack(bundle.edges).astype(np.int32)}
+    if bundle.boundaries is not None:
+        arrays |= {f"sentences.{name}": getattr(bundle.boundaries, name) for name in _BOUNDARIES}
+    suites = encode(dict(bundle.suites), arrays)
+    about = {
+        "format": FORMAT,
+        "corpus": bundle.corpus,
+        "version": bundle.version,
+        "papers": bundle.papers.hash,
+        "systems": dict(bundle.systems),
+        "facts": dict(bundle.facts),
+        "marks": bundle.marks,
+        "samples": {key: _samples_out(samples, key, arrays) for key, samples in bundle.samples.items()},
+    }
+    texts = {"titles": list(bundle.papers.titles.texts), "abstracts": list(bundle.papers.abstracts.texts)}
+    stored = io.BytesIO()
+    np.savez(stored, **arrays)  # type: ignore[arg-type]  # arrays by name
+    parts = [json.dumps(part, ensure_ascii=False).encode() for part in (about, texts, suites)]
+    pack(path, dict(zip(PARTS, [*parts, stored.getvalue()], strict=True)))
+
+
+def read_bundle(path: Path) -> Bundle:
+    """The bundle of a file; one whose suites are not those that it says is refused."""
+    parts = unpack(path)
+    if set(PARTS) - parts.keys():
+        raise ArtefactError(f"{path} is no bundle of the table: it lacks {sorted(set(PARTS) - parts.keys())[0]}")
+    about, texts, suites = (json.loads(parts[name]) for name in PARTS[:3])
+    if about["format"] != FORMAT:
+        raise ArtefactError(
+            f"{path} has the format {about['format']}, and this program reads {FORMAT}; prepare it again"
+        )
+    with np.load(io.BytesIO(parts["arrays.npz"]), allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored}
+    bundle = Bundle(
+        about["corpus"],
+        PackedCorpus(about["papers"], Column(texts["titles"]), Column(texts["abstracts"])),
+        (arrays["edges"][0], arrays["edges"][1]),
+        decode(suites, arrays),
+        {key: _samples_in(own, key, arrays) for key, own in about["samples"].items()},
+        about["systems"],
+        about["facts"],
+        Boundaries(*(arrays[f"sentences.{name}"] for name in _BOUNDARIES)) if "sentences.keys" in arrays else None,
+    )
+    if bundle.marks != about["marks"]:
+        raise ArtefactError(f"{path} is damaged: its suites are not those that it was made with; prepare it again")
+    return bundle
+
+
+def _aligned(anchor_sentences: NDArray[np.int16], sentences: NDArray[np.int16]) -> Alignment:
+    """Training reads the sentences alone."""
+    none: NDArray[Any] = np.zeros(0)
+    return Alignment(anchor_sentences, sentences, none, none, none, none)
+
+
+def _samples_out(samples: PackedSamples, key: str, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    own: dict[str, NDArray[Any]] = {"anchors": samples.anchors, "aspects": samples.aspects}
+    for side, picks in (("positives", samples.positives), ("negatives", samples.negatives)):
+        own |= {f"{side}.counts": np.diff(picks.offsets).astype(np.int32), f"{side}.rows": picks.rows}
+        own[f"{side}.rules"] = picks.rules
+    if samples.alignment is not None:
+        own |= {name: getattr(samples.alignment, name) for name in _ALIGNED}
+    arrays |= {f"{key}.{name}": values for name, values in own.items()}
+    return {**dataclasses.asdict(samples.names), "aligned": samples.alignment is not None}
+
+
+def _samples_in(about: Mapping[str, Any], key: str, arrays: Mapping[str, NDArray[Any]]) -> PackedSamples:
+    def picks(side: str) -> Picks:
+        ends = np.cumsum(arrays[f"{key}.{side}.counts"], dtype=np.int64)
+        offsets = np.concatenate([np.zeros(1, np.int64), ends])
+        return Picks(offsets, arrays[f"{key}.{side}.rows"], arrays[f"{key}.{side}.rules"], np.zeros(0, np.float32))
+
+    names = Names(*(tuple(about[name]) for name in ("rules", "aspects", "tasks")))
+    alignment = _aligned(*(arrays[f"{key}.{name}"] for name in _ALIGNED)) if about["aligned"] else None
+    return PackedSamples(
+        names,
+        arrays[f"{key}.anchors"],
+        arrays[f"{key}.aspects"],
+        picks("positives"),
+        picks("negatives"),
+        alignment,
+        key,
+    )

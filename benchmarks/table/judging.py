@@ -1,0 +1,135 @@
+"""A trained encoder, or a baseline, by every suite of a bundle: the values of all queries.
+
+views = judge(Answering(whole), bundle)
+
+corpus, csfcube, scitldr       one vector a paper, by cosine; a system that was trained on sentences is judged on
+                               CSFCube by the distance between sentences that it trains
+csfcube, one vector            of those systems
+csfcube, the facet's space     of systems with aspect heads
+corpus, l2                     the pools alone, by L2 distances: what margin losses train
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.table.bundle import Bundle
+from benchmarks.table.reports import View
+from citeweave.corpus.text import TextRecipe
+from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.evaluation.judged import Judged, NoAnswerError
+from citeweave.evaluation.outcomes import Outcome
+from citeweave.evaluation.running.run import run_task
+from citeweave.evaluation.tasks import RankingTask, Suite
+from citeweave.evaluation.texts import NoTextsError
+from citeweave.pipeline.narrowing import Narrowed
+from citeweave.progress import QUIET, Reporter
+
+CORPUS, CSFCUBE, SCITLDR = "corpus", "csfcube", "scitldr"
+BY_L2, ONE_VECTOR, FACET_SPACE = "corpus, l2", "csfcube, one vector", "csfcube, the facet's space"
+
+
+@dataclass(frozen=True)
+class Answering:
+    """What answers for a system."""
+
+    whole: Judged
+    sentences: tuple[Judged, str] | None = None
+    """By sentences, and the name of the distance."""
+
+    facets: Judged | None = None
+    """In the space that a query asks about."""
+
+
+@dataclass(frozen=True)
+class Remembering:
+    """An encoder that tokenizes every list of texts once, however often its weights change."""
+
+    encoder: TorchEncoder
+    read: dict[Any, Any] = field(default_factory=dict)
+    """Kept between encoders that read alike."""
+
+    @property
+    def name(self) -> str:
+        return self.encoder.name
+
+    @property
+    def revision(self) -> str:
+        return self.encoder.revision
+
+    @property
+    def dimension(self) -> int:
+        return self.encoder.dimension
+
+    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+        key = (self.encoder.settings.pooling == "aspect_words", self.encoder.reader.max_tokens, hash(tuple(texts)))
+        if key not in self.read:
+            self.read[key] = self.encoder.reader.read(texts)
+        return self.encoder.encode_tokens(self.read[key], reporter=reporter)
+
+
+def reading_once(encoder: TorchEncoder, bundle: Bundle, read: dict[Any, Any]) -> Judged:
+    """An encoder that reads the papers that the suites ask about, and no others."""
+    every = Suite("all", tuple(task for suite in bundle.suites.values() for task in suite.tasks))
+    remembering = Remembering(encoder, read)
+    return Narrowed(remembering, every, cache=None, text_recipe=TextRecipe())
+
+
+def judge(answering: Answering, bundle: Bundle) -> dict[str, View]:
+    """Every suite, and the further views of it that a system has."""
+    suites, marks = bundle.suites, bundle.marks
+    found = {}
+    for name in (CORPUS, CSFCUBE, SCITLDR):
+        by_sentence = answering.sentences if name == CSFCUBE else None
+        judged, distance = by_sentence or (answering.whole, "cosine")
+        found[name] = view_of(judged, suites[name], marks[name], distance)
+    if answering.sentences is not None:
+        found[ONE_VECTOR] = view_of(answering.whole, suites[CSFCUBE], marks[CSFCUBE], "cosine")
+    if answering.facets is not None:
+        found[FACET_SPACE] = view_of(answering.facets, suites[CSFCUBE], marks[CSFCUBE], "cosine")
+    if "l2" in answering.whole.distances:
+        rankings = tuple(task for task in suites[CORPUS].tasks if isinstance(task, RankingTask))
+        pools = dataclasses.replace(suites[CORPUS], tasks=rankings)
+        found[BY_L2] = view_of(answering.whole, pools, marks[CORPUS], "l2")
+    return found
+
+
+def view_of(judged: Judged, suite: Suite, marks: dict[str, str], distance: str) -> View:
+    """One suite by one distance; what cannot be answered is told."""
+    asked = distance if judged.distances else ""
+    outcomes: list[Outcome] = []
+    failed: dict[str, str] = {}
+    for task in suite.tasks:
+        try:
+            outcomes.append(run_task(task, judged, asked))
+        except (NoAnswerError, NoTextsError) as error:
+            failed[task.name] = str(error)
+    return View.of(suite, marks, outcomes, failed=failed, distance=asked or "its own")
+
+
+def titles_seen(titles: Sequence[str], bundle: Bundle) -> dict[str, int]:
+    """Suite -> how many of these titles are papers of it; the corpus's own suite asks about its papers by design.
+
+    What counts are letters and digits, of titles with at least ten of them.
+    """
+    own = {plain for title in titles if len(plain := plain_title(title)) >= 10}
+    return {
+        name: len(own & {plain_title(title) for task in suite.tasks for title in task.texts.titles})
+        for name, suite in bundle.suites.items()
+        if name != CORPUS
+    }
+
+
+def plain_title(title: str) -> str:
+    """
+    >>> plain_title("BERT: Pre-training")
+    'bertpretraining'
+    """
+    return re.sub(r"[^a-z0-9]+", "", title.lower())

@@ -1,0 +1,193 @@
+"""Reports of the table: one a run, with the values of every query, so that any two can be compared later.
+
+    reports/CORPUS/SYSTEM-SEED.json       as they are made
+    CORPUS.reports                        all of a corpus in one file, which travels
+
+>>> columns = as_columns({"q1": {"map": 0.5}, "q2": {"map": 1.0}})
+>>> columns
+{'names': ['q1', 'q2'], 'values': {'map': [0.5, 1.0]}}
+>>> as_rows(columns)
+{'q1': {'map': 0.5}, 'q2': {'map': 1.0}}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.table.packing import pack, unpack
+from citeweave.errors import ArtefactError
+from citeweave.evaluation.outcomes import Outcome
+from citeweave.evaluation.report import KIND, VERSION, Report
+from citeweave.evaluation.tasks import Suite
+from citeweave.files import Manifest
+
+FORMAT = 1
+DIGITS = 6
+
+
+@dataclass(frozen=True)
+class View:
+    """One suite, judged in one way."""
+
+    suite: str
+    headline: Sequence[str]
+    marks: Mapping[str, str]
+    """Task -> what it asks, as a hash."""
+
+    outcomes: Sequence[Outcome]
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Task -> why the system cannot answer it."""
+
+    distance: str = "cosine"
+
+    @classmethod
+    def of(cls, suite: Suite, marks: Mapping[str, str], outcomes: Sequence[Outcome], **others: Any) -> View:
+        return cls(suite.name, list(suite.headline), dict(marks), list(outcomes), **others)
+
+    def as_report(self, name: str) -> Report:
+        """What `compare` reads."""
+        value = {
+            "suite": self.suite,
+            "model": {"name": name},
+            "headline": list(self.headline),
+            "tasks": {
+                each.task: {"kind": each.kind, "how": each.how, "notes": [], "chosen": {}} for each in self.outcomes
+            },
+            "per_query": {each.task: each.rows for each in self.outcomes},
+            "coverage": {each.task: {} for each in self.outcomes},
+            "metrics": {f"{each.task}.{key}": value for each in self.outcomes for key, value in each.metrics.items()},
+        }
+        manifest = Manifest(KIND, VERSION, {"tasks": dict(self.marks)}, {}, {})
+        return Report(Path(name), manifest, value)
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """One run: a system, trained with one seed on one corpus, judged by every suite."""
+
+    corpus: str
+    system: str
+    seed: int
+    version: str
+    """Of the data."""
+
+    views: Mapping[str, View]
+    papers: int = 0
+    """Papers that training read, each as often as it was read."""
+
+    cost: Mapping[str, Any] = field(default_factory=dict)
+    """Seconds, runs beside it, steps, epochs, device."""
+
+    saw: Mapping[str, int] = field(default_factory=dict)
+    """Suite -> papers that were trained on and whose titles stand in it."""
+
+    @property
+    def file_name(self) -> str:
+        return f"{re.sub(r'[^a-z0-9]+', '_', self.system.lower()).strip('_')}-{self.seed}.json"
+
+
+def as_columns(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Rows by column, numbers rounded; rows that differ in their keys stay as they are."""
+    keys = list(next(iter(rows.values()), {}))
+    if any(list(row) != keys for row in rows.values()):
+        return {"rows": dict(rows)}
+    values = {key: [_short(row[key]) for row in rows.values()] for key in keys}
+    return {"names": list(rows), "values": values}
+
+
+def as_rows(columns: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What `as_columns` was given."""
+    if "rows" in columns:
+        return dict(columns["rows"])
+    keys = list(columns["values"])
+    items = zip(*columns["values"].values(), strict=True) if keys else ((),) * len(columns["names"])
+    return {name: dict(zip(keys, item, strict=True)) for name, item in zip(columns["names"], items, strict=True)}
+
+
+def _short(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    return round(value, DIGITS) if isinstance(value, float) else value
+
+
+def write_run(folder: Path, report: RunReport) -> Path:
+    """Written whole or not at all."""
+    value: dict[str, Any] = {each.name: getattr(report, each.name) for each in fields(report) if each.name != "views"}
+    value["views"] = {name: _view_json(view) for name, view in report.views.items()}
+    value["format"] = FORMAT
+    path = folder / "reports" / report.corpus / report.file_name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(value), encoding="utf-8")
+    temporary.replace(path)
+    return path
+
+
+def _view_json(view: View) -> dict[str, Any]:
+    found = {each.name: getattr(view, each.name) for each in fields(view) if each.name != "outcomes"}
+    outcomes = [
+        {**replace(each, rows={}, how={}).as_json(), "how": dict(each.how), "rows": as_columns(each.rows)}
+        for each in view.outcomes
+    ]
+    return {**found, "outcomes": outcomes}
+
+
+def read_run(content: bytes, where: str) -> RunReport:
+    """A report; what is none is refused."""
+    try:
+        value = json.loads(content)
+        if value.pop("format") != FORMAT:
+            raise ValueError
+        views = {
+            name: View(**{**view, "outcomes": [_outcome(each) for each in view["outcomes"]]})
+            for name, view in value.pop("views").items()
+        }
+        return RunReport(**value, views=views)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ArtefactError(f"{where} is no report of the table, or of another format; make it again") from None
+
+
+def _outcome(value: Mapping[str, Any]) -> Outcome:
+    return Outcome.of_json({**value, "rows": as_rows(value["rows"])})
+
+
+def is_done(folder: Path, report: RunReport) -> bool:
+    """Whether a run with this system, seed and data is there."""
+    path = folder / "reports" / report.corpus / report.file_name
+    return path.is_file() and read_run(path.read_bytes(), str(path)).version == report.version
+
+
+def read_runs(folder: Path, corpus: str) -> list[RunReport]:
+    """Every report of a corpus."""
+    paths = sorted((folder / "reports" / corpus).glob("*.json"))
+    return [read_run(path.read_bytes(), str(path)) for path in paths]
+
+
+def pack_runs(folder: Path, corpus: str) -> Path:
+    """All reports of a corpus in one file."""
+    paths = sorted((folder / "reports" / corpus).glob("*.json"))
+    pack(packed_path(folder, corpus), {path.name: path.read_bytes() for path in paths})
+    return packed_path(folder, corpus)
+
+
+def unpack_runs(folder: Path, corpus: str) -> None:
+    """Reports that came packed, beside those that are there."""
+    path = packed_path(folder, corpus)
+    if not path.is_file():
+        return
+    for name, content in unpack(path).items():
+        report = read_run(content, f"{path}: {name}")
+        target = folder / "reports" / corpus / report.file_name
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+
+
+def packed_path(folder: Path, corpus: str) -> Path:
+    return folder / f"{corpus}.reports"

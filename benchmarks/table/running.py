@@ -1,0 +1,82 @@
+"""Every system with every seed, on a machine that has a GPU and the bundles: trains, judges, writes reports.
+
+A worker takes one system after another and trains it with all of its seeds. Several workers share a GPU: a small model's
+steps wait for the processor that launches them. What is done is kept, an interrupted run goes on.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from benchmarks.table.bundle import read_bundle
+from benchmarks.table.reports import pack_runs, unpack_runs
+from benchmarks.table.splitting import provide
+from benchmarks.table.start_model import unpack_start
+from benchmarks.table.systems import START
+from benchmarks.table.worker import Plan, Worker
+from citeweave.errors import CiteweaveError, choose
+from citeweave.training.loss_settings import SENTENCE_LOSSES
+
+
+def run_corpus(plan: Plan) -> None:
+    """All systems of a corpus; ends with all reports in one file, also when some of them failed."""
+    unpack_runs(plan.folder, plan.corpus)
+    known = read_bundle(plan.folder / f"{plan.corpus}.bundle").systems
+    for system in plan.systems:
+        choose(system, [START, *known], "--systems")
+
+    def is_quick(system: str) -> bool:
+        return system != START and not set(SENTENCE_LOSSES) & known[system]["training"]["losses"].keys()
+
+    names = sorted(plan.systems or [START, *known], key=is_quick)
+    failed = False
+    try:
+        for told in _run_all(plan, names):
+            for line in told:
+                failed = failed or line.startswith("FAILED")
+                print(line, flush=True)
+    finally:
+        print(f"packed: {pack_runs(plan.folder, plan.corpus)}", flush=True)
+    if failed:
+        raise CiteweaveError(f"some runs on {plan.corpus} failed; the others are kept, the same command goes on")
+
+
+def _run_all(plan: Plan, names: Sequence[str]) -> Iterator[list[str]]:
+    until = time.time() + plan.seconds if plan.seconds else 0.0
+    with tempfile.TemporaryDirectory(prefix="table-") as folder:
+        work = Path(folder)
+        unpack_start(plan.folder, work / START)
+        if plan.workers == 1:
+            yield from map(_worker(plan, work, until).run, names)
+            return
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS"):
+            os.environ.setdefault(name, "2")  # of every worker; they share the processors
+        with ProcessPoolExecutor(
+            min(plan.workers, len(names)), multiprocessing.get_context("spawn"), _begin, (plan, work, until)
+        ) as pool:
+            for done in as_completed([pool.submit(_run_in_worker, name) for name in names]):
+                yield done.result()
+
+
+_HERE: list[Worker] = []
+
+
+def _begin(plan: Plan, work: Path, until: float) -> None:
+    _HERE.append(_worker(plan, work, until))
+
+
+def _run_in_worker(system: str) -> list[str]:
+    return _HERE[0].run(system)
+
+
+def _worker(plan: Plan, work: Path, until: float) -> Worker:
+    bundle = read_bundle(plan.folder / f"{plan.corpus}.bundle")
+    if bundle.boundaries is not None:
+        provide(bundle.boundaries)
+    return Worker(plan, bundle, work / START, Path(tempfile.mkdtemp(dir=work)), until)

@@ -1,0 +1,89 @@
+"""What the table compares: recipes, SciNCL with other graphs, and baselines.
+
+>>> SYSTEMS["scincl, prone"].overrides
+('graph.method=prone',)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from citeweave.errors import choose
+
+START = "minilm"
+PAPERS_SEEN = 100_000
+SEEDS = 3
+MAX_TOKENS = 256
+"""What MiniLM reads of a text."""
+
+WARMUP = 0.1
+"""Warm-ups that are written in steps last at most this share of a run: 2,000 steps are more than a whole one here."""
+
+RECIPES = (
+    "specter",
+    "specter_undirected",
+    "specter_cl",
+    "scincl",
+    "cocite",
+    "loss_study_triplet",
+    "loss_study_infonce",
+    "loss_study_cosent",
+    "loss_study_angle",
+    "sciaspect",
+    "sciaspect_hybrid",
+    "sciaspect_l2",
+    "sciaspect_weighted",
+    "specter_cocite",
+    "aspire_ts",
+    "aspire_ot",
+    "aspire_ts_ot",
+    "aspire_max",
+    "aspire_att",
+    "aspire_abs",
+)
+BASELINES = ("random", "tfidf", "bm25", "sentence_sum", "sif", "fasttext", "sgc", "citeomatic", "doc2vec", "elmo")
+SLOW_BASELINES = ("doc2vec", "elmo")
+"""They read a few papers a second on two cores: run only when they are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """Something that is trained and judged."""
+
+    name: str
+    recipe: str
+    overrides: tuple[str, ...] = ()
+    """As `--set` of the command line."""
+
+    graph_share: float = 1.0
+    """Share of the citing papers whose references are in the graph."""
+
+    is_graph_study: bool = False
+    """Shown beside scincl, in a table of its own."""
+
+
+def _graph(name: str, *overrides: str, recipe: str = "scincl", share: float = 1.0) -> System:
+    return System(f"scincl, {name}", recipe, overrides, share, is_graph_study=True)
+
+
+GRAPHS = (
+    _graph("prone", "graph.method=prone"),
+    _graph("edges with margin", recipe="scincl_biggraph"),
+    _graph("edges with softmax", "graph.edges.loss=softmax", recipe="scincl_biggraph"),
+    _graph("10 % of the graph", share=0.1),
+    _graph("1 % of the graph", share=0.01),
+)
+SYSTEMS = {system.name: system for system in (*(System(name, name) for name in RECIPES), *GRAPHS)}
+
+
+def chosen(names: Sequence[str]) -> list[System]:
+    """The systems of these names, all where none is named."""
+    for name in names:
+        choose(name, SYSTEMS, "--systems")
+    return [SYSTEMS[name] for name in names or SYSTEMS]
+
+
+def seeds_of(name: str) -> int:
+    """Runs that a system is ranked by: recipes learn by a seed, the start and the baselines are judged once."""
+    return SEEDS if name in SYSTEMS else 1

@@ -1,0 +1,193 @@
+"""One system after another: trained with every seed that is missing, judged by every suite, written as reports."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.table.bundle import Bundle
+from benchmarks.table.judging import Answering, judge, reading_once, titles_seen
+from benchmarks.table.reports import RunReport, is_done, write_run
+from benchmarks.table.systems import MAX_TOKENS, PAPERS_SEEN, SEEDS, START, WARMUP
+from citeweave.errors import CiteweaveError
+from citeweave.evaluation.judging.aspect_spaces import MATCHING, spaces_of
+from citeweave.evaluation.judging.sentence_level import SentenceLevel
+from citeweave.progress import QUIET
+from citeweave.training import plan as training
+from citeweave.training.aspect_heads import as_arrays
+from citeweave.training.batches import Batches
+from citeweave.training.finishing import hardware
+from citeweave.training.gathering import Sources, gather
+from citeweave.training.options import EncoderOptions, TrainingOptions, encoder_options, training_options
+from citeweave.training.processes import Processes
+from citeweave.training.sentence_level.trained_distance import trained_distance
+from citeweave.training.starting import load_start, make_run
+from citeweave.training.trainer import train_network
+
+NEVER = 10**9
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be trained on one corpus."""
+
+    folder: Path
+    """Of the bundles; reports are written there."""
+
+    corpus: str
+    systems: tuple[str, ...] = ()
+    """All that the bundle has where none is named."""
+
+    seeds: int = SEEDS
+    papers: int = PAPERS_SEEN
+    device: str = "auto"
+    workers: int = 1
+    seconds: float = 0.0
+    """Begin no run after so many seconds; 0 = no limit."""
+
+
+@dataclass
+class Worker:
+    """A process with a bundle and the start model."""
+
+    plan: Plan
+    bundle: Bundle
+    start: Path
+    work: Path
+    until: float
+    """Time after which nothing is begun, in seconds since the epoch; 0 = never."""
+
+    tokens: dict[Any, Any] = field(default_factory=dict)
+    """Of the suites' texts: they are the same for every system that reads alike."""
+
+    def run(self, system: str) -> list[str]:
+        """Train and judge a system with every seed that is missing; what was done, a line each."""
+        told: list[str] = []
+        data: Any = None
+        for seed in range(1 if system == START else self.plan.seeds):
+            if self._is_done(system, seed):
+                continue
+            if self.until and time.time() > self.until:
+                return [*told, f"{system} seed {seed}: not begun, the time is over"]
+            try:
+                if system == START:
+                    report = self._judge_start()
+                else:
+                    data = self._gather(system) if data is None else data
+                    report = self._train(system, seed, data)
+            except Exception as error:  # other systems go on, whatever it was
+                return [*told, f"FAILED: {system} seed {seed}: {error}\n{traceback.format_exc()}"]
+            write_run(self.plan.folder, report)
+            told.append(_line(report))
+        return told
+
+    def _is_done(self, system: str, seed: int) -> bool:
+        return is_done(self.plan.folder, RunReport(self.plan.corpus, system, seed, self.bundle.version, {}))
+
+    def _load(self, system: str) -> tuple[Any, EncoderOptions]:
+        if system == START:
+            length = self.bundle.facts.get("max_tokens", MAX_TOKENS)
+            encoder = EncoderOptions(init=str(self.start), max_tokens=length)
+        else:
+            encoder = encoder_options({**self.bundle.systems[system]["encoder"], "init": str(self.start)})
+        return load_start(encoder, self.plan.device), encoder
+
+    def _gather(self, system: str) -> Any:
+        table = self.bundle.systems[system]
+        start, encoder = self._load(system)
+        return gather(
+            self.bundle.papers,  # type: ignore[arg-type]  # it has what training reads of a corpus
+            self.bundle.samples[table["samples"]],  # type: ignore[arg-type]
+            start.reader,
+            encoder,
+            self._options(system, 0),
+            self.work / f"tokens-{table['samples'][:12]}-{encoder.pooling or 'own'}",
+            Sources(graph=self.bundle.graph),
+        )
+
+    def _options(self, system: str, seed: int) -> TrainingOptions:
+        table = dict(self.bundle.systems[system]["training"])
+        never = {"patience": 0, "check_every": NEVER, "checkpoint_every": NEVER, "validation": 0.0}
+        return training_options({**table, **never, "seed": seed, "seeds": 1, "steps": 0, "share": 1.0})
+
+    def _train(self, system: str, seed: int, data: Any) -> RunReport:
+        options, length = budgeted(self._options(system, seed), data.groups, self.plan.papers)
+        start, encoder = self._load(system)
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory(dir=self.work) as work:
+            run = make_run(start, data, training.Plan(encoder, options), Processes(), QUIET)
+            train_network(run, Path(work))
+        _wait(start.network.device)
+        trained = time.monotonic()
+        start.network.model.eval()
+        views = judge(self._answering(system, start, run, options), self.bundle)
+        cost = {
+            **length,
+            "seconds": round(trained - begun, 2),
+            "seconds of judging": round(time.monotonic() - trained, 2),
+            "beside": self.plan.workers,
+            "device": hardware(start.network.device),
+        }
+        saw = titles_seen(self.bundle.papers.titles.take(data.rows), self.bundle)
+        return RunReport(self.plan.corpus, system, seed, self.bundle.version, views, int(length["papers"]), cost, saw)
+
+    def _answering(self, system: str, start: Any, run: Any, options: TrainingOptions) -> Answering:
+        named = dataclasses.replace(start, name=system)
+        whole = reading_once(named, self.bundle, self.tokens)
+        sentences = facets = None
+        if (distance := trained_distance(options.losses)) is not None:
+            temperature = distance.temperature if distance.name == "attention" else None
+            device = start.network.device
+            own = SentenceLevel(named, name=system, metric=distance.metric, temperature=temperature, device=device)
+            sentences = own, distance.name
+        heads = run.stepper.objective.material.heads
+        if heads is not None and {"background", "method", "result"} <= set(heads.names):
+            facets = spaces_of(whole, as_arrays(heads))[MATCHING]
+        return Answering(whole, sentences, facets)
+
+    def _judge_start(self) -> RunReport:
+        start, _ = self._load(START)
+        begun = time.monotonic()
+        whole = reading_once(dataclasses.replace(start, name=START), self.bundle, self.tokens)
+        views = judge(Answering(whole), self.bundle)
+        cost = {
+            "seconds": 0.0,
+            "seconds of judging": round(time.monotonic() - begun, 2),
+            "device": hardware(start.network.device),
+        }
+        return RunReport(self.plan.corpus, START, 0, self.bundle.version, views, 0, cost)
+
+
+def budgeted(options: TrainingOptions, groups: Any, papers: int) -> tuple[TrainingOptions, dict[str, Any]]:
+    """The options with as many steps as read so many papers, and how long that is; epochs are whatever they become."""
+    batches = Batches(groups, options)
+    if not batches.per_epoch:
+        raise CiteweaveError("there is no sample to train on")
+    a_step = float(np.mean([len(batches.at(step).papers) for step in range(min(20, batches.per_epoch))]))
+    steps = max(1, round(papers / a_step))
+    warmup = options.warmup if options.warmup < 1 else min(options.warmup, max(1, round(WARMUP * steps)))
+    length = {"steps": steps, "papers": round(steps * a_step), "epochs": round(steps / batches.per_epoch, 2)}
+    return dataclasses.replace(options, steps=steps, warmup=float(warmup)), length
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+
+
+def _line(report: RunReport) -> str:
+    shown: dict[str, float] = {}
+    for view in ("corpus", "csfcube"):
+        metrics = report.views[view].as_report("").metrics
+        shown |= {name: round(metrics[name], 1) for name in ("cite.map", "cocite.map", "all.map") if name in metrics}
+    cost = report.cost
+    seconds = f"{cost['seconds']:.0f} s + {cost['seconds of judging']:.0f} s"
+    return f"{report.corpus}: {report.system} seed {report.seed}, {report.papers:,} papers, {seconds}, {shown}"
