@@ -1,7 +1,7 @@
 """Leakage audit: peerread_plus against CSFCube, speed, and MinHash LSH (datasketch) beside our exact index.
 Times are CPU seconds of one core, after warm-up.
 
-    python benchmarks/leakage.py [--shared ../shared] [--peer-papers 3000] [--repeat 1]
+    python benchmarks/leakage.py --data FOLDER [--peer-papers 3000] [--repeat 1]
 
 `--repeat` streams the corpus that many times as one, to see the speed on more papers.
 """
@@ -81,12 +81,12 @@ def _minhash(kind: type, hashes: np.ndarray) -> object:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shared", type=Path, default=Path("../shared"))
+    parser.add_argument("--data", type=Path, required=True, help="holds peerread_plus and csfcube")
     parser.add_argument("--peer-papers", type=int, default=3000)
     parser.add_argument("--repeat", type=int, default=1)
     options = parser.parse_args()
-    corpus, flags = read_papers(options.shared / "data/peerread_plus", options.repeat)
-    benchmark, _ = read_papers(options.shared / "data/csfcube")
+    corpus, flags = read_papers(options.data / "peerread_plus", options.repeat)
+    benchmark, _ = read_papers(options.data / "csfcube")
     audit_leakage(PaperColumns(["x"], ["warm up"]), {"warm": PaperColumns(["x"], ["warm up"])})
     for near in (False, True):
         start = time.process_time()

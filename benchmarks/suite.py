@@ -40,7 +40,7 @@ BENCHMARKS = {
     "synthesize": Benchmark("synthesize.py", "making up a literature", "--papers 100000", "--papers 1000000"),
     "synthetic_hardness": Benchmark("synthetic_hardness.py", "how hard the made-up literature is", "--seeds 0", ""),
     "leakage": Benchmark(
-        "leakage.py", "papers of a benchmark in a corpus", by_hand="the benchmarks' data in ../shared"
+        "leakage.py", "papers of a benchmark in a corpus", by_hand="a folder with peerread_plus and csfcube"
     ),
     "graph": Benchmark(
         "graph.py",
