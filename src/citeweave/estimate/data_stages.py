@@ -174,62 +174,69 @@ _METHODS = {"fastrp": _fastrp, "prone": _prone, "edges": _edges}
 
 def mining_work(sizes: Sizes, rules: MiningRules, dimension: int, anchors: int) -> list[Work]:
     """Counting relatives, searching bands, and drawing samples."""
-    found, groups = [], anchors * groups_of(rules)
+    found = []
     if signals := hops_of(rules):
-        paths = sum(sizes.paths_of(signal) for signal in signals)
-        found.append(
-            Work(
-                "relatives",
-                f"{', '.join(signals)} of {anchors:,} anchors",
-                cpu=value("relatives.path") * anchors * paths,
-                parallel=value("relatives.parallel"),
-                memory=value("process.memory")
-                + min(MINING_MEMORY, 12 * anchors * paths)
-                + 8 * sizes.papers
-                + 8 * sizes.citations,
-                constants=("relatives.path",),
-                fits_by="mine --memory 256MB and fewer --workers, or mine --on ray",
-            )
-        )
+        found.append(_relatives_work(sizes, signals, anchors))
     if rules.from_contexts:
-        found.append(
-            Work(
-                "pairs",
-                f"{sizes.contexts:,} citing sentences",
-                cpu=value("contexts.sentence") * sizes.contexts,
-                parallel=0.0,
-                memory=value("process.memory") + 64.0 * sizes.contexts,
-                constants=("contexts.sentence",),
-            )
-        )
+        found.append(_pairs_work(sizes))
     if searches := searches_of(rules):
         asked = anchors * len(searches)
-        pairs, kept = asked * sizes.texts, asked * deepest_of(rules, sizes.texts)
-        found.append(
-            Work(
-                "bands",
-                f"{anchors:,} anchors among {sizes.texts:,} papers, {dimension} numbers",
-                cpu=(value("bands.pair") + value("bands.number") * dimension) * pairs + value("bands.rank") * kept,
-                parallel=value("bands.parallel"),
-                on_gpu=value("bands.number.gpu") * dimension * pairs,
-                gpus=1,
-                memory=value("process.memory") + min(MINING_MEMORY, 8 * pairs) + 8 * sizes.texts * dimension,
-                gpu_memory=4 * sizes.texts * dimension + (1 << 30),
-                constants=("bands.pair", "bands.number", "bands.rank", "bands.number.gpu"),
-                fits_by="mine --memory 256MB searches in smaller blocks, mine --on ray over several machines",
-            )
-        )
-    picks = groups * (picks_of(rules) + 1)
-    found.append(
-        Work(
-            "samples",
-            f"{groups:,} samples of {picks_of(rules)} papers",
-            cpu=value("samples.pick") * picks,
-            parallel=value("samples.parallel"),
-            memory=value("process.memory") + min(MINING_MEMORY, 50 * picks) + 8 * sizes.papers + 8 * sizes.citations,
-            disk=value("samples.disk.pick") * picks,
-            constants=("samples.pick",),
-            fits_by="mine --memory 256MB",
-        )
+        about = f"{anchors:,} anchors among {sizes.texts:,} papers, {dimension} numbers"
+        found.append(_bands_work(sizes.texts, dimension, asked, asked * deepest_of(rules, sizes.texts), about))
+    return [*found, _samples_work(sizes, anchors * groups_of(rules), picks_of(rules))]
+
+
+def _relatives_work(sizes: Sizes, signals: list[str], anchors: int) -> Work:
+    paths = anchors * sum(sizes.paths_of(signal) for signal in signals)
+    held = min(MINING_MEMORY, 12 * paths) + 8 * sizes.papers + 8 * sizes.citations
+    return Work(
+        "relatives",
+        f"{', '.join(signals)} of {anchors:,} anchors",
+        cpu=value("relatives.path") * paths,
+        parallel=value("relatives.parallel"),
+        memory=value("process.memory") + held,
+        constants=("relatives.path",),
+        fits_by="mine --memory 256MB and fewer --workers, or mine --on ray",
     )
-    return found
+
+
+def _pairs_work(sizes: Sizes) -> Work:
+    return Work(
+        "pairs",
+        f"{sizes.contexts:,} citing sentences",
+        cpu=value("contexts.sentence") * sizes.contexts,
+        parallel=0.0,
+        memory=value("process.memory") + 64.0 * sizes.contexts,
+        constants=("contexts.sentence",),
+    )
+
+
+def _bands_work(pool: int, dimension: int, asked: int, kept: int, about: str) -> Work:
+    """Every question is compared with all of the pool; `kept` are the ranks down to the deepest, of all questions."""
+    pairs = asked * pool
+    return Work(
+        "bands",
+        about,
+        cpu=(value("bands.pair") + value("bands.number") * dimension) * pairs + value("bands.rank") * kept,
+        parallel=value("bands.parallel"),
+        on_gpu=value("bands.number.gpu") * dimension * pairs,
+        gpus=1,
+        memory=value("process.memory") + min(MINING_MEMORY, 8 * pairs) + 8 * pool * dimension,
+        gpu_memory=4 * pool * dimension + (1 << 30),
+        constants=("bands.pair", "bands.number", "bands.rank", "bands.number.gpu"),
+        fits_by="mine --memory 256MB searches in smaller blocks, mine --on ray over several machines",
+    )
+
+
+def _samples_work(sizes: Sizes, groups: int, each: int) -> Work:
+    picks = groups * (each + 1)
+    return Work(
+        "samples",
+        f"{groups:,} samples of {each} papers",
+        cpu=value("samples.pick") * picks,
+        parallel=value("samples.parallel"),
+        memory=value("process.memory") + min(MINING_MEMORY, 50 * picks) + 8 * sizes.papers + 8 * sizes.citations,
+        disk=value("samples.disk.pick") * picks,
+        constants=("samples.pick",),
+        fits_by="mine --memory 256MB",
+    )
