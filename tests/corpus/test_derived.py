@@ -337,6 +337,26 @@ def test_titles_find_their_abstracts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert f"title:{corpus.row('p:3')}" in list(wider.ids)
 
 
+def test_titles_that_a_suite_asks_with_are_left_out_and_citing_sentences_stay(tmp_path: Path) -> None:
+    rows = [
+        {"id": f"p:{n}", "title": f"A title of {word} words here", "abstract": f"About {word}."}
+        for n, word in enumerate(("walks", "graphs", "trees"))
+    ]
+    said = [
+        {"citing": "p:0", "text": "Both are known [1, 2].", "cited": ["p:1", "p:2"], "section": "Introduction"},
+        {"citing": "p:9", "text": "Written by nobody of the corpus [1].", "cited": ["p:1"]},
+    ]
+    corpus = write_corpus(tmp_path, rows, said)
+    made = derive_corpus(corpus, tmp_path / "texts", DerivedTexts("titles"), untold=["p:1", "p:7"])
+    asked = corpus.row("p:1")
+    assert f"title:{asked}" not in list(made.ids) and f"title:{corpus.row('p:2')}" in list(made.ids)
+    assert made.manifest.facts["derived"]["rejected"] == {"title: a question of a suite": 1}
+    assert list(made.contexts.texts) == ["Both are known [1, 2]."] and list(made.contexts.sections) == ["Introduction"]
+    assert [made.ids[row] for row in made.contexts.cited_rows(0)] == ["p:1", "p:2"]
+    everything = derive_corpus(corpus, tmp_path / "all", DerivedTexts("titles"))
+    assert f"title:{asked}" in list(everything.ids)
+
+
 def test_titles_need_abstracts(tmp_path: Path) -> None:
     bare = write_corpus(tmp_path, papers(3), [])
     with pytest.raises(EmptyResultError, match="has no paper with a title and an abstract; import a source with both"):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from citeweave import Corpus, Vectors
+from citeweave import Corpus, Vectors, import_papers
 from citeweave.corpus.importing import exclude_papers
 from citeweave.errors import EmptyResultError, UserError
-from citeweave.graph.citations import CitationGraph, graph_from_edges
+from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
 from citeweave.graph.signals import Signal, related
 from citeweave.mining import mine, task_run
 from citeweave.mining.contexts import cocited_pairs
@@ -36,6 +37,7 @@ SMALL = {
     "aspire_context": ["mining.text=abstract"],
     "ict": ["mining.text=abstract"],
     "cite_titles": ["mining.text=abstract", "mining.positives.count=3"],
+    "weave": ["mining.text=abstract", "mining.positives.cited.count=3"],
 }
 
 
@@ -515,3 +517,18 @@ def test_a_graph_without_edges_gives_a_clear_error(corpus: Corpus, tmp_path: Pat
     with pytest.raises(EmptyResultError, match="no sample could be made .*no positive"):
         mined(corpus, load_recipe("specter").table("mining"), tmp_path / "s", Inputs(graph=empty))
     assert not (tmp_path / "s").exists()
+
+
+def test_a_rule_may_do_without_citing_sentences(tmp_path: Path) -> None:
+    papers = [{"id": f"p:{n}", "title": f"Title {n}", "abstract": "Text."} for n in range(4)]
+    papers[0]["references"] = ["p:1", "p:2"]  # type: ignore[assignment]
+    (tmp_path / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
+    silent = import_papers(tmp_path / "papers.jsonl", tmp_path / "silent").corpus
+    inputs = Inputs(graph=build_graph(silent, tmp_path / "graph"))
+    nearby = {"source": "cocited_nearby", "count": 2}
+    rules = {"cited": {"source": "cited", "count": 2}, "nearby": {**nearby, "optional": True}}
+    assert mined(silent, {"positives": rules}, tmp_path / "samples", inputs).names.rules == ("cited",)
+    with pytest.raises(UserError, match="cocited_nearby needs citing sentences, and the corpus has none"):
+        mined(silent, {"positives": nearby}, tmp_path / "x", inputs)
+    with pytest.raises(UserError, match="optional is for source a signal, not for random"):
+        parse_rules({"positives": {"source": "random", "count": 1, "optional": True}})

@@ -104,6 +104,8 @@ def mine_samples(
     inputs, options = inputs or Inputs(), options or MiningOptions()
     if inputs.graph is not None and inputs.graph.corpus not in ("", corpus.hash):
         raise UserError(f"the graph is of another corpus than {corpus.folder}; make it again with `citeweave graph`")
+    if not len(corpus.contexts):
+        rules = rules.without_sentences()
     recipe = _recipe(corpus, rules, inputs, options)
     if matches(Path(folder), KIND, VERSION, recipe):
         return Samples.open(folder)

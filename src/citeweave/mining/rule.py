@@ -48,6 +48,7 @@ _FITS: dict[str, tuple[str, ...]] = {
     "field": ("random", "sorted_random"),
     "relation": (SHARES,),
     "aspect_bands": ("neighbours",),
+    "optional": ("cocited_nearby",),
 }
 """For which sources a key means something; those not listed mean something for all."""
 
@@ -140,6 +141,9 @@ class Rule:
 
     not_for: tuple[str, ...] = ()
     """Aspects for which this rule is left out."""
+
+    optional: bool = False
+    """cocited_nearby: the rule is left out where the corpus has no citing sentences."""
 
     def __post_init__(self) -> None:
         where = f"rule {self.name!r}"

@@ -80,6 +80,14 @@ class MiningRules:
                 )
             self._check_aspects_of(rule)
 
+    def without_sentences(self) -> MiningRules:
+        """The rules for a corpus without citing sentences: those that can do without them are left out."""
+        tasks = tuple((name, weight, inner.without_sentences()) for name, weight, inner in self.tasks)
+        positives, negatives = (
+            tuple(rule for rule in rules if not rule.optional) for rules in (self.positives, self.negatives)
+        )
+        return dataclasses.replace(self, positives=positives, negatives=negatives, tasks=tasks)
+
     def _check_aspects_of(self, rule: Rule) -> None:
         """A rule that goes by the aspect must fit every aspect for which it holds."""
         by_intent, by_relation = rule.intent in (SAME, OTHER), rule.relation in (SAME, OTHER)

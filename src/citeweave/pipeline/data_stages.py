@@ -14,7 +14,7 @@ The oracle learns from the very answers, so nothing is kept from it. A recipe th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.derived.deriving import derive_corpus
+from citeweave.corpus.derived.deriving import TITLES, derive_corpus
 from citeweave.corpus.importing import exclude_papers
 from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, held_out_rows, make_suite
 from citeweave.evaluation.tasks import Suite
@@ -121,7 +121,7 @@ class DataStages:
             also = held_out_rows(corpus, WATCHED)
             corpus, held = self._without(corpus, also, "corpus-watched", WATCHED.held_out), held | also
         if self.read.texts is not None:
-            corpus = self._texts(corpus)
+            corpus = self._texts(corpus, suites.asked_titles() if self.read.texts.of == TITLES else [])
             held = np.zeros(len(corpus), bool)  # what held-out papers cite, and the sentences, are gone already
         intents = intents_of(self.run, self.read.rules, corpus, self.given or audited, self.options, self.reporter)
         inputs, graph_hash = self._graph(corpus, intents)
@@ -135,18 +135,25 @@ class DataStages:
 
         return Corpus.open(self.run.run(stage, [corpus.hash, why], make))
 
-    def _texts(self, corpus: Corpus) -> Corpus:
-        """The texts that are trained on, as a corpus; rows are others from here on."""
+    def _texts(self, corpus: Corpus, asked: Sequence[str]) -> Corpus:
+        """The texts that are trained on, as a corpus; rows are others from here on. Titles that are asked for are none."""
         options, before = self.read.texts, self.before
         assert options is not None
 
         def make(folder: Path) -> Mapping[str, Any]:
             made = derive_corpus(
-                corpus, folder, options, before=before, overwrite=self.options.overwrite, reporter=self.reporter
+                corpus,
+                folder,
+                options,
+                before=before,
+                untold=asked,
+                overwrite=self.options.overwrite,
+                reporter=self.reporter,
             )
             return dict(made.manifest.facts["derived"])
 
-        key = [corpus.hash, options.as_recipe(), None if before is None else before.hash]
+        key: list[Any] = [corpus.hash, options.as_recipe(), None if before is None else before.hash]
+        key += [list(asked)] if asked else []
         return Corpus.open(self.run.run("texts", key, make))
 
     def _graph(self, corpus: Corpus, given: GivenIntents) -> tuple[Inputs, str]:

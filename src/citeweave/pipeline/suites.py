@@ -25,6 +25,9 @@ from citeweave.mining.given_intents import GivenIntents
 from citeweave.pipeline.options import CORPUS, INTENTS, RunOptions
 from citeweave.progress import QUIET, Reporter
 
+TITLE = "title"
+"""The task of the corpus suite in which a title asks for its abstract."""
+
 
 @dataclass
 class Suites:
@@ -66,6 +69,13 @@ class Suites:
         if Corpus.open(folder).hash != given.hash:
             raise UserError(f"--suite {INTENTS}={folder} is another corpus than {given.folder}; give this one")
         return GivenIntents()
+
+    def asked_titles(self) -> list[str]:
+        """Ids of the papers whose abstract the suite of the corpus asks for by their title."""
+        if CORPUS not in self.names:
+            return []
+        searches = (task for task in self.read(CORPUS).tasks if task.name == TITLE)
+        return sorted(task.texts.ids[row].removesuffix("#title") for task in searches for row in task.queries.tolist())
 
     def tasks(self, name: str) -> tuple[str, ...]:
         """The tasks that were asked for of this suite; none = all."""

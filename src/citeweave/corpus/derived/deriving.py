@@ -9,6 +9,7 @@ Texts that are derived have no title. What must not be told apart as a negative 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from citeweave.corpus.intake.merging import MergeOptions
 from citeweave.corpus.intake.staging import Part, PartWriter
 from citeweave.corpus.layout import KIND, VERSION
 from citeweave.errors import UserError
-from citeweave.files import matches, new_artefact
+from citeweave.files import hash_json, matches, new_artefact
 from citeweave.progress import QUIET, Reporter
 
 KINDS_DERIVED = (CONTEXTS, CLOZE, TITLES)
@@ -50,20 +51,24 @@ def derive_corpus(
     options: DerivedTexts,
     *,
     before: Corpus | None = None,
+    untold: Sequence[str] = (),
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> Corpus:
     """Write the texts of a corpus as a corpus; the same call again opens it.
 
-    `before` is the corpus before papers left it, such as those of a benchmark: what they wrote is no text.
+    `before` is the corpus before papers left it, such as those of a benchmark: what they wrote is no text. `untold` are
+    ids of papers whose title must not find its abstract, since a benchmark asks just that.
     """
     folder = Path(folder)
     if options.of == PAPERS:
         raise UserError(f"texts.of is {PAPERS!r}, which derives nothing; name {CONTEXTS}, {CLOZE} or {TITLES}")
     recipe = {"of": corpus.hash, "texts": options.as_recipe(), "before": None if before is None else before.hash}
+    if untold:
+        recipe["untold"] = hash_json(sorted(untold))
     if not matches(folder, KIND, VERSION, recipe):
         with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-            found = _records(corpus, options, before, reporter)
+            found = _records(corpus, options, before, untold, reporter)
             part = PartWriter(writer.work("texts"), keep_ids=False)
             part.add(found.records)
             part.finish({"name": f"{options.of} of a corpus", "format": "derived"})
@@ -76,11 +81,14 @@ def derive_corpus(
     return Corpus.open(folder)
 
 
-def _records(corpus: Corpus, options: DerivedTexts, before: Corpus | None, reporter: Reporter) -> DerivedRecords:
+def _records(
+    corpus: Corpus, options: DerivedTexts, before: Corpus | None, untold: Sequence[str], reporter: Reporter
+) -> DerivedRecords:
     if options.of == CONTEXTS:
         return context_records(corpus, options, before=before, reporter=reporter)
-    make = cloze_records if options.of == CLOZE else title_records
-    return make(corpus, options, reporter=reporter)
+    if options.of == CLOZE:
+        return cloze_records(corpus, options, reporter=reporter)
+    return title_records(corpus, options, untold=untold, reporter=reporter)
 
 
 @dataclass(frozen=True, slots=True)

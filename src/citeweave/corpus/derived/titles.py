@@ -5,12 +5,13 @@
 
 So papers that cite nothing can be learned from too, and a short text learns to find the long one that it sums up. A
 paper, its title and its abstract are cited by a textless hub, `paper:7`, and so are `cocited`: none is a negative of
-another one. A title that an earlier paper has too, or of fewer words than asked, finds no abstract.
+another one. A title that an earlier paper has too, or of fewer words than asked, finds no abstract; nor does one that is
+to be left out, such as a question of a benchmark. Citing sentences stay, so that papers cited close to each other are known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +21,21 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derived.options import DerivedTexts
 from citeweave.corpus.derived.records import DerivedRecords, cites
 from citeweave.corpus.derived.sentence_choice import repeat_keys, word_reason
-from citeweave.corpus.paper import Paper, StagedRecord
+from citeweave.corpus.paper import Context, Intent, Paper, StagedRecord
 from citeweave.errors import EmptyResultError
 from citeweave.hashing import hash_texts
 from citeweave.progress import QUIET, Reporter
 
 
-def title_records(corpus: Corpus, options: DerivedTexts, *, reporter: Reporter = QUIET) -> DerivedRecords:
-    """The derived corpus as records: papers, titles, abstracts, hubs, citations."""
+def title_records(
+    corpus: Corpus, options: DerivedTexts, *, untold: Sequence[str] = (), reporter: Reporter = QUIET
+) -> DerivedRecords:
+    """The derived corpus as records: papers, titles, abstracts, hubs, citations; `untold` are ids of papers without a title."""
     rejected: dict[str, int] = {}
     split = titled_rows(corpus, options, rejected, reporter=reporter)
+    asked = np.isin(split, corpus.rows(list(untold)))  # (titles,)
+    if asked.any():
+        split, rejected["title: a question of a suite"] = split[~asked], int(asked.sum())
     facts = {"papers": len(corpus), "titles": len(split), "citations": len(corpus.citing), "rejected": rejected}
     return DerivedRecords(_records(corpus, split), facts)
 
@@ -75,6 +81,7 @@ def _records(corpus: Corpus, split: NDArray[np.int64]) -> Iterator[StagedRecord]
         yield from cites(*(_keys(corpus, side[start : start + BLOCK]) for side in (corpus.citing, corpus.cited)))
     for start in range(0, len(split), BLOCK):
         yield from _split(corpus, split[start : start + BLOCK])
+    yield from _citing_sentences(corpus)
 
 
 def _split(corpus: Corpus, rows: NDArray[np.int64]) -> Iterator[StagedRecord]:
@@ -89,6 +96,18 @@ def _split(corpus: Corpus, rows: NDArray[np.int64]) -> Iterator[StagedRecord]:
     yield from cites(title, abstract)
     for side in (title, abstract, _keys(corpus, rows)):
         yield from cites(hub, side)
+
+
+def _citing_sentences(corpus: Corpus) -> Iterator[Context]:
+    """Those that papers of the corpus wrote about papers of the corpus."""
+    table = corpus.contexts
+    inside = np.flatnonzero((table.citing >= 0) & (np.diff(table.cited_offsets) > 0))  # (contexts,)
+    for start in range(0, len(inside), BLOCK):
+        numbers = inside[start : start + BLOCK]
+        columns = (corpus.ids.take(table.citing[numbers]), table.texts.take(numbers), table.sections.take(numbers))
+        for number, citing, text, section in zip(numbers.tolist(), *columns, strict=True):
+            cited = tuple(corpus.ids.take(table.cited_rows(number)))
+            yield Context(citing, text, cited, section, Intent(int(table.intents[number])))
 
 
 def _keys(corpus: Corpus, rows: NDArray[np.integer]) -> NDArray[np.uint64]:
