@@ -24,14 +24,15 @@ CORPORA = ("peerread_plus", "elife")
 
 def prepare(asked: argparse.Namespace) -> None:
     """Mine the samples of every system and pack them with the papers and the suites."""
-    from benchmarks.table.prepare import Preparation, prepare_bundle
+    from benchmarks.table.prepare import Preparation, prepare_bundles
     from benchmarks.table.start_model import pack_start
     from benchmarks.table.systems import chosen
 
     pack_start(asked.output)
     for corpus in asked.corpora:
         work = asked.work or asked.output / "work"
-        prepare_bundle(Preparation(asked.data, corpus, work), chosen(asked.systems), asked.output / f"{corpus}.bundle")
+        preparation = Preparation(asked.data, corpus, work, held_out=asked.held_out)
+        prepare_bundles(preparation, chosen(asked.systems), asked.output)
 
 
 def train(asked: argparse.Namespace) -> None:
@@ -72,13 +73,14 @@ def show(asked: argparse.Namespace) -> None:
 
 def tiny(asked: argparse.Namespace) -> None:
     """Cut the bundles to a size that a processor runs through, into the folder `tiny` beside them."""
-    from benchmarks.table.bundle import read_bundle, write_bundle
+    from benchmarks.table.bundle import bundles_of, read_bundle, write_bundle
     from benchmarks.table.start_model import FILE
     from benchmarks.table.tiny import cut
     from citeweave.files import link_or_copy
 
     for corpus in asked.corpora:
-        write_bundle(asked.output / "tiny" / f"{corpus}.bundle", cut(read_bundle(asked.output / f"{corpus}.bundle")))
+        for path in bundles_of(asked.output, corpus):
+            write_bundle(asked.output / "tiny" / path.name, cut(read_bundle(path)))
     if not (asked.output / "tiny" / FILE).exists():
         link_or_copy(asked.output / FILE, asked.output / "tiny" / FILE)
 
@@ -107,6 +109,8 @@ def main() -> None:
             own.add_argument("output", type=Path, help="folder of the bundles and reports")
         if name in ("prepare", "train", "baselines"):
             own.add_argument("--systems", nargs="+", default=[], help="only these")
+        if name in ("prepare", "all"):
+            own.add_argument("--held-out", default="share:0.1", help="whose references are asked for")
         if name in ("train", "all"):
             own.add_argument("--seeds", type=int, default=3)
             own.add_argument("--papers", type=int, default=100_000, help="papers seen by a run")

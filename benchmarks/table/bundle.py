@@ -130,6 +130,19 @@ class Bundle:
         return graph_from_edges(citing, cited, len(self.papers))
 
 
+def bundle_path(folder: Path, corpus: str, texts: str = "") -> Path:
+    """
+    >>> bundle_path(Path("table"), "elife", "titles").name, bundle_path(Path("table"), "elife").name
+    ('elife.titles.bundle', 'elife.bundle')
+    """
+    return folder / ".".join(filter(None, (corpus, texts, "bundle")))
+
+
+def bundles_of(folder: Path, corpus: str) -> list[Path]:
+    """The bundles of a corpus that are there, the one of whole papers first."""
+    return [path for texts in ("", "titles") if (path := bundle_path(folder, corpus, texts)).exists()]
+
+
 def packed(samples: Samples, keep: NDArray[np.bool_] | None = None) -> PackedSamples:
     """Samples without scores and citing sentences; `keep` (samples,) leaves some out."""
     which = np.arange(len(samples)) if keep is None else np.flatnonzero(keep)

@@ -114,6 +114,12 @@ def view_of(judged: Judged, suite: Suite, marks: dict[str, str], distance: str) 
     return View.of(suite, marks, outcomes, failed=failed, distance=asked or "its own")
 
 
+def trained_titles(bundle: Bundle, rows: NDArray[np.int64]) -> list[str]:
+    """Titles of what was trained on, and texts without a title, which may be one."""
+    titles, abstracts = bundle.papers.titles.take(rows), bundle.papers.abstracts.take(rows)
+    return [title or abstract for title, abstract in zip(titles, abstracts, strict=True)]
+
+
 def titles_seen(titles: Sequence[str], bundle: Bundle) -> dict[str, int]:
     """Suite -> how many of these titles are papers of it; the corpus's own suite asks about its papers by design.
 

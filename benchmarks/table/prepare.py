@@ -14,7 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.table.bundle import Bundle, Column, PackedCorpus, PackedSamples, packed, write_bundle
+from benchmarks.table.bundle import (
+    Bundle,
+    Column,
+    PackedCorpus,
+    PackedSamples,
+    bundle_path,
+    packed,
+    write_bundle,
+)
 from benchmarks.table.splitting import record, texts_to_split
 from benchmarks.table.systems import MAX_TOKENS, START, System
 from citeweave import Corpus, import_papers
@@ -31,8 +39,12 @@ from citeweave.pipeline.training_corpus import without_references
 from citeweave.progress import Reporter
 from citeweave.randomness import stream
 from citeweave.recipe import load_recipe
+from citeweave.training.loss_settings import SENTENCE_LOSSES
 
 FLAGS = ("in_csfcube", "in_acm_cr_qrels")
+HELD_OUT = "share:0.1"
+"""The references of a tenth of the papers are asked for; by another rule our own method was tried out."""
+
 PUBLISHED = {"csfcube": "csfcube", "beir": "scitldr"}
 """Suites of the library -> folders of the data."""
 
@@ -63,10 +75,15 @@ def import_corpus(data: Path, name: str, work: Path) -> Corpus:
 class Preparation:
     """One corpus on its way into a bundle."""
 
-    def __init__(self, data: Path, name: str, work: Path, corpus: Corpus | None = None) -> None:
+    def __init__(
+        self, data: Path, name: str, work: Path, corpus: Corpus | None = None, *, held_out: str = HELD_OUT
+    ) -> None:
         self.name, self.work, self.reporter = name, work / name, Reporter()
         self.options = RunOptions(
-            init=START, suites={suite: data / folder for suite, folder in PUBLISHED.items()}, device="cpu"
+            init=START,
+            suites={suite: data / folder for suite, folder in PUBLISHED.items()},
+            device="cpu",
+            held_out=held_out,
         )
         self.imported = corpus or import_corpus(data, name, self.work)
         self.audited = self._stages(System("specter", "specter"), self.imported, self.options)[0].audit(self.imported)
@@ -89,8 +106,8 @@ class Preparation:
         run.open()
         return DataStages(run, recipe, read, options, self.reporter), read, run
 
-    def samples_of(self, system: System) -> tuple[PackedSamples, dict[str, Any]]:
-        """What a system trains on, and its tables."""
+    def samples_of(self, system: System) -> tuple[PackedSamples, dict[str, Any], Corpus]:
+        """What a system trains on, its tables, and the corpus whose rows the samples name."""
         given, options = self.imported, self.options
         if system.graph_share < 1:
             given, options = self._smaller(system.graph_share), dataclasses.replace(options, held_out=NOTHING)
@@ -108,7 +125,7 @@ class Preparation:
             "init": "",
             "max_tokens": min(MAX_TOKENS, read.encoder.max_tokens),
         }
-        return found, {
+        table = {
             "recipe": system.recipe,
             "overrides": list(system.overrides),
             "encoder": encoder,
@@ -117,6 +134,7 @@ class Preparation:
             "count": len(found),
             "bands": run.facts("samples").get("bands", {}),
         }
+        return found, table, material.corpus
 
     def _smaller(self, share: float) -> Corpus:
         """The corpus with the references of a share of the papers that cite; held-out ones are gone in any case."""
@@ -138,36 +156,46 @@ class Preparation:
             for name, suite in found.items()
         }
 
-    def papers(self) -> PackedCorpus:
-        rows = np.arange(len(self.learned))
-        return PackedCorpus(
-            self.learned.hash, Column(self.learned.titles.take(rows)), Column(self.learned.abstracts.take(rows))
-        )
+    def papers(self, corpus: Corpus) -> PackedCorpus:
+        """The texts of a corpus, which is the one to learn from or was derived from it: the data are the same."""
+        rows = np.arange(len(corpus))
+        return PackedCorpus(self.learned.hash, Column(corpus.titles.take(rows)), Column(corpus.abstracts.take(rows)))
+
+
+def prepare_bundles(preparation: Preparation, systems: list[System], folder: Path) -> None:
+    """A corpus's bundles: systems that train on the same texts share one."""
+    for texts in sorted({system.texts for system in systems}):
+        path = bundle_path(folder, preparation.name, texts)
+        prepare_bundle(preparation, [system for system in systems if system.texts == texts], path)
 
 
 def prepare_bundle(preparation: Preparation, systems: list[System], path: Path) -> Bundle:
-    """Make a corpus's bundle; a system whose samples cannot be mined there is left out, with the reason."""
+    """Make a bundle; a system whose samples cannot be mined there is left out, with the reason."""
     name = preparation.name
     samples: dict[str, PackedSamples] = {}
     tables: dict[str, dict[str, Any]] = {}
     impossible: dict[str, str] = {}
+    trained_on = preparation.learned
     for system in systems:
         begun = time.monotonic()
         try:
-            found, tables[system.name] = preparation.samples_of(system)
+            found, tables[system.name], corpus = preparation.samples_of(system)
         except UserError as error:
             impossible[system.name] = str(error)
             print(f"{system.name}: {error}", flush=True)
             continue
+        trained_on = corpus if system.texts else trained_on
         samples[found.hash] = found
         print(f"{system.name}: {len(found):,} samples, {time.monotonic() - begun:.0f} s", flush=True)
     if not samples:
         raise CiteweaveError(f"{name}: no system has samples ({'; '.join(impossible.values())})")
-    learned, papers, suites = preparation.learned, preparation.papers(), preparation.read_suites()
+    learned, papers, suites = preparation.learned, preparation.papers(trained_on), preparation.read_suites()
+    reads_sentences = any(set(SENTENCE_LOSSES) & table["training"]["losses"].keys() for table in tables.values())
+    titles, abstracts = (papers.titles.texts, papers.abstracts.texts) if reads_sentences else ((), ())
     bundle = Bundle(
         name,
         papers,
-        (np.asarray(learned.citing, np.int32), np.asarray(learned.cited, np.int32)),
+        (np.asarray(trained_on.citing, np.int32), np.asarray(trained_on.cited, np.int32)),
         suites,
         samples,
         tables,
@@ -178,7 +206,7 @@ def prepare_bundle(preparation: Preparation, systems: list[System], path: Path) 
             "papers that left, since they are a benchmark's": len(preparation.imported) - len(learned),
             "not possible here": impossible,
         },
-        record(texts_to_split(papers.titles.texts, papers.abstracts.texts, suites.values())),
+        record(texts_to_split(titles, abstracts, suites.values())),
     )
     write_bundle(path, bundle)
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, data version {bundle.version}", flush=True)

@@ -6,15 +6,17 @@ steps wait for the processor that launches them. What is done is kept, an interr
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
-from benchmarks.table.bundle import read_bundle
+from benchmarks.table.bundle import bundles_of, read_bundle
 from benchmarks.table.reports import pack_runs, unpack_runs
 from benchmarks.table.splitting import provide
 from benchmarks.table.start_model import unpack_start
@@ -27,28 +29,33 @@ from citeweave.training.loss_settings import SENTENCE_LOSSES
 def run_corpus(plan: Plan) -> None:
     """All systems of a corpus; ends with all reports in one file, also when some of them failed."""
     unpack_runs(plan.folder, plan.corpus)
-    known = read_bundle(plan.folder / f"{plan.corpus}.bundle").systems
+    found = {path: read_bundle(path).systems for path in bundles_of(plan.folder, plan.corpus)}
+    if not found:
+        raise CiteweaveError(f"{plan.folder} has no bundle of {plan.corpus}; make it with `prepare`")
     for system in plan.systems:
-        choose(system, [START, *known], "--systems")
-
-    def is_quick(system: str) -> bool:
-        return system != START and not set(SENTENCE_LOSSES) & known[system]["training"]["losses"].keys()
-
-    names = sorted(plan.systems or [START, *known], key=is_quick)
+        choose(system, [START, *(name for known in found.values() for name in known)], "--systems")
+    until = time.time() + plan.seconds if plan.seconds else 0.0
     failed = False
     try:
-        for told in _run_all(plan, names):
-            for line in told:
-                failed = failed or line.startswith("FAILED")
-                print(line, flush=True)
+        for number, (path, known) in enumerate(found.items()):
+            asked = [START, *known] if number == 0 else list(known)
+            names = sorted((name for name in asked if name in (plan.systems or asked)), key=_is_quick(known))
+            for told in _run_all(dataclasses.replace(plan, bundle=path), names, until) if names else ():
+                for line in told:
+                    failed = failed or line.startswith("FAILED")
+                    print(line, flush=True)
     finally:
         print(f"packed: {pack_runs(plan.folder, plan.corpus)}", flush=True)
     if failed:
         raise CiteweaveError(f"some runs on {plan.corpus} failed; the others are kept, the same command goes on")
 
 
-def _run_all(plan: Plan, names: Sequence[str]) -> Iterator[list[str]]:
-    until = time.time() + plan.seconds if plan.seconds else 0.0
+def _is_quick(known: Mapping[str, Any]) -> Callable[[str], bool]:
+    """What reads sentences takes longest and begins first."""
+    return lambda name: name in known and not set(SENTENCE_LOSSES) & known[name]["training"]["losses"].keys()
+
+
+def _run_all(plan: Plan, names: Sequence[str], until: float) -> Iterator[list[str]]:
     with tempfile.TemporaryDirectory(prefix="table-") as folder:
         work = Path(folder)
         unpack_start(plan.folder, work / START)
@@ -76,7 +83,7 @@ def _run_in_worker(system: str) -> list[str]:
 
 
 def _worker(plan: Plan, work: Path, until: float) -> Worker:
-    bundle = read_bundle(plan.folder / f"{plan.corpus}.bundle")
+    bundle = read_bundle(plan.bundle)
     if bundle.boundaries is not None:
         provide(bundle.boundaries)
     return Worker(plan, bundle, work / START, Path(tempfile.mkdtemp(dir=work)), until)

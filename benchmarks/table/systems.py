@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from citeweave.corpus.derived.options import PAPERS
 from citeweave.errors import choose
+from citeweave.recipe import load_recipe
 
 START = "minilm"
 PAPERS_SEEN = 100_000
@@ -62,6 +64,15 @@ class System:
     is_graph_study: bool = False
     """Shown beside scincl, in a table of its own."""
 
+    is_variant: bool = False
+    """Our own method with something changed: shown beside it, in a table of its own."""
+
+    @property
+    def texts(self) -> str:
+        """Which texts beside papers it trains on, `titles` or nothing: those have a bundle of their own."""
+        of = load_recipe(self.recipe, list(self.overrides)).table("texts").get("of", PAPERS)
+        return "" if of == PAPERS else str(of)
+
 
 def _graph(name: str, *overrides: str, recipe: str = "scincl", share: float = 1.0) -> System:
     return System(f"scincl, {name}", recipe, overrides, share, is_graph_study=True)
@@ -74,7 +85,41 @@ GRAPHS = (
     _graph("10 % of the graph", share=0.1),
     _graph("1 % of the graph", share=0.01),
 )
-SYSTEMS = {system.name: system for system in (*(System(name, name) for name in RECIPES), *GRAPHS)}
+
+
+def _variant(name: str, *overrides: str) -> System:
+    return System(f"weave, {name}", "weave", overrides, is_variant=True)
+
+
+VARIANTS = (
+    _variant("citations and titles alone", *(f"mining.positives.{rule}=" for rule in ("nearby", "cocited", "coupled"))),
+    _variant("no citing sentences", "mining.positives.nearby="),
+    _variant("no titles", "texts.of=papers"),
+    _variant("relatives are negatives", "training.losses.in_batch.relatives=false"),
+    _variant("half the batch", "training.batch=256", "training.learning_rate=1.4e-4"),
+    _variant("half the rate", "training.learning_rate=1e-4"),
+    _variant("twice the rate", "training.learning_rate=4e-4"),
+    _variant("temperature 0.03", "training.losses.in_batch.temperature=0.03"),
+    _variant("temperature 0.1", "training.losses.in_batch.temperature=0.1"),
+    _variant("nothing of the start", "training.start_share=0"),
+    _variant("half of the start", "training.start_share=0.5"),
+    _variant("both directions", "training.losses.in_batch=", "training.losses.gte={temperature=0.05}"),
+    _variant(
+        "hard negatives",
+        "texts.of=papers",
+        'mining.negatives.hard={source="neighbours", count=1, band=100, exclude=["positives"]}',
+    ),
+    _variant(
+        "neighbours in the graph too",
+        "texts.of=papers",
+        'mining.positives.neighbours={source="neighbours", count=5, band=10}',
+    ),
+    _variant("unit vectors", "encoder.normalize=true"),
+)
+SYSTEMS = {
+    system.name: system
+    for system in (*(System(name, name) for name in RECIPES), *GRAPHS, System("weave", "weave"), *VARIANTS)
+}
 
 
 def chosen(names: Sequence[str]) -> list[System]:

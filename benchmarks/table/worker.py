@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from benchmarks.table.bundle import Bundle
-from benchmarks.table.judging import Answering, judge, reading_once, titles_seen
+from benchmarks.table.judging import Answering, judge, reading_once, titles_seen, trained_titles
 from benchmarks.table.reports import RunReport, is_done, write_run
 from benchmarks.table.systems import MAX_TOKENS, PAPERS_SEEN, SEEDS, START, WARMUP
+from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import CiteweaveError
 from citeweave.evaluation.judging.aspect_spaces import MATCHING, spaces_of
 from citeweave.evaluation.judging.sentence_level import SentenceLevel
@@ -24,13 +25,13 @@ from citeweave.progress import QUIET
 from citeweave.training import plan as training
 from citeweave.training.aspect_heads import as_arrays
 from citeweave.training.batches import Batches
-from citeweave.training.finishing import hardware
+from citeweave.training.finishing import hardware, mix_with_start, remember
 from citeweave.training.gathering import Sources, gather
 from citeweave.training.options import EncoderOptions, TrainingOptions, encoder_options, training_options
 from citeweave.training.processes import Processes
 from citeweave.training.sentence_level.trained_distance import trained_distance
 from citeweave.training.starting import load_start, make_run
-from citeweave.training.trainer import train_network
+from citeweave.training.trainer import Run, train_network
 
 NEVER = 10**9
 
@@ -43,6 +44,9 @@ class Plan:
     """Of the bundles; reports are written there."""
 
     corpus: str
+    bundle: Path = Path()
+    """One of the corpus's; `running.py` takes one after the other."""
+
     systems: tuple[str, ...] = ()
     """All that the bundle has where none is named."""
 
@@ -86,7 +90,7 @@ class Worker:
             except Exception as error:  # other systems go on, whatever it was
                 return [*told, f"FAILED: {system} seed {seed}: {error}\n{traceback.format_exc()}"]
             write_run(self.plan.folder, report)
-            told.append(_line(report))
+            told.append(line_of(report))
         return told
 
     def _is_done(self, system: str, seed: int) -> bool:
@@ -122,13 +126,9 @@ class Worker:
         options, length = budgeted(self._options(system, seed), data.groups, self.plan.papers)
         start, encoder = self._load(system)
         begun = time.monotonic()
-        with tempfile.TemporaryDirectory(dir=self.work) as work:
-            run = make_run(start, data, training.Plan(encoder, options), Processes(), QUIET)
-            train_network(run, Path(work))
-        _wait(start.network.device)
+        run = train_in_place(start, data, training.Plan(encoder, options), self.work)
         trained = time.monotonic()
-        start.network.model.eval()
-        views = judge(self._answering(system, start, run, options), self.bundle)
+        views = judge(answering_of(system, start, run, options, self.bundle, self.tokens), self.bundle)
         cost = {
             **length,
             "seconds": round(trained - begun, 2),
@@ -136,22 +136,8 @@ class Worker:
             "beside": self.plan.workers,
             "device": hardware(start.network.device),
         }
-        saw = titles_seen(self.bundle.papers.titles.take(data.rows), self.bundle)
+        saw = titles_seen(trained_titles(self.bundle, data.rows), self.bundle)
         return RunReport(self.plan.corpus, system, seed, self.bundle.version, views, int(length["papers"]), cost, saw)
-
-    def _answering(self, system: str, start: Any, run: Any, options: TrainingOptions) -> Answering:
-        named = dataclasses.replace(start, name=system)
-        whole = reading_once(named, self.bundle, self.tokens)
-        sentences = facets = None
-        if (distance := trained_distance(options.losses)) is not None:
-            temperature = distance.temperature if distance.name == "attention" else None
-            device = start.network.device
-            own = SentenceLevel(named, name=system, metric=distance.metric, temperature=temperature, device=device)
-            sentences = own, distance.name
-        heads = run.stepper.objective.material.heads
-        if heads is not None and {"background", "method", "result"} <= set(heads.names):
-            facets = spaces_of(whole, as_arrays(heads))[MATCHING]
-        return Answering(whole, sentences, facets)
 
     def _judge_start(self) -> RunReport:
         start, _ = self._load(START)
@@ -164,6 +150,36 @@ class Worker:
             "device": hardware(start.network.device),
         }
         return RunReport(self.plan.corpus, START, 0, self.bundle.version, views, 0, cost)
+
+
+def train_in_place(start: TorchEncoder, data: Any, plan: training.Plan, work: Path) -> Run:
+    """Train a start model's own weights, as `train_encoder` does, and write nothing."""
+    run = make_run(start, data, plan, Processes(), QUIET)
+    before = remember(run.weights, plan.training.start_share)
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        train_network(run, Path(folder))
+    mix_with_start(run.weights, before, plan.training.start_share)
+    _wait(start.network.device)
+    start.network.model.eval()
+    return run
+
+
+def answering_of(
+    system: str, trained: TorchEncoder, run: Run, options: TrainingOptions, bundle: Bundle, tokens: dict[Any, Any]
+) -> Answering:
+    """What answers for a trained encoder: its vectors, and its sentences or spaces where it has some."""
+    named = dataclasses.replace(trained, name=system)
+    whole = reading_once(named, bundle, tokens)
+    sentences = facets = None
+    if (distance := trained_distance(options.losses)) is not None:
+        temperature = distance.temperature if distance.name == "attention" else None
+        device = trained.network.device
+        own = SentenceLevel(named, name=system, metric=distance.metric, temperature=temperature, device=device)
+        sentences = own, distance.name
+    heads = run.stepper.objective.material.heads
+    if heads is not None and {"background", "method", "result"} <= set(heads.names):
+        facets = spaces_of(whole, as_arrays(heads))[MATCHING]
+    return Answering(whole, sentences, facets)
 
 
 def budgeted(options: TrainingOptions, groups: Any, papers: int) -> tuple[TrainingOptions, dict[str, Any]]:
@@ -183,7 +199,7 @@ def _wait(device: str) -> None:
         torch.cuda.synchronize(device)
 
 
-def _line(report: RunReport) -> str:
+def line_of(report: RunReport) -> str:
     shown: dict[str, float] = {}
     for view in ("corpus", "csfcube"):
         metrics = report.views[view].as_report("").metrics

@@ -1,0 +1,61 @@
+"""The model that ships, from the data to its differences from the start model.
+
+    python -m benchmarks.shipping prepare --data DATA -o table/ --work WORK      here, after `benchmarks.table prepare`
+    python -m benchmarks.shipping train table/ --steps 1500 --seeds 0 1 2        there, on a GPU
+
+DATA holds peerread_plus, elife, acl_anthology, csfcube and scitldr. Run it from the root of the repository with PYTHONPATH=src.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from citeweave.errors import CiteweaveError
+
+
+def prepare(asked: argparse.Namespace) -> None:
+    """Import what may be learned from, mine it by the recipe `weave` and pack it."""
+    from benchmarks.shipping.preparing import prepare_joint
+
+    prepare_joint(asked.data, asked.work or asked.output / "work", asked.output, asked.set)
+
+
+def train(asked: argparse.Namespace) -> None:
+    """Train and judge every seed; reports go beside the table's."""
+    from benchmarks.shipping.training import Shipping, train_shipped
+
+    changes = {key: json.loads(value) for key, value in (entry.split("=", 1) for entry in asked.set)}
+    train_shipped(Shipping(asked.output, tuple(asked.seeds), asked.steps, asked.device, asked.name, changes))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.shipping", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    verbs = parser.add_subparsers(required=True)
+    for name, verb in {"prepare": prepare, "train": train}.items():
+        own = verbs.add_parser(name, help=verb.__doc__)
+        own.set_defaults(verb=verb)
+        own.add_argument("--set", action="append", default=[], help="another value of the recipe, or of its training")
+        if name == "prepare":
+            own.add_argument("--data", type=Path, required=True)
+            own.add_argument("-o", "--output", type=Path, required=True)
+            own.add_argument("--work", type=Path, help="folder for what is made on the way; else inside the output")
+        else:
+            own.add_argument("output", type=Path, help="folder of the bundles; reports are written there")
+            own.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+            own.add_argument("--steps", type=int, default=1500)
+            own.add_argument("--device", default="auto")
+            own.add_argument("--name", default="weave, as shipped", help="of the row in the table")
+    asked = parser.parse_args()
+    try:
+        asked.verb(asked)
+    except CiteweaveError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
