@@ -113,7 +113,8 @@ class Preparation:
             given, options = self._smaller(system.graph_share), dataclasses.replace(options, held_out=NOTHING)
         stages, read, run = self._stages(system, given, options)
         audited = stages.audit(given)
-        material = stages.make(audited, Suites(audited, options, self.reporter))
+        same = audited.hash == self.audited.hash
+        material = stages.make(audited, self.suites if same else Suites(audited, options, self.reporter))
         if read.alignment is not None:
             material = align_stage(
                 run, material, dataclasses.replace(read.alignment, encoder=START), options, self.reporter
