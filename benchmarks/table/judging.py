@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from benchmarks.table.bundle import Bundle
@@ -50,7 +51,7 @@ class Answering:
 
 @dataclass(frozen=True)
 class Remembering:
-    """An encoder that tokenizes every list of texts once, however often its weights change."""
+    """An encoder that tokenizes every list of texts once, however often its weights change; on a GPU in half precision."""
 
     encoder: TorchEncoder
     read: dict[Any, Any] = field(default_factory=dict)
@@ -72,7 +73,8 @@ class Remembering:
         key = (self.encoder.settings.pooling == "aspect_words", self.encoder.reader.max_tokens, hash(tuple(texts)))
         if key not in self.read:
             self.read[key] = self.encoder.reader.read(texts)
-        return self.encoder.encode_tokens(self.read[key], reporter=reporter)
+        with torch.autocast("cuda", torch.float16, enabled=self.encoder.network.device.startswith("cuda")):
+            return self.encoder.encode_tokens(self.read[key], reporter=reporter)
 
 
 def reading_once(encoder: TorchEncoder, bundle: Bundle, read: dict[Any, Any]) -> Judged:

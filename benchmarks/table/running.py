@@ -1,7 +1,8 @@
 """Every system with every seed, on a machine that has a GPU and the bundles: trains, judges, writes reports.
 
-A worker takes one system after another and trains it with all of its seeds. Several workers share a GPU: a small model's
-steps wait for the processor that launches them. What is done is kept, an interrupted run goes on.
+A worker takes one run after another: all systems with the first seed, then all with the next, so that what is done when the
+time is over can be compared. Several workers share a GPU: a small model's steps wait for the processor that launches them.
+What is done is kept, an interrupted run goes on.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ def run_corpus(plan: Plan) -> None:
         for number, (path, known) in enumerate(found.items()):
             asked = [START, *known] if number == 0 else list(known)
             names = sorted((name for name in asked if name in (plan.systems or asked)), key=_is_quick(known))
-            for told in _run_all(dataclasses.replace(plan, bundle=path), names, until) if names else ():
-                for line in told:
-                    failed = failed or line.startswith("FAILED")
-                    print(line, flush=True)
+            runs = [(name, seed) for seed in range(plan.seeds) for name in names if seed == 0 or name != START]
+            for line in _run_all(dataclasses.replace(plan, bundle=path), runs, until) if runs else ():
+                failed = failed or line.startswith("FAILED")
+                print(line, flush=True)
     finally:
         print(f"packed: {pack_runs(plan.folder, plan.corpus)}", flush=True)
     if failed:
@@ -55,19 +56,20 @@ def _is_quick(known: Mapping[str, Any]) -> Callable[[str], bool]:
     return lambda name: name in known and not set(SENTENCE_LOSSES) & known[name]["training"]["losses"].keys()
 
 
-def _run_all(plan: Plan, names: Sequence[str], until: float) -> Iterator[list[str]]:
+def _run_all(plan: Plan, runs: Sequence[tuple[str, int]], until: float) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="table-") as folder:
         work = Path(folder)
         unpack_start(plan.folder, work / START)
         if plan.workers == 1:
-            yield from map(_worker(plan, work, until).run, names)
+            worker = _worker(plan, work, until)
+            yield from (worker.run(system, seed) for system, seed in runs)
             return
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS"):
             os.environ.setdefault(name, "2")  # of every worker; they share the processors
         with ProcessPoolExecutor(
-            min(plan.workers, len(names)), multiprocessing.get_context("spawn"), _begin, (plan, work, until)
+            min(plan.workers, len(runs)), multiprocessing.get_context("spawn"), _begin, (plan, work, until)
         ) as pool:
-            for done in as_completed([pool.submit(_run_in_worker, name) for name in names]):
+            for done in as_completed([pool.submit(_run_in_worker, *each) for each in runs]):
                 yield done.result()
 
 
@@ -78,8 +80,8 @@ def _begin(plan: Plan, work: Path, until: float) -> None:
     _HERE.append(_worker(plan, work, until))
 
 
-def _run_in_worker(system: str) -> list[str]:
-    return _HERE[0].run(system)
+def _run_in_worker(system: str, seed: int) -> str:
+    return _HERE[0].run(system, seed)
 
 
 def _worker(plan: Plan, work: Path, until: float) -> Worker:

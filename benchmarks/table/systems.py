@@ -102,7 +102,7 @@ VARIANTS = (
     _variant("temperature 0.03", "training.losses.in_batch.temperature=0.03"),
     _variant("temperature 0.1", "training.losses.in_batch.temperature=0.1"),
     _variant("nothing of the start", "training.start_share=0"),
-    _variant("half of the start", "training.start_share=0.5"),
+    _variant("0.3 of the start", "training.start_share=0.3"),
     _variant("both directions", "training.losses.in_batch=", "training.losses.gte={temperature=0.05}"),
     _variant(
         "hard negatives",

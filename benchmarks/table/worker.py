@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import tempfile
 import time
 import traceback
@@ -72,26 +73,18 @@ class Worker:
     tokens: dict[Any, Any] = field(default_factory=dict)
     """Of the suites' texts: they are the same for every system that reads alike."""
 
-    def run(self, system: str) -> list[str]:
-        """Train and judge a system with every seed that is missing; what was done, a line each."""
-        told: list[str] = []
-        data: Any = None
-        for seed in range(1 if system == START else self.plan.seeds):
-            if self._is_done(system, seed):
-                continue
-            if self.until and time.time() > self.until:
-                return [*told, f"{system} seed {seed}: not begun, the time is over"]
-            try:
-                if system == START:
-                    report = self._judge_start()
-                else:
-                    data = self._gather(system) if data is None else data
-                    report = self._train(system, seed, data)
-            except Exception as error:  # other systems go on, whatever it was
-                return [*told, f"FAILED: {system} seed {seed}: {error}\n{traceback.format_exc()}"]
-            write_run(self.plan.folder, report)
-            told.append(line_of(report))
-        return told
+    def run(self, system: str, seed: int) -> str:
+        """Train and judge a system with one seed, unless it is done; what was done, in a line."""
+        if self._is_done(system, seed):
+            return f"{system} seed {seed}: done before"
+        if self.until and time.time() > self.until:
+            return f"{system} seed {seed}: not begun, the time is over"
+        try:
+            report = self._judge_start() if system == START else self._train(system, seed, self._gather(system))
+        except Exception as error:  # other systems go on, whatever it was
+            return f"FAILED: {system} seed {seed}: {error}\n{traceback.format_exc()}"
+        write_run(self.plan.folder, report)
+        return line_of(report)
 
     def _is_done(self, system: str, seed: int) -> bool:
         return is_done(self.plan.folder, RunReport(self.plan.corpus, system, seed, self.bundle.version, {}))
@@ -105,17 +98,23 @@ class Worker:
         return load_start(encoder, self.plan.device), encoder
 
     def _gather(self, system: str) -> Any:
+        """Tokens are read once for all workers: the first of them that comes writes them."""
         table = self.bundle.systems[system]
         start, encoder = self._load(system)
-        return gather(
-            self.bundle.papers,  # type: ignore[arg-type]  # it has what training reads of a corpus
-            self.bundle.samples[table["samples"]],  # type: ignore[arg-type]
-            start.reader,
-            encoder,
-            self._options(system, 0),
-            self.work / f"tokens-{table['samples'][:12]}-{encoder.pooling or 'own'}",
-            Sources(graph=self.bundle.graph),
-        )
+        options = self._options(system, 0)
+        sentences = "sentences" if options.reads_sentences else "papers"
+        tokens = self.start.parent / f"tokens-{table['samples'][:12]}-{encoder.pooling or 'own'}-{sentences}"
+        with tokens.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return gather(
+                self.bundle.papers,  # type: ignore[arg-type]  # it has what training reads of a corpus
+                self.bundle.samples[table["samples"]],  # type: ignore[arg-type]
+                start.reader,
+                encoder,
+                options,
+                tokens,
+                Sources(graph=self.bundle.graph),
+            )
 
     def _options(self, system: str, seed: int) -> TrainingOptions:
         table = dict(self.bundle.systems[system]["training"])

@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.citations import CitationGraph
 
-RELATIVES = ("connected", "cocited")
-"""Signals of the citation graph that make a paper no random negative."""
+RELATIVES = (Signal("connected"), Signal("cocited"), Signal("coupled", least=3))
+"""Signals of the citation graph that make a paper no random negative; two shared references may be chance."""
 
 
 def find_relatives(corpus: Corpus, graph: CitationGraph, rows: Numbers) -> Lists:
-    """Related papers of every paper among those that take part: by citations, by co-citation, and by equal titles."""
+    """Related papers of every paper among those that take part: by citations, by co-citation, by references in
+    common, and by equal titles."""
     owners, others = _same_titles(corpus, rows)
-    for name in RELATIVES:
-        found = related(graph, Signal(name), rows)
+    for signal in RELATIVES:
+        found = related(graph, signal, rows)
         owner = np.repeat(np.arange(len(rows)), np.diff(found.offsets))
         place = np.minimum(np.searchsorted(rows, found.targets), len(rows) - 1)
         inside = rows[place] == found.targets
