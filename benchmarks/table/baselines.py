@@ -1,18 +1,25 @@
-"""The baselines by the same suites, trained on the same papers and citations; no GPU, minutes each on two cores."""
+"""The baselines by the same suites, trained on the same papers and citations; no GPU, minutes each on two cores.
+
+The start model with raw vectors is one of them: as it ships, its vectors have length one, and recipes train them without
+that step. Rankings by cosine are the same; probes and L2 distances are not.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.table.bundle import read_bundle
-from benchmarks.table.judging import Answering, judge, titles_seen
+from benchmarks.table.bundle import Bundle, read_bundle
+from benchmarks.table.judging import Answering, judge, reading_once, titles_seen
 from benchmarks.table.prepare import Preparation
 from benchmarks.table.reports import RunReport, is_done, unpack_runs, write_run
-from benchmarks.table.systems import BASELINES, SLOW_BASELINES
+from benchmarks.table.start_model import unpack_start
+from benchmarks.table.systems import BASELINES, MAX_TOKENS, RAW_START, SLOW_BASELINES
 from citeweave.baselines.fitting import fit_words
 from citeweave.baselines.judging import judged_baseline
 from citeweave.baselines.word_vectors import WordVectors
@@ -24,14 +31,14 @@ from citeweave.progress import Reporter
 
 LEXICAL = "bm25"
 WITH_WORDS = ("sif", "fasttext", "sgc")
-NOT_TRAINED = (LEXICAL, "random", "sentence_sum")
+NOT_TRAINED = (LEXICAL, "random", "sentence_sum", RAW_START)
 
 
 def judge_baselines(preparation: Preparation, systems: Sequence[str], output: Path) -> None:
     """Judge what is missing; without names all but the slow ones."""
     for system in systems:
-        choose(system, BASELINES, "--systems")
-    asked = systems or [system for system in BASELINES if system not in SLOW_BASELINES]
+        choose(system, (*BASELINES, RAW_START), "--systems")
+    asked = systems or [*(system for system in BASELINES if system not in SLOW_BASELINES), RAW_START]
     name = preparation.name
     unpack_runs(output, name)
     bundle = read_bundle(output / f"{name}.bundle")
@@ -46,7 +53,8 @@ def judge_baselines(preparation: Preparation, systems: Sequence[str], output: Pa
         if system in WITH_WORDS and words is None:
             words = fit_words(preparation.learned, reporter=Reporter())
         try:
-            views = judge(Answering(_judged(system, preparation, words)), bundle)
+            judged = raw_start(output, bundle) if system == RAW_START else _judged(system, preparation, words)
+            views = judge(Answering(judged), bundle)
         except CiteweaveError as error:
             failed.append(f"{system}: {error}")
             continue
@@ -57,6 +65,18 @@ def judge_baselines(preparation: Preparation, systems: Sequence[str], output: Pa
         print(f"{name}: {system}, {seconds:.0f} s", flush=True)
     if failed:
         raise CiteweaveError(f"some baselines failed on {name}: {'; '.join(failed)}")
+
+
+def raw_start(output: Path, bundle: Bundle) -> Judged:
+    """The packed start model as the table's runs load it, but for the length of its vectors; on the processor."""
+    from citeweave.training.options import EncoderOptions
+    from citeweave.training.starting import load_start
+
+    length = bundle.facts.get("max_tokens", MAX_TOKENS)
+    with tempfile.TemporaryDirectory() as folder:
+        init = str(unpack_start(output, Path(folder)))
+        encoder = load_start(EncoderOptions(init=init, max_tokens=length, normalize=False), "cpu")
+    return reading_once(dataclasses.replace(encoder, name=RAW_START), bundle, {})
 
 
 def _judged(system: str, preparation: Preparation, words: WordVectors | None) -> Judged:

@@ -12,10 +12,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,11 @@ class View:
     def of(cls, suite: Suite, marks: Mapping[str, str], outcomes: Sequence[Outcome], **others: Any) -> View:
         return cls(suite.name, list(suite.headline), dict(marks), list(outcomes), **others)
 
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """In percent, by flat names."""
+        return {f"{each.task}.{key}": value for each in self.outcomes for key, value in each.metrics.items()}
+
     def as_report(self, name: str) -> Report:
         """What `compare` reads."""
         value = {
@@ -62,7 +69,7 @@ class View:
             },
             "per_query": {each.task: each.rows for each in self.outcomes},
             "coverage": {each.task: {} for each in self.outcomes},
-            "metrics": {f"{each.task}.{key}": value for each in self.outcomes for key, value in each.metrics.items()},
+            "metrics": self.metrics,
         }
         manifest = Manifest(KIND, VERSION, {"tasks": dict(self.marks)}, {}, {})
         return Report(Path(name), manifest, value)
@@ -166,7 +173,12 @@ def is_done(folder: Path, report: RunReport) -> bool:
 def read_runs(folder: Path, corpus: str) -> list[RunReport]:
     """Every report of a corpus."""
     paths = sorted((folder / "reports" / corpus).glob("*.json"))
-    return [read_run(path.read_bytes(), str(path)) for path in paths]
+    gc.disable()  # it would walk over millions of rows again and again, none of which goes
+    try:
+        return [read_run(path.read_bytes(), str(path)) for path in paths]
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pack_runs(folder: Path, corpus: str) -> Path:
@@ -176,15 +188,16 @@ def pack_runs(folder: Path, corpus: str) -> Path:
     return packed_path(folder, corpus)
 
 
-def unpack_runs(folder: Path, corpus: str) -> None:
-    """Reports that came packed, beside those that are there."""
+def unpack_runs(folder: Path, corpus: str, *, version: str = "") -> None:
+    """Reports that came packed, beside those that are there; of a named data version, in place of those of another."""
     path = packed_path(folder, corpus)
     if not path.is_file():
         return
     for name, content in unpack(path).items():
         report = read_run(content, f"{path}: {name}")
         target = folder / "reports" / corpus / report.file_name
-        if not target.exists():
+        is_old = target.exists() and version == report.version != read_run(target.read_bytes(), str(target)).version
+        if is_old or not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
 

@@ -14,6 +14,12 @@ from citeweave.errors import choose
 from citeweave.recipe import load_recipe
 
 START = "minilm"
+RAW_START = "minilm, raw vectors"
+"""The start with vectors of whatever length it gives them, as recipes train them; as it ships, all have length one."""
+
+WEAVE = "weave"
+"""Our own recipe; systems named `weave, ...` are variants of it."""
+
 PAPERS_SEEN = 100_000
 SEEDS = 3
 MAX_TOKENS = 256
@@ -129,6 +135,24 @@ def chosen(names: Sequence[str]) -> list[System]:
     return [SYSTEMS[name] for name in names or SYSTEMS]
 
 
+def is_trained(name: str) -> bool:
+    """Whether a system has seeds and a budget: all but the start and the baselines, also names that nobody knows."""
+    return name not in (START, RAW_START, *BASELINES)
+
+
 def seeds_of(name: str) -> int:
     """Runs that a system is ranked by: recipes learn by a seed, the start and the baselines are judged once."""
-    return SEEDS if name in SYSTEMS else 1
+    return SEEDS if is_trained(name) else 1
+
+
+def is_graph_study(name: str) -> bool:
+    """Whether it stands beside scincl in a table of its own."""
+    return name in SYSTEMS and SYSTEMS[name].is_graph_study
+
+
+def is_variant(name: str) -> bool:
+    """
+    >>> is_variant("weave, without bands"), is_variant("weave")
+    (True, False)
+    """
+    return name.startswith(f"{WEAVE}, ")

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import kendalltau
 from sklearn.metrics import f1_score
 
-from citeweave.evaluation.deriving import WAYS, columns_of, derive, resampled
+from citeweave.evaluation.deriving import WAYS, columns_of, derive, resampled, resampled_all
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.resampling import blocks, clusters_of, draw, interval, intervals_of, resample_metric
 
@@ -39,6 +40,24 @@ def test_a_resample_is_the_rows_written_out(way: str) -> None:
     found = resampled(way, columns_of(way, rows, "m"), weights)
     expected = [derive(way, written_out(rows, row), "m") for row in weights]
     assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("distinct", [2, 5, 1000])
+def test_tau_of_resamples_is_scipys_to_the_last_bit(distinct: int) -> None:
+    rng = np.random.default_rng(distinct)
+    answer, told = rng.integers(distinct, size=(2, 90)) / 7
+    weights = rng.multinomial(90, np.full(90, 1 / 90), size=70)  # more than walk together
+    found = resampled("kendalltau", {"answer": answer, "told": told}, weights)
+    expected = [kendalltau(np.repeat(answer, row), np.repeat(told, row)).statistic for row in weights]
+    assert found.tolist() == expected
+
+
+def test_tau_where_nothing_can_be_told() -> None:
+    columns = {"answer": np.array([1.0, 1.0, 2.0]), "told": np.array([3.0, 4.0, 5.0])}
+    weights = np.array([[1, 1, 0], [0, 0, 3], [0, 1, 1], [0, 0, 0]])
+    assert resampled("kendalltau", columns, weights).tolist() == [0.0, 0.0, 1.0, 0.0]
+    with pytest.raises(ValueError, match="not finite"):
+        resampled("kendalltau", {**columns, "told": np.array([1.0, np.nan, 2.0])}, weights)
 
 
 @settings(max_examples=50)
@@ -106,3 +125,25 @@ def test_intervals_hold_the_value() -> None:
     outcome = Outcome("t", "x", {"map": "mean", "f1": "f1_macro"}, rows)
     for name, (low, high) in intervals_of([outcome]).items():
         assert low < outcome.metrics[name.removeprefix("t.")] < high
+
+
+@pytest.mark.parametrize("way", ["mean", "folds", "f1_macro", "kendalltau"])
+def test_systems_together_are_systems_one_by_one(way: str) -> None:
+    rng = np.random.default_rng(4)
+    answers = rng.integers(3, size=60).tolist()
+    systems = [
+        columns_of(
+            way,
+            {
+                f"r{at}": {"m": rng.random(), "fold": at % 2, "answer": answers[at], "told": int(rng.integers(3))}
+                for at in range(60)
+            },
+            "m",
+        )
+        for _ in range(7)
+    ]
+    systems.append(systems[0])
+    weights = draw([f"r{at}" for at in range(60)], 50, seed=3, purpose="test").astype(float)
+    found = resampled_all(way, systems, weights)
+    assert found == pytest.approx(np.stack([resampled(way, own, weights) for own in systems]), abs=1e-12)
+    assert (found[0] == found[-1]).all(), "who answers alike must not differ"

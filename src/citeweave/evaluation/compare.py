@@ -29,8 +29,6 @@ from citeweave.randomness import stream
 
 OVERALL = "overall"
 RESAMPLES = 10_000
-SLOW_RESAMPLES = 1000
-"""Of rank correlations, which take long; repeated to the number of the others."""
 
 TOO_FEW = 10
 """Fewer queries than these are shown but not tested: a bootstrap of them finds differences where there are none."""
@@ -133,7 +131,8 @@ def _shared_rows(reports: Sequence[_Read], name: str, notes: list[str]) -> list[
     if len({report.marks.get(report.outcomes[name][0].task) for report in reports}) > 1:
         raise UserError(f"the reports judge {name} on different data; evaluate all systems on the same folder")
     each = [report.outcomes[name][0].rows for report in reports]
-    shared = [row for row in each[0] if all(row in rows for rows in each)]
+    alike = all(rows.keys() == each[0].keys() for rows in each)
+    shared = list(each[0]) if alike else [row for row in each[0] if all(row in rows for rows in each)]
     most = max(len(rows) for rows in each)
     if len(shared) < most:
         notes.append(f"{name}: {most - len(shared):,} of {most:,} rows are not answered by all and were left out.")
@@ -148,9 +147,9 @@ def _resample(
     """System -> (resamples,) in percent: the same queries for all, each system's own reports drawn with replacement."""
     every = [report.outcomes[name][0] for reports in read.values() for report in reports]
     metric = next(report.outcomes[name][1] for reports in read.values() for report in reports)
-    number = min(resamples, SLOW_RESAMPLES) if every[0].how[metric] == "kendalltau" else resamples
-    found = 100 * resample_together(every, metric, number, seed=seed, keep=rows)  # (all reports, number)
-    values = iter(np.resize(each, resamples) for each in found)
+    values = iter(
+        100 * resample_together(every, metric, resamples, seed=seed, keep=rows)
+    )  # of (resamples,), a report each
     drawn = {}
     for system, reports in read.items():
         own = np.stack([next(values) for _ in reports])  # (reports, resamples)

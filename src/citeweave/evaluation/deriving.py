@@ -1,7 +1,7 @@
 """How a metric follows from rows, for the rows as they are and for any resample of them.
 
-A resample is a row of whole weights: how often each item was drawn. All ways but rank correlations are sums over
-items, so that a thousand resamples are one matrix product.
+A resample is a row of whole weights: how often each item was drawn. All ways but correlations are sums over items, so
+that a thousand resamples are one matrix product; rank correlations count pairs, see `measuring/resampled_tau.py`.
 
     >>> rows = {"q1": {"map": 0.2, "fold": 0}, "q2": {"map": 0.6, "fold": 0}, "q3": {"map": 1.0, "fold": 1}}
     >>> round(derive("mean", rows, "map"), 3), derive("folds", rows, "map")
@@ -13,7 +13,7 @@ items, so that a thousand resamples are one matrix product.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from citeweave.errors import choose
 from citeweave.evaluation.measuring.classes import CLASSIFICATION_METRICS, ClassCounts
 from citeweave.evaluation.measuring.correlation import REGRESSION_METRICS
+from citeweave.evaluation.measuring.resampled_tau import resampled_tau, resampled_taus
 
 Columns = dict[str, NDArray[Any]]
 """One entry an item in every column."""
@@ -33,6 +34,9 @@ Values = NDArray[np.float64]
 """(resamples,)"""
 
 Rows = Mapping[str, Mapping[str, Any]]
+
+DIGITS = 12
+"""Of means that are taken for many systems at once."""
 
 
 def derive(way: str, rows: Rows, metric: str) -> float:
@@ -46,6 +50,18 @@ def derive(way: str, rows: Rows, metric: str) -> float:
 def resampled(way: str, columns: Columns, weights: NDArray[Any]) -> Values:
     """The metric of every resample."""
     return WAYS[choose(way, WAYS, "way of deriving a metric")](columns, np.asarray(weights, np.float64))
+
+
+def resampled_all(way: str, systems: Sequence[Columns], weights: Weights) -> NDArray[np.float64]:
+    """(systems, resamples) the metric of several systems on the same items, each as `resampled` gives it."""
+    if way == "mean":
+        values = np.stack([columns["value"] for columns in systems])  # (systems, items)
+        # one product may add up two rows in two ways: systems that answer alike must not differ in the last bit
+        return np.asarray(np.round(values @ weights.T / weights.sum(axis=1), DIGITS))
+    answers = [columns["answer"] for columns in systems] if way == "kendalltau" else []
+    if answers and all(np.array_equal(answers[0], answer) for answer in answers):
+        return resampled_taus(answers[0], np.stack([columns["told"] for columns in systems]), weights)
+    return np.stack([resampled(way, columns, weights) for columns in systems])
 
 
 def columns_of(way: str, rows: Rows, metric: str) -> Columns:
@@ -69,7 +85,11 @@ def _classes(answers: list[Any], told: list[Any]) -> Columns:
     known = sorted(
         {*answers, *(label for label in told if label is not None)}, key=lambda label: (str(type(label)), label)
     )
-    answer, guess = (np.array([[label == name for name in known] for label in labels]) for labels in (answers, told))
+    place = {label: at for at, label in enumerate(known)}
+    answer, guess = (
+        np.array([place.get(label, -1) for label in labels])[:, None] == np.arange(len(known))
+        for labels in (answers, told)
+    )
     positive = known.index(1) if 1 in known else len(known) - 1
     return {"answer": answer, "told": guess, "positive": np.array([positive if len(known) <= 2 else -1])}
 
@@ -99,7 +119,8 @@ def _from_flags(metric: str) -> Callable[[Columns, Weights], Values]:
 
     def way(columns: Columns, weights: Weights) -> Values:
         answer, told = columns["answer"].astype(bool), columns["told"].astype(bool)
-        hits, predicted, actual = (weights @ flags for flags in (answer & told, told, answer))  # (resamples, classes)
+        flagged = (flags.astype(np.float64) for flags in (answer & told, told, answer))
+        hits, predicted, actual = (weights @ flags for flags in flagged)  # (resamples, classes)
         right = weights @ (answer == told).all(axis=1) / weights.sum(axis=1)
         one_each = "positive" in columns
         counted = actual + predicted > 0 if one_each else np.ones(hits.shape, bool)
@@ -120,10 +141,15 @@ def _from_numbers(metric: str) -> Callable[[Columns, Weights], Values]:
     return way
 
 
+def _rank_correlation(columns: Columns, weights: Weights) -> Values:
+    return resampled_tau(columns["answer"], columns["told"], weights)
+
+
 _OF_VALUES = {"mean": _mean, "folds": _mean_of_folds, "weighted": _weighted_mean}
 
 WAYS: dict[str, Callable[[Columns, Weights], Values]] = {
     **_OF_VALUES,
     **{metric: _from_flags(metric) for metric in CLASSIFICATION_METRICS},
     **{metric: _from_numbers(metric) for metric in REGRESSION_METRICS},
+    "kendalltau": _rank_correlation,
 }

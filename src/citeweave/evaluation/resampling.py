@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.evaluation.deriving import columns_of, resampled
+from citeweave.evaluation.deriving import columns_of, resampled, resampled_all
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.randomness import stream
 
@@ -74,8 +74,11 @@ def resample_together(
     clusters, task = clusters_of(each[0]), outcomes[0].task
     parts = []
     for number, size in enumerate(blocks(len(names), resamples)):
-        weights = draw(clusters, size, seed=seed, purpose=f"{task} {number}")  # (block, rows)
-        parts.append([resampled(way, own, weights) for way, own in zip(ways, columns, strict=True)])
+        weights = draw(clusters, size, seed=seed, purpose=f"{task} {number}").astype(np.float64)  # (block, rows)
+        if len(set(ways)) == 1:
+            parts.append(resampled_all(ways[0], columns, weights))
+        else:
+            parts.append(np.stack([resampled(way, own, weights) for way, own in zip(ways, columns, strict=True)]))
     return np.concatenate(parts, axis=1)
 
 
@@ -95,9 +98,8 @@ def intervals_of(outcomes: Sequence[Outcome], *, resamples: int = 1000, seed: in
     """
     found = {}
     for outcome in outcomes:
-        for metric, way in outcome.how.items():
-            number = min(resamples, 200) if way == "kendalltau" else resamples
-            low, high = interval(resample_metric(outcome, metric, number, seed=seed))
+        for metric in outcome.how:
+            low, high = interval(resample_metric(outcome, metric, resamples, seed=seed))
             if np.isfinite(low):
                 found[f"{outcome.task}.{metric}"] = [100 * low, 100 * high]
     return found
