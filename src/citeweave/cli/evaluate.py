@@ -63,8 +63,8 @@ _Distance = Annotated[
     str,
     typer.Option(
         "--distance",
-        help="cosine, l2, dot; of sentence vectors single, mean_best, top2, attention, transport. "
-        "Empty: the protocol's own.",
+        help="cosine, l2, dot; of sentence vectors single, mean_best, top2, attention, transport; of a model's tokens "
+        "token_best; a sum of some, such as mean_best+token_best. Empty: the protocol's own.",
         show_default=False,
     ),
 ]

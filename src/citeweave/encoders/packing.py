@@ -62,6 +62,9 @@ class PackedStates:
         before = self.begins[texts]  # (spans,)
         return mean_spans(self.stream, before + starts, before + ends)
 
+    def tokens(self) -> Tensor:
+        return self.stream[: self.begins[-2]]
+
 
 @dataclass(frozen=True, slots=True)
 class FirstStates:

@@ -48,6 +48,9 @@ class TokenStates(States, Protocol):
         Span i is from token starts[i] up to ends[i] of text texts[i]; spans come in order and do not overlap.
         """
 
+    def tokens(self) -> Tensor:
+        """States of all tokens, text after text without padding, (tokens, dimension)."""
+
 
 @dataclass(frozen=True, slots=True)
 class PaddedStates:
@@ -65,6 +68,9 @@ class PaddedStates:
     def spans(self, texts: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Tensor:
         before = texts * self.states.shape[1]  # (spans,)
         return mean_spans(self.states.flatten(0, 1), before + starts, before + ends)
+
+    def tokens(self) -> Tensor:
+        return self.states[self.mask.bool()]
 
 
 def pool(layers: tuple[Tensor, ...], mask: Tensor, pooling: str, mix: Tensor | None = None) -> Tensor:

@@ -43,7 +43,8 @@ class EvaluationOptions:
     """How to judge; the defaults are the protocol's, except that a missing answer is a wrong one."""
 
     distance: str = ""
-    """`cosine`, `l2`, `dot`, or one of the sentence-level distances; empty = the protocol's."""
+    """`cosine`, `l2`, `dot`, or one of the sentence-level distances, or a sum such as `mean_best+token_best`; empty = the
+    protocol's."""
 
     missing: str = "wrong"
     """`wrong`: a paper without vector is a wrong answer. `peers`: what the peer's own code does with it."""

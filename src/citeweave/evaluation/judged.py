@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.errors import UserError
+from citeweave.evaluation.summing import parts_of
 from citeweave.evaluation.tasks import Pools
 from citeweave.evaluation.texts import Texts
 
@@ -85,11 +86,11 @@ class ByFacet(Judged, Protocol):
 
 
 def choose_distance(judged: Judged, asked: str, protocol: str) -> str:
-    """The user's distance, else the protocol's where it fits, else the first that fits."""
+    """The user's distance or sum of distances, else the protocol's where it fits, else the first that fits."""
     if not judged.distances and asked:
         raise UserError(f"--distance is {asked!r}; {judged.name} has scores of its own: leave --distance out")
     if not judged.distances:
         return "own"
-    if asked and asked not in judged.distances:
+    if asked and not set(parts_of(asked)) <= set(judged.distances):
         raise UserError(f"--distance is {asked!r}; {judged.name} takes {', '.join(judged.distances)}")
     return asked or (protocol if protocol in judged.distances else judged.distances[0])

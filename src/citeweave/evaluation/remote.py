@@ -29,7 +29,6 @@ from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.running.run import run_task
 from citeweave.evaluation.tasks import Task
 from citeweave.evaluation.texts import NoTextsError
-from citeweave.similarity.transport import DISTANCES
 
 if TYPE_CHECKING:
     from citeweave.evaluation.judging.opening import OpeningOptions
@@ -95,7 +94,7 @@ class Shared:
     def _reads_while_judging(self) -> bool:
         """Whether a worker that judges needs an encoder's device: what lies in the cache needs none."""
         uncached = self.opening.cache is None and isinstance(whole_of(self.judged), Encoded)
-        return uncached or self.opening.distance in DISTANCES
+        return uncached or self.opening.reads_inside
 
     def told(self, device: str = "") -> dict[str, Any]:
         """What is judged, as plain data; on another device than the driver's where one is named."""

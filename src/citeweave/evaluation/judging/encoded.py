@@ -60,9 +60,9 @@ class Encoded:
         return {
             "name": self.name,
             "revision": self.encoder.revision,
-            "dimension": max((each["dimension"] for each in self.counts.values()), default=None),
+            "dimension": max((each.get("dimension", 0) for each in self.counts.values()), default=None),
             "text_recipe": self._recipe.hash,
-            "texts without usable vector": sum(each["lost"] for each in self.counts.values()),
+            "texts without usable vector": sum(each.get("lost", 0) for each in self.counts.values()),
         }
 
     def vectors(self, texts: Texts) -> PaperVectors:
@@ -103,7 +103,8 @@ class Encoded:
         if has_text.any() and not usable.any():
             raise self._useless(len(written))
         matrix[~usable] = 0
-        self.counts[texts.hash] = {"dimension": matrix.shape[1], "lost": int((has_text & ~usable).sum())}
+        found = {"dimension": matrix.shape[1], "lost": int((has_text & ~usable).sum())}
+        self.counts.setdefault(texts.hash, {}).update(found)
         return PaperVectors(matrix, np.where(has_text & usable, PRESENT, ABSENT).astype(np.uint8))
 
     def _read(self, texts: Texts, written: Sequence[str]) -> NDArray[np.float32]:

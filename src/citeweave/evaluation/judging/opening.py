@@ -20,10 +20,12 @@ from citeweave.errors import UserError, choose
 from citeweave.evaluation.judged import Judged
 from citeweave.evaluation.judging.given_scores import looks_like_scores, read_scores
 from citeweave.evaluation.judging.given_vectors import PRECISIONS, open_vectors, read_vectors
+from citeweave.evaluation.summing import parts_of
 from citeweave.evaluation.tasks import DISTANCES as VECTOR_DISTANCES
 from citeweave.files import kind_of
 from citeweave.opening import Source
 from citeweave.progress import QUIET, Reporter
+from citeweave.similarity.matching.tokens import TOKEN_BEST
 from citeweave.similarity.transport import DISTANCES
 
 ACCEPTED = (
@@ -32,6 +34,9 @@ ACCEPTED = (
 )
 
 KNOWN = ("bm25", MINILM)
+INSIDE = (*DISTANCES, TOKEN_BEST)
+"""Distances for which a paper is more than one vector."""
+
 SENTENCE_TOKENS = 500
 """Where texts are cut for sentence vectors, as in ASPIRE; a shorter cut would lose the last sentences."""
 
@@ -48,7 +53,7 @@ class OpeningOptions:
     """How what is judged is read."""
 
     distance: str = ""
-    """A distance between documents asks for sentence vectors."""
+    """A distance between documents asks for sentence vectors, or for those of tokens; several are added with a plus."""
 
     precision: str = ""
     """Round given vectors: `float16`, `float32` or `float64`; empty = as the file has them."""
@@ -73,19 +78,30 @@ class OpeningOptions:
     about); empty = the encoder's own vector."""
 
     def __post_init__(self) -> None:
-        choose(self.distance, ("", *VECTOR_DISTANCES, *DISTANCES), "--distance")
+        for part in parts_of(self.distance) if self.distance else ():
+            choose(part, (*VECTOR_DISTANCES, *INSIDE), "--distance")
         choose(self.precision, ("", *PRECISIONS), "--precision")
         choose(self.sentence_metric, ("l2", "cosine"), "--sentence-metric")
-        if self.whole and self.distance not in DISTANCES:
+        if self.whole and not set(parts_of(self.distance)) & set(DISTANCES):
             raise UserError(
                 f"--whole is for distances by sentences, and --distance is {self.distance!r}; "
                 f"take one of {', '.join(DISTANCES)}"
             )
-        if self.aspect and self.distance in DISTANCES:
+        if self.aspect and self.reads_inside:
             raise UserError(
                 f"--aspect is {self.aspect!r}, a space of whole papers, and --distance {self.distance} is between their "
                 f"sentences; take one of {', '.join(VECTOR_DISTANCES)}"
             )
+
+    @property
+    def reads_inside(self) -> bool:
+        """Whether a model is judged by sentences or tokens."""
+        return bool(set(parts_of(self.distance)) & set(INSIDE))
+
+    @property
+    def reads_whole(self) -> bool:
+        """Whether a model is judged by one vector a paper."""
+        return not set(parts_of(self.distance)) <= set(INSIDE)
 
 
 def open_judged(name: str, options: OpeningOptions | None = None, reporter: Reporter = QUIET) -> Judged:
@@ -152,6 +168,8 @@ def _open_artefact(path: Path, options: OpeningOptions) -> Judged:
         return open_vectors(path, precision=options.precision)
     if options.whole:
         raise UserError(f"--whole is for models, which give a paper's own vector too; {path} has rows of its own")
+    if kind == "sentence_vectors" and TOKEN_BEST in parts_of(options.distance):
+        raise UserError(f"--distance {TOKEN_BEST} compares tokens, and {path} has vectors of sentences; give the model")
     if kind == "sentence_vectors":
         from citeweave.evaluation.judging.sentence_level import SentenceLevel
         from citeweave.similarity.sentence_vectors import SentenceVectors
@@ -168,24 +186,27 @@ def _open_artefact(path: Path, options: OpeningOptions) -> Judged:
 
 def _load(name: str, options: OpeningOptions, reporter: Reporter) -> Judged:
     from citeweave.encoders.encoder import load_encoder
-
-    by_sentence = options.distance in DISTANCES
-    max_tokens = options.max_tokens or (SENTENCE_TOKENS if by_sentence else None)
-    encoder = load_encoder(name, pooling=options.pooling, max_tokens=max_tokens, device=options.device)
-    if by_sentence:
-        from citeweave.evaluation.judging.sentence_level import SentenceLevel
-
-        return SentenceLevel(
-            encoder,
-            metric=options.sentence_metric,
-            temperature=options.temperature,
-            whole=options.whole,
-            device=options.device,
-            reporter=reporter,
-        )
     from citeweave.evaluation.judging.encoded import Encoded
 
-    return Encoded(encoder, cache=options.cache, reporter=reporter)
+    max_tokens = options.max_tokens or (SENTENCE_TOKENS if options.reads_inside else None)
+    encoder = load_encoder(name, pooling=options.pooling, max_tokens=max_tokens, device=options.device)
+    if not options.reads_inside:
+        return Encoded(encoder, cache=options.cache, reporter=reporter)
+    from citeweave.evaluation.judging.sentence_level import SentenceLevel
+
+    inside = SentenceLevel(
+        encoder,
+        metric=options.sentence_metric,
+        temperature=options.temperature,
+        whole=options.whole,
+        device=options.device,
+        reporter=reporter,
+    )
+    if not options.reads_whole:
+        return inside
+    from citeweave.evaluation.judging.by_distance import ByDistance
+
+    return ByDistance(Encoded(encoder, cache=options.cache, reporter=reporter), inside)
 
 
 def _without_compression(path: Path) -> str:

@@ -24,6 +24,7 @@ from citeweave.evaluation.measuring.ranking import Ranked, rank_as_given, rank_a
 from citeweave.evaluation.metrics import Judging, ranking_metrics
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.running.reviewers import score_reviewers
+from citeweave.evaluation.summing import PLUS, add_up, parts_of
 from citeweave.evaluation.tasks import DISTANCES, Pools, RankingRule, RankingTask, SearchTask
 from citeweave.evaluation.texts import Texts
 
@@ -54,12 +55,7 @@ class _Asked:
 def run_ranking(task: RankingTask, judged: Judged, distance: str, missing: str) -> Outcome:
     """Rank every query's pool."""
     chosen = choose_distance(judged, distance, task.rule.distance)
-    if task.reviewers is None:
-        scores = judged.scores(task.texts, task.pools, chosen)
-    else:
-        scores = score_reviewers(judged, task.texts, task.pools, task.reviewers, chosen)
-    if task.pools.scored is not None:
-        scores = np.where(task.pools.scored, scores, np.nan)
+    scores = add_up([_score(task, judged, part) for part in parts_of(chosen)], task.pools.offsets)
     folds = {name: number for number, fold in enumerate(task.folds) for name in fold}
     papers = None if task.reviewers is None else np.union1d(task.pools.queries, task.reviewers.papers)
     asked = _Asked(
@@ -77,9 +73,20 @@ def run_ranking(task: RankingTask, judged: Judged, distance: str, missing: str) 
     return _judge(asked, scores, missing)
 
 
+def _score(task: RankingTask, judged: Judged, distance: str) -> Scores:
+    """By one distance."""
+    if task.reviewers is None:
+        scores = judged.scores(task.texts, task.pools, distance)
+    else:
+        scores = score_reviewers(judged, task.texts, task.pools, task.reviewers, distance)
+    return scores if task.pools.scored is None else np.where(task.pools.scored, scores, np.nan)
+
+
 def run_search(task: SearchTask, judged: Judged, distance: str, missing: str) -> Outcome:
     """Find every question's papers among all."""
     chosen = choose_distance(judged, distance, task.rule.distance)
+    if PLUS in chosen:
+        raise NoAnswerError(f"{task.name}: {chosen} orders pools of candidates and does not search among all papers")
     rows, scores = _find(task, judged, chosen)
     if (rows < 0).all():
         raise NoAnswerError(
