@@ -6,6 +6,8 @@ corpus, csfcube, scitldr       one vector a paper, by cosine; a system that was 
                                CSFCube by the distance between sentences that it trains
 csfcube, one vector            of those systems
 csfcube, the facet's space     of systems with aspect heads
+csfcube, sentences             of the start and of our own method, up to 512 tokens: the mean of the facet's best matches
+csfcube, sentences and tokens  and that with the best matches of its tokens, both brought to one scale
 corpus, l2                     the pools alone, by L2 distances: what margin losses train
 """
 
@@ -26,6 +28,7 @@ from benchmarks.table.reports import View
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.evaluation.judged import Judged, NoAnswerError
+from citeweave.evaluation.judging.sentence_level import SentenceLevel
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.running.run import run_task
 from citeweave.evaluation.tasks import RankingTask, Suite
@@ -35,6 +38,8 @@ from citeweave.progress import QUIET, Reporter
 
 CORPUS, CSFCUBE, SCITLDR = "corpus", "csfcube", "scitldr"
 BY_L2, ONE_VECTOR, FACET_SPACE = "corpus, l2", "csfcube, one vector", "csfcube, the facet's space"
+INSIDE = {"csfcube, sentences": "mean_best", "csfcube, sentences and tokens": "mean_best+token_best"}
+INSIDE_TOKENS = 512
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,9 @@ class Answering:
 
     facets: Judged | None = None
     """In the space that a query asks about."""
+
+    inside: Judged | None = None
+    """By sentences and tokens, of a system that was not trained on them."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,14 @@ def reading_once(encoder: TorchEncoder, bundle: Bundle, read: dict[Any, Any]) ->
     return Narrowed(remembering, every, cache=None, text_recipe=TextRecipe())
 
 
+def inside_of(encoder: TorchEncoder) -> Judged:
+    """The encoder by its sentences and tokens, with longer texts."""
+    longer = dataclasses.replace(encoder.reader, max_tokens=INSIDE_TOKENS)
+    settings = dataclasses.replace(encoder.settings, max_tokens=INSIDE_TOKENS)
+    reading = dataclasses.replace(encoder, reader=longer, settings=settings)
+    return SentenceLevel(reading, name=encoder.name, metric="cosine", device=encoder.network.device)
+
+
 def judge(answering: Answering, bundle: Bundle) -> dict[str, View]:
     """Every suite, and the further views of it that a system has."""
     suites, marks = bundle.suites, bundle.marks
@@ -96,6 +112,9 @@ def judge(answering: Answering, bundle: Bundle) -> dict[str, View]:
         found[ONE_VECTOR] = view_of(answering.whole, suites[CSFCUBE], marks[CSFCUBE], "cosine")
     if answering.facets is not None:
         found[FACET_SPACE] = view_of(answering.facets, suites[CSFCUBE], marks[CSFCUBE], "cosine")
+    if answering.inside is not None:
+        for name, distance in INSIDE.items():
+            found[name] = view_of(answering.inside, suites[CSFCUBE], marks[CSFCUBE], distance)
     if "l2" in answering.whole.distances:
         rankings = tuple(task for task in suites[CORPUS].tasks if isinstance(task, RankingTask))
         pools = dataclasses.replace(suites[CORPUS], tasks=rankings)

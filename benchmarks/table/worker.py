@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from benchmarks.table.bundle import Bundle
-from benchmarks.table.judging import Answering, judge, reading_once, titles_seen, trained_titles
+from benchmarks.table.judging import Answering, inside_of, judge, reading_once, titles_seen, trained_titles
 from benchmarks.table.reports import RunReport, is_done, write_run
-from benchmarks.table.systems import MAX_TOKENS, PAPERS_SEEN, SEEDS, START, WARMUP
+from benchmarks.table.systems import MAX_TOKENS, PAPERS_SEEN, SEEDS, START, WARMUP, WEAVE
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import CiteweaveError
 from citeweave.evaluation.judging.aspect_spaces import MATCHING, spaces_of
@@ -141,8 +141,9 @@ class Worker:
     def _judge_start(self) -> RunReport:
         start, _ = self._load(START)
         begun = time.monotonic()
-        whole = reading_once(dataclasses.replace(start, name=START), self.bundle, self.tokens)
-        views = judge(Answering(whole), self.bundle)
+        named = dataclasses.replace(start, name=START)
+        whole = reading_once(named, self.bundle, self.tokens)
+        views = judge(Answering(whole, inside=inside_of(named)), self.bundle)
         cost = {
             "seconds": 0.0,
             "seconds of judging": round(time.monotonic() - begun, 2),
@@ -178,7 +179,7 @@ def answering_of(
     heads = run.stepper.objective.material.heads
     if heads is not None and {"background", "method", "result"} <= set(heads.names):
         facets = spaces_of(whole, as_arrays(heads))[MATCHING]
-    return Answering(whole, sentences, facets)
+    return Answering(whole, sentences, facets, inside_of(named) if system.startswith(WEAVE) else None)
 
 
 def budgeted(options: TrainingOptions, groups: Any, papers: int) -> tuple[TrainingOptions, dict[str, Any]]:
