@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.shipping import NAME, SYSTEM
 from benchmarks.table.bundle import Bundle, Column, PackedCorpus, packed, write_bundle
 from benchmarks.table.prepare import FLAGS, SHOWN, Preparation
 from benchmarks.table.splitting import record, texts_to_split
@@ -33,8 +34,6 @@ from citeweave.pipeline.suites import Suites
 from citeweave.progress import Reporter
 from citeweave.recipe import load_recipe
 
-NAME = "joint"
-SYSTEM = "weave, as shipped"
 CLEAN = ("peerread", "acl", "pmlr")
 """Sources in peerread_plus whose abstracts may be passed on; ACM's and the paper lists' stay out."""
 

@@ -20,7 +20,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from benchmarks.shipping.preparing import NAME, SYSTEM
+from benchmarks.shipping import NAME, SYSTEM
 from benchmarks.table.bundle import Bundle, bundles_of, read_bundle
 from benchmarks.table.judging import Answering, judge, titles_seen, trained_titles
 from benchmarks.table.reports import RunReport, pack_runs, write_run

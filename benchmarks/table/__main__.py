@@ -44,7 +44,7 @@ def train(asked: argparse.Namespace) -> None:
         plan = Plan(
             asked.output,
             corpus,
-            tuple(asked.systems),
+            systems=tuple(asked.systems),
             seeds=asked.seeds,
             papers=asked.papers,
             device=asked.device,
