@@ -32,6 +32,7 @@ COMMANDS = [
     "estimate",
     "audit",
     "convert",
+    "model",
     "embed",
     "similar",
     "explain",

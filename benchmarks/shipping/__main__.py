@@ -1,7 +1,9 @@
-"""The model that ships, from the data to its differences from the start model.
+"""The model that ships, from the data to the delta inside the package.
 
     python -m benchmarks.shipping prepare --data DATA -o table/ --work WORK      here, after `benchmarks.table prepare`
     python -m benchmarks.shipping train table/ --steps 1500 --seeds 0 1 2        there, on a GPU
+    python -m benchmarks.shipping compress table/shipped-0 --corpus CORPUS ... --facts facts.json \\
+        -o src/citeweave/encoders/weave                                          here; replaces weights, card and golden vectors
 
 DATA holds peerread_plus, elife, acl_anthology, csfcube and scitldr. Run it from the root of the repository with PYTHONPATH=src.
 """
@@ -31,11 +33,22 @@ def train(asked: argparse.Namespace) -> None:
     train_shipped(Shipping(asked.output, tuple(asked.seeds), asked.steps, asked.device, asked.name, changes))
 
 
+def compress(asked: argparse.Namespace) -> None:
+    """Write the shipped model's folder: delta, card, golden vectors, manifest."""
+    from benchmarks.shipping.compressing import Compressing, compress_shipped
+
+    how = Compressing(
+        asked.trained, asked.corpus, asked.facts, asked.output, asked.texts, asked.bytes, asked.max_tokens, asked.seed
+    )
+    print(compress_shipped(how))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.shipping", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     verbs = parser.add_subparsers(required=True)
+    _add_compress(verbs)
     for name, verb in {"prepare": prepare, "train": train}.items():
         own = verbs.add_parser(name, help=verb.__doc__)
         own.set_defaults(verb=verb)
@@ -55,6 +68,19 @@ def main() -> None:
         asked.verb(asked)
     except CiteweaveError as error:
         sys.exit(f"error: {error}")
+
+
+def _add_compress(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    own = verbs.add_parser("compress", help=compress.__doc__)
+    own.set_defaults(verb=compress)
+    own.add_argument("trained", type=Path, help="folder of a trained model, or stem of differences that `train` wrote")
+    own.add_argument("--corpus", type=Path, nargs="+", required=True, help="folders that `citeweave import` made")
+    own.add_argument("--facts", type=Path, required=True, help="JSON of what the card says; see compressing.py")
+    own.add_argument("--texts", type=int, default=1000, help="texts to draw from all corpora together")
+    own.add_argument("--bytes", type=int, default=4_000_000, help="of the whole folder, at most")
+    own.add_argument("--max-tokens", type=int, help="where texts are cut; else as trained")
+    own.add_argument("--seed", type=int, default=0, help="of drawing the texts")
+    own.add_argument("-o", "--output", type=Path, required=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
     corpus = citeweave.Corpus.open("corpus/")
     corpus.titles[0], corpus.row("doi:10.1/x")
     graph = citeweave.make_graph(corpus, "graph/")
-    index = citeweave.build_index(corpus, "minilm", "index/")
+    index = citeweave.build_index(corpus, "weave", "index/")
     citeweave.answer(index, None, citeweave.Query(paper="doi:10.1/x")).hits
 
 This is the front door: the nouns and verbs, each loaded when first used.

@@ -94,7 +94,7 @@ def test_vectors(place, capsys, tmp_path):
         (["--rule", "best"], "--rule is 'best'"),
         (["--fewest", "9", "--model", "MODEL"], "none of 3 people has 9 papers"),
         (["--best", "-1"], "--best is -1"),
-        ([], "needs a model; give --model"),
+        (["--model", "nowhere-and-no-name"], "is no folder and no known name"),
         (["--papers", "people.jsonl"], "holds neither a corpus nor vectors"),
     ],
 )

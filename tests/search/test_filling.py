@@ -140,7 +140,7 @@ def test_sentences_come_later(place, tmp_path, encoder, given):
 def test_index_asks_for_sentences_later(place, tmp_path, bert):
     folder = Path(shutil.copytree(place / "index", tmp_path / "index"))
     corpus = Corpus.open(place / "all" / "corpus")
-    told = index_corpus(corpus, bert, folder, IndexOptions(**INT8, sentences=True))
+    told = index_corpus(corpus, "", folder, IndexOptions(**INT8, sentences=True))  # by its own model
     assert sentences_of(told.index) == sentences_of(Index.open(place / "whole"))
     with pytest.raises(UserError, match="sentences True"):
         index_corpus(corpus, bert, folder, IndexOptions(**INT8))

@@ -30,6 +30,7 @@ from citeweave.cli import (
     intents,
     match,
     mine,
+    model,
     run,
     search,
     serve,
@@ -67,6 +68,7 @@ app.command("recipes")(run.recipes)
 app.command("estimate")(estimate.estimate)
 app.command("audit")(audit.audit)
 app.command("convert")(convert.convert)
+app.command("model")(model.model)
 app.command("embed")(embed.embed)
 app.command("similar")(similar.similar)
 app.command("explain")(explain.explain)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from citeweave.cli.options import Debug, Json, On, Output, Overwrite, Quiet, print_json, reporter_of, table
+from citeweave.cli.options import Debug, Json, Model, On, Output, Overwrite, Quiet, print_json, reporter_of, table
+from citeweave.encoders.locating import DEFAULT_MODEL
 from citeweave.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from citeweave.scale.ray_crew import RayCrew
 
 _Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
-_Model = Annotated[
-    str, typer.Option("--model", help="minilm, folder of a model, or name of one on the hub.", show_default=False)
-]
 _Aspect = Annotated[
     str,
     typer.Option(
@@ -65,8 +63,8 @@ _Tokens = Annotated[
 
 def embed(
     corpus: _Corpus,
-    model: _Model,
     output: Output,
+    model: Model = DEFAULT_MODEL,
     aspect: _Aspect = "",
     sentences: _Sentences = False,
     full_text: _FullText = None,

@@ -34,7 +34,7 @@ _Judged = Annotated[
     str,
     typer.Argument(
         metavar="MODEL_OR_VECTORS",
-        help="A model (minilm, a folder, a Hugging Face name), vectors (a folder, .jsonl, .npy, .parquet), "
+        help="A model (weave, minilm, a folder, a Hugging Face name), vectors (a folder, .jsonl, .npy, .parquet), "
         "scores (.run, .json), bm25, or baseline:NAME.",
         show_default=False,
     ),

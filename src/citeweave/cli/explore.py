@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from citeweave.cli.options import Debug, Device, Json, Quiet, print_json, reporter_of
+from citeweave.cli.options import Debug, Device, Json, OwnModel, Quiet, print_json, reporter_of
 from citeweave.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ _Enrich = Annotated[
 ]
 _Most = Annotated[int, typer.Option("--most", help="With openalex: or s2: papers, at most.")]
 _Refresh = Annotated[bool, typer.Option("--refresh", help="Ask the services again, whatever was kept.")]
-_Model = Annotated[str, typer.Option("--model", help="minilm, folder of a model, or name of one on the hub.")]
 _Runtime = Annotated[
     str,
     typer.Option("--runtime", help="torch, onnx, openvino or int8; else int8 where it runs.", show_default=False),
@@ -55,7 +54,7 @@ def explore(
     enrich: _Enrich = "",
     most: _Most = 1000,
     refresh: _Refresh = False,
-    model: _Model = "minilm",
+    model: OwnModel = "",
     runtime: _Runtime = "",
     samples: _Samples = None,
     port: _Port = 0,

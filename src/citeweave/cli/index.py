@@ -7,16 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from citeweave.cli.options import Debug, Device, Json, Output, Overwrite, Quiet, print_json, reporter_of, table
+from citeweave.cli.options import (
+    Debug,
+    Device,
+    Json,
+    Output,
+    Overwrite,
+    OwnModel,
+    Quiet,
+    print_json,
+    reporter_of,
+    table,
+)
 from citeweave.errors import UserError
 
 if TYPE_CHECKING:
     from citeweave.search.writing.given import Given
 
 _Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
-_Model = Annotated[
-    str, typer.Option("--model", help="minilm, folder of a model, or name of one on the hub.", show_default=False)
-]
 _Contexts = Annotated[
     bool, typer.Option("--contexts/--no-contexts", help="Also the citing sentences, for `search --cite`.")
 ]
@@ -45,8 +53,8 @@ _SentenceVectors = Annotated[
 
 def index(
     corpus: _Corpus,
-    model: _Model,
     output: Output,
+    model: OwnModel = "",
     contexts: _Contexts = False,
     most_contexts: _Most = 10,
     intents: _Intents = None,

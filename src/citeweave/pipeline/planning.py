@@ -17,7 +17,7 @@ import numpy as np
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derived.deriving import expected_texts
 from citeweave.encoders.locating import MINILM, hub_name, locate
-from citeweave.encoders.model_folder import read_model_folder
+from citeweave.encoders.saved.deltas import open_model
 from citeweave.estimate import networks
 from citeweave.estimate.model_stages import MICRO_TOKENS, SENTENCE_TOKENS, SENTENCES, SUITE_PAPERS
 from citeweave.estimate.samples import picks_of, triplets_of
@@ -202,7 +202,7 @@ class _Planner:
         name = name or self.options.init or self.read.encoder.init
         if name.startswith(CHAIN) or (hub_name(name) and name != MINILM):
             return networks.BERT_BASE
-        return networks.read_shape(read_model_folder(locate(name).folder).weights)
+        return networks.read_shape(open_model(locate(name).folder).weights)
 
 
 def _device() -> str:

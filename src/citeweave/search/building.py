@@ -1,8 +1,8 @@
 """Building an index: the papers of a corpus with their words, vectors in every space, and citing sentences.
 
-    build_index(corpus, "minilm", "index")
+    build_index(corpus, "weave", "index")
     build_index(corpus, "model/", "index", IndexOptions(contexts=10), overlay=IntentOverlay.open("intents/"))
-    build_index(corpus, "minilm", "index", IndexOptions(vectors=False))       words only, in seconds
+    build_index(corpus, "weave", "index", IndexOptions(vectors=False))       words only, in seconds
 
 An interrupted run goes on where it stopped: finished shards of papers and sentences are kept. An index that was made of
 the same corpus, model, intents and options is opened and nothing is computed. An index that is there is not touched
@@ -23,7 +23,7 @@ from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.aspects import find_heads
 from citeweave.encoders.embedding import SHARD
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.locating import MINILM, locate
+from citeweave.encoders.locating import remembered
 from citeweave.errors import EmptyResultError, UserError, choose
 from citeweave.files import ArtefactWriter, hash_json, kind_of, partial_folder
 from citeweave.graph.intent_overlay import IntentOverlay
@@ -134,7 +134,7 @@ def _facts(
     facts: dict[str, Any] = {
         "corpus": corpus.hash,
         "corpus_name": corpus.folder.name,
-        "model_path": model_place(model),
+        "model_path": remembered(model),
         "runtime": options.runtime,
         "dtype": options.dtype,
         "contexts": options.contexts,
@@ -145,12 +145,6 @@ def _facts(
     }
     made_by = facts["provenance"] and facts["provenance"]["revision"]
     return {**facts, "built_from": hash_json([facts["model_path"] if how is None else made_by, _without_path(facts)])}
-
-
-def model_place(model: str | Path) -> str:
-    """How an index remembers where its model is: a whole path, or the name of one that is no folder."""
-    is_folder = str(model) != MINILM and Path(model).expanduser().is_dir()
-    return str(locate(model).folder.resolve()) if is_folder else str(model)
 
 
 def _without_path(facts: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """One verb for an index that is not there yet and for one that is: build it, or bring it to the corpus.
 
-index_corpus(corpus, "minilm", "index")        built
-index_corpus(newer, "minilm", "index")         only what is new is embedded
+index_corpus(corpus, "weave", "index")        built
+index_corpus(newer, "", "index")              only what is new is embedded, by the index's own model
 
 An index that is there keeps its model and options; asked for others, it is refused unless it may be overwritten. Only
 vectors of sentences can be asked for later.
@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from citeweave.corpus.corpus import Corpus
+from citeweave.encoders.locating import DEFAULT_MODEL, remembered
 from citeweave.errors import UserError
 from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.progress import QUIET, Reporter
-from citeweave.search.building import IndexOptions, build_index, model_place
+from citeweave.search.building import IndexOptions, build_index
 from citeweave.search.changing import Changed, ChangeOptions, update_index
 from citeweave.search.filling import fill_vectors
 from citeweave.search.index import Index
@@ -47,16 +48,27 @@ def index_corpus(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> Indexed:
-    """Build the index of a corpus, or update the one that is there; arguments as of `build_index`."""
+    """Build the index of a corpus, or update the one that is there; arguments as of `build_index`.
+
+    An empty model is the one of the index that is there, else the default one.
+    """
     folder = Path(folder)
     if overwrite or not is_index(folder):
         made = build_index(
-            corpus, model, folder, options, overlay=overlay, given=given, overwrite=overwrite, reporter=reporter
+            corpus,
+            model or DEFAULT_MODEL,
+            folder,
+            options,
+            overlay=overlay,
+            given=given,
+            overwrite=overwrite,
+            reporter=reporter,
         )
         return Indexed(made, None)
     if given is not None and not options.vectors:
         raise UserError("vectors are given for an index of words only; leave out one of both")
     index = Index.open(folder)
+    model = model or index.model
     _check_options(index, model, options)
     how = ChangeOptions(
         options.vectors, str(model), options.device, given=given if index.provenance is not None else None
@@ -81,5 +93,5 @@ def _check_options(index: Index, model: str | Path, options: IndexOptions) -> No
         raise UserError(
             f"{index.folder} holds an index made with other inputs or options ({told}); choose another -o or --overwrite"
         )
-    if model_place(model) != index.model:
+    if remembered(model) != index.model:
         open_embedding(index, model, device=options.device)  # the same model elsewhere, or it is refused

@@ -172,6 +172,8 @@ def test_another_model_makes_other_vectors(
     with opened() as library:
         library.finish()
         first = Index.open(library.index_folder).provenance
+    with opened(how=LibraryOptions()) as library:  # no model is named: it keeps its own
+        assert with_vectors(library) > 0
     other = save_bert(tmp_path / "other-bert", seed=3)
     with opened(how=LibraryOptions(model=str(other), runtime="torch")) as library:
         assert with_vectors(library) == 0

@@ -15,13 +15,12 @@ pickle is run, and peft is not needed. Does not load the base: `network.py` does
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from citeweave.encoders.locating import MINILM, locate
+from citeweave.encoders.locating import locate, remembered
 from citeweave.encoders.model_folder import (
     ASPECT_WORDS,
     ModelFolder,
@@ -31,15 +30,23 @@ from citeweave.encoders.model_folder import (
     revision_of,
 )
 from citeweave.encoders.saved.aspect_words import PREFIX, add_words, read_words, word_numbers, word_shapes
+from citeweave.encoders.saved.compact import CompactDelta, apply_compact, is_compact, read_compact
+from citeweave.encoders.saved.delta_settings import (
+    SETTINGS_FILE,
+    TENSORS_FILE,
+    base_of,
+    check_format,
+    check_keys,
+    settings_of,
+)
 from citeweave.encoders.saved.layer_mix import PARAMETER, add_mix, check_sum, count_states, read_mix
 from citeweave.encoders.saved.merging import LowRank, low_rank_layers
 from citeweave.encoders.saved.model_card import ModelCard, card_text
 from citeweave.encoders.saved.tensors_file import check_finite, read_tensors
-from citeweave.errors import InputError, UserError
+from citeweave.errors import InputError, MissingExtraError, UserError
 from citeweave.extras import require
 from citeweave.files import hash_file, hash_json, write_json
 
-SETTINGS_FILE, TENSORS_FILE = "delta.json", "delta.safetensors"
 FORMAT, VERSION = "citeweave-delta", 1
 _MAX_RANK, _MAX_ALPHA = 4096, 1e6
 _MAX_DEPTH = 4
@@ -104,8 +111,7 @@ def save_delta(
     if low_rank:
         first = next(iter(low_rank.values()))
         lora = Lora(first.rank, first.alpha, tuple(sorted(low_rank)))
-    place = str(Path(base).expanduser().resolve()) if Path(base).expanduser().is_dir() and base != MINILM else base
-    delta = Delta(kind, place, base_revision(opened), settings, lora)
+    delta = Delta(kind, remembered(base), base_revision(opened), settings, lora)
     plain = {name: tensor.detach().float().cpu().contiguous() for name, tensor in sorted(tensors.items())}
     check_finite(plain)
     require("safetensors.torch", extra="minilm").save_file(plain, folder / TENSORS_FILE, metadata={"format": "pt"})
@@ -122,9 +128,11 @@ def open_model(folder: Path, *, depth: int = 0) -> ModelFolder:
         raise UserError(
             f"{folder} is a delta on top of {depth} others; save it whole, or check for one that names itself"
         )
-    delta = read_delta(folder)
+    delta = read_compact(folder) if is_compact(folder) else read_delta(folder)
     try:
         base = open_model(locate(delta.base).folder, depth=depth + 1)
+    except MissingExtraError:
+        raise  # its pip line is all there is to say
     except UserError as error:
         raise UserError(
             f"{folder} is a delta of {delta.base!r}, which cannot be opened: {error}. Where the base is at another place "
@@ -136,16 +144,18 @@ def open_model(folder: Path, *, depth: int = 0) -> ModelFolder:
             f"{folder} is a delta of revision {delta.base_revision} of {delta.base!r}, and revision {found} is here; "
             "get the base that it was trained from"
         )
-    changes = hash_json({"lora": asdict(delta)["lora"], "tensors": _hash_tensors(folder / TENSORS_FILE)})
-    deltas = (*base.deltas, (folder, changes))
+    deltas = (*base.deltas, (folder, _hash_changes(folder, delta)))
     return replace(base, settings=delta.settings, is_sentence_transformer=True, deltas=deltas)
 
 
-def _hash_tensors(path: Path) -> str:
+def _hash_changes(folder: Path, delta: Delta | CompactDelta) -> str:
+    if isinstance(delta, CompactDelta):
+        return hash_json({"matrices": asdict(delta)["matrices"], "tensors": delta.sha256})
     try:
-        return hash_file(path)
+        tensors = hash_file(folder / TENSORS_FILE)
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); copy the whole folder") from None
+        raise InputError(f"{folder / TENSORS_FILE} cannot be read ({error.strerror}); copy the whole folder") from None
+    return hash_json({"lora": asdict(delta)["lora"], "tensors": tensors})
 
 
 def complete_model(model: Any, folder: ModelFolder, pooling: str) -> None:
@@ -155,53 +165,26 @@ def complete_model(model: Any, folder: ModelFolder, pooling: str) -> None:
     if pooling == "mix":
         add_mix(model, read_mix(folder.mix, read_json(folder.mix / "config.json"), model) if folder.mix else None)
     for place, _ in folder.deltas:
-        _apply_delta(place, read_delta(place), model)
+        if is_compact(place):
+            apply_compact(place, model)
+        else:
+            _apply_delta(place, read_delta(place), model)
 
 
 def read_delta(folder: Path) -> Delta:
     """Read and check delta.json."""
     path = folder / SETTINGS_FILE
     data = read_json(path)
-    if data.get("format") != FORMAT or data.get("version") != VERSION:
-        raise InputError(
-            f"{path} is of format {str(data.get('format'))[:40]!r} version {str(data.get('version'))[:40]!r}; this "
-            f"citeweave reads {FORMAT!r} version {VERSION}"
-        )
-    _check_keys(path, data, {"format", "version", *(field.name for field in fields(Delta))})
-    base, revision = data["base"], data["base_revision"]
-    if not (isinstance(base, str) and 0 < len(base) <= 1000 and base.isprintable()) or ".." in Path(base).parts:
-        raise InputError(f"{path}: the base is {str(base)[:100]!r}; it must be a name or a folder's path without '..'")
-    if not (isinstance(revision, str) and re.fullmatch(r"[0-9a-f]{12}", revision)):
-        raise InputError(f"{path}: base_revision is {str(revision)[:40]!r}; it must be twelve hex digits")
-    return Delta(str(data["kind"])[:40], base, revision, _settings(path, data["settings"]), _lora(path, data["lora"]))
-
-
-def _check_keys(path: Path, data: object, known: set[str]) -> dict[str, Any]:
-    if not isinstance(data, dict) or set(data) != known:
-        found = sorted(set(data) ^ known) if isinstance(data, dict) else [type(data).__name__]
-        raise InputError(f"{path}: {', '.join(found)[:100]} does not belong here or is missing; copy the delta again")
-    return data
-
-
-def _settings(path: Path, data: object) -> Settings:
-    kinds = {
-        "pooling": (str,),
-        "max_tokens": (int, type(None)),
-        "normalize": (bool,),
-        "lower": (bool,),
-        "prompt": (str,),
-    }
-    table = _check_keys(path, data, set(kinds))
-    for name, value in table.items():
-        if type(value) not in kinds[name] or (name == "max_tokens" and value is not None and value < 1):
-            raise InputError(f"{path}: {name} is {str(value)[:40]!r}, which is no such setting; copy the delta again")
-    return Settings(**table)
+    check_format(path, data, FORMAT, VERSION)
+    check_keys(path, data, {"format", "version", *(field.name for field in fields(Delta))})
+    settings = settings_of(path, data["settings"])
+    return Delta(str(data["kind"])[:40], *base_of(path, data), settings, _lora(path, data["lora"]))
 
 
 def _lora(path: Path, data: object) -> Lora | None:
     if data is None:
         return None
-    table = _check_keys(path, data, {field.name for field in fields(Lora)})
+    table = check_keys(path, data, {field.name for field in fields(Lora)})
     rank, alpha, layers = table["rank"], table["alpha"], table["layers"]
     if type(rank) is not int or not 1 <= rank <= _MAX_RANK:
         raise InputError(f"{path}: the rank is {str(rank)[:40]!r}; it must be a whole number from 1 to {_MAX_RANK}")

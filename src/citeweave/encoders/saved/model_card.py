@@ -60,6 +60,17 @@ class ModelCard:
     hardware: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     license: str = ""
+    about: str = ""
+    """What it is, in a sentence or two before all else."""
+
+    licences: Mapping[str, str] = field(default_factory=dict)
+    """Of what it was made of: data and start model."""
+
+    limits: Sequence[str] = ()
+    """What is known of where it should not be used, a sentence each."""
+
+    called: str = "path/of/this/folder"
+    """What `load_encoder` is given for it."""
 
 
 def card_text(
@@ -69,9 +80,10 @@ def card_text(
     parts = [
         _front_matter(card),
         f"# {escape(card.name)}",
+        escape(card.about),
         _summary(card, settings, dimension, is_delta=is_delta),
         "## How to use it",
-        _code(settings.pooling, has_separator=has_separator, is_delta=is_delta),
+        _code(card, settings.pooling, has_separator=has_separator, is_delta=is_delta),
         _of_words(settings.pooling, is_delta=is_delta),
         "## How it was trained",
         *_training(card),
@@ -79,6 +91,7 @@ def card_text(
         _results(card),
         "## Limits",
         _limits(settings, is_trained=bool(card.recipe or card.data)),
+        "\n".join(f"- {escape(limit)}" for limit in card.limits),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -146,11 +159,12 @@ def _summary(card: ModelCard, settings: Settings, dimension: int, *, is_delta: b
     )
 
 
-def _code(pooling: str, *, has_separator: bool, is_delta: bool) -> str:
+def _code(card: ModelCard, pooling: str, *, has_separator: bool, is_delta: bool) -> str:
     if is_delta or pooling == ASPECT_WORDS:
         lines = [
             "import citeweave",
-            'encoder = citeweave.load_encoder("path/of/this/folder")'
+            "",
+            f"encoder = citeweave.load_encoder({json.dumps(_plain(card.called))})"
             + ("  # fetches the base by its name" if is_delta else ""),
             'vectors = encoder.encode([citeweave.paper_text("A title", "An abstract.")])',
         ]
@@ -158,12 +172,17 @@ def _code(pooling: str, *, has_separator: bool, is_delta: bool) -> str:
         between = "model.tokenizer.sep_token" if has_separator else '" "'
         lines = [
             "from sentence_transformers import SentenceTransformer",
+            "",
             'model = SentenceTransformer("path/of/this/folder")',
             'papers = [("A title", "An abstract.")]',
             f"texts = [title + {between} + abstract for title, abstract in papers]",
             "vectors = model.encode(texts)",
         ]
-    return "\n".join(["```python", *lines, "```"])
+    code = "\n".join(["```python", *lines, "```"])
+    if not is_delta:
+        return code
+    command = f"citeweave model {escape(card.called)} -o folder/"
+    return f'{code}\n\nFor other programs `{command}` writes it whole: `SentenceTransformer("folder/")`.'
 
 
 def _of_words(pooling: str, *, is_delta: bool) -> str:
@@ -185,6 +204,7 @@ def _training(card: ModelCard) -> list[str]:
     if not any(parts):
         parts.append("Nothing was recorded about its training.")
     parts.append(NO_AUDIT if card.audit is None else _section("leakage audit", card.audit))
+    parts.append(_section("licences", card.licences))
     parts.append(_section("versions", card.versions))
     return parts
 

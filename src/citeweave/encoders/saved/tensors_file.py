@@ -26,20 +26,35 @@ _NUMBERS = ("F32", "F16", "BF16")
 
 def read_tensors(path: Path, expected: Mapping[str, tuple[int, ...]], *, all_there: bool = True) -> dict[str, Tensor]:
     """The tensors of a file in float32, sorted by name; each must be one of those expected, and all or some be there."""
+    any_float = {name: (_NUMBERS, shape) for name, shape in expected.items()}
+    found = _read(path, any_float, set(expected) if all_there else set())
+    return {name: tensor.float() for name, tensor in found.items()}
+
+
+def read_stored(
+    path: Path, expected: Mapping[str, tuple[str, tuple[int, ...]]], *, needed: set[str]
+) -> dict[str, Tensor]:
+    """The tensors of a file as they are stored, each of the kind of numbers (such as I8) and shape that are expected."""
+    return _read(path, {name: ((numbers,), shape) for name, (numbers, shape) in expected.items()}, needed)
+
+
+def _read(
+    path: Path, expected: Mapping[str, tuple[tuple[str, ...], tuple[int, ...]]], needed: set[str]
+) -> dict[str, Tensor]:
     _check_header(path)
     safetensors = require("safetensors", extra="minilm")
     try:
         with safetensors.safe_open(path, framework="pt", device="cpu") as file:
             names = sorted(file.keys())
-            _check_names(path, names, expected, all_there=all_there)
+            _check_names(path, names, expected, needed)
             for name in names:
-                _check_shape(path, name, file.get_slice(name), expected[name])
-            found = {name: file.get_tensor(name).float() for name in names}
+                _check_shape(path, name, file.get_slice(name), *expected[name])
+            found = {name: file.get_tensor(name) for name in names}
     except (OSError, safetensors.SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise InputError(f"{path} is no whole safetensors file ({reason}); copy it again") from None
     for name, tensor in found.items():
-        if not bool(tensor.isfinite().all()):
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise InputError(f"{path}: {name} holds numbers that are not finite; the training failed, or it is damaged")
     return found
 
@@ -64,16 +79,16 @@ def _check_header(path: Path) -> None:
         )
 
 
-def _check_names(path: Path, names: list[str], expected: Mapping[str, object], *, all_there: bool) -> None:
+def _check_names(path: Path, names: list[str], expected: Mapping[str, object], needed: set[str]) -> None:
     if unknown := [name for name in names if name not in expected]:
         raise InputError(f"{path}: {unknown[0][:100]!r} is no tensor that belongs here ({len(unknown)} such)")
-    if all_there and (lacking := sorted(set(expected) - set(names))):
+    if lacking := sorted(needed - set(names)):
         raise InputError(f"{path} lacks {len(lacking)} tensors, such as {lacking[0]}; copy it again")
 
 
-def _check_shape(path: Path, name: str, part: Any, expected: tuple[int, ...]) -> None:
+def _check_shape(path: Path, name: str, part: Any, kinds: tuple[str, ...], expected: tuple[int, ...]) -> None:
     shape, numbers = tuple(part.get_shape()), str(part.get_dtype())
-    if shape != expected or numbers not in _NUMBERS:
+    if shape != expected or numbers not in kinds:
         raise InputError(
-            f"{path}: {name} is {numbers} of shape {shape}; it must be {' or '.join(_NUMBERS)} of shape {expected}"
+            f"{path}: {name} is {numbers} of shape {shape}; it must be {' or '.join(kinds)} of shape {expected}"
         )

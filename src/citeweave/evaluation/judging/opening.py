@@ -4,7 +4,7 @@
     vectors.jsonl               also .npy with ids, .parquet; or a folder of such files
     scores.run, scores.json     scores of somebody else's: a TREC run, MDCR's or CSFCube's files
     bm25                        words alone
-    minilm, model/, org/name    an encoder, or one of its aspect spaces
+    weave, model/, org/name     an encoder, or one of its aspect spaces
 
 Does not know baselines, which are trained: see `citeweave.baselines.judging`.
 """
@@ -15,7 +15,7 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from citeweave.encoders.locating import MINILM
+from citeweave.encoders.locating import NAMED
 from citeweave.errors import UserError, choose
 from citeweave.evaluation.judged import Judged
 from citeweave.evaluation.judging.given_scores import looks_like_scores, read_scores
@@ -30,10 +30,10 @@ from citeweave.similarity.transport import DISTANCES
 
 ACCEPTED = (
     "a folder of vectors, a file of vectors (.jsonl, .npy, .parquet) or of scores (.run, .json), bm25, baseline:NAME, "
-    "minilm, the folder of a model, or owner/name of one on the Hugging Face hub"
+    "weave, minilm, the folder of a model, or owner/name of one on the Hugging Face hub"
 )
 
-KNOWN = ("bm25", MINILM)
+KNOWN = ("bm25", *NAMED)
 INSIDE = (*DISTANCES, TOKEN_BEST)
 """Distances for which a paper is more than one vector."""
 
@@ -144,7 +144,7 @@ def open_spaces(name: str, options: OpeningOptions | None = None, reporter: Repo
 
 
 def _open_known(name: str, options: OpeningOptions, reporter: Reporter) -> Judged:
-    if name == MINILM:
+    if name in NAMED:
         return _load(name, options, reporter)
     from citeweave.evaluation.judging.lexical import Lexical
 

@@ -7,7 +7,7 @@ is done, when it is told to, and when the process that started it is gone. Whate
 goes on from there.
 
     {"what": "embedding", "done": 256, "total": 1900}
-    {"error": "the encoder 'minilm' needs torch; pip install 'citeweave[minilm]'"}
+    {"error": "the encoder 'weave' needs torch; pip install 'citeweave[minilm]'"}
 """
 
 from __future__ import annotations

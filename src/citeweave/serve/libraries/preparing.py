@@ -27,7 +27,7 @@ from citeweave.corpus.clients.semantic_scholar import SemanticScholar
 from citeweave.corpus.clients.services import SERVICES, service_of
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import ImportOptions, import_papers
-from citeweave.encoders.locating import MINILM
+from citeweave.encoders.locating import DEFAULT_MODEL, remembered
 from citeweave.errors import ArtefactError, EmptyResultError, InputError, UserError, choose
 from citeweave.files import write_json
 from citeweave.progress import QUIET, Reporter
@@ -47,8 +47,8 @@ _CLIENTS: dict[str, type[OpenAlex] | type[SemanticScholar]] = {"openalex": OpenA
 class LibraryOptions:
     """How a library is made."""
 
-    model: str = "minilm"
-    """What makes the vectors."""
+    model: str = ""
+    """What makes the vectors; empty = that of a library that is there already, else the default one."""
 
     runtime: str = ""
     """What computes them; empty = int8 where this processor can, else torch."""
@@ -132,14 +132,15 @@ def index_words(library: LibraryFolder, corpus: Corpus, options: LibraryOptions,
             return
         shutil.rmtree(library.index)
     how = IndexOptions(vectors=False, sentences=True, runtime=options.runtime or best_runtime())
-    build_index(corpus, options.model, library.index, how, overwrite=True, reporter=reporter)
+    build_index(corpus, options.model or DEFAULT_MODEL, library.index, how, overwrite=True, reporter=reporter)
 
 
 def _is_brought_up(index: Path, corpus: Corpus, options: LibraryOptions, reporter: Reporter) -> bool:
     """Bring an index to a corpus; False where it must be made anew, being damaged or of another model."""
     try:
         facts = read_state(index).facts
-        if facts.get("model_path") != _path_of(options.model) or options.runtime not in ("", facts.get("runtime")):
+        models = ("", facts.get("model_path"))
+        if remembered(options.model) not in models or options.runtime not in ("", facts.get("runtime")):
             reporter.say(
                 f"another model or runtime than before: the vectors of {facts.get('model_path')} are made anew"
             )
@@ -151,12 +152,6 @@ def _is_brought_up(index: Path, corpus: Corpus, options: LibraryOptions, reporte
         reporter.say(f"the index is made anew: {error}")
         return False
     return True
-
-
-def _path_of(model: str) -> str:
-    """A model as an index names it: a folder by its whole path, any other by its name."""
-    path = Path(model).expanduser()
-    return str(path.resolve()) if model != MINILM and path.is_dir() else model
 
 
 def best_runtime() -> str:

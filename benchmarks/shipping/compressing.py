@@ -1,0 +1,236 @@
+"""The trained model as the compact delta inside the package: weights, card, golden vectors and manifest in one go.
+
+    delta.json, delta.safetensors    what loads on top of minilm
+    README.md                        the card, made of facts.json and of what was measured here; nothing in it is typed
+    golden.json                      vectors of a few texts, which a test compares with
+    manifest.json                    hashes of these, provenance, and what became of every matrix
+
+The trained model is a folder of minilm's architecture, saved whole, or the stem of differences that `train` wrote, such as
+table/shipped-0. Texts of some corpora say which weights count, and how near the small model is to the whole one. facts.json has
+the keys of `ModelCard` (encoders/saved/model_card.py), each optional, and `provenance`, a table with at least commit, recipe,
+corpora and seed; what the manifest of a trained folder says of these need not be said again.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.shipping.training import read_differences
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.text import paper_text
+from citeweave.encoders.compressing import Compressed, compress
+from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.locating import MINILM, WEAVE, locate
+from citeweave.encoders.saved.card_facts import card_of_facts, facts_of_card
+from citeweave.encoders.saved.deltas import base_revision, open_model
+from citeweave.encoders.saved.model_card import ModelCard, card_text
+from citeweave.encoders.saving import save_encoder
+from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.encoders.whole import CARD, KIND, VERSION
+from citeweave.errors import ArtefactError, UserError
+from citeweave.files import new_artefact, read_manifest, write_json
+from citeweave.progress import Reporter
+from citeweave.recipe import load_recipe
+from citeweave.training.options import encoder_options
+from citeweave.training.starting import load_start
+from citeweave.version import __version__
+
+LARGEST = 4_000_000
+"""Bytes of the whole folder."""
+
+BESIDE = 120_000
+"""Bytes that are left for card, manifest and golden vectors."""
+
+PROVENANCE = ("commit", "recipe", "corpora", "seed")
+
+GOLDEN = (
+    ("Maps of citations", "We draw maps of who cites whom. Schools of thought become visible."),
+    ("Rain measured by telephones", "Signals between masts weaken in rain. We turn that into rainfall."),
+    ("A protein that folds slowly", "We follow the folding of a small protein by fluorescence over hours."),
+    ("Attention in translation", "A network without recurrence translates better and is trained in less time."),
+    ("On the choice of a prior", ""),
+)
+"""Titles and abstracts, made up for this."""
+
+
+@dataclass(frozen=True)
+class Compressing:
+    """What is to be made, and of what."""
+
+    trained: Path
+    corpora: Sequence[Path]
+    facts: Path
+    output: Path
+    texts: int = 1000
+    """Drawn from all corpora together."""
+
+    most: int = LARGEST
+    """Bytes of the whole folder."""
+
+    max_tokens: int | None = None
+    """Where texts are cut; None = as it was trained."""
+
+    seed: int = 0
+    """Of drawing the texts."""
+
+
+def compress_shipped(asked: Compressing) -> str:
+    """Make the folder; what it costs and keeps, in words."""
+    facts = read_facts(asked.facts)
+    provenance = provenance_of(asked.trained, facts.pop("provenance", {}))
+    corpora = [Corpus.open(folder) for folder in asked.corpora]
+    texts = drawn_texts(corpora, asked.texts, asked.seed)
+    with tempfile.TemporaryDirectory(prefix="ship-") as made:
+        trained = trained_folder(asked.trained, Path(made) / "trained", asked.max_tokens)
+        model = open_model(trained)
+        drawn = {"corpora": [corpus.hash for corpus in corpora], "count": len(texts), "seed": asked.seed}
+        recipe = {"trained": model.revision(model.settings), "texts": drawn, "bytes": asked.most}
+        with new_artefact(asked.output, KIND, VERSION, recipe, overwrite=True) as writer:
+            budget = asked.most - BESIDE
+            found = compress(trained, MINILM, writer.folder, texts, budget=budget, reporter=Reporter())
+            card = write_card(writer.folder, facts, provenance, found)
+            write_golden(writer.folder)
+            writer.facts = {CARD: facts_of_card(card), "provenance": provenance, "compression": found.as_json()}
+            writer.finish()
+    size = sum(path.stat().st_size for path in asked.output.iterdir())
+    if size > asked.most:
+        raise UserError(f"{asked.output} takes {size:,} bytes, and --bytes is {asked.most:,}; shorten {asked.facts}")
+    return summary(asked.output, size, found)
+
+
+def trained_folder(trained: Path, folder: Path, max_tokens: int | None) -> Path:
+    """The trained model as a whole folder: itself, or made of the start model and the differences from it."""
+    if trained.is_dir() and max_tokens is None:
+        return trained
+    folder.mkdir()
+    if trained.is_dir():
+        own = load_encoder(trained, device="cpu", max_tokens=max_tokens)
+    else:
+        table = {**load_recipe(WEAVE).table("encoder"), "normalize": True}  # as minilm's vectors are
+        own = load_start(encoder_options({**table, **({"max_tokens": max_tokens} if max_tokens else {})}), "cpu")
+        add_differences(own, trained)
+    save_encoder(folder, own.network, own.reader.tokenizer, own.settings, card=ModelCard(WEAVE))
+    return folder
+
+
+def add_differences(start: TorchEncoder, stem: Path) -> None:
+    """Make the start model the trained one."""
+    differences = read_differences(stem)
+    if not differences:
+        raise UserError(f"{stem} is neither the folder of a model nor the stem of differences ({stem}.0.safetensors)")
+    weights = dict(start.network.model.named_parameters())
+    if other := sorted(set(differences) - set(weights)):
+        raise UserError(f"{stem} changes {other[0]}, which {MINILM} does not have; give differences from {MINILM}")
+    with torch.no_grad():
+        for name, change in differences.items():
+            weights[name] += change.float()
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """The facts of a card, and `provenance`; keys of the card that are made here are refused."""
+    try:
+        facts = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(
+            f"--facts {path} cannot be read as JSON ({error}); see the head of benchmarks/shipping/compressing.py"
+        ) from None
+    if not isinstance(facts, dict) or not isinstance(facts.get("provenance", {}), dict):
+        raise UserError(
+            f"--facts {path} is no table of facts, or its provenance is none; see benchmarks/shipping/compressing.py"
+        )
+    if own := sorted({"name", "base", "base_revision", "called"} & set(facts)):
+        raise UserError(f"--facts {path} gives {', '.join(own)}, which is not to be chosen; leave it out")
+    card_of_facts({"name": WEAVE, **{name: value for name, value in facts.items() if name != "provenance"}})
+    return facts
+
+
+def provenance_of(trained: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """Where a model comes from: what is given, else what its own manifest says."""
+    found: dict[str, Any] = {"built at commit": _commit()}
+    try:
+        manifest = read_manifest(trained, KIND, VERSION)
+        found |= {"recipe": manifest.facts["recipe"], "seed": manifest.facts["seed"], "model": manifest.hash}
+        found |= {"corpora": {"training": manifest.recipe["corpus"]}, "training": manifest.recipe}
+    except (ArtefactError, KeyError):
+        pass  # trained by another program: facts.json says it all
+    found |= given
+    if lacking := [name for name in PROVENANCE if name not in found]:
+        raise UserError(
+            f"the provenance of {trained} lacks {', '.join(lacking)}; add them to the facts, see benchmarks/shipping/compressing.py"
+        )
+    return found
+
+
+def _commit() -> str:
+    """The commit of the working tree, with a + where files differ from it."""
+    return _git("rev-parse", "HEAD") + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
+
+
+def drawn_texts(corpora: list[Corpus], count: int, seed: int) -> list[str]:
+    """Titles with abstracts, the same number of every corpus, in an order that is drawn."""
+    random = np.random.default_rng(seed)
+    found: list[str] = []
+    for corpus in corpora:
+        rows = random.permutation(len(corpus))
+        texts = (
+            paper_text(corpus.titles[row], corpus.abstracts[row]) for row in rows.tolist() if corpus.abstracts[row]
+        )
+        found += [text for text, _ in zip(texts, range(count // len(corpora)), strict=False)]
+    return [found[number] for number in random.permutation(len(found)).tolist()]
+
+
+def write_card(folder: Path, facts: dict[str, Any], provenance: dict[str, Any], found: Compressed) -> ModelCard:
+    """README.md, of the facts and of what was measured here."""
+    measured = {
+        "bytes of the delta": found.bytes,
+        "matrices kept": sum(report.coding is not None for report in found.matrices.values()),
+        "texts of the check": found.texts,
+        "cosine with the whole trained model, mean": found.cosines.mean,
+        "cosine with the whole trained model, least": found.cosines.least,
+        "cosine of minilm with the whole trained model, mean": found.base_cosines.mean,
+    }
+    versions = {"citeweave": __version__, "python": platform.python_version(), **facts.get("versions", {})}
+    told = {name: value for name, value in provenance.items() if name not in ("training",)}
+    tables = {**facts.get("tables", {}), "provenance": told, "compression": measured}
+    own = {"name": WEAVE, "base": MINILM, "base_revision": base_revision(open_model(locate(MINILM).folder))}
+    card = card_of_facts({**facts, **own, "called": WEAVE, "tables": tables, "versions": versions})
+    encoder = load_encoder(folder, device="cpu")
+    text = card_text(card, encoder.settings, dimension=encoder.dimension, is_delta=True)
+    (folder / "README.md").write_text(text, encoding="utf-8")
+    return card
+
+
+def write_golden(folder: Path) -> None:
+    """golden.json: what the model makes of a few texts, for tests."""
+    vectors = load_encoder(folder, device="cpu").encode([paper_text(title, text) for title, text in GOLDEN])
+    told = [{"title": title, "abstract": text} for title, text in GOLDEN]
+    write_json(
+        folder / "golden.json", {"papers": told, "vectors": [[round(float(x), 6) for x in row] for row in vectors]}
+    )
+
+
+def summary(folder: Path, size: int, found: Compressed) -> str:
+    lines = [f"{folder}: {size:,} bytes, the delta {found.bytes:,}"]
+    for name, report in found.matrices.items():
+        coding = report.coding
+        how = "nothing" if coding is None else f"{coding.kind} {coding.count}, {coding.bits} bits"
+        lines.append(f"  {name}: {how}, {report.bytes:,} bytes, residual {report.residual}")
+    lines.append(
+        f"cosine with the whole model: mean {found.cosines.mean}, least {found.cosines.least} ({found.texts} texts)"
+    )
+    lines.append(f"cosine of the base with it: mean {found.base_cosines.mean}, least {found.base_cosines.least}")
+    return "\n".join(lines)

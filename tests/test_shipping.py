@@ -1,0 +1,88 @@
+"""The pure parts of benchmarks/shipping/compressing.py: facts of the card, provenance, texts, differences."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from citeweave.corpus.importing import import_papers
+from citeweave.errors import UserError
+from citeweave.files import new_artefact
+
+torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+
+
+@pytest.fixture
+def shipping(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    from benchmarks.shipping import compressing
+
+    return compressing
+
+
+def written(path: Path, facts: object) -> Path:
+    path.write_text(json.dumps(facts))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ([1], "is no table of facts"),
+        ({"provenance": "here"}, "its provenance is none"),
+        ({"name": "mine"}, "gives name, which is not to be chosen"),
+        ({"licnse": "MIT"}, "Did you mean 'license'"),
+        ({"seeds": 3}, "the fact seeds of a model card is '3'; it must be a list"),
+        ({"results": {"MAP": [1]}}, "the result 'MAP' is .1.; it must be two numbers"),
+        ({"results": {"MAP": ["1", 2]}}, "must be two numbers"),
+    ],
+)
+def test_facts_that_a_card_cannot_say(shipping, tmp_path, facts, message):
+    with pytest.raises(UserError, match=message):
+        shipping.read_facts(written(tmp_path / "facts.json", facts))
+    with pytest.raises(UserError, match="cannot be read as JSON"):
+        shipping.read_facts(tmp_path / "none.json")
+
+
+def test_provenance_is_given_or_read_and_must_be_whole(shipping, tmp_path):
+    with new_artefact(tmp_path / "model", "encoder", 1, {"corpus": "abc"}) as writer:
+        writer.facts = {"recipe": "weave", "seed": 4}
+        writer.finish()
+    found = shipping.provenance_of(tmp_path / "model", {"commit": "77aa", "seed": 5})
+    assert found["recipe"] == "weave" and found["seed"] == 5 and found["corpora"] == {"training": "abc"}
+    with pytest.raises(UserError, match="lacks commit; add"):
+        shipping.provenance_of(tmp_path / "model", {})
+    with pytest.raises(UserError, match="lacks commit, recipe, corpora, seed"):
+        shipping.provenance_of(tmp_path / "elsewhere", {})
+
+
+def test_texts_are_drawn_alike_from_every_corpus(shipping, tmp_path):
+    corpora = []
+    for name in "ab":
+        lines = [{"id": f"{name}{n}", "title": f"{name} {n}", "abstract": "Told." if n else ""} for n in range(9)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        corpora.append(import_papers([tmp_path / f"{name}.jsonl"], tmp_path / name).corpus)
+    texts = shipping.drawn_texts(corpora, 10, 0)
+    assert sorted(text[0] for text in texts) == ["a"] * 5 + ["b"] * 5 and len(set(texts)) == 10
+    assert texts == shipping.drawn_texts(corpora, 10, 0) != shipping.drawn_texts(corpora, 10, 1)
+    assert all("Told." in text for text in texts)
+
+
+def test_differences_become_the_trained_model(shipping, bert, tmp_path):
+    from benchmarks.shipping.training import write_differences
+    from citeweave.encoders.encoder import load_encoder
+
+    trained, again = (load_encoder(bert, pooling="mean", device="cpu") for _ in range(2))
+    before = {name: weight.detach().clone() for name, weight in trained.network.model.named_parameters()}
+    with torch.no_grad():
+        for weight in trained.network.model.parameters():
+            weight += 0.25
+    write_differences(tmp_path / "shipped-0", before, trained)
+    shipping.add_differences(again, tmp_path / "shipped-0")
+    np.testing.assert_allclose(again.encode(["the cell grows"]), trained.encode(["the cell grows"]), atol=1e-3)
+    with pytest.raises(UserError, match="neither the folder of a model nor the stem of differences"):
+        shipping.add_differences(again, tmp_path / "shipped-1")
