@@ -110,7 +110,6 @@ BENCHMARKS = {
     "mining_setups": Benchmark("mining_setups.py", "the published set-ups, audited", "made=2000", "", ""),
     "intents": Benchmark("intents.py", "the classifier of intents", by_hand="labelled sentences, or corpora"),
     "aspect_spaces": Benchmark("aspect_spaces.py", "spaces of aspects", by_hand="a trained model with heads"),
-    "weave": Benchmark("weave.py", "short runs towards the method weave", by_hand="one GPU and the suites' data"),
     "results": Benchmark("results.py", "systems by all suites", by_hand="the suites' data"),
 }
 """Name -> benchmark, in the order they are run."""

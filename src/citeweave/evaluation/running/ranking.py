@@ -86,7 +86,7 @@ def run_search(task: SearchTask, judged: Judged, distance: str, missing: str) ->
     """Find every question's papers among all."""
     chosen = choose_distance(judged, distance, task.rule.distance)
     if PLUS in chosen:
-        raise NoAnswerError(f"{task.name}: {chosen} orders pools of candidates and does not search among all papers")
+        raise NoAnswerError(f"{chosen} orders pools of candidates and does not search among all papers")
     rows, scores = _find(task, judged, chosen)
     if (rows < 0).all():
         raise NoAnswerError(
