@@ -82,15 +82,20 @@ def shoot(browser: Any, address: str, name: str, paper: str) -> Path:
     return path
 
 
+def launch(started: Any) -> Any:
+    """The system's browser, else the one that playwright brought."""
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    return started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+
+
 def main(arguments: list[str]) -> None:
     from playwright.sync_api import sync_playwright
 
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with tempfile.TemporaryDirectory() as made, sync_playwright() as started:
         index = Path(arguments[0]) if arguments else make_index(Path(made))
         opened = Index.open(index)
         paper = opened.id(opened.size * 3 // 4)
-        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = launch(started)
         with serving(index) as address:
             for name in SHOTS:
                 sys.stdout.write(f"{shoot(browser, address, name, paper)}\n")

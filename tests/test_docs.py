@@ -68,6 +68,11 @@ def page_name(page: Path) -> str:
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache"))  # vectors of an earlier run would be told of
+    run_page(page)
+
+
+def run_page(page: Path) -> None:
+    """Run the blocks of a page in this folder, and fail where one gives something else than it says."""
     names: dict[str, object] = {"__name__": "example"}
     for number, block in enumerate(blocks(page)):
         if block.language == "text" and block.argument:

@@ -185,7 +185,8 @@ def points(path: Target, xy: ArrayLike, groups: Sequence[object] | None = None, 
         names[len(PALETTE) :] = [f"others ({len(names) - len(PALETTE):,})"]
     # drawn in a random order, else the last group lies over all others
     order = stream(0, "plots", "points").permutation(len(spots))  # (n,)
-    with _picture(path, title, height=6.4) as axes:
+    wide, high = np.maximum(np.ptp(spots, axis=0), TINY)
+    with _picture(path, title, height=float(np.clip(0.8 + 7.6 * high / wide, 3.6, 6.4))) as axes:  # no empty bands
         colors = np.array([*PALETTE, _PALE])  # (8,)
         # an image inside an .svg, as a million circles would stop a browser
         dots = {"s": np.clip(20_000 / len(spots), 1.5, 24), "linewidths": 0, "alpha": 0.7, "rasterized": True}

@@ -1,0 +1,68 @@
+"""Write docs/pictures/tutorial-*.png: what the commands of docs/tutorial.md make, when they are run in order.
+
+    python docs/generate_tutorial.py            runs the page as the tests do, in an empty folder (a minute)
+
+Needs the extras `minilm`, `serve` and `plots` (Pillow), playwright and a chromium.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from generate_pictures import COLOURS, MOST_BYTES, PICTURES, launch, serving
+from PIL import Image
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent / "tests"))
+from test_docs import run_page  # noqa: E402
+
+DRAWN = ("loss", "before-after", "recipes", "map")
+"""Pictures that the page's own lines draw."""
+
+WIDTH = 1200
+
+
+def keep(path: Path, name: str) -> None:
+    """A picture as it goes into the docs: no wider than WIDTH, few colours, few bytes."""
+    target = PICTURES / f"tutorial-{name}.png"
+    with Image.open(path) as picture:
+        height = round(picture.height * WIDTH / picture.width)
+        small = picture if picture.width <= WIDTH else picture.resize((WIDTH, height), Image.Resampling.LANCZOS)
+        small.convert("RGB").quantize(COLOURS).save(target, optimize=True)
+    if target.stat().st_size > MOST_BYTES:
+        raise SystemExit(f"{target} has {target.stat().st_size:,} bytes; at most {MOST_BYTES:,}")
+    sys.stdout.write(f"{target}\n")
+
+
+def shoot(browser: Any, address: str, sign: str, name: str, height: int) -> None:
+    page = browser.new_page(viewport={"width": WIDTH, "height": height}, color_scheme="light", reduced_motion="reduce")
+    page.goto(address)
+    page.locator(sign).first.wait_for(timeout=120_000)
+    page.wait_for_timeout(500)
+    page.screenshot(path=f"{name}.png")
+    page.close()
+    keep(Path(f"{name}.png"), name)
+
+
+def main() -> None:
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as made, contextlib.chdir(made), sync_playwright() as started:
+        os.environ["CITEWEAVE_CACHE"] = str(Path(made) / "cache")
+        run_page(DOCS / "tutorial.md")
+        for name in DRAWN:
+            keep(Path(f"{name}.png"), name)
+        browser = launch(started)
+        shoot(browser, (Path(made) / "why.html").as_uri(), "svg", "why", 540)
+        with serving(Path("index")) as address:
+            shoot(browser, f"{address}?paper=scribes&s=1", ".matched mark", "explorer", 700)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
