@@ -22,6 +22,7 @@ import numpy as np
 
 from benchmarks.shipping import NAME, SYSTEM
 from benchmarks.table.bundle import Bundle, Column, PackedCorpus, packed, write_bundle
+from benchmarks.table.judging import plain_title
 from benchmarks.table.prepare import FLAGS, SHOWN, Preparation
 from benchmarks.table.splitting import record, texts_to_split
 from benchmarks.table.systems import MAX_TOKENS, START
@@ -57,8 +58,9 @@ def prepare_joint(data: Path, work: Path, output: Path, overrides: list[str]) ->
     """Filter, import, audit, mine by the recipe and pack."""
     parts = {name: Preparation(data, name, work) for name in ("peerread_plus", "elife")}
     asked = sorted(id for part in parts.values() for id in part.suites.asked_titles())
+    banned = benchmark_titles(parts["elife"])
     sources = [write_learned(data, part, work / NAME / "sources" / name) for name, part in parts.items()]
-    sources.append(write_anthology(data, work / NAME / "sources" / "acl_anthology"))
+    sources.append(write_anthology(data, work / NAME / "sources" / "acl_anthology", banned))
     joint = import_papers(sources, work / NAME / "imported", overwrite=True).corpus
     material, tables = mine_joint(joint, parts["elife"], asked, work / NAME, overrides)
     bundle = pack_joint(material, tables, parts["elife"], joint)
@@ -85,12 +87,19 @@ def write_learned(data: Path, part: Preparation, folder: Path) -> Path:
     return folder
 
 
-def write_anthology(data: Path, folder: Path) -> Path:
-    """Papers of the ACL Anthology under a free licence."""
+def benchmark_titles(part: Preparation) -> set[str]:
+    """Titles of CSFCube and SciTLDR: a paper of such a title stays out, also where the audit knows it for another one."""
+    suites = (suite for name, suite in part.read_suites().items() if name != SHOWN["corpus"])
+    return {plain_title(title) for suite in suites for task in suite.tasks for title in task.texts.titles}
+
+
+def write_anthology(data: Path, folder: Path, banned: set[str]) -> Path:
+    """Papers of the ACL Anthology under a free licence, without those of a benchmark's titles."""
     folder.mkdir(parents=True, exist_ok=True)
 
     def is_free(paper: Paper) -> bool:
-        return int(paper.get("year") or 0) >= FIRST_YEAR and not any(paper.get(flag) for flag in FLAGS)
+        is_new = int(paper.get("year") or 0) >= FIRST_YEAR and not any(paper.get(flag) for flag in FLAGS)
+        return is_new and plain_title(paper["title"]) not in banned
 
     copy_lines(data / "acl_anthology" / "papers.jsonl.gz", folder / "papers.jsonl", is_free)
     return folder

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.table.claims import claims_section
 from benchmarks.table.facts import BundleFacts, bundle_facts
-from benchmarks.table.judging import BY_L2, CORPUS, CSFCUBE, FACET_SPACE, ONE_VECTOR, SCITLDR
+from benchmarks.table.judging import BY_L2, CORPUS, CSFCUBE, FACET_SPACE, INSIDE, ONE_VECTOR, SCITLDR
 from benchmarks.table.ranking import Entries, Ranked, Standing, rank, sort_out, stand
 from benchmarks.table.reports import read_runs, unpack_runs
 from benchmarks.table.systems import (
@@ -153,6 +153,7 @@ def corpus_section(results: Results) -> str:
         parts += ["#### The suite's pools by L2 distances", *_compared(by_l2, shown, told=columns)]
     parts += ["#### CSFCube by facet, SciTLDR by other measures", plain_table(shown, CSFCUBE, CSFCUBE_METRICS)]
     parts += [plain_table(shown, view, CSFCUBE_METRICS) for view in (ONE_VECTOR, FACET_SPACE)]
+    parts += [plain_table(_only(entries, [*main, *variants]), view, CSFCUBE_METRICS) for view in INSIDE]
     parts += [plain_table(shown, SCITLDR, SEARCH_METRICS)]
     if any(map(is_variant, names)):
         parts += [f"#### Variants of {WEAVE}", *_compared(_columns(results, variants, WEAVE), _only(entries, variants))]
