@@ -81,9 +81,15 @@ def train_shipped(asked: Shipping) -> None:
             run = train_in_place(start, data, Plan(encoder, options), work)
             seconds = time.monotonic() - begun
             write_differences(asked.folder / f"shipped-{seed}", before, start)
-            papers = asked.steps * len(Batches(data.groups, options).at(0).papers)
+            batches = Batches(data.groups, options)
+            papers = asked.steps * len(batches.at(0).papers)
             for report in _reports(asked, seed, answering(asked.name, start, run, options), suites, bundle, data):
-                cost = {"steps": asked.steps, "seconds": round(seconds, 2), "device": hardware(start.network.device)}
+                cost = {
+                    "steps": asked.steps,
+                    "epochs": round(asked.steps / batches.per_epoch, 2),
+                    "seconds": round(seconds, 2),
+                    "device": hardware(start.network.device),
+                }
                 write_run(asked.folder, dataclasses.replace(report, papers=papers, cost=cost))
                 print(line_of(dataclasses.replace(report, papers=papers, cost={**cost, "seconds of judging": 0.0})))
     for corpus in CORPORA:
