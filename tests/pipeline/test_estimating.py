@@ -151,10 +151,10 @@ def test_fewer_anchors_need_less_mining() -> None:
 
 
 def test_start_models(tmp_path: Path) -> None:
-    assert shape_of("minilm") == MINILM
+    assert shape_of("minilm") == shape_of("weave") == MINILM
     assert shape_of("bert-base") == shape_of("allenai/scibert_scivocab_uncased") == BERT_BASE
     assert estimated(init="minilm").seconds < estimated(init="bert-base").seconds / 3
-    with pytest.raises(UserError, match="--init is 'bertbase'.*minilm, bert-base"):
+    with pytest.raises(UserError, match="--init is 'bertbase'.*minilm, weave, bert-base"):
         shape_of("bertbase")
 
 
