@@ -18,7 +18,7 @@ from citeweave.errors import UserError, choose
 from citeweave.evaluation.suites import intents
 from citeweave.evaluation.suites.corpus import make_suite
 from citeweave.evaluation.suites.registry import SUITES, read_suite
-from citeweave.evaluation.tasks import Suite
+from citeweave.evaluation.tasks import SearchTask, Suite
 from citeweave.files import kind_of
 from citeweave.graph.citations import graph_from_edges
 from citeweave.mining.given_intents import GivenIntents
@@ -74,7 +74,8 @@ class Suites:
         """Ids of the papers whose abstract the suite of the corpus asks for by their title."""
         if CORPUS not in self.names:
             return []
-        searches = (task for task in self.read(CORPUS).tasks if task.name == TITLE)
+        tasks = self.read(CORPUS).tasks
+        searches = (task for task in tasks if isinstance(task, SearchTask) and task.name == TITLE)
         return sorted(task.texts.ids[row].removesuffix("#title") for task in searches for row in task.queries.tolist())
 
     def tasks(self, name: str) -> tuple[str, ...]:
