@@ -136,7 +136,13 @@ def cost_table(entries: Entries) -> str:
         if is_trained(name) and runs:
             cost = runs[0].cost
             lines.append(
-                [name, f"{runs[0].papers:,}", f"{cost['steps']:,}", f"{cost.get('epochs', 0):g}", seconds_of(name, runs)]
+                [
+                    name,
+                    f"{runs[0].papers:,}",
+                    f"{cost['steps']:,}",
+                    f"{cost.get('epochs', 0):g}",
+                    seconds_of(name, runs),
+                ]
             )
     return markdown(lines) if len(lines) > 1 else ""
 
