@@ -17,6 +17,7 @@ from citeweave.evaluation.compare import OVERALL, holm
 from citeweave.evaluation.comparison import Difference
 
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be told"
+NOT_RUN = "was not run"
 
 SPECTER = "SPECTER, ACL 2020"
 SCINCL = "SciNCL, EMNLP 2022"
@@ -156,7 +157,7 @@ def _ask(claim: Claim, corpus: str, standings: Mapping[str, Standing], impossibl
         if name in standing.refused:
             return Asked(claim, corpus, why_not=f"{name} is not ranked")
         if name not in standing.values:
-            why = "is not possible here" if name in impossible else "was not run"
+            why = "is not possible here" if name in impossible else NOT_RUN
             return Asked(claim, corpus, why_not=f"{name} {why}")
     lead = standing.leads.get((claim.better, claim.worse, claim.metric))
     values = tuple(standing.values[name][claim.metric] for name in (claim.better, claim.worse))
@@ -167,7 +168,8 @@ def claims_section(standings: Mapping[str, Mapping[str, Standing]], impossible: 
     """The claims with their verdicts, as a part of the page."""
     asked = ask_claims(standings, impossible)
     lines = [["claim", "by", "trained on", "figures", "difference", "p", "verdict", "source"]]
-    for each in asked:
+    shown_ones = [each for each in asked if not each.why_not.endswith(NOT_RUN)]
+    for each in shown_ones:
         claim, lead = each.claim, each.lead
         metric = "mean" if claim.metric == OVERALL else claim.metric
         shown = f"CSFCube {metric}" if claim.view == CSFCUBE else metric
@@ -177,7 +179,11 @@ def claims_section(standings: Mapping[str, Mapping[str, Standing]], impossible: 
         said = f"{claim.better} > {claim.worse}"
         lines.append([said, shown, each.corpus, figures, difference, p, verdict, claim.source])
     tests = sum(each.lead is not None for each in asked)
-    counts = {word: sum(each.verdict == word for each in asked) for word in (HOLDS, FAILS, UNKNOWN)}
+    counts = {word: sum(each.verdict == word for each in shown_ones) for word in (HOLDS, FAILS, UNKNOWN)}
     told = ", ".join(f"{word}: {number}" for word, number in counts.items())
     head = HEAD.format(tests=tests, holds=HOLDS, fails=FAILS, unknown=UNKNOWN)
-    return f"{head}\n{markdown(lines)}\n\n{len(asked)} lines; {told}.\n"
+    left = [each.corpus for each in asked if each.why_not.endswith(NOT_RUN)]
+    absent = "".join(
+        f" Not asked, since a system {NOT_RUN}: {left.count(name)} on {name}." for name in sorted(set(left))
+    )
+    return f"{head}\n{markdown(lines)}\n\n{len(shown_ones)} lines; {told}.{absent}\n"

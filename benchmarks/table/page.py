@@ -57,6 +57,8 @@ csfcube and scitldr, and the second wants a GPU:
     python -m benchmarks.table baselines --data DATA -o table/
     python -m benchmarks.table show table/
 
+`reports/` beside this page holds all reports, with the values of every query; put beside the bundles they need not be made again.
+
 `mean` weighs the nine tasks of the corpus's own suite equally. Brackets are 95 % intervals of {resamples:,} resamples, of
 the queries of every task and of a system's seeds; those of the mean come from all tasks at once. Three seeds are few:
 intervals that rest on them are a little too narrow. `+` and `-` behind a value: better or worse than the start. `>` and
