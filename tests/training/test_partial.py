@@ -37,7 +37,7 @@ def step(model: Any, chosen: list[Any]) -> set[str]:
     return {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
 
 
-@pytest.mark.parametrize("parts", ["all", "bias"])
+@pytest.mark.parametrize("parts", ["all", "layers", "bias"])
 @pytest.mark.parametrize("frozen", [0, 1, 2])
 def test_only_what_was_chosen_is_trained(parts, frozen):
     model = make()
@@ -47,6 +47,8 @@ def test_only_what_was_chosen_is_trained(parts, frozen):
     wanted = {name for name, _ in model.named_parameters() if not name.startswith("pooler.")}
     if parts == "bias":
         wanted = {name for name in wanted if name.endswith(".bias")}
+    if parts == "layers":
+        wanted = {name for name in wanted if not name.startswith("embeddings.")}
     if frozen:
         below = ("embeddings.", *(f"encoder.layer.{number}." for number in range(frozen)))
         wanted = {name for name in wanted if not name.startswith(below)}
@@ -105,7 +107,11 @@ def test_a_mix_of_layers_is_always_trained():
 @pytest.mark.parametrize(
     ("parts", "options", "message"),
     [
-        ("biases", {}, "training.parts is 'biases'; it must be one of all, bias, heads, lora. Did you mean 'bias'"),
+        (
+            "biases",
+            {},
+            "training.parts is 'biases'; it must be one of all, bias, heads, layers, lora. Did you mean 'bias'",
+        ),
         ("all", {"frozen_layers": 4}, "frozen_layers is 4; this model has 3 layers, so take 0 to 3"),
         ("all", {"frozen_layers": -1}, "frozen_layers is -1"),
         ("all", {"frozen_layers": 3}, "leaves nothing of this bert model to train"),

@@ -33,7 +33,7 @@ POOLINGS = ("", "cls", "mean", "mix", "aspect_words")
 UNITS = ("triplets", "groups")
 OPTIMIZERS = ("adam", "adamw")
 SCHEDULES = ("slanted", "linear", "cosine", "constant")
-PARTS = ("all", "bias", "lora", "heads")
+PARTS = ("all", "layers", "bias", "lora", "heads")
 PRECISIONS = ("auto", "float32", "bfloat16")
 TRACKERS = ("", "tensorboard", "wandb")
 PARALLEL = ("ddp", "fsdp")
@@ -127,8 +127,8 @@ class TrainingOptions:
     """Share of the steps below 1, a number of steps from 1 on."""
 
     parts: str = "all"
-    """What is trained: `all`, `bias` (BitFit), `lora`, or `heads`: only the aspect heads, of an encoder that reads every
-    paper once."""
+    """What is trained: `all`, `layers` (not the embeddings), `bias` (BitFit), `lora`, or `heads`: only the aspect heads,
+    of an encoder that reads every paper once."""
 
     frozen_layers: int = 0
     """So many layers, and the word embeddings below them, stay as they are."""

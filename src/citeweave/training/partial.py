@@ -1,6 +1,7 @@
 """Which parameters of an encoder are trained: all, its biases only, or low-rank changes; with the lowest layers frozen.
 
     choose_parts(model, "all")                       everything that a vector goes through
+    choose_parts(model, "layers")                    everything but the embeddings: half of a small model is its words
     choose_parts(model, "bias")                      bias terms (Ben Zaken et al. 2022, BitFit)
     choose_parts(model, "lora", lora_rank=8)         low-rank changes of the attention (Hu et al. 2022), made by peft
     choose_parts(model, "heads")                     nothing of the encoder, see `frozen.py`
@@ -25,11 +26,12 @@ from citeweave.errors import UserError, choose
 from citeweave.extras import require
 from citeweave.randomness import stream
 
-PARTS = ("all", "bias", "lora", "heads")
+PARTS = ("all", "layers", "bias", "lora", "heads")
 
 Named = list[tuple[str, nn.Parameter]]
 
 _UNUSED = "pooler."
+_EMBEDDINGS = "embed"
 
 
 def choose_parts(
@@ -88,7 +90,7 @@ def _frozen_names(model: Any, count: int) -> set[str]:
         raise UserError(
             f"training.frozen_layers is {count}; this model has {len(layers)} layers, so take 0 to {len(layers)}"
         )
-    starts = ("embed", *(f"{prefix}.{number}." for number in range(count)))
+    starts = (_EMBEDDINGS, *(f"{prefix}.{number}." for number in range(count)))
     return {name for name, _ in model.named_parameters() if name.startswith(starts)}
 
 
@@ -97,6 +99,8 @@ def _is_wanted(name: str, parts: str) -> bool:
         return False
     if parts == "lora":
         return ".lora_" in name
+    if parts == "layers":
+        return not name.startswith(_EMBEDDINGS)
     return parts == "all" or name.rpartition(".")[2] == "bias"
 
 
