@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -339,3 +340,16 @@ def test_sentences_end_there_as_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sentence_texts(text) == here and sentence_texts("One. Two.") == ["One.", "Two."]
     with pytest.raises(UserError, match="sentencex is not installed"):
         sentence_texts("This was never seen. Nobody knows.")
+
+
+def test_only_the_named_systems_are_trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from benchmarks.table import __main__ as command
+    from benchmarks.table import running
+
+    asked: list[Any] = []
+    monkeypatch.setattr(running, "run_corpus", asked.append)
+    monkeypatch.setattr(
+        sys, "argv", ["table", "train", str(tmp_path), "--corpora", "elife", "--systems", "weave", "minilm"]
+    )
+    command.main()
+    assert [(plan.corpus, plan.systems, plan.folder) for plan in asked] == [("elife", ("weave", "minilm"), tmp_path)]

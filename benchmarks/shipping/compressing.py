@@ -8,7 +8,8 @@
 The trained model is a folder of minilm's architecture, saved whole, or the stem of differences that `train` wrote, such as
 table/shipped-0. Texts of some corpora say which weights count, and how near the small model is to the whole one. facts.json has
 the keys of `ModelCard` (encoders/saved/model_card.py), each optional, and `provenance`, a table with at least commit, recipe,
-corpora and seed; what the manifest of a trained folder says of these need not be said again.
+corpora and seed; what the manifest of a trained folder says of these need not be said again. facts.json beside
+this file is that of the model that ships.
 """
 
 from __future__ import annotations

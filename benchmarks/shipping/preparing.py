@@ -25,7 +25,7 @@ from benchmarks.table.bundle import Bundle, Column, PackedCorpus, packed, write_
 from benchmarks.table.judging import plain_title
 from benchmarks.table.prepare import FLAGS, SHOWN, Preparation
 from benchmarks.table.splitting import record, texts_to_split
-from benchmarks.table.systems import MAX_TOKENS, START
+from benchmarks.table.systems import CORPORA, MAX_TOKENS, START
 from citeweave import Corpus, import_papers
 from citeweave.pipeline.data_stages import DataStages, TrainingMaterial
 from citeweave.pipeline.options import NOTHING
@@ -56,7 +56,7 @@ class JointSuites(Suites):
 
 def prepare_joint(data: Path, work: Path, output: Path, overrides: list[str]) -> Bundle:
     """Filter, import, audit, mine by the recipe and pack."""
-    parts = {name: Preparation(data, name, work) for name in ("peerread_plus", "elife")}
+    parts = {name: Preparation(data, name, work) for name in CORPORA}
     asked = sorted(id for part in parts.values() for id in part.suites.asked_titles())
     banned = benchmark_titles(parts["elife"])
     sources = [write_learned(data, part, work / NAME / "sources" / name) for name, part in parts.items()]

@@ -26,6 +26,7 @@ from benchmarks.table.judging import Answering, judge, titles_seen, trained_titl
 from benchmarks.table.reports import RunReport, pack_runs, write_run
 from benchmarks.table.splitting import provide
 from benchmarks.table.start_model import unpack_start
+from benchmarks.table.systems import CORPORA
 from benchmarks.table.worker import NEVER, answering_of, line_of, train_in_place
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.training.batches import Batches
@@ -39,8 +40,6 @@ from citeweave.training.trainer import Run
 
 PART = 15_000_000
 """Bytes of one file of differences, at most."""
-
-CORPORA = ("peerread_plus", "elife")
 
 
 @dataclass(frozen=True)
@@ -83,15 +82,16 @@ def train_shipped(asked: Shipping) -> None:
             write_differences(asked.folder / f"shipped-{seed}", before, start)
             batches = Batches(data.groups, options)
             papers = asked.steps * len(batches.at(0).papers)
+            cost = {
+                "steps": asked.steps,
+                "epochs": round(asked.steps / batches.per_epoch, 2),
+                "seconds": round(seconds, 2),
+                "device": hardware(start.network.device),
+            }
             for report in _reports(asked, seed, answering(asked.name, start, run, options), suites, bundle, data):
-                cost = {
-                    "steps": asked.steps,
-                    "epochs": round(asked.steps / batches.per_epoch, 2),
-                    "seconds": round(seconds, 2),
-                    "device": hardware(start.network.device),
-                }
-                write_run(asked.folder, dataclasses.replace(report, papers=papers, cost=cost))
-                print(line_of(dataclasses.replace(report, papers=papers, cost={**cost, "seconds of judging": 0.0})))
+                whole = dataclasses.replace(report, papers=papers, cost={**cost, **report.cost})
+                write_run(asked.folder, whole)
+                print(line_of(whole), flush=True)
     for corpus in CORPORA:
         pack_runs(asked.folder, corpus)
 
@@ -114,7 +114,10 @@ def _reports(
         if own.boundaries is not None:
             provide(own.boundaries)
         saw = titles_seen(trained_titles(bundle, data.rows), own)
-        yield RunReport(corpus, asked.name, seed, own.version, judge(answer(own), own), saw=saw)
+        begun = time.monotonic()
+        views = judge(answer(own), own)
+        cost = {"seconds of judging": round(time.monotonic() - begun, 2)}
+        yield RunReport(corpus, asked.name, seed, own.version, views, cost=cost, saw=saw)
 
 
 def answering(name: str, trained: TorchEncoder, run: Run, options: TrainingOptions) -> Callable[[Bundle], Answering]:

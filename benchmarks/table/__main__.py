@@ -17,9 +17,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from benchmarks.table.systems import CORPORA
 from citeweave.errors import CiteweaveError
-
-CORPORA = ("peerread_plus", "elife")
 
 
 def prepare(asked: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ from citeweave.corpus.derived.options import PAPERS
 from citeweave.errors import choose
 from citeweave.recipe import load_recipe
 
+CORPORA = ("peerread_plus", "elife")
 START = "minilm"
 RAW_START = "minilm, raw vectors"
 """The start with vectors of whatever length it gives them, as recipes train them; as it ships, all have length one."""
@@ -70,9 +71,6 @@ class System:
     is_graph_study: bool = False
     """Shown beside scincl, in a table of its own."""
 
-    is_variant: bool = False
-    """Our own method with something changed: shown beside it, in a table of its own."""
-
     @property
     def texts(self) -> str:
         """Which texts beside papers it trains on, `titles` or nothing: those have a bundle of their own."""
@@ -94,7 +92,7 @@ GRAPHS = (
 
 
 def _variant(name: str, *overrides: str) -> System:
-    return System(f"weave, {name}", "weave", overrides, is_variant=True)
+    return System(f"{WEAVE}, {name}", WEAVE, overrides)
 
 
 VARIANTS = (
@@ -124,7 +122,7 @@ VARIANTS = (
 )
 SYSTEMS = {
     system.name: system
-    for system in (*(System(name, name) for name in RECIPES), *GRAPHS, System("weave", "weave"), *VARIANTS)
+    for system in (*(System(name, name) for name in RECIPES), *GRAPHS, System(WEAVE, WEAVE), *VARIANTS)
 }
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from citeweave import Corpus
 from citeweave.errors import UserError
 from citeweave.pipeline.options import RunOptions
 from citeweave.pipeline.run import RunResult, run_recipe
+from citeweave.pipeline.suites import Suites
 from citeweave.recipe import load_recipe
 
-from .conftest import Place, tiny
+from .conftest import Place, mined, tiny
 
 
 def test_the_same_run_again_makes_nothing(place: Place, ran: RunResult) -> None:
@@ -50,3 +53,14 @@ def test_bad_options_are_told_first(place: Place, tmp_path: Path) -> None:
         run_recipe(tiny("signal_table"), folder, out, replace(place.options, tables={"coviews": tmp_path / "no.tsv"}))
     with pytest.raises(UserError, match="table 'coviews', which is not given"):
         run_recipe(tiny("signal_table"), folder, tmp_path / "run2", place.options)
+
+
+def test_titles_that_the_suite_asks_with_are_not_learned_from(place: Place, tmp_path: Path) -> None:
+    asked = Suites(place.corpus, place.options).asked_titles()
+    assert len(asked) == place.options.queries and (place.corpus.rows(asked) >= 0).all()
+    own = replace(place.options, shared=None)
+    _, run = mined(place, tiny("weave"), tmp_path / "run", own)
+    texts = Corpus.open(tmp_path / "run" / "texts")
+    told = {json.loads(texts.extras[row])["paper"] for row in range(len(texts)) if texts.ids[row].startswith("title:")}
+    assert told and not told & set(asked)
+    assert run.facts("texts")["rejected"]["title: a question of a suite"] == len(asked)

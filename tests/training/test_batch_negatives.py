@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from citeweave.graph.citations import graph_from_edges
 from citeweave.mining.mine import Inputs, mine_samples
 from citeweave.mining.rule_reading import parse_rules
 from citeweave.recipe import load_recipe, read_recipe
@@ -21,6 +23,7 @@ from citeweave.training.data import Groups, groups_of, lists_of
 from citeweave.training.gathering import Sources, gather
 from citeweave.training.objective import Material, Objective, Settings
 from citeweave.training.options import EncoderOptions, training_options
+from citeweave.training.relatives import find_relatives
 from citeweave.training.starting import load_start
 
 from .conftest import Literature
@@ -162,3 +165,17 @@ def _pushed(batch: Batch, settings: Settings, material: Material) -> tuple[list[
         opposed(batch, np.arange(len(batch.anchors)), candidates, material.relatives if settings["relatives"] else None)
     )
     return batch.anchors[owner].tolist(), candidates[column].tolist()
+
+
+def test_relatives_share_three_references_and_not_two() -> None:
+    cited = {0: [5, 6, 7], 1: [5, 6, 7], 2: [5, 6]}
+    edges = [(paper, other) for paper, others in cited.items() for other in others]
+    graph = graph_from_edges(*np.array(edges, np.int32).T, 8)
+    titles = Column([f"title {row}" for row in range(8)])
+    found = find_relatives(SimpleNamespace(titles=titles), graph, np.arange(3))  # type: ignore[arg-type]
+    assert [found.take(np.array([row])).papers.tolist() for row in range(3)] == [[1], [0], []]
+
+
+class Column(list[str]):
+    def take(self, rows: NDArray[np.int64]) -> list[str]:
+        return [self[row] for row in rows.tolist()]

