@@ -3,9 +3,10 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 JOBS ?= 2
+SHARE ?= whole
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types format docs bench clean
+.PHONY: help install demo test trust lint types format docs bench clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -22,7 +23,10 @@ demo: install  ## Make a small literature, import it, mine samples, train an enc
 	@$(BIN)/python examples/demo.py
 
 test: install  ## Run all tests, in JOBS processes (2)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/faults/counted
+
+trust: install  ## Count what survives kills, full disks, corrupted files, ... (hours; SHARE=quick: minutes)
+	CITEWEAVE_TRUST=$(SHARE) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/faults/counted
 
 lint: install  ## Check style
 	$(BIN)/ruff check .

@@ -1,0 +1,43 @@
+"""How much is tried, where counts are kept, and the counts at the end of pytest's output.
+
+make trust                                    everything: hours on two cores
+make trust SHARE=quick                        the share that CI tries
+CITEWEAVE_TRUST=whole pytest tests/faults/counted/test_kills.py       one experiment
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .counting import Trial, read_records
+
+ROOT = Path(__file__).resolve().parents[3]
+SHARE = os.environ.get("CITEWEAVE_TRUST", "quick")
+RECORDS = ROOT / "build" / "trust" / SHARE
+
+_BEGUN = time.time()
+
+
+@pytest.fixture
+def trial(request: pytest.FixtureRequest) -> Iterator[Trial]:
+    """The experiment of a test, called as its function is: `test_killed_imports[ris]` is `killed imports, ris`."""
+    name = request.node.name.removeprefix("test_").replace("_", " ").replace("[", ", ").removesuffix("]")
+    own = Trial(name, is_whole=SHARE == "whole")
+    yield own
+    own.finish(RECORDS)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Every count of this session, one line each."""
+    if hasattr(terminalreporter.config, "workerinput") or not RECORDS.is_dir():
+        return
+    terminalreporter.section(f"tried and held ({SHARE})")
+    for record in read_records(RECORDS):
+        if record["ended"] >= _BEGUN:
+            told = "".join(f"; {word}: {value}" for word, value in record["facts"].items())
+            terminalreporter.write_line(f"{record['name']}: {record['tried']:,} tried / {record['held']:,} held{told}")

@@ -1,0 +1,93 @@
+"""Experiments that count: N tried, N held.
+
+    def test_something(trial: Trial) -> None:
+        for seed in trial.numbers(quick=10, whole=200):
+            with trial.attempt(f"seed {seed}"):
+                assert what_was_promised(seed)
+
+An attempt that fails is counted and told, and the next one goes on; the test fails at its end. `make trust` tries the whole
+number and keeps the counts for docs/trust.md, CI a quick share of it.
+
+>>> trial = Trial("an example", is_whole=False)
+>>> for number in trial.numbers(quick=3, whole=100):
+...     with trial.attempt(f"number {number}"):
+...         assert number != 1
+>>> trial.line()
+'an example: 3 tried / 2 held'
+>>> trial.failures
+['number 1: AssertionError: ']
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MOST_TOLD = 20
+"""Failures that a record has in words."""
+
+
+@dataclass
+class Trial:
+    """One experiment: what was tried, what held, and what was measured on the way."""
+
+    name: str
+    is_whole: bool
+    tried: int = 0
+    held: int = 0
+    failures: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Whatever else the page shall tell, by its words: `{"p95 of real requests, ratio": 1.3}`."""
+
+    begun: float = field(default_factory=time.monotonic)
+
+    def numbers(self, *, quick: int, whole: int) -> range:
+        """As many numbers as are to be tried: `quick` in CI, `whole` in `make trust`."""
+        return range(whole if self.is_whole else quick)
+
+    def seconds(self, *, quick: float, whole: float) -> float:
+        """As long as is to be tried."""
+        return whole if self.is_whole else quick
+
+    @contextmanager
+    def attempt(self, what: str) -> Iterator[None]:
+        """Count what happens inside: it held unless an exception leaves it."""
+        self.tried += 1
+        try:
+            yield
+        except Exception as error:
+            self.failures.append(f"{what}: {type(error).__name__}: {error}")
+        else:
+            self.held += 1
+
+    def line(self) -> str:
+        return f"{self.name}: {self.tried:,} tried / {self.held:,} held"
+
+    def finish(self, folder: Path) -> None:
+        """Write the count; fail where something did not hold, or nothing was tried."""
+        folder.mkdir(parents=True, exist_ok=True)
+        record = {
+            "name": self.name,
+            "whole": self.is_whole,
+            "tried": self.tried,
+            "held": self.held,
+            "seconds": round(time.monotonic() - self.begun, 1),
+            "ended": time.time(),
+            "facts": self.facts,
+            "failures": self.failures[:MOST_TOLD],
+        }
+        path = folder / f"{self.name.replace(' ', '-').replace('/', '-')}.json"
+        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        assert self.tried, f"{self.name}: nothing was tried"
+        told = "\n".join(self.failures[:MOST_TOLD])
+        assert self.held == self.tried, f"{self.line()}\n{told}"
+
+
+def read_records(folder: Path) -> list[dict[str, Any]]:
+    """The counts of a folder, by name."""
+    return sorted((json.loads(path.read_bytes()) for path in folder.glob("*.json")), key=lambda each: each["name"])

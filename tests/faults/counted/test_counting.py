@@ -1,0 +1,25 @@
+"""The counting itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .counting import Trial, read_records
+
+
+def test_what_does_not_hold_is_counted_told_and_fails(tmp_path: Path) -> None:
+    trial = Trial("a try", is_whole=False)
+    for number in trial.numbers(quick=3, whole=9):
+        with trial.attempt(f"number {number}"):
+            assert number != 1, "one is bad"
+    with pytest.raises(AssertionError, match="3 tried / 2 held\nnumber 1: .*one is bad"):
+        trial.finish(tmp_path)
+    (record,) = read_records(tmp_path)
+    assert (record["tried"], record["held"], len(record["failures"])) == (3, 2, 1)
+
+
+def test_nothing_tried_is_no_success(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="nothing was tried"):
+        Trial("idle", is_whole=True).finish(tmp_path)
