@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def test_texts_are_drawn_alike_from_every_corpus(shipping, tmp_path):
 
 
 def test_differences_become_the_trained_model(shipping, bert, tmp_path):
-    from benchmarks.shipping.training import write_differences
+    from benchmarks.shipping.training import add_differences, differences, read_differences, write_differences
     from citeweave.encoders.encoder import load_encoder
 
     trained, again = (load_encoder(bert, pooling="mean", device="cpu") for _ in range(2))
@@ -81,8 +82,26 @@ def test_differences_become_the_trained_model(shipping, bert, tmp_path):
     with torch.no_grad():
         for weight in trained.network.model.parameters():
             weight += 0.25
-    write_differences(tmp_path / "shipped-0", before, trained)
-    shipping.add_differences(again, tmp_path / "shipped-0")
+    write_differences(tmp_path / "shipped-0", differences(before, trained))
+    add_differences(again, read_differences(tmp_path / "shipped-0"))
     np.testing.assert_allclose(again.encode(["the cell grows"]), trained.encode(["the cell grows"]), atol=1e-3)
-    with pytest.raises(UserError, match="neither the folder of a model nor the stem of differences"):
-        shipping.add_differences(again, tmp_path / "shipped-1")
+    with pytest.raises(UserError, match="is no stem of differences"):
+        read_differences(tmp_path / "shipped-1")
+    with pytest.raises(UserError, match="change another.weight, which the start does not have"):
+        add_differences(again, {"another.weight": torch.zeros(2)})
+
+
+def test_papers_of_a_benchmarks_title_stay_out_of_the_anthology(shipping, tmp_path):
+    from benchmarks.shipping.preparing import write_anthology
+
+    papers = [
+        {"id": "a", "title": "Semantic Role Labeling", "year": 2019},
+        {"id": "b", "title": "Another title", "year": 2019},
+        {"id": "c", "title": "An old one", "year": 2012},
+        {"id": "d", "title": "Flagged", "year": 2019, "in_csfcube": True},
+    ]
+    (tmp_path / "acl_anthology").mkdir()
+    with gzip.open(tmp_path / "acl_anthology" / "papers.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps(paper) + "\n" for paper in papers)
+    folder = write_anthology(tmp_path, tmp_path / "kept", {"semanticrolelabeling"})
+    assert [json.loads(line)["id"] for line in (folder / "papers.jsonl").open()] == ["b"]

@@ -1,8 +1,9 @@
 """The model that ships, from the data to the delta inside the package.
 
     python -m benchmarks.shipping prepare --data DATA -o table/ --work WORK      here, after `benchmarks.table prepare`
-    python -m benchmarks.shipping train table/ --steps 1500 --seeds 0 1 2        there, on a GPU
-    python -m benchmarks.shipping compress table/shipped-0 --corpus CORPUS ... --facts facts.json \\
+    python -m benchmarks.shipping train table/ --steps 800 --seeds 0 1 2         there, on a GPU
+    python -m benchmarks.shipping average table/ --seeds 0 1 2                   there: the mean of their weights
+    python -m benchmarks.shipping compress table/shipped-mean --corpus CORPUS ... --facts facts.json \\
         -o src/citeweave/encoders/weave                                          here; replaces weights, card and golden vectors
 
 DATA holds peerread_plus, elife, acl_anthology, csfcube and scitldr. Run it from the root of the repository with PYTHONPATH=src.
@@ -30,7 +31,15 @@ def train(asked: argparse.Namespace) -> None:
     from benchmarks.shipping.training import Shipping, train_shipped
 
     changes = {key: json.loads(value) for key, value in (entry.split("=", 1) for entry in asked.set)}
-    train_shipped(Shipping(asked.output, tuple(asked.seeds), asked.steps, asked.device, asked.name, changes))
+    seeds, judged = tuple(asked.seeds), not asked.unjudged
+    train_shipped(Shipping(asked.output, seeds, asked.steps, asked.device, asked.name, changes, judged))
+
+
+def average(asked: argparse.Namespace) -> None:
+    """The mean of the weights of trained seeds, judged as one model."""
+    from benchmarks.shipping.training import Shipping, average_shipped
+
+    average_shipped(Shipping(asked.output, tuple(asked.seeds), device=asked.device, name=asked.name))
 
 
 def compress(asked: argparse.Namespace) -> None:
@@ -49,10 +58,13 @@ def main() -> None:
     )
     verbs = parser.add_subparsers(required=True)
     _add_compress(verbs)
-    for name, verb in {"prepare": prepare, "train": train}.items():
+    for name, verb in {"prepare": prepare, "train": train, "average": average}.items():
         own = verbs.add_parser(name, help=verb.__doc__)
         own.set_defaults(verb=verb)
-        own.add_argument("--set", action="append", default=[], help="another value of the recipe, or of its training")
+        if name != "average":
+            own.add_argument(
+                "--set", action="append", default=[], help="another value of the recipe, or of its training"
+            )
         if name == "prepare":
             own.add_argument("--data", type=Path, required=True)
             own.add_argument("-o", "--output", type=Path, required=True)
@@ -60,9 +72,11 @@ def main() -> None:
         else:
             own.add_argument("output", type=Path, help="folder of the bundles; reports are written there")
             own.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-            own.add_argument("--steps", type=int, default=1500)
             own.add_argument("--device", default="auto")
             own.add_argument("--name", default="weave, as shipped", help="of the row in the table")
+        if name == "train":
+            own.add_argument("--steps", type=int, default=800)
+            own.add_argument("--unjudged", action="store_true", help="write what weights changed by, and no report")
     asked = parser.parse_args()
     try:
         asked.verb(asked)

@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from benchmarks.shipping.training import read_differences
+from benchmarks.shipping.training import add_differences, read_differences
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.compressing import Compressed, compress
@@ -36,7 +35,6 @@ from citeweave.encoders.saved.card_facts import card_of_facts, facts_of_card
 from citeweave.encoders.saved.deltas import base_revision, open_model
 from citeweave.encoders.saved.model_card import ModelCard, card_text
 from citeweave.encoders.saving import save_encoder
-from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.encoders.whole import CARD, KIND, VERSION
 from citeweave.errors import ArtefactError, UserError
 from citeweave.files import new_artefact, read_manifest, write_json
@@ -119,22 +117,9 @@ def trained_folder(trained: Path, folder: Path, max_tokens: int | None) -> Path:
     else:
         table = {**load_recipe(WEAVE).table("encoder"), "normalize": True}  # as minilm's vectors are
         own = load_start(encoder_options({**table, **({"max_tokens": max_tokens} if max_tokens else {})}), "cpu")
-        add_differences(own, trained)
+        add_differences(own, read_differences(trained))
     save_encoder(folder, own.network, own.reader.tokenizer, own.settings, card=ModelCard(WEAVE))
     return folder
-
-
-def add_differences(start: TorchEncoder, stem: Path) -> None:
-    """Make the start model the trained one."""
-    differences = read_differences(stem)
-    if not differences:
-        raise UserError(f"{stem} is neither the folder of a model nor the stem of differences ({stem}.0.safetensors)")
-    weights = dict(start.network.model.named_parameters())
-    if other := sorted(set(differences) - set(weights)):
-        raise UserError(f"{stem} changes {other[0]}, which {MINILM} does not have; give differences from {MINILM}")
-    with torch.no_grad():
-        for name, change in differences.items():
-            weights[name] += change.float()
 
 
 def read_facts(path: Path) -> dict[str, Any]:

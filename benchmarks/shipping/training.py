@@ -1,6 +1,7 @@
-"""Training of the model that ships, on a machine with a GPU: every seed is judged by the table's suites.
+"""Training of the model that ships, on a machine with a GPU: every seed, and their mean, is judged by the table's suites.
 
-    train_shipped(Shipping(Path("table"), seeds=(0, 1, 2), steps=1500))
+    train_shipped(Shipping(Path("table"), seeds=(0, 1, 2), steps=800))
+    average_shipped(Shipping(Path("table"), seeds=(0, 1, 2), steps=800))      the mean of their weights, Wortsman et al. 2022
 
 The folder holds the start model, the joint bundle and those of the single corpora. What comes out are reports beside the
 table's, and of every seed the differences from the start, in float16, in files of at most 15 MB.
@@ -11,32 +12,33 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors.torch
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.shipping import NAME, SYSTEM
 from benchmarks.table.bundle import Bundle, bundles_of, read_bundle
-from benchmarks.table.judging import Answering, judge, titles_seen, trained_titles
+from benchmarks.table.judging import Answering, inside_of, judge, reading_once, titles_seen, trained_titles
 from benchmarks.table.reports import RunReport, pack_runs, write_run
 from benchmarks.table.splitting import provide
 from benchmarks.table.start_model import unpack_start
 from benchmarks.table.systems import CORPORA
-from benchmarks.table.worker import NEVER, answering_of, line_of, train_in_place
+from benchmarks.table.worker import NEVER, line_of, train_in_place
 from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.errors import UserError
 from citeweave.training.batches import Batches
-from citeweave.training.data import TrainingData
 from citeweave.training.finishing import hardware
 from citeweave.training.gathering import Sources, gather
-from citeweave.training.options import TrainingOptions, encoder_options, training_options
+from citeweave.training.options import EncoderOptions, TrainingOptions, encoder_options, training_options
 from citeweave.training.plan import Plan
 from citeweave.training.starting import load_start
-from citeweave.training.trainer import Run
 
 PART = 15_000_000
 """Bytes of one file of differences, at most."""
@@ -48,27 +50,28 @@ class Shipping:
 
     folder: Path
     seeds: tuple[int, ...] = (0, 1, 2)
-    steps: int = 1500
+    steps: int = 800
     device: str = "auto"
     name: str = SYSTEM
     changes: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """Values of the training table in place of the recipe's."""
 
+    is_judged: bool = True
+    """Judge every seed; else its differences are written and no more."""
+
 
 def train_shipped(asked: Shipping) -> None:
     """Train and judge every seed."""
     bundle = read_bundle(asked.folder / f"{NAME}.bundle")
-    suites = {corpus: read_bundle(bundles_of(asked.folder, corpus)[0]) for corpus in CORPORA}
     with tempfile.TemporaryDirectory(prefix="ship-") as made:
         work = Path(made)
-        table = bundle.systems[SYSTEM]
-        encoder = encoder_options({**table["encoder"], "init": str(unpack_start(asked.folder, work / "start"))})
+        encoder = _encoder(asked, bundle, work)
         data = None
         for seed in asked.seeds:
-            start, options = load_start(encoder, asked.device), _options(asked, table["training"], seed)
+            start, options = load_start(encoder, asked.device), _options(asked, bundle, seed)
             data = data or gather(
                 bundle.papers,  # type: ignore[arg-type]  # it has what training reads of a corpus
-                bundle.samples[table["samples"]],  # type: ignore[arg-type]
+                bundle.samples[bundle.systems[SYSTEM]["samples"]],  # type: ignore[arg-type]
                 start.reader,
                 encoder,
                 options,
@@ -77,60 +80,111 @@ def train_shipped(asked: Shipping) -> None:
             )
             before = {name: weight.detach().clone() for name, weight in start.network.model.named_parameters()}
             begun = time.monotonic()
-            run = train_in_place(start, data, Plan(encoder, options), work)
+            train_in_place(start, data, Plan(encoder, options), work)
             seconds = time.monotonic() - begun
-            write_differences(asked.folder / f"shipped-{seed}", before, start)
+            write_differences(stem_of(asked.folder, seed), differences(before, start))
             batches = Batches(data.groups, options)
-            papers = asked.steps * len(batches.at(0).papers)
             cost = {
                 "steps": asked.steps,
                 "epochs": round(asked.steps / batches.per_epoch, 2),
                 "seconds": round(seconds, 2),
                 "device": hardware(start.network.device),
             }
-            for report in _reports(asked, seed, answering(asked.name, start, run, options), suites, bundle, data):
-                whole = dataclasses.replace(report, papers=papers, cost={**cost, **report.cost})
-                write_run(asked.folder, whole)
-                print(line_of(whole), flush=True)
+            if asked.is_judged:
+                papers = asked.steps * len(batches.at(0).papers)
+                judge_shipped(asked, start, bundle, Judged(seed, papers, cost))
+
+
+def average_shipped(asked: Shipping) -> None:
+    """The mean of the seeds' weights, judged, as differences with the stem `shipped-mean`."""
+    bundle = read_bundle(asked.folder / f"{NAME}.bundle")
+    mean = mean_of([read_differences(stem_of(asked.folder, seed)) for seed in asked.seeds])
+    write_differences(stem_of(asked.folder, "mean"), mean)
+    with tempfile.TemporaryDirectory(prefix="ship-") as made:
+        start = load_start(_encoder(asked, bundle, Path(made)), asked.device)
+        add_differences(start, mean)
+        judge_shipped(asked, start, bundle, Judged(0, 0, {"seconds": 0.0, "device": hardware(start.network.device)}))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a report says beside the values."""
+
+    seed: int
+    papers: int
+    cost: Mapping[str, Any]
+
+
+def judge_shipped(asked: Shipping, trained: TorchEncoder, bundle: Bundle, about: Judged) -> None:
+    """By the suites of every corpus; reports are written beside the table's."""
+    named = dataclasses.replace(trained, name=asked.name)
+    titles = trained_titles(bundle, trained_rows(bundle))
+    tokens: dict[Any, Any] = {}
     for corpus in CORPORA:
+        own = read_bundle(bundles_of(asked.folder, corpus)[0])
+        if own.boundaries is not None:
+            provide(own.boundaries)
+        begun = time.monotonic()
+        views = judge(Answering(reading_once(named, own, tokens), inside=inside_of(named)), own)
+        cost = {**about.cost, "seconds of judging": round(time.monotonic() - begun, 2)}
+        saw = titles_seen(titles, own)
+        report = RunReport(corpus, asked.name, about.seed, own.version, views, about.papers, cost, saw)
+        write_run(asked.folder, report)
         pack_runs(asked.folder, corpus)
+        print(line_of(report), flush=True)
 
 
-def _options(asked: Shipping, table: Mapping[str, object], seed: int) -> TrainingOptions:
+def trained_rows(bundle: Bundle) -> NDArray[np.int64]:
+    """Papers that a sample names."""
+    samples = bundle.samples[bundle.systems[SYSTEM]["samples"]]
+    return np.unique(np.concatenate([samples.anchors, samples.positives.rows])).astype(np.int64)
+
+
+def _encoder(asked: Shipping, bundle: Bundle, work: Path) -> EncoderOptions:
+    table = bundle.systems[SYSTEM]["encoder"]
+    return encoder_options({**table, "init": str(unpack_start(asked.folder, work / "start"))})
+
+
+def _options(asked: Shipping, bundle: Bundle, seed: int) -> TrainingOptions:
+    table = bundle.systems[SYSTEM]["training"]
     never = {"check_every": NEVER, "checkpoint_every": NEVER, "validation": 0.0, "seeds": 1}
     return training_options({**table, **never, "epochs": NEVER, **asked.changes, "seed": seed, "steps": asked.steps})
 
 
-def _reports(
-    asked: Shipping,
-    seed: int,
-    answer: Callable[[Bundle], Answering],
-    suites: Mapping[str, Bundle],
-    bundle: Bundle,
-    data: TrainingData,
-) -> Iterator[RunReport]:
-    """By the suites of every corpus."""
-    for corpus, own in suites.items():
-        if own.boundaries is not None:
-            provide(own.boundaries)
-        saw = titles_seen(trained_titles(bundle, data.rows), own)
-        begun = time.monotonic()
-        views = judge(answer(own), own)
-        cost = {"seconds of judging": round(time.monotonic() - begun, 2)}
-        yield RunReport(corpus, asked.name, seed, own.version, views, cost=cost, saw=saw)
+def stem_of(folder: Path, which: int | str) -> Path:
+    """Of the files with the differences of a seed, or of the mean."""
+    return folder / f"shipped-{which}"
 
 
-def answering(name: str, trained: TorchEncoder, run: Run, options: TrainingOptions) -> Callable[[Bundle], Answering]:
-    tokens: dict[Any, Any] = {}
-    return lambda bundle: answering_of(name, trained, run, options, bundle, tokens)
+def differences(before: Mapping[str, Tensor], trained: TorchEncoder) -> dict[str, Tensor]:
+    """What every weight changed by, in float16."""
+    weights = trained.network.model.named_parameters()
+    return {name: (weight.detach() - before[name]).half().cpu() for name, weight in weights}
 
 
-def write_differences(stem: Path, before: Mapping[str, Tensor], trained: TorchEncoder) -> None:
-    """What every weight changed by, in float16, in files of at most `PART` bytes."""
+def mean_of(changes: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """
+    >>> mean_of([{"bias": torch.tensor([1.0, 3.0])}, {"bias": torch.tensor([3.0, 3.0])}])
+    {'bias': tensor([2., 3.], dtype=torch.float16)}
+    """
+    return {name: torch.stack([change[name].float() for change in changes]).mean(0).half() for name in changes[0]}
+
+
+def add_differences(start: TorchEncoder, changes: Mapping[str, Tensor]) -> None:
+    """Make the start model the trained one."""
+    weights = dict(start.network.model.named_parameters())
+    if other := sorted(set(changes) - set(weights)):
+        raise UserError(f"the differences change {other[0]}, which the start does not have; give those from this start")
+    with torch.no_grad():
+        for name, change in changes.items():
+            weights[name] += change.float().to(weights[name].device)
+
+
+def write_differences(stem: Path, changes: Mapping[str, Tensor]) -> None:
+    """In files of at most `PART` bytes."""
     part: dict[str, Tensor] = {}
     number = size = 0
-    for name, weight in trained.network.model.named_parameters():
-        change = (weight.detach() - before[name]).half().cpu()
+    for name, change in changes.items():
         pieces = change.split(max(1, PART // (2 * max(1, change[0].numel() if change.dim() else 1))))
         for place, piece in enumerate(pieces):
             if size + 2 * piece.numel() > PART:
@@ -148,6 +202,8 @@ def read_differences(stem: Path) -> dict[str, Tensor]:
         for name, value in safetensors.torch.load_file(path).items():
             whole, _, place = name.rpartition("@")
             pieces.setdefault(whole, []).append((int(place), value))
+    if not pieces:
+        raise UserError(f"{stem} is no stem of differences ({stem}.0.safetensors); `train` writes them")
     return {
         name: torch.cat([value for _, value in sorted(own, key=lambda each: each[0])]) for name, own in pieces.items()
     }
