@@ -7,6 +7,7 @@ CITEWEAVE_TRUST=whole pytest tests/faults/counted/test_kills.py       one experi
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ _BEGUN = time.time()
 def trial(request: pytest.FixtureRequest) -> Iterator[Trial]:
     """The experiment of a test, called as its function is: `test_killed_imports[ris]` is `killed imports, ris`."""
     name = request.node.name.removeprefix("test_").replace("_", " ").replace("[", ", ").removesuffix("]")
-    own = Trial(name, is_whole=SHARE == "whole")
+    own = Trial(name, is_whole=SHARE == "whole", promise=inspect.getdoc(request.function) or "")
     yield own
     own.finish(RECORDS)
 

@@ -38,6 +38,9 @@ class Trial:
 
     name: str
     is_whole: bool
+    promise: str = ""
+    """What is to hold, in words: the docstring of the test."""
+
     tried: int = 0
     held: int = 0
     failures: list[str] = field(default_factory=list)
@@ -73,6 +76,7 @@ class Trial:
         folder.mkdir(parents=True, exist_ok=True)
         record = {
             "name": self.name,
+            "promise": self.promise,
             "whole": self.is_whole,
             "tried": self.tried,
             "held": self.held,

@@ -1,0 +1,72 @@
+"""Write docs/trust.md: what was promised, what was tried, what held.
+
+    python docs/generate_trust.py [build/trust/whole]
+
+Counts of the folder, which `make trust` leaves, take the place of earlier ones of the same experiments in docs/trust.json;
+the page is made of that file.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+COUNTS = DOCS / "trust.json"
+PAGE = DOCS / "trust.md"
+
+HEAD = """# Trust
+
+What citeweave reported done is done, and no input harms it. These are experiments, not arguments: each tries something bad many
+times and counts how often what is promised held. An experiment in which one attempt fails is a failing test.
+
+    make trust                  everything: hours on two cores; then `python docs/generate_trust.py build/trust/whole`
+    make trust SHARE=quick      the share that CI tries before every change: minutes
+
+The tests are in `tests/faults/counted`, what is promised to whom in [SECURITY.md](../SECURITY.md).
+"""
+
+
+def main() -> None:
+    counts: dict[str, dict[str, Any]] = json.loads(COUNTS.read_bytes()) if COUNTS.is_file() else {}
+    if len(sys.argv) > 1:
+        counts |= {record["name"]: dated(record) for record in read_counts(Path(sys.argv[1]))}
+        COUNTS.write_text(json.dumps(dict(sorted(counts.items())), indent=1, ensure_ascii=False) + "\n")
+    PAGE.write_text(page(counts))
+
+
+def read_counts(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))]
+
+
+def dated(record: dict[str, Any]) -> dict[str, Any]:
+    """With the day and the machine; without the moment."""
+    day = time.strftime("%Y-%m-%d", time.gmtime(record.pop("ended")))
+    return {**record, "day": day, "machine": f"{platform.machine()}, Python {platform.python_version()}"}
+
+
+def page(counts: dict[str, dict[str, Any]]) -> str:
+    """
+    >>> count = {"name": "cut files", "promise": "Cut files are refused.", "tried": 1200, "held": 1200, "seconds": 61.0}
+    >>> print(page({"cut files": {**count, "facts": {"readers": 20}, "day": "2026-01-02"}}).splitlines()[-1])
+    | cut files | Cut files are refused. | 1,200 | 1,200 | 1:01 | 2026-01-02 | readers: 20 |
+    """
+    lines = [HEAD, "| experiment | what must hold | tried | held | minutes | day | measured beside |", "|---" * 7 + "|"]
+    lines += [row(count) for count in counts.values()]
+    return "\n".join(lines) + "\n"
+
+
+def row(count: dict[str, Any]) -> str:
+    minutes, seconds = divmod(round(count["seconds"]), 60)
+    facts = "; ".join(f"{word}: {value}" for word, value in count["facts"].items())
+    promise = " ".join(count["promise"].split())
+    cells = [count["name"], promise, f"{count['tried']:,}", f"{count['held']:,}", f"{minutes}:{seconds:02d}"]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in [*cells, count["day"], facts]) + " |"
+
+
+if __name__ == "__main__":
+    main()
