@@ -39,7 +39,7 @@ def average(asked: argparse.Namespace) -> None:
     """The mean of the weights of trained seeds, judged as one model."""
     from benchmarks.shipping.training import Shipping, average_shipped
 
-    average_shipped(Shipping(asked.output, tuple(asked.seeds), device=asked.device, name=asked.name))
+    average_shipped(Shipping(asked.output, tuple(asked.seeds), asked.steps, asked.device, asked.name))
 
 
 def compress(asked: argparse.Namespace) -> None:
@@ -72,10 +72,10 @@ def main() -> None:
         else:
             own.add_argument("output", type=Path, help="folder of the bundles; reports are written there")
             own.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+            own.add_argument("--steps", type=int, default=800, help="of each seed")
             own.add_argument("--device", default="auto")
             own.add_argument("--name", default="weave, as shipped", help="of the row in the table")
         if name == "train":
-            own.add_argument("--steps", type=int, default=800)
             own.add_argument("--unjudged", action="store_true", help="write what weights changed by, and no report")
     asked = parser.parse_args()
     try:

@@ -103,7 +103,8 @@ def average_shipped(asked: Shipping) -> None:
     with tempfile.TemporaryDirectory(prefix="ship-") as made:
         start = load_start(_encoder(asked, bundle, Path(made)), asked.device)
         add_differences(start, mean)
-        judge_shipped(asked, start, bundle, Judged(0, 0, {"seconds": 0.0, "device": hardware(start.network.device)}))
+        cost = {"steps": asked.steps * len(asked.seeds), "seconds": 0.0, "device": hardware(start.network.device)}
+        judge_shipped(asked, start, bundle, Judged(0, 0, cost))
 
 
 @dataclass(frozen=True)
