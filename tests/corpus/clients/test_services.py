@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from citeweave.corpus.clients.http import Client, HttpOptions
+from citeweave.corpus.clients.http import Client, HttpOptions, StoppedError
 from citeweave.corpus.clients.openalex import OpenAlex
 from citeweave.corpus.clients.record_files import write_records
 from citeweave.corpus.clients.semantic_scholar import BATCH, SemanticScholar
 from citeweave.corpus.importing import import_papers
+from citeweave.errors import UserError
 
 
 def openalex(server: Any, cache: Path | None = None) -> OpenAlex:
@@ -65,15 +66,51 @@ def _asked(cursor: str) -> Any:
 
 def test_a_cursor_that_never_ends_is_left(server: Any) -> None:
     server.answer = lambda asked: server.reply({"meta": {"next_cursor": "again"}, "results": [server.work(1, "T")]})
-    assert len(list(openalex(server).search("moths", 1000))) == 2
+    assert len(list(openalex(server).search("moths", 1000))) == 1
 
 
-@pytest.mark.parametrize("value", [None, [], {"results": "x", "meta": 7}, {"results": [None, 3]}, "text"])
-def test_answers_of_another_shape_give_nothing(server: Any, value: Any) -> None:
+@pytest.mark.parametrize("value", [None, [], {"results": "x", "data": 7}, {"message": "all is well"}, "text"])
+def test_answers_of_another_shape_are_no_answers(server: Any, tmp_path: Path, value: Any) -> None:
     server.answer = lambda asked: server.reply(value)
+    scholar = semantic_scholar(server, tmp_path)
+    for records in (
+        openalex(server, tmp_path).search("moths", 10),
+        scholar.search("moths", 10),
+        scholar.citing(["s2sha:" + "a" * 40], 10),
+    ):
+        with pytest.raises(StoppedError, match="another form"):
+            list(records)
+    assert len(server.asked) == 6 and not list(tmp_path.rglob("*.json"))  # tried again, and none is kept
+
+
+def test_what_is_no_record_in_a_page_is_left(server: Any) -> None:
+    server.answer = lambda asked: server.reply({"results": [None, 3], "data": [None, 3], "meta": 7})
     assert list(openalex(server).search("moths", 10)) == []
     assert list(semantic_scholar(server).search("moths", 10)) == []
-    assert list(semantic_scholar(server).citing(["s2sha:" + "a" * 40], 10)) == []
+
+
+def test_lists_that_are_not_there_are_told(server: Any, tmp_path: Path) -> None:
+    server.answer = lambda asked: server.reply({"error": "not found"}, 404)
+    for _ in range(2):  # not kept either
+        with pytest.raises(
+            UserError, match=r"has no /works at its address \(status 404\); check \$CITEWEAVE_OPENALEX_URL"
+        ):
+            list(openalex(server, tmp_path).search("moths", 10))
+    with pytest.raises(UserError, match="no /paper/batch"):
+        list(semantic_scholar(server).by_ids(["doi:10.1/a"]))
+    assert len(server.asked) == 3
+
+
+def test_repeated_pages_lose_and_double_nothing(server: Any) -> None:
+    works = [server.work(n, f"T{n}") for n in range(12)]
+
+    def page(start: int, following: str) -> Any:
+        return server.reply({"meta": {"count": 12, "next_cursor": following}, "results": works[start : start + 4]})
+
+    server.script = [page(0, "b"), page(0, "b"), page(3, "c"), page(0, "d"), page(7, "d"), page(11, "e")]
+    found = list(openalex(server).search("moths", 1000))
+    assert [one["id"] for one in found] == [one["id"] for one in works]
+    assert [asked.query["cursor"] for asked in server.asked] == ["*", "b", "b", "c", "c", "d"]
 
 
 def test_openalex_takes_ids_of_every_kind_in_lists(server: Any) -> None:
@@ -89,7 +126,7 @@ def test_openalex_lists_with_a_bad_id_are_halved(server: Any) -> None:
     def answer(asked: Any) -> Any:
         if "10.1/3" in asked.query["filter"].split(":", 1)[1].split("|"):
             return server.reply({"error": "Invalid query"}, 400)
-        return server.reply({"results": [server.work(1, "T")]})
+        return server.reply({"results": [server.work(len(server.asked), "T")]})
 
     server.answer = answer
     assert len(list(openalex(server).by_ids([f"doi:10.1/{n}" for n in range(8)]))) == 3

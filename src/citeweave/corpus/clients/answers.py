@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,7 @@ class AnswerCache:
         path = self._path(request)
         path.parent.mkdir(parents=True, exist_ok=True)
         head = json.dumps({"at": int(time.time()), "status": status, "request": request}).encode()
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+        temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.new")
         temporary.write_bytes(head + b"\n" + body)
         temporary.replace(path)
 

@@ -3,9 +3,10 @@
     client = Client(service_of("openalex"), Path("cache"))
     client.ask(Request("/works", {"filter": "doi:10.7717/peerj.4375"})).value["results"]
 
-One request at a time, spaced by the service's rate. Too fast (429): wait as told and go on. Budget of the day gone: a
-`StoppedError` that says when it is renewed; every answer so far is in the cache, and the same command goes on from there.
-Trouble on their side (5xx, broken connections, damaged JSON): tried again, waiting twice as long each time.
+One request at a time, whichever client of this process asks, each as long after the answer to the last as the service's rate
+wants: however slow the lines are, no second sees more. Too fast (429): wait as told and go on. Budget of the day gone: a `StoppedError` that says when it is
+renewed; every answer so far is in the cache, and the same command goes on from there. Trouble on their side (5xx, broken
+connections, damaged JSON, answers of another form): tried again, waiting twice as long each time.
 
 Talks to the one host of the service, by https; a redirection elsewhere is refused. An answer larger or slower than the
 limits is refused. Does not know what the answers mean: see `openalex.py` and `semantic_scholar.py`.
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
 import time
 import urllib.request
 import zlib
@@ -27,6 +27,8 @@ from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 from citeweave.corpus.clients.answers import Answer, AnswerCache, Request
+from citeweave.corpus.clients.connecting import open_address
+from citeweave.corpus.clients.pace import pace_of
 from citeweave.corpus.clients.refusals import at_clock, read_refusal, retry_after
 from citeweave.corpus.clients.services import Service
 from citeweave.errors import UserError
@@ -38,6 +40,9 @@ from citeweave.version import __version__
 _BLOCK = 1 << 16
 _REDIRECTED = (301, 302, 303, 307, 308)
 _MOST_REDIRECTIONS = 3
+_PASSING = (408, 425)
+"""Statuses below 500 that mean: try again."""
+
 _TELL_FROM = 5.0
 """Waits of so many seconds are told to the user."""
 
@@ -77,7 +82,7 @@ class _TransientError(Exception):
 
 
 class Client:
-    """Asks one service. `pause` is what waits, `time.sleep` except in tests."""
+    """Asks one service. `pause` is what waits and `clock` what tells the seconds: the real ones except in tests."""
 
     def __init__(
         self,
@@ -87,40 +92,49 @@ class Client:
         *,
         reporter: Reporter = QUIET,
         pause: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.service, self.options, self.reporter, self._pause = service, options or HttpOptions(), reporter, pause
+        self.service, self.options, self.reporter = service, options or HttpOptions(), reporter
+        self._pause, self._pace = pause, pace_of(service.base, clock)
         days = self.options.keep_days
         kept = None if days is None else days * 24 * 3600
         self._cache = None if cache is None else AnswerCache(cache, kept)
-        self._lock, self._next = threading.Lock(), 0.0
         self.requests = 0
         """Requests that were sent; answers out of the cache do not count."""
 
-    def ask(self, request: Request) -> Answer:
-        """The answer to a request, with status 200 or, for what the service does not have, 404.
+    def ask(
+        self, request: Request, fits: Callable[[Any], bool] = lambda value: True, *, may_lack: bool = True
+    ) -> Answer:
+        """The answer to a request, with status 200 or, for what the service does not have, 404 where it `may_lack` it.
 
-        A request that the service calls wrong (400) raises `WrongRequestError`.
+        An answer that does not fit counts as damaged. A request that the service calls wrong (400) raises
+        `WrongRequestError`.
         """
         named = request.as_json(self.service.base)
-        if self._cache is not None and (kept := self._cache.find(named)):
+        if self._cache is not None and (kept := self._cache.find(named)) and (kept.status != 200 or fits(kept.value)):
             return kept
-        with self._lock:
-            status, body = self._send_patiently(request, hash_json(named))
+        with self._pace:
+            status, body = self._send_patiently(request, hash_json(named), fits)
+        if status == 404 and not may_lack:
+            raise UserError(
+                f"{self.service.name} has no {request.path} at its address (status 404); check "
+                f"${self.service.base_variable}, or try again later"
+            )
         if self._cache is not None:
             self._cache.keep(named, status, body)
         return Answer(status, json.loads(body))
 
-    def _send_patiently(self, request: Request, name: str) -> tuple[int, bytes]:
+    def _send_patiently(self, request: Request, name: str, fits: Callable[[Any], bool]) -> tuple[int, bytes]:
         reason = ""
         for attempt in range(self.options.tries):
             try:
                 status, headers, body = self._send(request)
                 if status in (200, 404):
-                    return status, _checked(body)
+                    return status, _checked(body, fits if status == 200 else lambda value: True)
                 told = self._told(body)
                 if status in self.service.slow_down:
                     wait, reason = self._wait_or_stop(headers), f"too many requests (status {status}){told}"
-                elif status >= 500:
+                elif status >= 500 or status in _PASSING:
                     wait, reason = retry_after(headers.get("retry-after", ""), _now()), f"status {status}{told}"
                     wait = None if wait is None else min(wait, self.options.longest_wait)
                 else:
@@ -195,12 +209,15 @@ class Client:
         raise UserError(f"{self.service.name} redirects in circles; check ${self.service.base_variable}")
 
     def _redirected(self, address: str, location: str, key: dict[str, str]) -> str:
-        target = urljoin(address, location)
-        if not location or urlsplit(target)[:2] != urlsplit(self.service.base)[:2]:
-            host = (urlsplit(target).hostname or "nowhere")[:100]
+        try:
+            target = urljoin(address, location if location.isascii() else "")
+            host, place = urlsplit(target).hostname or "nowhere", urlsplit(target)[:2]
+        except ValueError:
+            target, host, place = "", "nowhere", ("", "")
+        if not location.isascii() or not location or place != urlsplit(self.service.base)[:2]:
             raise UserError(
-                f"{self.service.name} redirects to another place ({self.service.hide(host)!r}), which is not followed; check "
-                f"the address in ${self.service.base_variable}"
+                f"{self.service.name} redirects to another place ({self.service.hide(host)[:100]!r}), which is not followed; "
+                f"check the address in ${self.service.base_variable}"
             )
         if key and not urlsplit(target).query:
             return f"{target}?{urlencode(key)}"
@@ -212,19 +229,23 @@ class Client:
             headers["Content-Type"] = "application/json"
         if self.service.key and self.service.key_header:
             headers[self.service.key_header] = self.service.key
-        self._keep_pace()
+        if wait := self._pace.wait():
+            self._pause(wait)
         self.requests += 1
-        deadline = time.monotonic() + self.options.deadline
+        request = urllib.request.Request(address, data, headers)
         try:
-            with _opener().open(urllib.request.Request(address, data, headers), timeout=self.options.timeout) as answer:
+            with open_address(request, timeout=self.options.timeout, deadline=self.options.deadline) as answer:
                 found = {name.lower(): value for name, value in answer.headers.items()}
-                return int(answer.status), found, self._read(answer, found, deadline)
+                return int(answer.status), found, self._read(answer, found)
         except (OSError, http.client.HTTPException, zlib.error) as error:
             # the text of some of these errors holds the address, and with it the key
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
-            raise _TransientError(f"no connection ({str(reason)[:200]})") from None
+            raise _TransientError(f"no connection ({self.service.hide(str(reason))[:200]})") from None
+        finally:
+            # it may have reached the service as late as this
+            self._pace.rest(1 / self.service.per_second)
 
-    def _read(self, answer: Any, headers: dict[str, str], deadline: float) -> bytes:
+    def _read(self, answer: Any, headers: dict[str, str]) -> bytes:
         unpack = zlib.decompressobj(wbits=31) if headers.get("content-encoding", "").lower() == "gzip" else None
         most, found = self.options.most_bytes, bytearray()
         while block := answer.read1(_BLOCK):
@@ -233,36 +254,21 @@ class Client:
                 raise UserError(
                     f"an answer of {self.service.name} is larger than {most:,} bytes, which is not read; ask for less"
                 )
-            if time.monotonic() > deadline:
-                raise _TransientError(f"an answer took longer than {self.options.deadline:.0f} s")
         return self.service.hide_bytes(bytes(found))
-
-    def _keep_pace(self) -> None:
-        """Wait until the service's rate allows the next request."""
-        now = time.monotonic()
-        if now < self._next:
-            self._pause(self._next - now)
-        self._next = max(now, self._next) + 1 / self.service.per_second
 
 
 class WrongRequestError(UserError):
     """The service calls the request wrong or too large."""
 
 
-def _opener() -> urllib.request.OpenerDirector:
-    """Opens http and https alone, through a proxy of the environment; leaves redirections and errors to us."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (urllib.request.ProxyHandler(), urllib.request.HTTPHandler(), urllib.request.HTTPSHandler()):
-        opener.add_handler(handler)
-    return opener
-
-
-def _checked(body: bytes) -> bytes:
-    """The body, if it is JSON: half an answer is worth another try."""
+def _checked(body: bytes, fits: Callable[[Any], bool]) -> bytes:
+    """The body, if it is JSON of the form that is wanted: half an answer is worth another try."""
     try:
-        json.loads(body)
+        value = json.loads(body)
     except (ValueError, RecursionError):
         raise _TransientError("the answer is no JSON") from None
+    if not fits(value):
+        raise _TransientError("the answer has another form than such answers have")
     return body
 
 

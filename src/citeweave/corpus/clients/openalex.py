@@ -19,6 +19,7 @@ from typing import Any
 from citeweave.corpus.cleaning import dict_of, fold, list_of, strip_markup, year_of
 from citeweave.corpus.clients.answers import Request
 from citeweave.corpus.clients.http import Client, WrongRequestError
+from citeweave.corpus.clients.paging import Fits, Page, all_records
 from citeweave.corpus.clients.record_files import batches
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, openalex_id, pmc_id
 
@@ -71,10 +72,14 @@ class OpenAlex:
         """Works that cite any of these OpenAlex ids, the most cited of every fifty ids first; `most` in all."""
         works = [id.removeprefix("openalex:") for id in ids if id.startswith("openalex:")]
         parts = list(batches(works, PAGE // 2))
+        found = set[str]()
         for number, part in enumerate(parts):
             share = most * (number + 1) // len(parts) - most * number // len(parts)
             query = {"filter": f"cites:{'|'.join(part)}", "sort": "cited_by_count:desc"}
-            yield from itertools.islice(self._pages(query), share)
+            new = (work for work in self._pages(query) if _name_of(work) not in found)
+            for work in itertools.islice(new, share):
+                found.add(_name_of(work))
+                yield work
 
     def ids_of(self, record: dict[str, Any]) -> tuple[str, ...]:
         """Every id of a work."""
@@ -120,19 +125,30 @@ class OpenAlex:
                 yield from self._list(kind, values[len(values) // 2 :])
 
     def _pages(self, query: dict[str, str], size: int = PAGE) -> Iterator[dict[str, Any]]:
-        """All works of a list, page by page; a cursor that comes twice ends it."""
-        cursor, seen, met = "*", set[str](), 0
-        while cursor and cursor not in seen:
-            seen.add(cursor)
+        """All works of a list, each once."""
+
+        def ask(cursor: str, fits: Fits) -> Any:
             asked = {**query, "select": _FIELDS, "per_page": str(size), "cursor": cursor}
-            page = dict_of(self.client.ask(Request("/works", asked)).value)
-            works = [dict_of(work) for work in list_of(page.get("results")) if isinstance(work, dict)]
-            yield from works
-            met += len(works)
-            meta = dict_of(page.get("meta"))
-            following, count = meta.get("next_cursor"), meta.get("count")
-            is_last = not works or (isinstance(count, int) and met >= count)  # a cursor comes even after the last page
-            cursor = following if isinstance(following, str) and not is_last else ""
+            return self.client.ask(Request("/works", asked), fits, may_lack=False).value
+
+        return all_records(ask, _page, "*")
+
+
+def _page(value: Any) -> Page | None:
+    """A page of works, None where the answer is none."""
+    works, meta = dict_of(value).get("results"), dict_of(dict_of(value).get("meta"))
+    if not isinstance(works, list):
+        return None
+    following, count = meta.get("next_cursor"), meta.get("count")
+    return Page(
+        [(_name_of(work), work) for work in works if isinstance(work, dict)],
+        following if isinstance(following, str) else "",
+        count if isinstance(count, int) else None,
+    )
+
+
+def _name_of(work: dict[str, Any]) -> str:
+    return openalex_id(work.get("id")) or ""
 
 
 def _last(address: object) -> object:

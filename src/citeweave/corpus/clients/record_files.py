@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,21 +34,38 @@ def write_records(records: Iterable[dict[str, Any]], path: Path, advance: Advanc
     """Write records to a file; no file is left where none came."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary, count, stopped = path.with_name(path.name + ".new"), 0, ""
-    with temporary.open("wb") as file:
-        try:
+    try:
+        with temporary.open("wb") as file:
             for record in records:
                 # lone surrogates of strangers become question marks: no reader would take the line with them
                 file.write(json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
                 count += 1
                 advance(1)
-        except StoppedError as error:
-            stopped = str(error)
+    except StoppedError as error:
+        stopped = str(error)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     if count:
         temporary.replace(path)
     else:
         temporary.unlink()
         path.unlink(missing_ok=True)
     return Written(count, stopped)
+
+
+def each_once(records: Iterable[_Item], name_of: Callable[[_Item], str]) -> Iterator[_Item]:
+    """Records without those whose name came before; an empty name is no other's.
+
+    >>> list(each_once(["ab", "ac", "", "b", ""], lambda text: text[:1]))
+    ['ab', '', 'b', '']
+    """
+    seen = set[str]()
+    for record in records:
+        name = name_of(record)
+        if name not in seen:
+            seen.update([name] if name else [])
+            yield record
 
 
 def batches(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:

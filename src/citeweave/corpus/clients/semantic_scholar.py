@@ -19,7 +19,8 @@ from typing import Any
 from citeweave.corpus.cleaning import dict_of, list_of, strip_markup, year_of
 from citeweave.corpus.clients.answers import Request
 from citeweave.corpus.clients.http import Client, WrongRequestError
-from citeweave.corpus.clients.record_files import batches
+from citeweave.corpus.clients.paging import Fits, Page, all_records
+from citeweave.corpus.clients.record_files import batches, each_once
 from citeweave.corpus.identity import distinct, number_id, semantic_scholar_ids, sha_id
 
 BATCH = 100
@@ -72,7 +73,7 @@ class SemanticScholar:
     def by_title(self, title: str) -> list[dict[str, Any]]:
         """The paper that the service thinks has this title, with its references."""
         asked = {"query": " ".join(title.split())[:300], "fields": _PAPER}
-        answer = self.client.ask(Request("/paper/search/match", asked))
+        answer = self.client.ask(Request("/paper/search/match", asked), _has_data)
         matched = list_of(dict_of(answer.value).get("data")) if answer.status == 200 else []
         names = [one["paperId"] for one in matched if isinstance(one, dict) and sha_id(one.get("paperId"))]
         return list(self._batch(names[:1])) if names else []
@@ -85,8 +86,10 @@ class SemanticScholar:
             if most <= 0:
                 return
             size = min(share, most, PAGE)
-            answer = self.client.ask(Request(f"/paper/{owner}/citations", {"fields": _CITING, "limit": str(size)}))
-            entries = [entry for entry in list_of(dict_of(answer.value).get("data")) if isinstance(entry, dict)][:size]
+            asked = {"fields": _CITING, "limit": str(size)}
+            answer = self.client.ask(Request(f"/paper/{owner}/citations", asked), _has_data)
+            told = (entry for entry in list_of(dict_of(answer.value).get("data")) if isinstance(entry, dict))
+            entries = list(each_once(told, lambda entry: _name_of(dict_of(entry.get("citingPaper")))))[:size]
             most -= len(entries)
             yield from ({"paperId": owner, "data": [entry]} for entry in entries)
 
@@ -124,22 +127,16 @@ class SemanticScholar:
         return made
 
     def _search_pages(self, query: str) -> Iterator[dict[str, Any]]:
-        token, seen = "", set[str]()
-        while token not in seen:
-            seen.add(token)
+        def ask(token: str, fits: Fits) -> Any:
             asked = {
                 "query": query,
                 "fields": _PAPER,
                 "sort": "citationCount:desc",
                 **({"token": token} if token else {}),
             }
-            page = dict_of(self.client.ask(Request("/paper/search/bulk", asked)).value)
-            papers = [paper for paper in list_of(page.get("data")) if isinstance(paper, dict)]
-            yield from papers
-            following = page.get("token")
-            if not isinstance(following, str) or not following or not papers:
-                return
-            token = following
+            return self.client.ask(Request("/paper/search/bulk", asked), fits, may_lack=False).value
+
+        return all_records(ask, _page, "")
 
     def _batch(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Papers with references; a list whose answer would be too large is asked for in halves."""
@@ -147,7 +144,7 @@ class SemanticScholar:
             return
         try:
             asked = Request("/paper/batch", {"fields": _PAPER + _REFERENCES}, {"ids": list(names)})
-            answer = self.client.ask(asked)
+            answer = self.client.ask(asked, lambda value: isinstance(value, list), may_lack=False)
         except WrongRequestError:
             if len(names) == 1:
                 return  # an id that the service takes for none
@@ -155,3 +152,23 @@ class SemanticScholar:
                 yield from self._batch(half)
             return
         yield from (paper for paper in list_of(answer.value) if isinstance(paper, dict) and paper.get("paperId"))
+
+
+def _has_data(value: Any) -> bool:
+    return isinstance(dict_of(value).get("data"), list)
+
+
+def _page(value: Any) -> Page | None:
+    """A page of a search, None where the answer is none."""
+    if not _has_data(value):
+        return None
+    papers, token, total = value["data"], value.get("token"), value.get("total")
+    return Page(
+        [(_name_of(paper), paper) for paper in papers if isinstance(paper, dict)],
+        token if isinstance(token, str) else "",
+        total if isinstance(total, int) else None,
+    )
+
+
+def _name_of(paper: dict[str, Any]) -> str:
+    return sha_id(paper.get("paperId")) or ""

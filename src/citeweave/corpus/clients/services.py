@@ -11,8 +11,10 @@ the variable $CITEWEAVE_OPENALEX_URL or $CITEWEAVE_S2_URL. Only https, except fo
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field, replace
-from urllib.parse import quote, urlsplit
+from functools import cache
+from urllib.parse import urlsplit
 
 from citeweave.errors import UserError, choose
 
@@ -63,14 +65,21 @@ class Service:
         >>> replace(OPENALEX, key="abcd1234").hide("GET /works?api_key=abcd1234")
         'GET /works?api_key=***'
         """
-        return text.replace(self.key, "***").replace(quote(self.key), "***") if self.key else text
+        return re.sub(_spellings(self.key), "***", text) if self.key else text
 
     def hide_bytes(self, data: bytes) -> bytes:
         """The same for an answer: a service may repeat the request in it."""
-        forms = (self.key, quote(self.key), self.key.replace("/", "\\/")) if self.key else ()
-        for form in forms:
-            data = data.replace(form.encode(), b"***")
-        return data
+        return re.sub(_spellings(self.key).encode(), b"***", data) if self.key else data
+
+
+@cache
+def _spellings(key: str) -> str:
+    """A pattern of the key as addresses and JSON may spell it: every sign as it is, as %2F or %252f, as \\u002f, `/` as `\\/`.
+
+    >>> bool(re.fullmatch(_spellings("ab/c"), "a%62%252F\\\\u0063"))
+    True
+    """
+    return "".join(rf"(?:\\?{re.escape(sign)}|(?i:%(?:25)*{ord(sign):02x}|\\u{ord(sign):04x}))" for sign in key)
 
 
 def _is_plain(text: str) -> bool:
