@@ -36,6 +36,24 @@ from citeweave.version import __version__
 MANIFEST = "manifest.json"
 _LOCK = ".lock"
 _WORK = ".work"
+_MADE_BY = {
+    "corpus": "import",
+    "graph": "graph",
+    "samples": "mine",
+    "bundle": "bundle",
+    "encoder": "train",
+    "vectors": "embed",
+    "compressed_vectors": "embed",
+    "sentence_vectors": "embed",
+    "index_segment": "index",
+    "paper_map": "index",
+    "report": "evaluate",
+    "intents": "annotate",
+    "intent_classifier": "intents train",
+    "search-benchmark": "benchmark",
+    "treccovid-rf": "benchmark",
+}
+"""Kind of an artefact -> the command that makes it, where one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,19 +174,34 @@ def read_manifest(folder: Path, kind: str, version: int) -> Manifest:
         raise ArtefactError(_why_no_manifest(folder, kind))
     try:
         data = json.loads(path.read_bytes())
-        manifest = Manifest(
-            str(data["kind"]), int(data["version"]), data["recipe"], data["facts"], data["files"], data["made"]
-        )
+        found = data["version"]
+        if type(found) is not int:
+            raise TypeError("a version is a whole number")
+        manifest = Manifest(str(data["kind"]), found, data["recipe"], data["facts"], data["files"], data["made"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ArtefactError(f"{path} is not a manifest of citeweave: it is damaged; make the artefact again") from None
     if manifest.kind != kind:
         raise ArtefactError(f"{folder} holds {manifest.kind}, not {kind}; give a folder that holds {_called(kind)}")
     if manifest.version != version:
-        raise ArtefactError(
-            f"{folder} is a {kind} of format version {manifest.version}; this citeweave reads version {version}. "
-            "Make it again, or use the release that wrote it"
-        )
+        by = f" with `citeweave {_MADE_BY[kind]}`" if kind in _MADE_BY else ""
+        told = another_version(found, version, f"make it again{by}", manifest.made)
+        raise ArtefactError(f"{folder} holds {_called(kind)} {told}")
     return manifest
+
+
+def another_version(found: object, read: int, again: str = "make it again", made: object = None) -> str:
+    """What to say of a file of another format version, and what to do; `made` names the release that wrote it.
+
+    >>> another_version(2, 1, "build it again")
+    'of format version 2; this citeweave reads version 1. Update citeweave (pip install --upgrade citeweave), or build it again'
+    >>> another_version(1, 2, made={"citeweave": "0.1.0"})
+    'of format version 1; this citeweave reads version 2. Make it again, or use the release that wrote it, citeweave 0.1.0'
+    """
+    told = f"of format version {str(found)[:20]}; this citeweave reads version {read}."
+    if isinstance(found, int) and found > read:
+        return f"{told} Update citeweave (pip install --upgrade citeweave), or {again}"
+    release = f", citeweave {str(made['citeweave'])[:20]}" if isinstance(made, dict) and "citeweave" in made else ""
+    return f"{told} {again[:1].upper()}{again[1:]}, or use the release that wrote it{release}"
 
 
 def kind_of(folder: Path) -> str:

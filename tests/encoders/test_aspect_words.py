@@ -185,7 +185,7 @@ def test_files_of_strangers_are_compared_first(bert, tmp_path):
     right = {"format": "citeweave-aspect-words", "version": 1, "words": list(WORDS)}
     numbers = {name: tensor.detach() for name, tensor in word_numbers(drawn(bert).network.model).items()}
     cases: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-        ({**right, "version": 2}, numbers, "is not of format citeweave-aspect-words, version 1"),
+        ({**right, "version": 2}, numbers, "is citeweave-aspect-words of format version 2; .* Update citeweave"),
         ({**right, "words": ["a"] * 10**5}, numbers, "words is .*; it must be background, method"),
         (right, {**numbers, "bias": torch.zeros(33)}, "bias is F32 of shape [(]33,[)]; it must be"),
         (right, {**numbers, "more": torch.zeros(1)}, "'more' is no tensor that belongs here"),

@@ -19,7 +19,7 @@ from typing import Any
 from citeweave.cloud.address import Address, check_names
 from citeweave.cloud.storage import Stored, list_objects, read_small, stat_object
 from citeweave.errors import ArtefactError, InputError
-from citeweave.files import MANIFEST, hash_json
+from citeweave.files import MANIFEST, another_version, hash_json
 
 OBJECTS = "citeweave-objects.json"
 GENERATIONS = ".generations"
@@ -86,11 +86,13 @@ def decode(base: Address, data: bytes, place: object) -> Listing:
     """What `encode` wrote; anything else is refused, for its names become files."""
     try:
         told = json.loads(data)
-        if told["format"] != FORMAT or told["version"] != VERSION:
+        if told["format"] != FORMAT:
             raise ArtefactError(
-                f"{place} is of format {str(told['format'])[:40]!r}, version {str(told['version'])[:20]}; this citeweave "
-                f"reads {FORMAT} {VERSION}. Use the release that wrote it"
+                f"{place} is of format {str(told['format'])[:40]!r}, not {FORMAT!r}; name another place"
             )
+        if told["version"] != VERSION:
+            again = "copy the artefact there again with `citeweave copy`"
+            raise ArtefactError(f"{place} is a list of objects {another_version(told['version'], VERSION, again)}")
         files = {
             str(name): File(file["bytes"], file["sha256"], file["at"], file.get("modified", 0))
             for name, file in told["files"].items()

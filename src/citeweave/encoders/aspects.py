@@ -28,6 +28,7 @@ from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.locating import locate
 from citeweave.encoders.model_folder import WEIGHTS, read_json
 from citeweave.encoders.reading import TextReader, Tokens
+from citeweave.encoders.saved.delta_settings import check_format
 from citeweave.encoders.saved.tensors_file import read_tensors
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import InputError, UserError, choose
@@ -155,8 +156,7 @@ def _read(folder: Path) -> AspectHeads:
     """Heads of a folder that may come from a stranger: nothing is believed before it is compared."""
     path = folder / "config.json"
     config = read_json(path)
-    if config.get("format") != FORMAT or config.get("version") != VERSION:
-        raise InputError(f"{path} is not of format {FORMAT}, version {VERSION}; update citeweave or train again")
+    check_format(path, config, FORMAT, VERSION)
     names: Any = config.get("names")
     sizes: Any = config.get("sizes")
     if not (_are(names, str, _MOST) and len(set(names)) == len(names) and ALL not in names):

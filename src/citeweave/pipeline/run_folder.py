@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.errors import UserError
-from citeweave.files import MANIFEST, hash_json, write_json
+from citeweave.files import MANIFEST, another_version, hash_json, write_json
 from citeweave.progress import Reporter
 from citeweave.version import __version__
 
@@ -142,8 +142,10 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         found = json.loads(path.read_bytes())
     except ValueError:
         found = None
-    if not isinstance(found, dict) or found.get("version") != VERSION or not isinstance(found.get("stages"), dict):
-        raise UserError(f"{path} is damaged or of another version; choose another -o, or remove the folder")
+    if not isinstance(found, dict) or not isinstance(found.get("stages"), dict):
+        raise UserError(f"{path} is damaged; choose another -o, or remove the folder")
+    if found.get("version") != VERSION:
+        raise UserError(f"{path} is a record {another_version(found.get('version'), VERSION, 'choose another -o')}")
     return found
 
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from citeweave.columns import open_numbers, write_numbers
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import MANIFEST, hash_json, kind_of, partial_folder, write_json
+from citeweave.files import MANIFEST, another_version, hash_json, kind_of, partial_folder, write_json
 
 FORMAT, VERSION = "citeweave-index", 2
 STATE, SEGMENTS, DELETED, HEADS = "state.json", "segments", "deleted", "heads"
@@ -103,10 +103,8 @@ def read_state(folder: Path) -> State:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ArtefactError(f"{path} is not the state of an index; give a folder that `citeweave index` made")
     if data.get("version") != VERSION:
-        raise ArtefactError(
-            f"{folder} is an index of format version {str(data.get('version'))[:20]}; this citeweave reads version "
-            f"{VERSION}. Build it again, or use the release that wrote it"
-        )
+        again = "build it again with `citeweave index --overwrite`"
+        raise ArtefactError(f"{folder} is an index {another_version(data.get('version'), VERSION, again)}")
     try:
         segments = tuple(Entry(**entry) for entry in data["segments"])
         number, facts = data["number"], data["facts"]
@@ -127,7 +125,7 @@ def _why_none(folder: Path) -> str:
         return f"{folder} does not exist; give a folder that holds an index"
     kind = kind_of(folder)
     if kind == "index":
-        return f"{folder} is an index of format version 1, which cannot be changed; build it again with --overwrite"
+        return f"{folder} is an index of format version 1, which cannot be changed; build it again with `citeweave index --overwrite`"
     if kind:
         return f"{folder} holds {kind}, not index; give a folder that holds an index"
     if (folder / SEGMENTS).is_dir() or partial_folder(folder).exists():

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from citeweave.encoders.model_folder import ASPECT_WORDS, WEIGHTS, read_json
+from citeweave.encoders.saved.delta_settings import check_format
 from citeweave.encoders.saved.layer_mix import PARAMETER
 from citeweave.encoders.saved.tensors_file import check_finite, read_tensors
 from citeweave.errors import InputError
@@ -84,8 +85,7 @@ def read_words(place: Path, model: Any) -> dict[str, Tensor]:
     """The numbers of a folder that may come from a stranger: nothing is believed before it is compared."""
     path = place / "config.json"
     config = read_json(path)
-    if config.get("format") != FORMAT or config.get("version") != VERSION:
-        raise InputError(f"{path} is not of format {FORMAT}, version {VERSION}; update citeweave or train again")
+    check_format(path, config, FORMAT, VERSION)
     if config.get("words") != list(WORDS):
         raise InputError(f"{path}: words is {str(config.get('words'))[:80]}; it must be {', '.join(WORDS)}")
     found = read_tensors(place / WEIGHTS, word_shapes(model))

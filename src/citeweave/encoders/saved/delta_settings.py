@@ -14,6 +14,7 @@ from typing import Any
 
 from citeweave.encoders.model_folder import Settings
 from citeweave.errors import InputError
+from citeweave.files import another_version
 
 SETTINGS_FILE, TENSORS_FILE = "delta.json", "delta.safetensors"
 
@@ -28,11 +29,13 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 def check_format(path: Path, data: dict[str, Any], name: str, version: int) -> None:
     """Refuse another format or version."""
-    if data.get("format") != name or data.get("version") != version:
+    if data.get("format") != name:
         raise InputError(
-            f"{path} is of format {str(data.get('format'))[:40]!r} version {str(data.get('version'))[:40]!r}; this "
-            f"citeweave reads {name!r} version {version}"
+            f"{path} is of format {str(data.get('format'))[:40]!r}, not {name!r}; give the folder of a model that citeweave "
+            "trained or compressed"
         )
+    if data.get("version") != version:
+        raise InputError(f"{path} is {name} {another_version(data.get('version'), version, 'train it again')}")
 
 
 def check_keys(path: Path, data: object, known: set[str]) -> dict[str, Any]:

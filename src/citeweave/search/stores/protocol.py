@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.errors import ArtefactError
+from citeweave.files import another_version
 from citeweave.hashing import Keys
 from citeweave.search.naming import fold_name
 from citeweave.similarity.provenance import Provenance, id_keys
@@ -152,10 +153,8 @@ class About:
             if not isinstance(value, dict) or value["format"] != FORMAT:
                 raise ArtefactError(f"{place} is no store of citeweave; name another place, or one that is empty")
             if value["version"] != VERSION:
-                raise ArtefactError(
-                    f"{place} is a store of version {value['version']}; this citeweave reads version {VERSION}. "
-                    "Make it again in another place"
-                )
+                again = "make it again in another place with `citeweave store`"
+                raise ArtefactError(f"{place} is a store {another_version(value['version'], VERSION, again)}")
             return cls(Provenance(**value["provenance"]), Mark(**value["mark"]))
         except (KeyError, TypeError):
             raise ArtefactError(f"{place} does not say what made its vectors; make it again") from None

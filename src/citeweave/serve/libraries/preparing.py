@@ -29,7 +29,7 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import ImportOptions, import_papers
 from citeweave.encoders.locating import DEFAULT_MODEL, remembered
 from citeweave.errors import ArtefactError, EmptyResultError, InputError, UserError, choose
-from citeweave.files import write_json
+from citeweave.files import another_version, write_json
 from citeweave.progress import QUIET, Reporter
 from citeweave.search.building import IndexOptions, build_index
 from citeweave.search.changing import ChangeOptions, update_index
@@ -102,9 +102,13 @@ class LibraryFolder:
             told = json.loads((self.folder / RECORD).read_bytes())
         except (OSError, ValueError, RecursionError):
             return {}
-        return (
-            told if isinstance(told, dict) and told.get("format") == FORMAT and told.get("version") == VERSION else {}
-        )
+        if not isinstance(told, dict) or told.get("format") != FORMAT:
+            return {}
+        if told.get("version") != VERSION:
+            # what another version keeps there must not be taken for nothing and written over
+            todo = another_version(told.get("version"), VERSION, "choose another --folder")
+            raise ArtefactError(f"{self.folder} holds a library {todo}")
+        return told
 
     def note(self, **facts: Any) -> None:
         write_json(self.folder / RECORD, {"format": FORMAT, "version": VERSION, **self.record(), **facts})
