@@ -36,6 +36,21 @@ def test_training_goes_on_to_the_bit(tmp_path: Path) -> None:
     assert all(torch.equal(weights[name], again[name]) for name in weights)
 
 
+def test_a_weight_that_missed_steps_goes_on_to_the_bit(tmp_path: Path) -> None:
+    """As the head of an aspect does that no sample of a batch has."""
+    weights, optimizer = new(3)
+    step(weights, optimizer, 0)
+    for number in range(1, 4):
+        step({"a": weights["a"]}, optimizer, number)
+        optimizer.zero_grad()
+    save_checkpoint(tmp_path, 4, weights, optimizer, {})
+    again, other = new(3, seed=1)
+    load_checkpoint(tmp_path, again, other)
+    step(weights, optimizer, 4)
+    step(again, other, 4)
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
+
+
 def test_only_the_last_two_stay(tmp_path: Path) -> None:
     weights, optimizer = new(3)
     for number in range(1, 5):

@@ -2,7 +2,7 @@
 
     checkpoints/step-00000200/
       weights.safetensors      every weight that is trained, float32
-      moments.safetensors      the optimizer's two moments of each
+      moments.safetensors      the optimizer's two moments of each, and how many steps it has made
       state.json               step, length of the log, what validation found so far
 
 A checkpoint appears by one rename; the one before it stays until then. No pickle. Random numbers are functions of seed
@@ -33,6 +33,8 @@ KEPT = 2
 
 _STEP = "step-"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+_STEPS = "step"
+"""Of a weight that has no part in some steps, such as the head of an aspect, fewer than the run's."""
 
 
 def save_checkpoint(
@@ -100,7 +102,7 @@ def _moments(weights: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) ->
         f"{name}/{moment}": optimizer.state[weight][moment]
         for name, weight in weights.items()
         if weight in optimizer.state
-        for moment in _MOMENTS
+        for moment in (*_MOMENTS, _STEPS)
     }
 
 
@@ -118,7 +120,8 @@ def _restore(
                 kept = {moment: like(weight, moments[f"{name}/{moment}"]) for moment in _MOMENTS}
                 # a step counter lies where the optimizer's fused form wants it, on the weight's device
                 fused = bool(optimizer.defaults.get("fused"))
-                counter = torch.tensor(float(step), device=weight.device if fused else "cpu")
+                made = float(moments.get(f"{name}/{_STEPS}", step))  # older checkpoints have none
+                counter = torch.tensor(made, device=weight.device if fused else "cpu")
                 optimizer.state[weight] = {"step": counter, **kept}
 
 

@@ -1,0 +1,192 @@
+"""Trains a list of jobs twice, once whole and once with cuts, in processes that die at a given step:
+
+python resuming.py jobs.json output/                                            every run in a process of its own
+torchrun --nproc-per-node 2 --max-restarts 9 resuming.py jobs.json output/      two ranks; torchrun starts them again
+
+A job ends as output/JOB/whole/model and output/JOB/cut/model. Beside each lies `steps`: a line for every process that
+worked on it, with the steps that it made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from citeweave.corpus.corpus import Corpus
+from citeweave.encoders.encoder import load_encoder
+from citeweave.errors import CiteweaveError
+from citeweave.graph.citations import CitationGraph
+from citeweave.mining.samples import Samples
+from citeweave.training import checkpoints, train, trainer
+from citeweave.training.gathering import Sources
+from citeweave.training.options import encoder_options, training_options
+from citeweave.training.plan import Plan
+from citeweave.training.processes import Processes
+
+IN_CHECKPOINT = ("weights", "moments", "state", "old ones")
+MOMENTS = ("begin", "gradients", "log", "folder", "interrupt", *IN_CHECKPOINT)
+"""Where a process dies: before or within a step, with half a line in the log or half a file in a checkpoint, between a
+checkpoint and the removal of older ones, with half a model written; or an interruption is raised as Ctrl-C does."""
+
+RANK = int(os.environ.get("RANK", "0"))
+
+
+def train_job(job: dict[str, Any], place: Path, cut: tuple[int, str] | None = None) -> None:
+    """Train a job; with a cut, die at that step."""
+    place.mkdir(parents=True, exist_ok=True)
+    steps = _count_steps(place / f"steps.{RANK}")
+    if cut is not None:
+        _arm(*cut, steps)
+    train.train_encoder(
+        Corpus.open(job["corpus"]),
+        Samples.open(job["samples"]),
+        place / "model",
+        Plan(encoder_options(job["encoder"]), training_options(job["training"])),
+        sources=Sources(CitationGraph.open(job["graph"])),
+        device="cpu",
+    )
+
+
+def cuts_of(job: dict[str, Any], whole: Path) -> list[tuple[int, str]]:
+    """Steps and moments of a job's cuts, in order; one in a checkpoint needs a checkpoint to come."""
+    total = int(json.loads((whole / "model" / "manifest.json").read_bytes())["facts"]["steps"])
+    last_saved = (total - 1) // job["training"]["checkpoint_every"] * job["training"]["checkpoint_every"]
+    cuts = sorted((min(int(share * total), total - 1), moment) for share, moment in job["cuts"])
+    return [(step, moment if step < last_saved or moment not in IN_CHECKPOINT else "begin") for step, moment in cuts]
+
+
+def _count_steps(path: Path) -> list[int]:
+    """The steps that this process makes, which are written down as they begin."""
+    real, steps = trainer._Loop._step, list[int]()
+    with path.open("a") as file:
+        file.write("\n")
+
+    def step(loop: Any, number: int) -> None:
+        with path.open("a") as file:
+            file.write(f"{number} ")
+        steps.append(number)
+        real(loop, number)
+
+    trainer._Loop._step = step  # type: ignore[method-assign]
+    return steps
+
+
+def _arm(at: int, moment: str, steps: list[int]) -> None:
+    """Die at a moment of a step, or as soon after it as the moment comes."""
+
+    def is_due() -> bool:
+        return bool(steps) and steps[-1] >= at
+
+    def before(owner: Any, name: str, die: Callable[..., None], when: Callable[..., bool] = lambda *_: True) -> None:
+        real = getattr(owner, name)
+
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            if is_due() and when(*arguments):
+                die(*arguments)
+            return real(*arguments, **options)
+
+        setattr(owner, name, wrapped)
+
+    match moment:
+        case "begin":
+            before(trainer.Batches, "at", _die)
+        case "interrupt":
+            before(trainer.Batches, "at", _interrupt)
+        case "gradients":
+            before(Processes, "sum_gradients", _die)
+        case "log":
+            before(trainer._Loop, "_log", _half_a_line, lambda *_: RANK == 0)
+        case "folder":
+            before(train, "write_encoder", _half_a_model)
+        case "state":
+            before(checkpoints, "write_json", _half_a_file)
+        case "old ones":
+            before(checkpoints.shutil, "rmtree", _die, lambda path, *_: path.suffix != ".partial" and path.is_dir())
+        case _:
+            before(checkpoints, "_save", _half_a_file, lambda path, *_: path.stem == moment)
+
+
+def _die(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _half_a_line(loop: Any, *_: Any) -> None:
+    with (loop.work / "log.jsonl").open("a") as file:
+        file.write('{"step": ')
+    _die()
+
+
+def _half_a_file(path: Path, *_: Any) -> None:
+    path.write_bytes(b"\x08\0\0\0")
+    _die()
+
+
+def _half_a_model(folder: Path, *_: Any) -> None:
+    (folder / "model.safetensors").write_bytes(b"\x08\0\0\0")
+    _die()
+
+
+def _apart(work: Callable[[], None]) -> int:
+    """Do something in a process of its own; the signal that ended it, or 0."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            work()
+            code = 0
+        except KeyboardInterrupt:
+            os.kill(os.getpid(), signal.SIGINT)
+        except CiteweaveError as error:
+            sys.stderr.write(f"{error}\n")
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+        raise SystemExit(f"a run ended with code {os.WEXITSTATUS(status)}")
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+def _alone(job: dict[str, Any], place: Path) -> None:
+    _apart(lambda: train_job(job, place / "whole"))
+    for cut in cuts_of(job, place / "whole"):
+        if not _apart(lambda cut=cut: train_job(job, place / "cut", cut)):  # type: ignore[misc]
+            raise SystemExit(f"{place}: nothing was cut at {cut}")
+    _apart(lambda: train_job(job, place / "cut"))
+
+
+def _as_rank(job: dict[str, Any], place: Path) -> None:
+    """The same where torchrun starts all ranks again after one has died; `made` remembers cuts that were made."""
+    step = trainer._Loop._step
+    if not (place / "whole" / "model").exists():
+        train_job(job, place / "whole")
+        trainer._Loop._step = step  # type: ignore[method-assign]
+    made = place / "made"
+    done = len(made.read_text().split()) if made.exists() else 0
+    cuts = cuts_of(job, place / "whole")
+    if done < len(cuts) and job["rank"] == RANK:
+        with made.open("a") as file:
+            file.write(f"{done} ")
+        train_job(job, place / "cut", cuts[done])
+    elif not (place / "cut" / "model").exists():
+        train_job(job, place / "cut")
+    trainer._Loop._step = step  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    jobs, output = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+    load_encoder(next(iter(jobs.values()))["encoder"]["init"], device="cpu")  # what it imports is there in all children
+    for name, job in jobs.items():
+        (_as_rank if "RANK" in os.environ else _alone)(job, output / name)
