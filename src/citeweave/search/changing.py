@@ -87,7 +87,8 @@ def add_papers(
     """Add the papers of a corpus, or those at some of its rows, or replace what is known of them."""
     rows = np.arange(len(corpus)) if rows is None else np.unique(np.asarray(rows, np.int64))
     if len(rows) and (rows[0] < 0 or rows[-1] >= len(corpus)):
-        raise UserError(f"row {rows[-1]} is not one of the {len(corpus):,} papers of {corpus.folder}; give rows of it")
+        bad = rows[0] if rows[0] < 0 else rows[-1]
+        raise UserError(f"row {bad} is not one of the {len(corpus):,} papers of {corpus.folder}; give rows of it")
     options = options if vectors else replace(options, vectors=False)
     return _Change(Path(folder), corpus, overlay, options, reporter).make(rows, all_others_go=False)
 
