@@ -32,7 +32,7 @@ from citeweave.files import ArtefactWriter, hash_file, hash_json, matches, new_a
 from citeweave.opening import Source
 from citeweave.progress import QUIET, Reporter
 
-READERS_VERSION = 3
+READERS_VERSION = 4
 """Raised when a reader starts to give other records for the same file, so that old parts are not used."""
 
 _ONE_PROCESS_BELOW = 64 * 2**20

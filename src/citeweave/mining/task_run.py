@@ -58,14 +58,21 @@ class TaskRun:
             )
             self.contexts = {"contexts kept": pairs.kept, "contexts rejected": pairs.rejected}
             keep = np.arange(len(pairs.anchors)) if self.asked is None else np.flatnonzero(np.isin(pairs.anchors, self.asked))  # fmt: skip
-            return _draw_units(keep, rules.anchors, material.seed), pairs
+            self.account.skip("anchor was not asked for", len(pairs.anchors) - len(keep))
+            return self._drawn(keep), pairs
         if self.asked is None:
             anchors = material.pool.astype(np.int64)
             self.account.skip("no text", material.asked_for - len(anchors))
         else:
             anchors = self.asked[material.has_text[self.asked]]
             self.account.skip("no text", len(self.asked) - len(anchors))
-        return _draw_units(anchors, rules.anchors, material.seed), None
+        return self._drawn(anchors), None
+
+    def _drawn(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """As many as the rules ask for."""
+        drawn = _draw_units(units, self.rules.anchors, self.material.seed)
+        self.account.skip("not drawn: mining.anchors has a number", len(units) - len(drawn))
+        return drawn
 
 
 def _draw_units(units: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:

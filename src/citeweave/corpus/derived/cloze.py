@@ -57,15 +57,18 @@ def draw_sentences(corpus: Corpus, options: DerivedTexts, *, reporter: Reporter 
         for start in range(0, len(rows), BLOCK):
             block = rows[start : start + BLOCK]
             texts = corpus.abstracts.take(block)
-            spans = _drawn(_spans(block, texts, options, rejected), options)
+            usable = _spans(block, texts, options, rejected)
+            spans = _drawn(usable, options)
+            _reject(rejected, f"sentence: more than {options.per_paper} of an abstract", len(usable) - len(spans))
             own = dict(zip(block.tolist(), texts, strict=True))
             found.append(spans)
             keys.append(repeat_keys([own[row][a:b] for row, _, a, b in spans.tolist()]))
             advance(len(block))
     spans, key = np.concatenate(found), np.concatenate(keys)
     first = np.sort(np.unique(key, return_index=True)[1])
-    if len(first) < len(spans):
-        rejected["sentence: repeats another one"] = len(spans) - len(first)
+    papers, left = (len(np.unique(rows)) for rows in (spans["row"], spans["row"][first]))
+    _reject(rejected, "sentence: repeats another one", len(spans) - len(first))
+    _reject(rejected, "abstract: what was drawn of it repeats others", papers - left)
     if not len(first):
         told = "; ".join(f"{number:,} {reason}" for reason, number in rejected.items())
         raise EmptyResultError(
@@ -105,6 +108,11 @@ def _records(corpus: Corpus, spans: NDArray[np.void], options: DerivedTexts) -> 
         yield Paper(f"paper:{row}", stub=True)
 
 
+def _reject(rejected: dict[str, int], reason: str, number: int) -> None:
+    if number:
+        rejected[reason] = rejected.get(reason, 0) + number
+
+
 def _abstracts(corpus: Corpus, rejected: dict[str, int]) -> NDArray[np.int64]:
     """Rows with an abstract, each text once."""
     filled = np.flatnonzero(corpus.abstracts.lengths() > 0)
@@ -127,17 +135,14 @@ def _spans(
     for row, text in zip(rows.tolist(), texts, strict=True):
         places = [(a, b) for a, b in sentences(text) if text[a:b].strip()]
         if len(places) < options.least_sentences:
-            rejected[short] = rejected.get(short, 0) + 1
+            _reject(rejected, short, 1)
+            _reject(rejected, f"sentence: of an abstract {short.removeprefix('abstract: ')}", len(places))
             continue
-        usable = [
-            (row, n, a, b)
-            for n, (a, b) in enumerate(places)
-            if not word_reason(text[a:b], options.least_words, options.most_words)
-        ]
-        if not usable:
-            reason = "abstract: no sentence of fitting length"
-            rejected[reason] = rejected.get(reason, 0) + 1
-        found += usable
+        reasons = [word_reason(text[a:b], options.least_words, options.most_words) for a, b in places]
+        for reason in filter(None, reasons):
+            _reject(rejected, f"sentence: {reason}", 1)
+        _reject(rejected, "abstract: no sentence of fitting length", int(all(reasons)))
+        found += [(row, n, a, b) for n, (a, b) in enumerate(places) if not reasons[n]]
     return np.array(found, _SPAN)
 
 

@@ -58,6 +58,7 @@ def _read_work(work: dict[str, object], tally: Tally) -> Iterator[Record]:
     own = doi_id(work.get("DOI"))
     if not own:
         tally.reject("papers", "no DOI")
+        tally.reject("citations", "citing paper rejected", len(list_of(work.get("reference"))))
         return
     paper = _paper(own, work)
     if paper.title or paper.abstract:

@@ -58,6 +58,7 @@ def _read_work(work: dict[str, object], tally: Tally) -> Iterator[Record]:
     own = openalex_id(work.get("id")) or openalex_id(dict_of(work.get("ids")).get("openalex"))
     if not own:
         tally.reject("papers", "no OpenAlex work id")
+        tally.reject("citations", "citing paper rejected", len(list_of(work.get("referenced_works"))))
         return
     paper = _paper(own, work, tally)
     if paper.title or paper.abstract:

@@ -43,6 +43,8 @@ _KNOWN = {*_ID_KEYS, *_TITLE_KEYS, "abstract", "text", "authors", "year", "venue
 _BARE = {*_ID_KEYS, "year"}
 """A table that has no other columns is of papers that are known by their ids alone."""
 
+_NO_LIST = object()
+
 
 def recognises(head: Head) -> bool:
     if (record := head.record) is not None:
@@ -119,10 +121,12 @@ def read_papers(records: Iterable[dict[str, object]], tally: Tally, *, bare: boo
         id = _first_id(record)
         if not id:
             tally.reject("papers", "no id")
+            _reject_citations_of(record, tally)
             continue
         title, abstract = clean_text(_first(record, _TITLE_KEYS)), clean_text(_first(record, _ABSTRACT_KEYS))
         if not (title or abstract or bare):
             tally.reject("papers", "no title and no abstract")
+            _reject_citations_of(record, tally)
             continue
         yield Paper(
             id=id,
@@ -141,22 +145,35 @@ def read_papers(records: Iterable[dict[str, object]], tally: Tally, *, bare: boo
 
 
 def _citations_of(id: str, record: dict[str, object], tally: Tally) -> Iterator[Citation]:
+    for cited in _references(record):
+        if text := "" if cited is _NO_LIST else _id_text(cited):
+            yield Citation(id, text)
+        else:
+            tally.reject("citations", "references are no list" if cited is _NO_LIST else "no cited paper")
+
+
+def _reject_citations_of(record: dict[str, object], tally: Tally) -> None:
+    tally.reject("citations", "citing paper rejected", len(_references(record)))
+
+
+def _references(record: dict[str, object]) -> list[object]:
+    """What a record cites, as it stands; `_NO_LIST` for something that is no list."""
+    found: list[object] = []
     for key in _REFERENCE_KEYS:
-        references = record.get(key)
-        for cited in references if isinstance(references, list) else ():
-            if text := _id_text(cited):
-                yield Citation(id, text)
-            else:
-                tally.reject("citations", "no cited paper")
+        value = record.get(key)
+        found += value if isinstance(value, list) else [_NO_LIST] * _says_something(value)
+    return found
 
 
 def _read_references(source: Source, tally: Tally) -> Iterator[Record]:
     """Reference lists: the cited papers are known to be papers even where no record describes them."""
     for record in read_json_lines(source, tally, "citations"):
+        cited = record.get("cited")
+        listed = cited if isinstance(cited, list) else [cited]  # one alone needs no list
         if citing := _id_text(record.get("citing")):
-            yield from _citations_of(citing, {"cited": _as_list(record.get("cited"))}, tally)
+            yield from _citations_of(citing, {"cited": listed}, tally)
         else:
-            tally.reject("citations", "no citing paper")
+            tally.reject("citations", "no citing paper", len(listed))
 
 
 def _read_contexts(source: Source, tally: Tally) -> Iterator[Record]:

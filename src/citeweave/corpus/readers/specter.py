@@ -63,7 +63,9 @@ def _read_paper(key: str, record: dict[str, object], tally: Tally) -> Iterator[R
     own = own or inner
     title, abstract = strip_markup(record.get("title")), strip_markup(record.get("abstract"))
     if not own:
+        links = [*list_of(record.get("references")), *list_of(record.get("cited_by"))]
         tally.reject("papers", "no id")
+        tally.reject("citations", "paper rejected that cites or is cited", len(links))
         return
     if title or abstract:
         others = distinct([sha_id(own), inner, sha_id(inner)])

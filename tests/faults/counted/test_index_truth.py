@@ -1,0 +1,244 @@
+"""An index after any number of changes: what it finds is what a plain list of its papers says, and what a new index finds.
+
+One attempt is one batch: papers are added, replaced or deleted, and then the index is asked. After every tenth batch it
+is compared with an index that is built from scratch.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.search.asking.answering import answer
+from citeweave.search.asking.query import Query
+from citeweave.search.building import IndexOptions, build_index
+from citeweave.search.changing import ChangeOptions, add_papers, delete_papers, update_index
+from citeweave.search.compacting import compact_index
+from citeweave.search.describing import describe
+from citeweave.search.exact import nearest_papers
+from citeweave.search.filling import fill_vectors
+from citeweave.search.filters import Filter, filter_rows
+from citeweave.search.index import Index
+from citeweave.search.searching import Reader
+from citeweave.search.words import search_words, suggest
+from citeweave.search.writing import vectors as vector_writing
+
+from .changing_papers import NUMBERS, VENUES, VERSIONS, WORDS, Held, World, make_paper, vector_of
+from .counting import Trial
+
+REBUILT = 10
+"""Batches between two comparisons with a new index."""
+
+LEAST_RECALL = 0.98
+COUNT, QUERIES = 10, 6
+OPTIONS = IndexOptions(runtime="int8", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def encoder(bert: Path) -> TorchEncoder:
+    return load_encoder(bert, device="cpu", runtime="int8")
+
+
+def change(folder: Path, held: Held, rng: np.random.Generator) -> str:
+    """Make one batch of changes, in the index and in the list."""
+    world, version = held.world, int(rng.integers(VERSIONS))
+    corpus, given = world.corpora[version], world.given[version]
+    what = str(rng.choice(["add", "add words", "delete", "delete", "update", "compact", "fill"], p=[0.36, 0.1, 0.2, 0.2, 0.02, 0.06, 0.06]))  # fmt: skip
+    vectors = what != "add words"
+    how = ChangeOptions(encoder=world.encoder, given=given if vectors else None)
+    if what.startswith("add"):
+        numbers = rng.choice(NUMBERS, int(rng.integers(1, 60)), replace=False).tolist()
+        rows = corpus.rows([f"p:{number}" for number in numbers])
+        fresh = sum(f"p:{number}" not in held.papers for number in numbers)
+        told = add_papers(folder, corpus, rows, vectors=vectors, options=how)
+        held.add(version, numbers, vectors=vectors)
+        assert told.added == fresh and told.deleted == 0
+        assert told.added + told.updated + told.unchanged == len(numbers)
+    elif what == "delete":
+        numbers = rng.choice(NUMBERS, int(rng.integers(1, 40)), replace=False).tolist()
+        by_other = [f"doi:10.1/{number}" if number % 8 == 0 else f"p:{number}" for number in numbers]
+        assert delete_papers(folder, by_other) == held.delete(f"p:{number}" for number in numbers)
+    elif what == "update":
+        told = update_index(folder, corpus, options=how)
+        held.add(version, range(NUMBERS), vectors=True)
+        assert told.added + told.updated + told.unchanged == NUMBERS
+    elif what == "compact":
+        assert len(compact_index(folder).segments) <= 1
+    else:
+        _fill(folder, held)
+    return what
+
+
+def _fill(folder: Path, held: Held) -> None:
+    """Vectors of the papers that have words alone, given as they are now."""
+    name = f"filled {len(list(held.world.folder.glob('filled *')))}"
+    if held.papers:
+        given = held.world.write_vectors(name, held.papers.values())
+        fill_vectors(folder, model=held.world.encoder, given=given)
+        shutil.rmtree(held.world.folder / name)
+        (held.world.folder / name).mkdir()
+    held.fill()
+
+
+def check_answers(index: Index, held: Held, rng: np.random.Generator) -> float:
+    """Every kind of search against the plain list; how much of the exact result the approximate one has."""
+    names = _names(index, np.flatnonzero(index.alive))
+    assert sorted(names) == sorted(held.papers) and len(index) == len(held.papers)
+    assert set(_names(index, np.flatnonzero(index.with_vector))) == held.with_vector
+    gone = sorted(held.gone)
+    assert (index.rows(gone) == -1).all()
+    where, allowed = _draw_filter(held, rng)
+    mask = filter_rows(index, where)
+    assert set(_names(index, np.flatnonzero(mask))) == allowed
+    queries = np.stack([_draw_query(held, rng) for _ in range(QUERIES)])
+    for exact, limit in ((True, None), (False, None), (True, allowed)):
+        near = nearest_papers(index, queries, COUNT, allowed=None if limit is None else mask, exact=exact)
+        found = [_pairs(index, rows, scores) for rows, scores in zip(near.rows, near.scores, strict=True)]
+        known = [held.nearest(query, limit) for query in queries]
+        if exact:
+            for pairs, scores in zip(found, known, strict=True):
+                _check_best(pairs, scores, 1e-5)
+        else:
+            recall = _recall(found, known)
+    for text in (_draw_text(rng), _draw_text(rng)):
+        words = search_words(index, text, COUNT)
+        _check_best(_pairs(index, words.rows, words.scores), held.by_words(text), 1e-9)
+        words = search_words(index, text, COUNT, allowed=mask)
+        _check_best(_pairs(index, words.rows, words.scores), held.by_words(text, allowed), 1e-9)
+        _check_fused(index, held, text, where, allowed)
+    if gone:
+        assert not filter_rows(index, Filter(ids=tuple(gone))).any()
+    return recall
+
+
+def _check_best(found: list[tuple[str, float]], known: dict[str, float], apart: float) -> None:
+    """Whether these are the best of all that are known, with their scores, the best first."""
+    assert len(found) == min(COUNT, len(known)) and len({name for name, _ in found}) == len(found)
+    assert all(abs(known[name] - score) <= apart for name, score in found), (
+        "another score, or a paper that is not there"
+    )
+    assert all(one[1] >= other[1] for one, other in zip(found, found[1:], strict=False))
+    left = sorted((score for name, score in known.items() if name not in dict(found)), reverse=True)
+    assert not (left and found) or found[-1][1] >= left[0] - apart, "a better paper was not found"
+
+
+def _check_fused(index: Index, held: Held, text: str, where: Filter, allowed: set[str]) -> None:
+    """What words and vectors find together: only papers that are there and pass the filter, each once."""
+    reader = Reader(index, held.world.encoder)
+    for query in (Query(text=text), Query(text=text, where=where), Query(text=text, approximate=True)):
+        if not held.papers:
+            continue
+        hits = [hit.id for hit in answer(index, reader, query).hits]
+        may = allowed if query.where else set(held.papers)
+        assert set(hits) <= may and len(set(hits)) == len(hits)
+        able = (set(held.by_words(text)) | held.with_vector) & may
+        assert len(hits) == min(query.count, len(able))
+    assert {index.id(one.row) for one in suggest(index, text[:2]) if one.row is not None} <= set(held.papers)
+
+
+def _recall(found: list[list[tuple[str, float]]], known: list[dict[str, float]]) -> float:
+    hits = total = 0
+    for pairs, scores in zip(found, known, strict=True):
+        assert all(name in scores for name, _ in pairs)
+        best = sorted(scores.values(), reverse=True)[:COUNT]
+        total += len(best)
+        hits += sum(scores[name] >= best[-1] - 1e-6 for name, _ in pairs)
+    return hits / total if total else 1.0
+
+
+def check_as_new(index: Index, held: Held, place: str) -> None:
+    """The same papers in an index that never changed: the same answers to the last bit."""
+    world = held.world
+    corpus, given = world.write(place, held.papers.values()), world.write_vectors(place, held.papers.values())
+    anew = build_index(corpus, index.model, world.folder / place / "index", OPTIONS, given=given)
+    rng = np.random.default_rng(len(held.papers))
+    queries = np.stack([_draw_query(held, rng) for _ in range(20)])
+    texts = [_draw_text(rng) for _ in range(10)]
+    assert _told(index, world.encoder, queries, texts) == _told(anew, world.encoder, queries, texts)
+    shutil.rmtree(world.folder / place)
+
+
+def _told(index: Index, encoder: TorchEncoder, queries: NDArray[Any], texts: list[str]) -> dict[str, Any]:
+    near = nearest_papers(index, queries, COUNT)
+    told: dict[str, Any] = {
+        "near": [_pairs(index, rows, scores) for rows, scores in zip(near.rows, near.scores, strict=True)]
+    }
+    reader = Reader(index, encoder)
+    for text in texts:
+        words = search_words(index, text, COUNT)
+        told[f"words {text}"] = _pairs(index, words.rows, words.scores)
+        told[f"fused {text}"] = [(hit.id, hit.score) for hit in answer(index, reader, Query(text=text)).hits]
+    for row in np.flatnonzero(index.alive).tolist():
+        shown = index.paper(row)
+        told[shown.id] = (
+            (shown.title, shown.abstract, shown.year, shown.ids),
+            index.references(row).tolist(),
+            sorted(_names(index, index.citing(index.key_of(row)))),
+        )
+    described = describe(index)
+    return {**told, **{name: described[name] for name in ("papers", "with_abstract", "references")}}
+
+
+def _names(index: Index, rows: NDArray[Any]) -> list[str]:
+    return [index.id(int(row)) for row in rows]
+
+
+def _pairs(index: Index, rows: NDArray[Any], scores: NDArray[Any]) -> list[tuple[str, float]]:
+    return [(index.id(int(row)), float(score)) for row, score in zip(rows, scores, strict=True) if row >= 0]
+
+
+def _draw_query(held: Held, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Near to what some paper may say."""
+    paper = make_paper(0, rng) | {"title": "bal"}
+    return vector_of(paper, held.world.dimension).astype(np.float32)
+
+
+def _draw_text(rng: np.random.Generator) -> str:
+    return " ".join(rng.choice(WORDS, 3))
+
+
+def _draw_filter(held: Held, rng: np.random.Generator) -> tuple[Filter, set[str]]:
+    """A filter, and the papers that pass it."""
+    first, venue = int(rng.integers(1990, 2024)), str(rng.choice([name for name in VENUES if name]))
+    some = tuple(f"p:{number}" for number in rng.choice(NUMBERS, 80, replace=False).tolist())
+    filters: tuple[tuple[Filter, Any], ...] = (
+        (Filter(years=(first, None)), lambda paper: (paper["year"] or 0) >= first),
+        (Filter(years=(None, first)), lambda paper: 0 < (paper["year"] or 0) <= first),
+        (Filter(venues=(venue,)), lambda paper: paper["venue"] == venue),
+        (Filter(ids=some), lambda paper: paper["id"] in some),
+        (Filter(not_ids=some), lambda paper: paper["id"] not in some),
+        (Filter(has_abstract=False), lambda paper: not paper["abstract"]),
+    )
+    where, passes = filters[int(rng.integers(len(filters)))]
+    return where, {name for name, paper in held.papers.items() if passes(paper)}
+
+
+def test_index_after_batches_of_changes(
+    trial: Trial, bert: Path, encoder: TorchEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_writing, "CODED", 64)  # small segments are scanned by codes too
+    world, folder, recalls, coded = World(tmp_path, encoder), tmp_path / "index", list[float](), 0
+    held = Held(world)
+    build_index(world.corpora[0], bert, folder, OPTIONS, given=world.given[0])
+    held.add(0, range(NUMBERS), vectors=True)
+    for number in trial.numbers(quick=40, whole=1000):
+        rng = np.random.default_rng([10, number])
+        what = change(folder, held, rng)
+        with trial.attempt(f"seed 10, batch {number}, {what}"):
+            index = Index.open(folder)
+            recalls.append(check_answers(index, held, rng))
+            coded += any(segment.codes is not None for segment in index.segments)
+            assert recalls[-1] >= LEAST_RECALL
+            if number % REBUILT == REBUILT - 1:
+                _fill(folder, held)
+                check_as_new(Index.open(folder), held, f"anew {number}")
+    trial.facts["mean recall of approximate searches"] = round(float(np.mean(recalls)), 4)
+    trial.facts["least recall of a batch"] = round(min(recalls), 4)
+    trial.facts["batches with codes"] = coded
