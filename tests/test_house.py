@@ -17,6 +17,8 @@ FLOORS = [
         "hashing",
         "arrays",
         "columns",
+        "disk_failures",
+        "publishing",
         "files",
         "randomness",
         "progress",

@@ -30,11 +30,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from citeweave.disk_failures import naming_failures, unwritable
 from citeweave.errors import ArtefactError, UserError
+from citeweave.publishing import DONE, LOCK, publish, remove_leftovers, sync_folder
 from citeweave.version import __version__
 
 MANIFEST = "manifest.json"
-_LOCK = ".lock"
 _WORK = ".work"
 _MADE_BY = {
     "corpus": "import",
@@ -105,7 +106,7 @@ class ArtefactWriter:
     def clear(self) -> None:
         """Remove what an interrupted run had begun to write, except its intermediate files."""
         for path in self.folder.iterdir():
-            if path.name not in (_WORK, _LOCK):
+            if path.name not in (_WORK, LOCK):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def finish(self) -> Manifest:
@@ -123,8 +124,15 @@ class ArtefactWriter:
         files = dict(zip(names, described, strict=True))
         manifest = Manifest(self._kind, self._version, self._recipe, self.facts, files, _made())
         write_json(self.folder / MANIFEST, manifest.as_json())
-        _publish(self.folder, self._target)
+        self._end_work()
+        publish(self.folder, self._target)
         return manifest
+
+    def _end_work(self) -> None:
+        """Remove intermediate files; all at once from their name, for what is removed in part must not be gone on with."""
+        if (self.folder / _WORK).exists():
+            (self.folder / _WORK).rename(self.folder / DONE)
+            shutil.rmtree(self.folder / DONE, ignore_errors=True)
 
 
 @contextmanager
@@ -137,10 +145,10 @@ def new_artefact(
     writer = ArtefactWriter(folder, kind, version, recipe)
     try:
         writer.folder.mkdir(parents=True, exist_ok=True)
-        lock = (writer.folder / _LOCK).open("w")
+        lock = (writer.folder / LOCK).open("w")
     except OSError as error:
-        raise UserError(f"{writer.folder} cannot be written ({error.strerror}); name another place with -o") from None
-    with lock:
+        raise unwritable(writer.folder, error, "name another place with -o") from None
+    with lock, naming_failures(writer.folder):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -213,11 +221,14 @@ def kind_of(folder: Path) -> str:
 
 
 def matches(folder: Path, kind: str, version: int, recipe: dict[str, Any]) -> bool:
-    """Whether the folder already holds the artefact that this recipe would make."""
+    """Whether the folder already holds the artefact that this recipe would make; then nothing is left beside it."""
     try:
-        return hash_json(read_manifest(folder, kind, version).recipe) == hash_json(recipe)
+        is_there = hash_json(read_manifest(folder, kind, version).recipe) == hash_json(recipe)
     except ArtefactError:
         return False
+    if is_there:
+        remove_leftovers(folder)
+    return is_there
 
 
 def check_files(folder: Path, manifest: Manifest, *, content: bool = False) -> None:
@@ -256,7 +267,7 @@ def write_json(path: Path, value: object) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -293,28 +304,6 @@ def _describe(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         os.fsync(file.fileno())
         return {"bytes": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def _publish(partial: Path, target: Path) -> None:
-    shutil.rmtree(partial / _WORK, ignore_errors=True)
-    for folder in [partial, *(path for path in partial.rglob("*") if path.is_dir())]:
-        _sync_folder(folder)
-    old = target.with_name(target.name + ".old")
-    if target.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        target.rename(old)
-    partial.rename(target)
-    _sync_folder(target.parent)
-    (target / _LOCK).unlink(missing_ok=True)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _made() -> dict[str, str]:

@@ -84,7 +84,7 @@ def evaluate(
         chosen = suite.choose([*(task.name for task in chosen.tasks), *earlier.recipe["tasks"]])
     with_map = with_map or (earlier is not None and earlier.has_map)
     recipe = {**same, "map": with_map, "tasks": {task.name: marks[task.name] for task in chosen.tasks}}
-    if earlier and hash_json(earlier.recipe) == hash_json(recipe):
+    if earlier and matches(folder, KIND, VERSION, recipe):
         return earlier.report
     # a report with this recipe that is no earlier one is damaged
     overwrite = overwrite or earlier is not None or matches(folder, KIND, VERSION, recipe)

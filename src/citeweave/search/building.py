@@ -107,6 +107,7 @@ def build_index(
     with writing(folder, create=True) as writer:
         if writer.state is not None and writer.state.facts.get("built_from") == facts["built_from"]:
             reporter.say(f"{folder} is there already: same papers, model and intents")
+            writer.clean()
             return Index.open(folder)
         if writer.state is not None and not overwrite:
             raise UserError(

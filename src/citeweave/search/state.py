@@ -27,8 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.columns import open_numbers, write_numbers
+from citeweave.disk_failures import naming_failures, unwritable
 from citeweave.errors import ArtefactError, UserError
 from citeweave.files import MANIFEST, another_version, hash_json, kind_of, partial_folder, write_json
+from citeweave.publishing import sync_folder
 
 FORMAT, VERSION = "citeweave-index", 2
 STATE, SEGMENTS, DELETED, HEADS = "state.json", "segments", "deleted", "heads"
@@ -181,14 +183,14 @@ class IndexWriter:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync(path.parent)
+        sync_folder(path.parent)
         return made
 
     def commit(self, segments: Sequence[Entry], facts: dict[str, Any]) -> State:
         """Make it the state that everybody reads from now on. Segments without a living paper are left out."""
         living = tuple(entry for entry in segments if entry.deleted < entry.papers)
         (self.folder / SEGMENTS).mkdir(exist_ok=True)
-        _sync(self.folder / SEGMENTS)
+        sync_folder(self.folder / SEGMENTS)
         state = State(self.number, living, facts)
         write_json(self.folder / STATE, state.as_json())
         self.state = state
@@ -217,16 +219,14 @@ def writing(folder: Path, *, create: bool = False, patience: float = PATIENCE) -
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"{folder} cannot be written ({error.strerror}); name another place with -o") from None
+            raise unwritable(folder, error, "name another place with -o") from None
     else:
         read_state(folder)
     try:
         lock = (folder / _LOCK).open("w")
     except OSError as error:
-        raise UserError(
-            f"{folder} cannot be written ({error.strerror}); change a copy of it, or its permissions"
-        ) from None
-    with lock:
+        raise unwritable(folder, error, "change a copy of it, or its permissions") from None
+    with lock, naming_failures(folder):
         _wait(lock.fileno(), folder, patience)
         yield IndexWriter(folder, read_state(folder) if is_index(folder) else None)
 
@@ -261,11 +261,3 @@ def _check_place(folder: Path) -> None:
 
 def _within(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

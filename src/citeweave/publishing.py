@@ -1,0 +1,108 @@
+"""How a finished folder gets its name: beside nothing, or in the place of an older one, in one step.
+
+    publish(partial, target)        the finished folder is `target`; what `target` was is gone
+    remove_leftovers(target)        what an interrupted publication left
+
+    target.partial    is being written; goes on after an interruption
+    target.old        finished but not yet named, and afterwards what was replaced: of use to nobody who does not hold its lock
+
+At every moment `target` is the whole older folder or the whole new one, also for a process that is killed, where the
+system can exchange two names at once; elsewhere for a moment neither has the name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+LOCK = ".lock"
+"""File that the writer of a folder holds."""
+
+DONE = ".done"
+"""Folder of intermediate files that are about to be removed."""
+
+_EXCHANGE = 2  # RENAME_EXCHANGE of Linux
+_HERE = -100  # AT_FDCWD: paths are taken as everywhere
+
+
+def publish(partial: Path, target: Path) -> None:
+    """Give a finished folder its name, once everything in it has reached the disk."""
+    for folder in [partial, *(path for path in partial.rglob("*") if path.is_dir())]:
+        sync_folder(folder)
+    old = _old(target)
+    _remove(old)
+    partial.rename(old)  # out of the way of the next writer
+    if target.exists():
+        _exchange(old, target, aside=partial)
+    else:
+        old.rename(target)
+    sync_folder(target.parent)
+    _remove(target / LOCK)
+    _remove(old)
+
+
+def remove_leftovers(target: Path) -> None:
+    """Remove what a publication that was killed left in the folder and of the one it replaced, unless one is under way."""
+    if not _is_held(_old(target) / LOCK):
+        for path in (_old(target), target / LOCK, target / DONE):
+            if path.exists():
+                _remove(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Force the names in a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _old(target: Path) -> Path:
+    return target.with_name(target.name + ".old")
+
+
+def _remove(path: Path) -> None:
+    """Remove what nobody needs; what cannot be removed now is removed by the next publication."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _exchange(new: Path, target: Path, aside: Path) -> None:
+    """Two folders change names: at once, or by way of a third name."""
+    if _exchange_at_once(new, target):
+        return
+    target.rename(aside)
+    try:
+        new.rename(target)
+    except OSError:
+        aside.rename(target)
+        raise
+    aside.rename(new)
+
+
+def _exchange_at_once(one: Path, other: Path) -> bool:
+    """Whether the system could; many network file systems cannot, and systems other than Linux call it otherwise."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
+
+
+def _is_held(lock: Path) -> bool:
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False

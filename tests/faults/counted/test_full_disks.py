@@ -1,0 +1,68 @@
+"""Full disks, input/output errors and short writes at random points of every stage.
+
+What is tried: a step to the file system and all later ones find no space; one step fails with an input/output error; all
+writes from a step on take half of what they are given; the kernel lets no file grow beyond some bytes; and a real file
+system that is full. What must hold: the command ends with exit code 1 and one line that names the path, or it succeeds; the
+artefact that it replaces is as it was, or the new one is whole; and the same command, given room, ends with the bytes of a
+run that nothing disturbed and leaves nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+from .counting import Trial
+from .small_disk import SmallDisk, small_disk
+from .stages import STAGES, CommandServer, Run, Undisturbed, content, differences, laboratory
+
+KINDS = ("full", "error", "short", "limit", "real")
+
+
+def test_full_disks(trial: Trial, bert: Path, tmp_path: Path) -> None:
+    made, kinds = laboratory(bert), Counter[str]()
+    with small_disk(tmp_path / "disk") as disk:
+        for seed in trial.numbers(quick=len(STAGES), whole=100):
+            draw, stage = random.Random(seed), STAGES[seed % len(STAGES)]
+            kind = draw.choice(KINDS if disk else KINDS[:-1])
+            replacing = draw.random() < 0.75
+            kinds[kind] += 1
+            with trial.attempt(f"seed {seed}: {stage}, {'replacing' if replacing else 'new'}, {kind}"):
+                whole = made.undisturbed(stage, replacing=replacing)
+                folder = disk.folder / "tried" if disk and kind == "real" else tmp_path / "tried"
+                ran = run_into_trouble(whole, made.server, draw, folder, kind, disk)
+                check(ran, whole, made.server, folder)
+    trial.facts |= {f"kind {kind}": number for kind, number in sorted(kinds.items())}
+    trial.facts["a real full file system"] = "tried" if disk else "not tried: this process may not mount one"
+
+
+def run_into_trouble(
+    whole: Undisturbed, server: CommandServer, draw: random.Random, folder: Path, kind: str, disk: SmallDisk | None
+) -> Run:
+    """A stage that met its trouble: tried again with less room where it had enough."""
+    size = sum(len(value) for value in whole.new.values() if isinstance(value, bytes))
+    for _ in range(12):
+        words = whole.stage.words(whole.begin(folder))
+        at, room = draw.randint(1, whole.steps), draw.randrange(size)
+        if kind != "real":
+            ran = server.run(words, {"kind": kind, "at": at, "bytes": room // 8})
+        elif disk:
+            disk.leave(room)
+            ran = server.run(words)
+            disk.empty()
+        if ran.status or kind in ("error", "short"):
+            return ran
+        size = max(1, size // 2)
+    raise AssertionError("twelve runs met no trouble: nothing was tried")
+
+
+def check(ran: Run, whole: Undisturbed, server: CommandServer, folder: Path) -> None:
+    """Nothing was lost, and the same command completes it."""
+    if ran.status:
+        assert ran.status == 1, f"exit code {ran.status}: {ran.told}"
+        assert "internal error" not in ran.told and ran.told.count("\n") == 1, f"not one line of ours: {ran.told}"
+        assert str(folder) in ran.told, f"no path is named: {ran.told}"
+    assert not whole.older or whole.is_whole(folder), f"neither the older artefact nor the new one is whole: {ran.told}"
+    server.run(whole.stage.words(folder / "out")).expect_success()
+    assert not (found := differences(content(folder), whole.new)), f"differ: {found} after {ran.status} {ran.told}"

@@ -1,0 +1,126 @@
+"""Steps to the file system, counted, and the trouble that one of them meets.
+
+    {"kind": "kill", "at": 17}                     the process ends at step 17, as by kill -9
+    {"kind": "full", "at": 17}                     step 17 and all later writes: no space left
+    {"kind": "error", "at": 17}                    step 17 alone: an input/output error
+    {"kind": "short", "at": 17}                    a write takes a part of what it was given
+    {"kind": "limit", "at": 17, "bytes": 4096}     from step 17 on no file grows beyond so many bytes: the kernel refuses
+
+Python's own calls are counted: what opens files for writing, writes, renames, removes, and forces to the disk. What
+compiled libraries write by themselves passes unseen; the kernel's limit and a small file system meet it too. Each trouble
+lasts as long as the process, which is a fork made for it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import io
+import mmap
+import os
+import resource
+import signal
+import struct
+from collections.abc import Callable
+from typing import Any
+
+CALLS = ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir", "link", "ftruncate", "truncate", "sendfile", "write")
+"""Functions of `os` that change what is on the disk or force it there."""
+
+THAT_NEED_ROOM = {"open", "write", "mkdir", "link", "ftruncate", "truncate", "sendfile", "rename", "replace", "fsync"}
+"""Steps that a full disk can refuse: removing is always possible."""
+
+
+class Steps:
+    """Counts steps and lets the trouble happen at its own."""
+
+    def __init__(self, trouble: dict[str, Any], counter: mmap.mmap) -> None:
+        self._trouble, self._counter, self._count = trouble, counter, 0
+
+    def __call__(self, name: str, path: object = None) -> bool:
+        """One more step; whether a write is to be short."""
+        self._count += 1
+        self._counter[:8] = struct.pack("<q", self._count)
+        kind, at = self._trouble.get("kind"), self._trouble.get("at", 0)
+        if self._count == at and kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._count == at and kind == "limit":
+            limit_files(self._trouble["bytes"])
+        if self._count == at and kind == "error":
+            raise failure(errno.EIO, name, path)
+        if kind == "full" and self._count >= at and name in THAT_NEED_ROOM:
+            raise failure(errno.ENOSPC, name, path)
+        return kind == "short" and self._count >= at
+
+
+def failure(code: int, name: str, path: object) -> OSError:
+    """As the system tells it: calls that take a path name it, those that take a descriptor do not."""
+    described = path if isinstance(path, str | bytes | os.PathLike) and name not in ("write", "sendfile") else None
+    return OSError(code, os.strerror(code), described) if described is not None else OSError(code, os.strerror(code))
+
+
+def limit_files(size: int) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def begin(trouble: dict[str, Any] | None, counter: mmap.mmap) -> None:
+    """Count from here on; without a trouble nothing else happens."""
+    steps = Steps(trouble or {}, counter)
+    for name in CALLS:
+        setattr(os, name, _counted(getattr(os, name), name, steps))
+    builtins.open = io.open = _opening(io.open, steps)  # type: ignore[assignment]
+
+
+def read_count(counter: mmap.mmap) -> int:
+    return int(struct.unpack("<q", counter[:8])[0])
+
+
+def _counted(real: Callable[..., Any], name: str, steps: Steps) -> Callable[..., Any]:
+    def call(*given: Any, **options: Any) -> Any:
+        is_short = steps(name, given[0] if given else None)
+        if is_short and name == "write" and len(given[1]) > 1:
+            return real(given[0], memoryview(given[1]).cast("B")[: len(given[1]) // 2])
+        return real(*given, **options)
+
+    return call
+
+
+def _opening(real: Callable[..., Any], steps: Steps) -> Callable[..., Any]:
+    """`open`, whose files count what is written to them."""
+
+    class Counted(io.FileIO):
+        def write(self, data: Any, /) -> int | None:
+            view = memoryview(data).cast("B")
+            is_short = steps("write")
+            return super().write(view[: (len(view) + 1) // 2] if is_short else view)
+
+        def truncate(self, size: int | None = None, /) -> int:
+            steps("truncate")
+            return super().truncate(size)
+
+    def opened(
+        file: Any,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        closefd: bool = True,
+        opener: Any = None,
+    ) -> Any:
+        if not set(mode) & set("wax+") or isinstance(file, int):
+            return real(file, mode, buffering, encoding, errors, newline, closefd, opener)
+        steps("open", file)
+        raw = Counted(file, mode.replace("b", "").replace("t", ""), closefd, opener)
+        if buffering == 0:
+            return raw
+        kind = io.BufferedRandom if "+" in mode else io.BufferedWriter
+        held = kind(raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
+        if "b" in mode:
+            return held
+        text = io.TextIOWrapper(held, encoding, errors, newline, line_buffering=buffering == 1)
+        text.mode = mode  # type: ignore[misc]
+        return text
+
+    return opened
