@@ -28,8 +28,8 @@ import troubles
 LONGEST = 120.0
 """Seconds after which a command is taken for hung."""
 
-WITH_OTHERS = ("packed.kernels", "stores", "ray", "openvino", "serve", "cloud", "scale")
-"""Modules that no stage needs, and that load what starts threads."""
+NOT_NEEDED = ("baselines", "intents", "kernels", "pipeline", "stores", "serve", "cloud", "scale", "__main__")
+"""Words in the names of modules that no stage needs, and that load much, or what starts threads."""
 
 
 def main() -> None:
@@ -45,14 +45,14 @@ def tell(value: object) -> None:
 
 
 def load_everything() -> None:
-    import sentence_transformers  # noqa: F401
     import torch
+    from transformers import AutoModel, AutoTokenizer, BertModel  # noqa: F401
 
     import citeweave
 
     torch.set_num_threads(1)
     for module in pkgutil.walk_packages(citeweave.__path__, "citeweave."):
-        if not any(part in module.name for part in (*WITH_OTHERS, "__main__")):
+        if not any(word in module.name for word in NOT_NEEDED):
             importlib.import_module(module.name)
 
 

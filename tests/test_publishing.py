@@ -1,0 +1,111 @@
+"""How finished folders get their names, and what disks that fail are told as."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from citeweave import publishing
+from citeweave.disk_failures import naming_failures, unwritable
+from citeweave.errors import UserError
+from citeweave.files import matches, new_artefact, partial_folder, read_manifest
+
+
+class Death(BaseException):
+    """A process that ends at once."""
+
+
+def make(folder: Path, seed: int) -> None:
+    with new_artefact(folder, "demo", 1, {"seed": seed}, overwrite=True) as writer:
+        (writer.folder / "data.txt").write_text(str(seed))
+        (writer.work("parts") / "one.txt").write_text("intermediate")
+        writer.finish()
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def die(*_: object, **__: object) -> None:
+    raise Death
+
+
+def test_work_that_was_being_removed_is_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch, pytest.raises(Death):
+        patch.setattr(shutil, "rmtree", die)
+        make(tmp_path / "thing", 0)
+    with new_artefact(tmp_path / "thing", "demo", 1, {"seed": 0}) as writer:
+        assert names(writer.work("parts")) == [] and names(writer.folder) == [".lock", ".work"]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_killed_replacement_leaves_one_of_both_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    if not at_once:
+        monkeypatch.setattr(publishing, "_exchange_at_once", lambda *_: False)
+    folder = tmp_path / "thing"
+    make(folder, 0)
+    with monkeypatch.context() as patch, pytest.raises(Death):
+        patch.setattr(publishing, "_remove", lambda path: die() if path == folder / ".lock" else None)
+        make(folder, 1)
+    assert read_manifest(folder, "demo", 1).recipe == {"seed": 1} and names(tmp_path) == ["thing", "thing.old"]
+    assert matches(folder, "demo", 1, {"seed": 1})
+    assert names(tmp_path) == ["thing"] and names(folder) == ["data.txt", "manifest.json"]
+
+
+def test_a_replacement_that_fails_leaves_the_older_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, rename = tmp_path / "thing", os.rename
+    make(folder, 0)
+
+    def failing(source: Path, target: Path) -> None:
+        if (Path(source), Path(target)) == (tmp_path / "thing.old", folder):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output error"):
+        patch.setattr(publishing, "_exchange_at_once", lambda *_: False)
+        patch.setattr(os, "rename", failing)
+        make(folder, 1)
+    assert read_manifest(folder, "demo", 1).recipe == {"seed": 0}
+    make(folder, 1)
+    assert (folder / "data.txt").read_text() == "1" and names(tmp_path) == ["thing"]
+
+
+def test_what_another_process_is_about_to_name_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, exchange = tmp_path / "thing", publishing._exchange
+    make(folder, 0)
+
+    def watched(new: Path, target: Path, aside: Path) -> None:
+        assert matches(folder, "demo", 1, {"seed": 0}) and new.is_dir()
+        exchange(new, target, aside)
+
+    monkeypatch.setattr(publishing, "_exchange", watched)
+    make(folder, 1)
+    assert (folder / "data.txt").read_text() == "1" and names(tmp_path) == ["thing"]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("I/O error: no space (os error 28)")]
+)
+def test_a_failed_write_names_the_folder(tmp_path: Path, error: Exception) -> None:
+    with pytest.raises(OSError) as caught, new_artefact(tmp_path / "thing", "demo", 1, {}):
+        raise error
+    assert caught.value.filename == str(partial_folder(tmp_path / "thing")) and caught.value.errno == errno.ENOSPC
+
+
+def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
+    for error in (ConnectionResetError("gone"), ValueError("no number"), FileNotFoundError(2, "none", "input.txt")):
+        with pytest.raises(type(error)) as caught, naming_failures(tmp_path):
+            raise error
+        assert caught.value is error and getattr(error, "filename", None) in (None, "input.txt")
+
+
+def test_a_full_disk_is_not_the_users_mistake(tmp_path: Path) -> None:
+    assert isinstance(unwritable(tmp_path, PermissionError(errno.EACCES, "Permission denied"), "do x"), UserError)
+    full = unwritable(tmp_path, OSError(errno.ENOSPC, "No space left on device"), "do x")
+    assert isinstance(full, OSError) and full.filename == str(tmp_path)
