@@ -21,7 +21,7 @@ KINDS = ("full", "error", "short", "limit", "real")
 
 
 def test_full_disks(trial: Trial, bert: Path, tmp_path: Path) -> None:
-    made, kinds = laboratory(bert), Counter[str]()
+    made, kinds, ended = laboratory(bert), Counter[str](), Counter[str]()
     with small_disk(tmp_path / "disk") as disk:
         for seed in trial.numbers(quick=len(STAGES), whole=100):
             draw, stage = random.Random(seed), STAGES[seed % len(STAGES)]
@@ -32,8 +32,10 @@ def test_full_disks(trial: Trial, bert: Path, tmp_path: Path) -> None:
                 whole = made.undisturbed(stage, replacing=replacing)
                 folder = disk.folder / "tried" if disk and kind == "real" else tmp_path / "tried"
                 ran = run_into_trouble(whole, made.server, draw, folder, kind, disk)
+                ended["with an error" if ran.status else "well"] += 1
                 check(ran, whole, made.server, folder)
     trial.facts |= {f"kind {kind}": number for kind, number in sorted(kinds.items())}
+    trial.facts |= {f"ended {how}": number for how, number in ended.items()}
     trial.facts["a real full file system"] = "tried" if disk else "not tried: this process may not mount one"
 
 

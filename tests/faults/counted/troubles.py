@@ -16,6 +16,7 @@ from __future__ import annotations
 import builtins
 import errno
 import io
+import itertools
 import mmap
 import os
 import resource
@@ -35,22 +36,22 @@ class Steps:
     """Counts steps and lets the trouble happen at its own."""
 
     def __init__(self, trouble: dict[str, Any], counter: mmap.mmap) -> None:
-        self._trouble, self._counter, self._count = trouble, counter, 0
+        self._trouble, self._counter, self._numbers = trouble, counter, itertools.count(1)
 
     def __call__(self, name: str, path: object = None) -> bool:
         """One more step; whether a write is to be short."""
-        self._count += 1
-        self._counter[:8] = struct.pack("<q", self._count)
+        count = next(self._numbers)  # each number once, also where several threads write
+        self._counter[:8] = struct.pack("<q", count)
         kind, at = self._trouble.get("kind"), self._trouble.get("at", 0)
-        if self._count == at and kind == "kill":
+        if count == at and kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        if self._count == at and kind == "limit":
+        if count == at and kind == "limit":
             limit_files(self._trouble["bytes"])
-        if self._count == at and kind == "error":
+        if count == at and kind == "error":
             raise failure(errno.EIO, name, path)
-        if kind == "full" and self._count >= at and name in THAT_NEED_ROOM:
+        if kind == "full" and count >= at and name in THAT_NEED_ROOM:
             raise failure(errno.ENOSPC, name, path)
-        return kind == "short" and self._count >= at
+        return kind == "short" and count >= at
 
 
 def failure(code: int, name: str, path: object) -> OSError:
@@ -60,7 +61,7 @@ def failure(code: int, name: str, path: object) -> OSError:
 
 
 def limit_files(size: int) -> None:
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    """From here on the kernel refuses; the signal that it also sends is one that Python ignores."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
