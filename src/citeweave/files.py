@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import json
 import os
 import platform
@@ -32,6 +33,7 @@ from typing import Any
 
 from citeweave.disk_failures import naming_failures, unwritable
 from citeweave.errors import ArtefactError, UserError
+from citeweave.links import check_links, check_names, open_lock, open_new
 from citeweave.publishing import DONE, LOCK, publish, remove_leftovers, sync_folder
 from citeweave.version import __version__
 
@@ -107,7 +109,7 @@ class ArtefactWriter:
         """Remove what an interrupted run had begun to write, except its intermediate files."""
         for path in self.folder.iterdir():
             if path.name not in (_WORK, LOCK):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     def finish(self) -> Manifest:
         """Hash the files, write the manifest, give the folder its name."""
@@ -145,7 +147,8 @@ def new_artefact(
     writer = ArtefactWriter(folder, kind, version, recipe)
     try:
         writer.folder.mkdir(parents=True, exist_ok=True)
-        lock = (writer.folder / LOCK).open("w")
+        check_links(writer.folder)
+        lock = open_lock(writer.folder / LOCK)
     except OSError as error:
         raise unwritable(writer.folder, error, "name another place with -o") from None
     with lock, naming_failures(writer.folder):
@@ -186,8 +189,11 @@ def read_manifest(folder: Path, kind: str, version: int) -> Manifest:
         if type(found) is not int:
             raise TypeError("a version is a whole number")
         manifest = Manifest(str(data["kind"]), found, data["recipe"], data["facts"], data["files"], data["made"])
+        names = [str(name) for name in dict(manifest.files)]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ArtefactError(f"{path} is not a manifest of citeweave: it is damaged; make the artefact again") from None
+    check_names(names, path)
+    check_links(folder)
     if manifest.kind != kind:
         raise ArtefactError(f"{folder} holds {manifest.kind}, not {kind}; give a folder that holds {_called(kind)}")
     if manifest.version != version:
@@ -261,7 +267,7 @@ def hash_json(value: object) -> str:
 def write_json(path: Path, value: object) -> None:
     """Write a JSON file so that it is there whole or not at all."""
     temporary = path.with_name(path.name + ".new")
-    with temporary.open("w", encoding="utf-8") as file:
+    with io.TextIOWrapper(open_new(temporary), encoding="utf-8") as file:
         json.dump(value, file, indent=1, ensure_ascii=False)
         file.write("\n")
         file.flush()
@@ -273,7 +279,7 @@ def write_json(path: Path, value: object) -> None:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it is there whole or not at all."""
     temporary = path.with_name(path.name + ".new")
-    with temporary.open("wb") as file:
+    with open_new(temporary) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from citeweave.encoders.foreign_settings import check_config, check_shards, check_sizes
 from citeweave.errors import InputError, UserError
 from citeweave.files import hash_file, hash_json
 
@@ -26,7 +27,8 @@ WEIGHTS = "model.safetensors"
 ASPECT_WORDS = "aspect_words"
 """Name of a pooling, and of the folder with its weights; see `saved/aspect_words.py`."""
 
-_MAX_JSON = 1 << 20
+_SHARDS = f"{WEIGHTS}.index.json"
+_MAX_JSON = 4 << 20
 """Bytes of a settings file; a larger one is none."""
 
 _KNOWN = ("Transformer", "WeightedLayerPooling", "Pooling", "Normalize")
@@ -100,10 +102,9 @@ class ModelFolder:
 
 def read_model_folder(folder: Path) -> ModelFolder:
     """Read a folder's settings, or say why it cannot be used."""
+    _refuse_adapter(folder)
     if (folder / "modules.json").is_file():
         found = _read_sentence_transformer(folder)
-    elif (folder / "adapter_config.json").is_file():
-        raise UserError(f"{folder} holds an adapter, not a whole model; merge it into its base model and save that")
     elif (folder / "config.json").is_file():
         found = ModelFolder(folder, Settings("cls", None), is_sentence_transformer=False)
     else:
@@ -111,8 +112,15 @@ def read_model_folder(folder: Path) -> ModelFolder:
             f"{folder} holds no encoder (neither modules.json nor config.json); give the folder of a "
             "sentence-transformers or Hugging Face model"
         )
+    _refuse_adapter(found.weights)
     _check_weights(found.weights)
     return found
+
+
+def _refuse_adapter(folder: Path) -> None:
+    """transformers would load it, and a base of its choice, where peft is installed."""
+    if (folder / "adapter_config.json").exists():
+        raise UserError(f"{folder} holds an adapter, not a whole model; merge it into its base model and save that")
 
 
 def revision_of(weights: Path, settings: Settings, beside: Sequence[str] = ()) -> str:
@@ -126,7 +134,13 @@ def revision_of(weights: Path, settings: Settings, beside: Sequence[str] = ()) -
 def _check_weights(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder}/config.json is missing; copy the whole folder of the model")
-    if any((folder / name).is_file() for name in (WEIGHTS, f"{WEIGHTS}.index.json")):
+    config = read_json(folder / "config.json")
+    check_config(folder / "config.json", config)
+    check_sizes(folder / "config.json", config, sum(path.stat().st_size for path in folder.glob("*.safetensors")))
+    if (folder / WEIGHTS).is_file():
+        return
+    if (folder / _SHARDS).is_file():
+        check_shards(folder / _SHARDS, read_json(folder / _SHARDS))
         return
     if any(folder.glob("*.bin")):
         raise UserError(

@@ -27,6 +27,9 @@ from typing import Any
 from citeweave.errors import EmptyResultError, InputError, UserError
 from citeweave.intents.marking import Citance, normalise_section
 
+_LONGEST_LINE = 1 << 24
+"""Bytes; a few of a compressed file may be gigabytes."""
+
 SCICITE = ("background", "method", "result")
 ACL_ARC = ("background", "motivation", "uses", "extends", "compareorcontrast", "future")
 WORTHINESS = ("none", "cited")
@@ -193,7 +196,9 @@ def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise UserError(f"{path} is no file; give JSON lines such as contexts.jsonl.gz")
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE + 1), b""), 1):
+                if len(line) > _LONGEST_LINE:
+                    raise InputError(f"{path}, line {number} has more than {_LONGEST_LINE:,} bytes; it is no sentence")
                 if line.strip():
                     yield number, _record(path, number, line)
     except (EOFError, zlib.error, gzip.BadGzipFile):

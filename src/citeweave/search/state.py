@@ -30,6 +30,7 @@ from citeweave.columns import open_numbers, write_numbers
 from citeweave.disk_failures import naming_failures, unwritable
 from citeweave.errors import ArtefactError, UserError
 from citeweave.files import MANIFEST, another_version, hash_json, kind_of, partial_folder, write_json
+from citeweave.links import check_links, open_lock
 from citeweave.publishing import sync_folder
 
 FORMAT, VERSION = "citeweave-index", 2
@@ -115,6 +116,7 @@ def read_state(folder: Path) -> State:
     names = {entry.name for entry in segments if entry.check()}
     if len(names) != len(segments) or type(number) is not int or number < 1 or not isinstance(facts, dict):
         raise _damaged(path)
+    check_links(folder)
     return State(number, segments, facts)
 
 
@@ -179,6 +181,7 @@ class IndexWriter:
         made = Entry(entry.name, entry.hash, entry.papers, len(gone), self.number)
         path = deleted_path(self.folder, made)
         temporary = path.with_name(path.name + ".new")
+        temporary.unlink(missing_ok=True)
         write_numbers(temporary, gone, np.int32)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
@@ -223,7 +226,8 @@ def writing(folder: Path, *, create: bool = False, patience: float = PATIENCE) -
     else:
         read_state(folder)
     try:
-        lock = (folder / _LOCK).open("w")
+        check_links(folder)
+        lock = open_lock(folder / _LOCK)
     except OSError as error:
         raise unwritable(folder, error, "change a copy of it, or its permissions") from None
     with lock, naming_failures(folder):

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from citeweave.arrays import map_array
 from citeweave.errors import InputError
 from citeweave.opening import BadRecordError, Source, parse_json, read_json_lines
+from citeweave.parquet import batches, open_parquet
 from citeweave.tally import Tally
 
 NO_ID = "no usable id"
@@ -115,9 +116,9 @@ def read_array(source: Source, tally: Tally) -> Iterator[Record]:
 
 def read_parquet(source: Source, tally: Tally) -> Iterator[Record]:
     try:
-        with pq.ParquetFile(source.path) as file:
-            id_name, vector_name = _columns(source.path, file.schema_arrow)
-            for batch in file.iter_batches(batch_size=_BATCH, columns=[id_name, vector_name]):
+        with open_parquet(source.path) as file:
+            id_name, vector_name = _columns(source.path, pq.read_schema(source.path))
+            for batch in batches(file, source.path, rows=_BATCH, columns=[id_name, vector_name]):
                 ids = batch.column(id_name).to_pylist()
                 for value, vector in zip(ids, _rows(batch.column(vector_name)), strict=True):
                     if not (id := _id_of({id_name: value})):

@@ -43,6 +43,9 @@ from citeweave.tally import Tally
 _Link = TypeVar("_Link", Citation, Context)
 
 _FLUSH_EVERY = 8192
+_FLUSH_BYTES = 1 << 26
+"""Of texts, roughly; a line of a file may have as many."""
+
 _DONE = "part.json"
 
 
@@ -73,6 +76,7 @@ class PartWriter:
         }
         self._context_cited = NumberWriter(contexts / "cited.npy", np.uint64)
         self._paper_count = 0
+        self._waiting = 0  # letters of texts since the last writing
         self._local_uses: Counter[str] = Counter()
         self._local_names: dict[str, str] = {}
 
@@ -82,6 +86,7 @@ class PartWriter:
             match record:
                 case Paper():
                     self._papers.append(self._name_locally(record) if record.local_id else record)
+                    self._waiting += _size(record)
                     if len(self._papers) >= _FLUSH_EVERY:
                         self._flush_papers()
                 case Citation():
@@ -90,6 +95,7 @@ class PartWriter:
                         self._flush_citations()
                 case Context():
                     self._contexts.append(self._from_local(record))
+                    self._waiting += len(record.text)
                     if len(self._contexts) >= _FLUSH_EVERY:
                         self._flush_contexts()
                 case CitationBlock():
@@ -101,6 +107,7 @@ class PartWriter:
                     self.tally.keep("citations", len(record.citing))
                 case NumberedPapers():
                     self._append_numbered(record)
+            self._flush_large()
 
     def finish(self, facts: dict[str, Any]) -> None:
         """Close the columns and mark the part as complete."""
@@ -141,6 +148,12 @@ class PartWriter:
         self._keys.append(hash_numbers(block.prefix, block.numbers))
         self._paper_count += size
         self.tally.keep("papers", size)
+
+    def _flush_large(self) -> None:
+        if self._waiting > _FLUSH_BYTES:
+            self._flush_papers()
+            self._flush_contexts()
+            self._waiting = 0
 
     def _flush_papers(self) -> None:
         papers, self._papers = self._papers, []
@@ -344,6 +357,12 @@ def is_complete(folder: Path) -> bool:
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError, KeyError):
         return False
+
+
+def _size(paper: Paper) -> int:
+    """Letters of a paper's texts, without looking into lists."""
+    others = sum(len(value) for value in paper.extra.values() if isinstance(value, str))
+    return len(paper.title) + len(paper.abstract) + others
 
 
 def _json_text(value: dict[str, object]) -> str:

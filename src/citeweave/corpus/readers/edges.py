@@ -34,6 +34,7 @@ from citeweave.corpus.readers.parquet_columns import (
 )
 from citeweave.errors import InputError
 from citeweave.opening import Head, Source
+from citeweave.parquet import batches, open_parquet
 from citeweave.tally import Tally
 
 _MAGIC = b"PAR1"
@@ -77,7 +78,7 @@ def read(source: Source, tally: Tally) -> Iterator[StagedRecord]:
         yield from plain.read(source, tally)
         return
     try:
-        file = pq.ParquetFile(source.path, buffer_size=_BUFFER, pre_buffer=False)
+        file = open_parquet(source.path, buffer_size=_BUFFER, pre_buffer=False)
         names = {name.lower(): name for name in reversed(file.schema_arrow.names)}
         if len(names) < len(file.schema_arrow.names):
             raise InputError(f"{source.path} has several columns of one name; rename them")
@@ -96,13 +97,13 @@ def _read(source: Source, file: pq.ParquetFile, names: dict[str, str], tally: Ta
         yield from _read_citations(source, file, names, ends, tally)
     elif id is not None and any(name in names for name in _PLAIN):
         bare = not any(name in names for name in ("title", "abstract"))
-        for batch in file.iter_batches(batch_size=1 << 13):
+        for batch in batches(file, source.path, rows=1 << 13):
             rows = ({name.lower(): value for name, value in row.items()} for row in batch.to_pylist())
             yield from plain.read_papers(rows, tally, bare=bare)
     elif id is not None:
         yield from _read_papers(source, file, names, id, tally)
     else:
-        kinds = ", ".join(f"{field.name} ({field.type})" for field in file.schema_arrow)
+        kinds = ", ".join(f"{field.name} ({field.type})" for field in pq.read_schema(source.path))
         raise InputError(
             f"{source.path} has the columns {kinds[:500]}; citations need two named citing and cited (or source and "
             "target, from and to), papers one named id, alone or with year, title, abstract or references; rename its columns"
@@ -113,7 +114,7 @@ def _batches(
     source: Source, file: pq.ParquetFile, names: dict[str, str], wanted: list[str]
 ) -> Iterator[dict[str, pa.Array]]:
     """The wanted columns, some rows at a time."""
-    for batch in file.iter_batches(batch_size=_ROWS, columns=[names[name] for name in wanted]):
+    for batch in batches(file, source.path, rows=_ROWS, columns=[names[name] for name in wanted]):
         yield {name: batch.column(names[name]) for name in wanted}
 
 

@@ -18,6 +18,7 @@ from citeweave.evaluation.suites.papers import FIELDS, Papers, add_papers, uniqu
 from citeweave.evaluation.texts import Texts
 
 _FORMS = (".jsonl", ".csv", ".parquet")
+_ROWS = 1 << 13
 _PAPERS = re.compile(r"(?!reviewer_)(.*_)?(meta|metadata|papers|evaluation)(-\d+-of-\d+)?\.(jsonl|parquet)(\.\w+)?")
 
 
@@ -70,15 +71,16 @@ def _form(path: Path) -> str:
 
 def _read_parquet(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from citeweave.parquet import batches, open_parquet
 
     try:
-        file = pq.ParquetFile(path)
+        file = open_parquet(path)
         if absent := [name for name in columns if name not in file.schema_arrow.names]:
             raise InputError(
                 f"{path} has no column {absent[0]!r}; it has {', '.join(file.schema_arrow.names)}; is it another file?"
             )
-        for batch in file.iter_batches():
+        for batch in batches(file, path, rows=_ROWS):
             yield from batch.to_pylist()
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

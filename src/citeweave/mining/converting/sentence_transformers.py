@@ -23,6 +23,7 @@ from citeweave.mining.converting.incoming import BLOCK, NO_ID, blocks, grouped_s
 from citeweave.mining.converting.paper_names import PaperNames
 from citeweave.mining.sample_blocks import SampleBlock
 from citeweave.opening import Head, Source, read_json_lines
+from citeweave.parquet import batches, open_parquet
 from citeweave.tally import Tally
 
 NO_TEXT_GIVEN = "no text"
@@ -108,8 +109,8 @@ def _parquet_names(source: Source) -> list[str]:
 
 def _parquet_rows(source: Source, columns: list[str]) -> Iterator[list[object]]:
     try:
-        with pq.ParquetFile(source.path) as file:
-            for batch in file.iter_batches(batch_size=max(1, BLOCK // len(columns)), columns=columns):
+        with open_parquet(source.path) as file:
+            for batch in batches(file, source.path, rows=max(1, BLOCK // len(columns)), columns=columns):
                 for record in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
                     yield list(record)
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:

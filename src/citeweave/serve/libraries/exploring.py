@@ -21,6 +21,7 @@ import numpy as np
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.layout import STUB
 from citeweave.errors import ArtefactError, UserError
+from citeweave.links import open_lock
 from citeweave.progress import QUIET, Reporter
 from citeweave.serve.libraries.background import BackgroundWork, work_on
 from citeweave.serve.libraries.preparing import LibraryFolder, LibraryOptions, prepare_words
@@ -171,7 +172,7 @@ def _alone(folder: Path) -> Iterator[None]:
     """Keep other processes off a library's folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _LOCK).open("w")
+        lock = open_lock(folder / _LOCK)
     except OSError as error:
         raise UserError(f"{folder} cannot be written ({error.strerror}); name another place with --folder") from None
     with lock:

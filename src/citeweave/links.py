@@ -1,0 +1,61 @@
+"""Links and names that lead out of a folder: an artefact may come from a stranger.
+
+    check_links(folder)          a symbolic link to something outside is refused
+    check_names(files, path)     the same for the names in a manifest
+    open_new(path)               a new file, never the one that a link at this place leads to
+    open_lock(path)              a file to be locked, left as it is
+
+Hard links cannot be told from files; so nothing that lies in a folder is opened for writing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from citeweave.errors import ArtefactError
+
+
+def check_links(folder: Path) -> None:
+    """Refuse a folder in which a symbolic link leads out of it."""
+    root = os.path.realpath(folder)
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            if path.is_symlink() and not _is_within(os.path.realpath(path), root):
+                raise ArtefactError(
+                    f"{path} is a link to something outside of {folder}; an artefact holds its files itself: copy it there"
+                )
+
+
+def _is_within(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
+
+
+def check_names(names: Iterable[str], path: Path) -> None:
+    """Refuse names of files, as the manifest at `path` has them, that lead out of its folder.
+
+    >>> check_names(["papers/year.npy"], Path("corpus/manifest.json"))
+    >>> check_names(["../year.npy"], Path("corpus/manifest.json"))
+    Traceback (most recent call last):
+    citeweave.errors.ArtefactError: corpus/manifest.json names the file '../year.npy', which leads out of its folder; ...
+    """
+    for name in names:
+        place = PurePosixPath(name)
+        if place.is_absolute() or ".." in place.parts or not place.parts or "\0" in name:
+            raise ArtefactError(
+                f"{path} names the file {name[:200]!r}, which leads out of its folder; do not use this artefact"
+            )
+
+
+def open_new(path: Path) -> BinaryIO:
+    """A new file to write; what had this name, be it a link, is removed first and not written to."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb")
+
+
+def open_lock(path: Path) -> BinaryIO:
+    """A file to be locked; OSError where a symbolic link is in its place."""
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "rb")

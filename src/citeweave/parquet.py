@@ -1,0 +1,75 @@
+"""Parquet tables that may be hostile: read some rows at a time, within bounds that are checked before memory is taken.
+
+    with open_parquet(path) as file:
+        for batch in batches(file, path, rows=8192, columns=["id", "title"]):
+            batch.to_pylist()
+
+A text that a file holds once may be the value of a million rows, so texts are read by their dictionaries and the size of a
+batch is known before it is spelled out. What a page of the file holds is in memory at once, 2 GiB at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from citeweave.errors import InputError
+
+MAX_BATCH = 1 << 30
+"""Bytes of a batch; 8,192 rows of a table with full texts have less."""
+
+_MAX_CHUNK, _MAX_CELL = 64 << 20, 1 << 20
+"""Bytes of a column within a row group, and the mean of its cells where it has more; what is larger is no text."""
+
+
+def open_parquet(path: Path, **options: Any) -> pq.ParquetFile:
+    """The file, texts as dictionaries; refused where its own figures promise cells that no paper has."""
+    metadata = pq.read_metadata(path)
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(number)
+            size, cells = chunk.total_uncompressed_size, chunk.num_values
+            if size > _MAX_CHUNK + _MAX_CELL * cells:
+                raise InputError(
+                    f"{path}: {cells:,} cells of the column {chunk.path_in_schema[:80]!r} take {size:,} bytes; a cell has "
+                    f"{_MAX_CELL:,} bytes at most in the mean: leave the column out"
+                )
+    columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+    texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+    return pq.ParquetFile(path, metadata=metadata, read_dictionary=texts, **options)
+
+
+def batches(
+    file: pq.ParquetFile, path: Path, *, rows: int, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The table, so many rows at a time; refused where these would be larger than `MAX_BATCH`."""
+    for batch in file.iter_batches(batch_size=rows, columns=columns):
+        if (size := sum(_spelled_out(column) for column in batch.columns)) > MAX_BATCH:
+            raise InputError(
+                f"{path}: {len(batch):,} rows take {size:,} bytes once they are spelled out; "
+                f"{MAX_BATCH:,} are allowed: split the table, or leave out columns"
+            )
+        yield pa.RecordBatch.from_arrays([_plain(column) for column in batch.columns], names=batch.schema.names)
+
+
+def _spelled_out(column: pa.Array) -> int:
+    """Bytes of a column without dictionaries."""
+    if pa.types.is_dictionary(column.type):
+        lengths = pc.fill_null(pc.binary_length(column.dictionary), 0).to_numpy(zero_copy_only=False)
+        used = pc.drop_null(column.indices).to_numpy(zero_copy_only=False)
+        return int(lengths.astype(np.int64)[used].sum()) if len(lengths) else 0
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return _spelled_out(column.flatten())
+    if pa.types.is_struct(column.type):
+        return sum(_spelled_out(part) for part in column.flatten())
+    return int(column.nbytes)
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

@@ -1,0 +1,177 @@
+"""Whatever could run code that is not ours, found in the source by its syntax tree.
+
+    uses("import pickle", "x.py")  ->  [Use("x.py", 1, "pickle", "import pickle")]
+
+Names are followed through `import ... as`, `from ... import` and `require("torch", ...)`; a name counts wherever it
+stands, called or handed on. Does not follow values: `getattr(torch, name)` is a use, whatever `name` may be.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MODULES = {
+    "pickle", "_pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "yaml", "ruamel", "runpy",
+    "code", "codeop", "imp", "ctypes", "cffi", "pty", "pandas", "jsonpickle", "hickle", "klepto",
+}  # fmt: skip
+"""Not to be imported at all."""
+
+NAMES = {
+    "eval", "exec", "compile", "__import__", "execfile", "breakpoint", "builtins.eval", "builtins.exec", "os.system",
+    "os.popen", "os.posix_spawn", "os.posix_spawnp", "torch.load", "torch.jit.load", "torch.hub.load", "torch.package",
+    "numpy.load", "numpy.lib.format.read_array", "numpy.fromregex", "transformers.pipeline", "importlib.reload",
+    "importlib.util.spec_from_file_location", "importlib.machinery.SourceFileLoader",
+    "sentence_transformers.SentenceTransformer", "sentence_transformers.CrossEncoder", "types.FunctionType",
+    "tarfile.open", "shutil.unpack_archive", "zipfile.ZipFile.extractall",
+}  # fmt: skip
+OWN_PIPES = ("multiprocessing", "concurrent.futures.ProcessPoolExecutor", "ray")
+_PARTS_OF_PACKAGES = {"torch", "transformers", "numpy", "importlib", "os", "sys", "builtins"}
+
+
+@dataclass(frozen=True, order=True)
+class Use:
+    path: str
+    line: int
+    kind: str
+    text: str
+
+
+def uses(source: str, path: str) -> list[Use]:
+    """Every use in a file, in order."""
+    tree = ast.parse(source)
+    known = _meanings(tree)
+    found = {
+        Use(path, node.lineno, kind, ast.unparse(node)[:100])
+        for node in ast.walk(tree)
+        for kind in _kinds(node, known)
+        if hasattr(node, "lineno")
+    }
+    return sorted(found)
+
+
+def _meanings(tree: ast.AST) -> dict[str, str]:
+    """What a name of this file stands for: `np` for numpy, `load` for torch.load."""
+    known: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            known |= {alias.asname or alias.name.split(".")[0]: _whole(alias) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            known |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Assign):
+            for target, value in _assigned(node):
+                if (package := _required(value)) and isinstance(target, ast.Name):
+                    known[target.id] = package
+    return known
+
+
+def _whole(alias: ast.alias) -> str:
+    return alias.name if alias.asname else alias.name.split(".")[0]
+
+
+def _assigned(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for target in node.targets:
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=False)
+        else:
+            yield target, node.value
+
+
+def _required(value: ast.expr) -> str:
+    """The package that `require("package", ...)` gives."""
+    is_call = isinstance(value, ast.Call) and ast.unparse(value.func) in ("require", "importlib.import_module")
+    first = value.args[0] if is_call and isinstance(value, ast.Call) and value.args else None
+    return str(first.value) if isinstance(first, ast.Constant) else ""
+
+
+def _dotted(node: ast.AST, known: dict[str, str]) -> str:
+    """`np.lib.format` as `numpy.lib.format`; empty where it is no plain name."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id, node.id)
+    if isinstance(node, ast.Attribute):
+        before = _dotted(node.value, known)
+        return f"{before}.{node.attr}" if before else ""
+    if isinstance(node, ast.Call):
+        return _required(node)
+    return ""
+
+
+def _kinds(node: ast.AST, known: dict[str, str]) -> Iterator[str]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        yield from _of_import(node)
+    elif isinstance(node, ast.Name | ast.Attribute):
+        yield from _of_name(_dotted(node, known))
+    elif isinstance(node, ast.Call):
+        yield from _of_call(node, known)
+
+
+def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    names = [alias.name for alias in node.names]
+    whole = names if isinstance(node, ast.Import) else [f"{node.module}.{name}" for name in names]
+    for name in whole:
+        if name.split(".")[0] in MODULES:
+            yield name.split(".")[0]
+        elif name.split(".")[0] == "subprocess":
+            yield "subprocess"
+        elif name.startswith(OWN_PIPES):
+            yield "pickles in our own pipes"
+        else:
+            yield from _of_name(name)
+
+
+def _of_name(name: str) -> Iterator[str]:
+    if name in NAMES or name.removeprefix("builtins.") in NAMES:
+        yield name
+    elif name.startswith(("os.exec", "os.spawn")):
+        yield "os.exec"
+    elif name.rpartition(".")[2] in ("read_pickle", "unsafe_load", "full_load", "load_extension", "extractall"):
+        yield name.rpartition(".")[2]
+
+
+def _of_call(node: ast.Call, known: dict[str, str]) -> Iterator[str]:
+    called, given = _dotted(node.func, known), {word.arg: word.value for word in node.keywords if word.arg}
+    name = called.rpartition(".")[2] or (node.func.attr if isinstance(node.func, ast.Attribute) else "")
+    if not _is(given.get("shell"), False, missing=True):
+        yield "shell"
+    if not _is(given.get("allow_pickle"), False, missing=True):
+        yield "allow_pickle"
+    if not _is(given.get("trust_remote_code"), False, missing=True):
+        yield "trust_remote_code"
+    if not _is(given.get("weights_only"), True, missing=True):
+        yield "weights_only"
+    if name == "from_pretrained":
+        is_model = "Tokenizer" not in called and "Config" not in called
+        safe = _is(given.get("trust_remote_code"), False) and _is(given.get("local_files_only"), True)
+        if not safe or (is_model and not _is(given.get("use_safetensors"), True)):
+            yield "from_pretrained"
+    if name == "snapshot_download" and "allow_patterns" not in given:
+        yield "snapshot_download"
+    if name in ("import_module", "require") and node.args:
+        yield from _of_named_import(node.args[0])
+    if called == "getattr" and len(node.args) > 1 and not isinstance(node.args[1], ast.Constant):
+        yield from _of_part(node.args[0], known)
+    if name in ("njit", "jit") and _is(given.get("cache"), True):
+        yield "compiled code kept"
+
+
+def _of_part(whole: ast.expr, known: dict[str, str]) -> Iterator[str]:
+    if _dotted(whole, known).split(".")[0] in _PARTS_OF_PACKAGES or _is_import(whole):
+        yield "part by a name"
+
+
+def _of_named_import(name: ast.expr) -> Iterator[str]:
+    if not isinstance(name, ast.Constant):
+        yield "import by a name"
+    elif str(name.value).split(".")[0] in MODULES:
+        yield str(name.value).split(".")[0]
+    elif str(name.value).startswith(OWN_PIPES):
+        yield "pickles in our own pipes"
+
+
+def _is(value: ast.expr | None, wanted: object, *, missing: bool = False) -> bool:
+    return missing if value is None else isinstance(value, ast.Constant) and value.value is wanted
+
+
+def _is_import(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "require"))
