@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from citeweave import integrity
 from citeweave.crew import Alone, Work
 from citeweave.errors import ShardError
 
@@ -124,6 +125,12 @@ class Told(Alone):
             yield number, made
         if failed := {number: "MemoryError" for number in numbers if number in self.failing}:
             raise ShardError(work.label, failed, len(numbers))
+
+
+@pytest.fixture
+def as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Artefacts are opened as large ones are: sizes are checked, and no byte is read before it is asked for."""
+    monkeypatch.setattr(integrity, "SMALL", -1)
 
 
 def content(folder: Path) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import check_files, matches, new_artefact, partial_folder, read_manifest, write_json
+from citeweave.files import matches, new_artefact, partial_folder, read_manifest, write_json
+from citeweave.integrity import check_files
 
 RECIPE = {"seed": 1}
 
@@ -78,7 +79,7 @@ def test_existing_folders_are_not_written_over(tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
 
 
-def test_changed_files_are_noticed(tmp_path: Path) -> None:
+def test_changed_files_are_noticed(tmp_path: Path, as_large: None) -> None:
     make(tmp_path / "x")
     manifest = read_manifest(tmp_path / "x", "thing", 1)
     (tmp_path / "x" / "a.txt").write_text("jello")
@@ -136,6 +137,27 @@ def test_two_processes_cannot_write_one_folder(tmp_path: Path) -> None:
         other.join()
 
 
+def test_changed_files_of_a_small_artefact_are_noticed_at_opening(tmp_path: Path) -> None:
+    make(tmp_path / "x")
+    manifest = read_manifest(tmp_path / "x", "thing", 1)
+    check_files(tmp_path / "x", manifest)
+    (tmp_path / "x" / "a.txt").write_text("jello")
+    with pytest.raises(ArtefactError, match="has changed"):
+        check_files(tmp_path / "x", manifest)
+
+
+def test_a_changed_manifest_is_noticed_and_one_without_seal_is_not_refused(tmp_path: Path) -> None:
+    make(tmp_path / "x")
+    path = tmp_path / "x" / "manifest.json"
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps({**told, "recipe": {"seed": 8}}))
+    with pytest.raises(ArtefactError, match="manifest.json is damaged: it has changed"):
+        read_manifest(tmp_path / "x", "thing", 1)
+    del told["seal"]
+    path.write_text(json.dumps(told))
+    assert read_manifest(tmp_path / "x", "thing", 1).recipe == told["recipe"]
+
+
 def test_json_is_written_whole(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"a": "é"})
     with pytest.raises(TypeError):
@@ -161,7 +183,7 @@ def test_an_artefact_inside_another_counts_by_its_hash(tmp_path: Path) -> None:
     assert manifests[0].hash == manifests[1].hash != manifests[2].hash
     check_files(second, manifests[1], content=True)
     (first / "inner" / "value.txt").write_text("9")
-    with pytest.raises(ArtefactError, match="value.txt has changed"):
+    with pytest.raises(ArtefactError, match="value.txt is damaged: it has changed"):
         check_files(first, manifests[0], content=True)
     with pytest.raises(ArtefactError, match="is another part"):
         check_files(third, manifests[0])

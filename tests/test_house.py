@@ -21,6 +21,7 @@ FLOORS = [
         "publishing",
         "links",
         "files",
+        "integrity",
         "randomness",
         "progress",
         "extras",

@@ -21,6 +21,7 @@ import re
 import struct
 import zipfile
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, cast
 
@@ -82,6 +83,19 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
             return {entry.filename.removesuffix(".npy"): _read_entry(archive, entry) for entry in archive.infolist()}
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise ValueError(f"{path} is no archive of arrays: {error}") from None
+
+
+def read_kept(path: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """The arrays of an `.npz` file that an interrupted run kept for the next one; `names` must be among them."""
+    try:
+        found = read_arrays(path)
+        if lacking := [name for name in names if name not in found]:
+            raise ValueError(f"it lacks {lacking[0]}")
+    except (ValueError, OSError) as error:
+        raise ArtefactError(
+            f"{path}, which an earlier run kept, is damaged ({error}); remove it and run the same command again"
+        ) from None
+    return found
 
 
 def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:

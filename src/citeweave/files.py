@@ -10,6 +10,7 @@ is done is never rewritten in place.
       "recipe": {...},            inputs' hashes, options and seed: a stage whose recipe matches is skipped
       "files": {"papers/year.npy": {"bytes": 128, "sha256": "..."}, ...},
       "facts": {...},             counts and whatever else the stage reports
+      "seal": "...",              of all above
       "made": {"at": "...", "citeweave": "...", "python": "..."}
     }
 """
@@ -75,6 +76,12 @@ class Manifest:
         """Hash of the artefact's content: kind, version and files. Facts, times and places do not count."""
         return hash_json({"kind": self.kind, "version": self.version, "files": self.files})
 
+    @property
+    def seal(self) -> str:
+        """Hash of all that the manifest says but for when and where: a changed byte of it is noticed by this."""
+        told = json.loads(json.dumps([self.hash, self.recipe, self.facts]))  # as it will be read
+        return hash_json(told)
+
     def as_json(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
@@ -83,6 +90,7 @@ class Manifest:
             "recipe": self.recipe,
             "files": self.files,
             "facts": self.facts,
+            "seal": self.seal,
             "made": self.made,
         }
 
@@ -180,6 +188,28 @@ def partial_folder(folder: Path) -> Path:
 
 def read_manifest(folder: Path, kind: str, version: int) -> Manifest:
     """The manifest of an artefact that must be of this kind and version."""
+    manifest, is_sound = _read_manifest(folder, kind)
+    if manifest.kind != kind:
+        raise ArtefactError(f"{folder} holds {manifest.kind}, not {kind}; give a folder that holds {_called(kind)}")
+    if manifest.version != version:
+        by = f" with `citeweave {_MADE_BY[kind]}`" if kind in _MADE_BY else ""
+        told = another_version(manifest.version, version, f"make it again{by}", manifest.made)
+        raise ArtefactError(f"{folder} holds {_called(kind)} {told}")
+    if not is_sound:
+        raise _changed(folder)
+    return manifest
+
+
+def any_manifest(folder: Path) -> Manifest:
+    """The manifest of an artefact of any kind and version."""
+    manifest, is_sound = _read_manifest(folder, "artefact")
+    if not is_sound:
+        raise _changed(folder)
+    return manifest
+
+
+def _read_manifest(folder: Path, kind: str) -> tuple[Manifest, bool]:
+    """A manifest, and whether it is the one that was written."""
     path = folder / MANIFEST
     if not path.is_file():
         raise ArtefactError(_why_no_manifest(folder, kind))
@@ -194,13 +224,22 @@ def read_manifest(folder: Path, kind: str, version: int) -> Manifest:
         raise ArtefactError(f"{path} is not a manifest of citeweave: it is damaged; make the artefact again") from None
     check_names(names, path)
     check_links(folder)
-    if manifest.kind != kind:
-        raise ArtefactError(f"{folder} holds {manifest.kind}, not {kind}; give a folder that holds {_called(kind)}")
-    if manifest.version != version:
-        by = f" with `citeweave {_MADE_BY[kind]}`" if kind in _MADE_BY else ""
-        told = another_version(found, version, f"make it again{by}", manifest.made)
-        raise ArtefactError(f"{folder} holds {_called(kind)} {told}")
-    return manifest
+    return manifest, _is_sound(manifest, data)
+
+
+def _changed(folder: Path) -> ArtefactError:
+    return ArtefactError(
+        f"{folder / MANIFEST} is damaged: it has changed since it was written; make the artefact again"
+    )
+
+
+def _is_sound(manifest: Manifest, data: dict[str, Any]) -> bool:
+    """Whether a manifest is the one that was written; the oldest have no seal."""
+    if not all(isinstance(table, dict) for table in (manifest.recipe, manifest.facts, manifest.files)):
+        return False
+    if not all(isinstance(described, dict) for described in manifest.files.values()):
+        return False
+    return data.get("hash") == manifest.hash and data.get("seal", manifest.seal) == manifest.seal
 
 
 def another_version(found: object, read: int, again: str = "make it again", made: object = None) -> str:
@@ -235,22 +274,6 @@ def matches(folder: Path, kind: str, version: int, recipe: dict[str, Any]) -> bo
     if is_there:
         remove_leftovers(folder)
     return is_there
-
-
-def check_files(folder: Path, manifest: Manifest, *, content: bool = False) -> None:
-    """Check that every file is there with its size, and with `content=True` its hash."""
-    for name, described in manifest.files.items():
-        path = folder / name
-        if "artefact" in described:
-            inner = read_manifest(path.parent, described["kind"], described["version"])
-            if inner.hash != described["artefact"]:
-                raise ArtefactError(f"{path.parent} is another {inner.kind} than {folder} was made with; make it again")
-            check_files(path.parent, inner, content=content)
-            continue
-        if not path.is_file() or path.stat().st_size != described["bytes"]:
-            raise ArtefactError(f"{path} is missing or has another size than its manifest says; make {folder} again")
-        if content and hash_file(path) != described["sha256"]:
-            raise ArtefactError(f"{path} has changed since it was written; make {folder} again")
 
 
 def hash_file(path: Path) -> str:

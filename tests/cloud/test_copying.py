@@ -18,7 +18,8 @@ from citeweave.cloud.address import Address
 from citeweave.cloud.listing import OBJECTS
 from citeweave.cloud.slots import Slot, clear, kept_in
 from citeweave.errors import ArtefactError, InputError, UserError
-from citeweave.files import check_files, read_manifest
+from citeweave.files import read_manifest
+from citeweave.integrity import check_files
 from citeweave.progress import Advance, Reporter
 
 from .conftest import content, make_artefact

@@ -17,7 +17,8 @@ from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.locating import DEFAULT_MODEL, WEAVE, locate
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import MissingExtraError
-from citeweave.files import check_files, read_manifest
+from citeweave.files import read_manifest
+from citeweave.integrity import check_files
 from citeweave.search.building import IndexOptions
 from citeweave.search.indexing import index_corpus
 

@@ -106,7 +106,7 @@ def test_built_from_a_corpus_and_opened_again(corpus: Corpus, tmp_path: Path) ->
     ).read_text().split('"hash"')[1][:70]
 
 
-def test_a_damaged_graph_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_damaged_graph_is_refused(as_large: None, corpus: Corpus, tmp_path: Path) -> None:
     build_graph(corpus, tmp_path / "graph")
     path = tmp_path / "graph" / "cited" / "targets.npy"
     data = bytearray(path.read_bytes())
@@ -115,7 +115,7 @@ def test_a_damaged_graph_is_refused(corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="damaged"):
         CitationGraph.open(tmp_path / "graph")
     manifest = json.loads((tmp_path / "graph" / "manifest.json").read_text())
-    del manifest["facts"]["edges"]
+    del manifest["facts"]["edges"], manifest["seal"]
     (tmp_path / "graph" / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ArtefactError, match="does not describe a graph"):
         CitationGraph.open(tmp_path / "graph")

@@ -82,7 +82,7 @@ def test_ids_that_are_not_there(made):
         made.index.row("\ud800something else")
 
 
-def test_papers_without_text_are_there_without_a_vector(made, tmp_path):
+def test_papers_without_text_are_there_without_a_vector(as_large, made, tmp_path):
     (tmp_path / "papers.jsonl").write_text('{"id": "a", "title": "A paper"}\n{"id": "b", "title": "!"}\n')
     import_papers([tmp_path / "papers.jsonl"], tmp_path / "corpus")
     index = build_index(Corpus.open(tmp_path / "corpus"), made.model, tmp_path / "i", CPU)
@@ -152,7 +152,7 @@ def test_another_model_is_refused(made, save_bert, tmp_path):
         build_index(made.corpus, other, made.corpus.folder, CPU)
 
 
-def test_damaged_and_foreign_folders(made, copy):
+def test_damaged_and_foreign_folders(as_large, made, copy):
     with pytest.raises(ArtefactError, match="holds corpus, not index"):
         Index.open(made.corpus.folder)
     for damage, said in DAMAGES:
@@ -168,6 +168,7 @@ def test_damaged_and_foreign_folders(made, copy):
 def _state(**changes: object) -> Callable[[Path, Path], None]:
     def damage(folder: Path, segment: Path) -> None:
         told = json.loads((folder / "state.json").read_text())
+        del told["seal"]
         (folder / "state.json").write_text(json.dumps({**told, **changes}))
 
     return damage
@@ -177,6 +178,7 @@ def _entry(**changes: object) -> Callable[[Path, Path], None]:
     def damage(folder: Path, segment: Path) -> None:
         told = json.loads((folder / "state.json").read_text())
         told["segments"][0] |= changes
+        del told["seal"]
         (folder / "state.json").write_text(json.dumps(told))
 
     return damage
@@ -232,6 +234,7 @@ def test_a_segment_of_another_model_is_refused(made, copy, save_bert, tmp_path):
     shutil.copytree(segment, copy / "segments" / segment.name)
     told = json.loads((copy / "state.json").read_text())
     told["segments"].append(asdict(other.state.segments[0]))
+    del told["seal"]
     (copy / "state.json").write_text(json.dumps(told))
     with pytest.raises(ArtefactError, match="does not fit|cannot be compared"):
         Index.open(copy)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import check_files
+from citeweave.integrity import check_files
 from citeweave.similarity import compressed
 from citeweave.similarity.compressed import CompressedVectors, compress
 from citeweave.similarity.vectors import Vectors, new_vectors
@@ -120,6 +120,7 @@ def test_a_damaged_manifest_is_an_error_not_a_crash(vectors, tmp_path, damage):
     path = tmp_path / "s/manifest.json"
     manifest = json.loads(path.read_text())
     manifest["facts"] |= damage
+    del manifest["seal"]
     path.write_text(json.dumps(manifest))
     with pytest.raises(ArtefactError):
         CompressedVectors.open(tmp_path / "s")

@@ -11,7 +11,9 @@ from citeweave.cli.options import Debug, Json, Quiet, print_json, table
 
 
 def info(
-    corpus: Annotated[Path, typer.Argument(help="Folder of a corpus, or of intents.", show_default=False)],
+    corpus: Annotated[
+        Path, typer.Argument(help="Folder of a corpus, or of anything else that was made.", show_default=False)
+    ],
     samples: Annotated[int, typer.Option("--samples", help="How many papers to show.")] = 3,
     merges: Annotated[bool, typer.Option("--merges", help="List the records that were merged into one paper.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check the hash of every file first.")] = False,
@@ -19,13 +21,21 @@ def info(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Show what a corpus holds: counts, coverage, years, degrees, rejected records, some papers; or what intents do."""
+    """Show what a corpus holds: counts, coverage, years, degrees, rejected records, some papers; or what intents do.
+
+    Of a graph, samples, vectors, an encoder, an index or a report it shows what they are; --verify works for all.
+    """
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.summary import list_merges, summarize
-    from citeweave.files import check_files, kind_of
+    from citeweave.files import kind_of
+    from citeweave.integrity import check_files
+    from citeweave.search.state import is_index
 
     if kind_of(corpus) == "intents":
         _show_intents(corpus, verify=verify, json=json, quiet=quiet)
+        return
+    if kind_of(corpus) not in ("", "corpus") or is_index(corpus):
+        _show_other(corpus, verify=verify, json=json, quiet=quiet)
         return
     opened = Corpus.open(corpus)
     if verify:
@@ -43,8 +53,8 @@ def info(
 
 def _show_intents(folder: Path, *, verify: bool, json: bool, quiet: bool) -> None:
     from citeweave.cli.annotate import overlay_text
-    from citeweave.files import check_files
     from citeweave.graph.intent_overlay import IntentOverlay
+    from citeweave.integrity import check_files
 
     overlay = IntentOverlay.open(folder)
     if verify:
@@ -53,6 +63,16 @@ def _show_intents(folder: Path, *, verify: bool, json: bool, quiet: bool) -> Non
         print_json({"kind": "intents", **overlay.manifest.facts, "hash": overlay.hash})
     elif not quiet:
         print(overlay_text(folder, overlay.manifest.facts))
+
+
+def _show_other(folder: Path, *, verify: bool, json: bool, quiet: bool) -> None:
+    from citeweave.search.verifying import describe_folder
+
+    told = describe_folder(folder, verify=verify)
+    if json:
+        print_json(told)
+    elif not quiet:
+        print(table([(name, value) for name, value in told.items() if name != "facts"]))
 
 
 def _text(summary: dict[str, Any]) -> str:

@@ -41,8 +41,9 @@ from citeweave.corpus.layout import (
 )
 from citeweave.corpus.paper import Citation, Context, Intent, Paper
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import Manifest, check_files, read_manifest
+from citeweave.files import Manifest, read_manifest
 from citeweave.hashing import hash_texts
+from citeweave.integrity import check_files
 
 
 class Corpus:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.locating import locate
-from citeweave.encoders.model_folder import WEIGHTS, read_json
+from citeweave.encoders.model_folder import WEIGHTS, check_unchanged, read_json
 from citeweave.encoders.reading import TextReader, Tokens
 from citeweave.encoders.saved.delta_settings import check_format
 from citeweave.encoders.saved.tensors_file import read_tensors
@@ -120,8 +120,11 @@ def _at_length_1(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def find_heads(model: str | Path) -> AspectHeads | None:
     """The heads of a model by its name or folder; None where it has none."""
-    folder = locate(model).folder / FOLDER
-    return _read(folder) if folder.is_dir() else None
+    place = locate(model).folder
+    if not (place / FOLDER).is_dir():
+        return None
+    check_unchanged(place)
+    return _read(place / FOLDER)
 
 
 def open_heads(model: str | Path) -> AspectHeads:

@@ -23,7 +23,8 @@ from typing import Any
 from citeweave.encoders.network import Network
 from citeweave.errors import ArtefactError, UserError
 from citeweave.extras import require
-from citeweave.files import cache_folder, check_files, matches, new_artefact, read_manifest
+from citeweave.files import cache_folder, matches, new_artefact, read_manifest
+from citeweave.integrity import check_files
 
 KIND, VERSION = "exported encoder", 1
 MODEL = "model.onnx"

@@ -20,7 +20,11 @@ from typing import Any
 
 from citeweave.encoders.foreign_settings import check_config, check_shards, check_sizes
 from citeweave.errors import InputError, UserError
-from citeweave.files import hash_file, hash_json
+from citeweave.files import hash_file, hash_json, kind_of, read_manifest
+from citeweave.integrity import check_some
+
+KIND, VERSION = "encoder", 1
+"""Of the manifest in the folder of an encoder that was trained here."""
 
 WEIGHTS = "model.safetensors"
 
@@ -51,6 +55,7 @@ _HASHED = (
     "*.model",
 )
 _REVISION_VERSION = 1
+_MAY_CHANGE = ("README.md", "delta.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,18 @@ def _refuse_adapter(folder: Path) -> None:
     """transformers would load it, and a base of its choice, where peft is installed."""
     if (folder / "adapter_config.json").exists():
         raise UserError(f"{folder} holds an adapter, not a whole model; merge it into its base model and save that")
+
+
+def check_unchanged(folder: Path) -> None:
+    """Refuse a trained folder of citeweave whose files are not what was trained; others say nothing of their files.
+
+    The card may be edited, and so may the place of a delta's base, which has a seal of its own.
+    """
+    if kind_of(folder) != KIND:
+        return
+    manifest = read_manifest(folder, KIND, VERSION)
+    names = [name for name in manifest.files if name not in _MAY_CHANGE and not name.startswith("training/")]
+    check_some(folder, manifest, [name for name in names if (folder / name).is_file()])
 
 
 def revision_of(weights: Path, settings: Settings, beside: Sequence[str] = ()) -> str:

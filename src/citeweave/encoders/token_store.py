@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from citeweave.arrays import open_array
 from citeweave.errors import ArtefactError, UserError
 from citeweave.files import Manifest, link_or_copy, matches, new_artefact, read_manifest, write_json
+from citeweave.integrity import check_files
 from citeweave.progress import QUIET, Reporter
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class TokenStore:
     def open(cls, folder: str | Path) -> TokenStore:
         folder = Path(folder)
         manifest = read_manifest(folder, KIND, VERSION)
+        check_files(folder, manifest)
         ids, offsets = _open(folder / "ids.npy", ("uint16", "uint32")), _open(folder / "offsets.npy", ("int64",))
         return cls(ids, offsets, manifest, name=str(folder))
 

@@ -17,7 +17,8 @@ from typing import Any
 from citeweave.errors import ArtefactError
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.report import Report, write_run
-from citeweave.files import hash_json, write_json
+from citeweave.files import hash_file, hash_json, write_json
+from citeweave.integrity import sealed, unsealed
 
 Marks = Mapping[str, str]
 """Task -> fingerprint of what it asks."""
@@ -81,7 +82,14 @@ class Work:
         if mark in self._earlier or not path.is_file():
             return self._earlier.get(mark)
         run = path.with_suffix(".run")
-        return Finished(Outcome.of_json(json.loads(path.read_bytes())), run if run.is_file() else None)
+        try:
+            told = unsealed(json.loads(path.read_bytes()))
+            ranked = told.pop("run", None)
+            outcome = Outcome.of_json(told)
+            is_whole = ranked is None or hash_file(run) == ranked
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            is_whole = False
+        return Finished(outcome, run if run.is_file() else None) if is_whole else None  # damaged: it is judged again
 
     def keep(self, mark: str, outcome: Outcome) -> Finished:
         """Write a task down before the next one begins."""
@@ -89,5 +97,6 @@ class Work:
         if outcome.ranked:
             run = path.with_suffix(".run")
             write_run(run, outcome, self._tag)
-        write_json(path, outcome.as_json())
+        ranked = {} if run is None else {"run": hash_file(run)}
+        write_json(path, sealed({**outcome.as_json(), **ranked}))
         return Finished(outcome, run)

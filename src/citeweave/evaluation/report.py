@@ -28,6 +28,7 @@ from citeweave.evaluation.reporting.mteb import as_mteb
 from citeweave.evaluation.reporting.page import as_page
 from citeweave.evaluation.reporting.paper_map import MapData
 from citeweave.files import Manifest, link_or_copy, read_manifest, write_json
+from citeweave.integrity import check_some
 
 if TYPE_CHECKING:
     from citeweave.evaluation.reporting.matches import ExampleMatch
@@ -48,6 +49,7 @@ class Report:
     def open(cls, folder: str | Path) -> Report:
         folder = Path(folder)
         manifest = read_manifest(folder, KIND, VERSION)
+        check_some(folder, manifest, [REPORT])
         try:
             value = json.loads((folder / REPORT).read_bytes())
         except (OSError, ValueError, RecursionError):

@@ -33,7 +33,6 @@ from citeweave.errors import ArtefactError, UserError, choose
 from citeweave.files import (
     ArtefactWriter,
     Manifest,
-    check_files,
     link_or_copy,
     matches,
     new_artefact,
@@ -42,6 +41,7 @@ from citeweave.files import (
 )
 from citeweave.graph.adjacency import Adjacency, Csr
 from citeweave.graph.citation_columns import TYPES, GivenEdges, GraphCounts, open_columns, sort_edges
+from citeweave.integrity import check_files, sealed, unsealed
 
 __all__ = [
     "DIRECTIONS",
@@ -160,7 +160,9 @@ def write_graph(
     """
     work = writer.shared_work(f"citations-{corpus.hash[:32]}")
     told = work / "counts.json"
-    if not told.is_file() and not _take_over(before, corpus, work):
+    if (counts := _read_counts(told)) is None:
+        counts = _take_over(before, corpus, work)
+    if counts is None:
         _empty(work)
         given = GivenEdges(corpus.citing, corpus.cited, corpus.intents, corpus.strengths)
         found = sort_edges(given, len(corpus), work, memory)
@@ -168,8 +170,8 @@ def write_graph(
         for name in TYPES:
             with (work / f"{name}.npy").open("rb") as file:
                 os.fsync(file.fileno())
-        write_json(told, asdict(replace(found.counts, dangling=found.counts.dangling + outside)))
-    counts = GraphCounts(**json.loads(told.read_bytes()))
+        counts = replace(found.counts, dangling=found.counts.dangling + outside)
+        write_json(told, sealed(asdict(counts)))
     columns = open_columns(work, counts.nodes, counts.edges)
     for name in columns:
         link_or_copy(work / f"{name}.npy", writer.folder / f"{name}.npy")
@@ -177,21 +179,29 @@ def write_graph(
     return CitationGraph(columns, counts, corpus=corpus.hash)
 
 
-def _take_over(before: Path | None, corpus: Corpus, work: Path) -> bool:
+def _read_counts(told: Path) -> GraphCounts | None:
+    """What an earlier run had sorted; None where it had not finished, or its counts are damaged."""
+    try:
+        return GraphCounts(**unsealed(json.loads(told.read_bytes())))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _take_over(before: Path | None, corpus: Corpus, work: Path) -> GraphCounts | None:
     """Link the columns of a graph of the same corpus, where there is one with the corpus's own intents."""
     try:
         if before is None or "intents" in read_manifest(before, KIND, VERSION).recipe:
-            return False
+            return None
         graph = CitationGraph.open(before)
     except ArtefactError:
-        return False
+        return None
     if graph.corpus != corpus.hash:
-        return False
+        return None
     _empty(work)
     for name in TYPES:
         link_or_copy(before / f"{name}.npy", work / f"{name}.npy")
-    write_json(work / "counts.json", asdict(graph.counts))
-    return True
+    write_json(work / "counts.json", sealed(asdict(graph.counts)))
+    return graph.counts
 
 
 def _empty(work: Path) -> None:

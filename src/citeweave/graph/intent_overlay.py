@@ -31,8 +31,9 @@ from citeweave.columns import MatrixWriter, NumberWriter, open_matrix, open_numb
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.paper import Intent
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import ArtefactWriter, Manifest, check_files, read_manifest
+from citeweave.files import ArtefactWriter, Manifest, read_manifest
 from citeweave.graph.citations import CitationGraph
+from citeweave.integrity import check_files
 
 KIND, VERSION = "intents", 1
 LABELS = ("background", "method", "result")

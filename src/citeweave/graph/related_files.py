@@ -30,13 +30,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.arrays import read_arrays
+from citeweave.arrays import read_kept
 from citeweave.columns import NumberWriter, open_numbers
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import ArtefactWriter, check_files, matches, new_artefact, read_manifest, write_whole
+from citeweave.files import ArtefactWriter, matches, new_artefact, read_manifest, write_whole
 from citeweave.graph.citations import CitationGraph
 from citeweave.graph.edge_sorting import row_ranges
 from citeweave.graph.signals import Related, Relations, Signal, join_related, largest_sizes, stream_related
+from citeweave.integrity import check_files
 from citeweave.progress import QUIET, Reporter
 
 KIND, VERSION = "related papers", 1
@@ -155,7 +156,7 @@ def _join(writer: ArtefactWriter, rows: NDArray[np.int64], parts: Sequence[Path]
     out["row"].append(rows)
     out["offsets"].append([0])
     for path in parts:
-        part = read_arrays(path)
+        part = read_kept(path, ["offsets", *_COLUMNS])
         out["offsets"].append(part["offsets"][1:] + out["target"].count)
         for name in _COLUMNS:
             out[name].append(part[name])

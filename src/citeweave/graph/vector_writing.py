@@ -26,6 +26,7 @@ from citeweave.graph import fastrp
 from citeweave.graph.adjacency import Adjacency
 from citeweave.graph.node_vectors import NodeVectorOptions, check_edges, embed_nodes, run_of
 from citeweave.graph.panel_files import PanelFiles
+from citeweave.integrity import sealed, unsealed
 from citeweave.progress import Reporter
 from citeweave.similarity.vectors import new_vectors
 
@@ -49,13 +50,21 @@ class VectorTask:
 def write_node_vectors(task: VectorTask, work: Path, reporter: Reporter) -> int:
     """Make `work / "vectors"`, unless it is whole; the number of nodes with the vector 0."""
     told = work / "done.json"
-    if not told.is_file():
+    if (isolated := _read_isolated(told)) is None:
         panels = work / f"panels-{'cuda' if task.options.device == 'cuda' else 'cpu'}"
         rows = _streamed(task, panels, reporter) if task.options.method == "fastrp" else _held(task, reporter)
         isolated = _write(task, rows, work / "vectors")
-        write_json(told, {"isolated": isolated})
+        write_json(told, sealed({"isolated": isolated}))
         shutil.rmtree(panels, ignore_errors=True)
-    return int(json.loads(told.read_bytes())["isolated"])
+    return isolated
+
+
+def _read_isolated(told: Path) -> int | None:
+    """What a whole folder says of itself; None where there is none."""
+    try:
+        return int(unsealed(json.loads(told.read_bytes()))["isolated"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _streamed(task: VectorTask, folder: Path, reporter: Reporter) -> Iterator[NDArray[np.float32]]:

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.arrays import read_arrays
+from citeweave.arrays import read_kept
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import UserError
 from citeweave.graph.intent_overlay import LABELS
@@ -86,5 +86,5 @@ def _part_bytes(spoken: NDArray[np.float16], reading: Reading) -> bytes:
 
 def read_part(path: Path) -> tuple[NDArray[np.float16], Reading]:
     """What the file of a block holds."""
-    columns = read_arrays(path)
+    columns = read_kept(path, ["spoken", "reading"])
     return columns["spoken"], Reading(*columns["reading"].tolist())

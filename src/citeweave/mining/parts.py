@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from citeweave.arrays import read_arrays
+from citeweave.arrays import read_kept
 from citeweave.mining.sample_blocks import Picks, SampleBlock
 from citeweave.mining.shortfall import Shortfall
 
@@ -29,7 +29,8 @@ def part_bytes(block: SampleBlock, account: Shortfall) -> bytes:
 
 
 def read_part(path: Path) -> tuple[SampleBlock, Shortfall]:
-    columns = read_arrays(path)
+    picked = [f"{side}_{name}" for side in ("up", "down") for name in _PICKS]
+    columns = read_kept(path, [*_PLAIN, *picked, "account"])
     positives, negatives = (Picks(*(columns[f"{side}_{name}"] for name in _PICKS)) for side in ("up", "down"))
     plain = {name: columns[name] for name in _PLAIN}
     account = Shortfall(**json.loads(columns["account"].tobytes()))

@@ -38,7 +38,8 @@ from numpy.typing import NDArray
 
 from citeweave.columns import NumberWriter, open_numbers, write_numbers
 from citeweave.errors import ArtefactError, EmptyResultError, UserError
-from citeweave.files import ArtefactWriter, Manifest, check_files, new_artefact, read_manifest
+from citeweave.files import ArtefactWriter, Manifest, new_artefact, read_manifest
+from citeweave.integrity import check_files
 from citeweave.mining.sample_blocks import Alignment, Picks, SampleBlock
 
 KIND, VERSION, POOL = "samples", 1, "pool.npy"

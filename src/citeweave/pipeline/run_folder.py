@@ -25,6 +25,7 @@ from typing import Any
 
 from citeweave.errors import UserError
 from citeweave.files import MANIFEST, another_version, hash_json, write_json
+from citeweave.integrity import sealed, unsealed
 from citeweave.progress import Reporter
 from citeweave.version import __version__
 
@@ -55,7 +56,7 @@ class RunFolder:
         self.record = read_record(self.folder) or {"version": VERSION, "stages": {}}
         self.folder.mkdir(parents=True, exist_ok=True)
         self.record |= {"identity": self.identity, "citeweave": __version__}
-        write_json(self.folder / RECORD, self.record)
+        self._write()
 
     def place(self, stage: str, key: str) -> Path:
         """The folder of a stage; what runs share is named by its key."""
@@ -84,7 +85,7 @@ class RunFolder:
         (self.skipped if made is not None and made == before else self.made).append(stage)
         entry = {"key": key, "folder": None if made is None else self._kept(folder), "mark": made, "facts": facts}
         self.record["stages"][stage] = entry
-        write_json(self.folder / RECORD, self.record)
+        self._write()
         return folder
 
     def _kept(self, folder: Path) -> str:
@@ -96,10 +97,13 @@ class RunFolder:
         """What the stage reported when it was made."""
         return dict(self.record["stages"].get(stage, {}).get("facts", {}))
 
+    def _write(self) -> None:
+        write_json(self.folder / RECORD, sealed(self.record))
+
     def keep(self, **values: Any) -> None:
         """Write something into the record."""
         self.record |= values
-        write_json(self.folder / RECORD, self.record)
+        self._write()
 
 
 def check_identity(folder: Path, identity: dict[str, Any], *, overwrite: bool) -> None:
@@ -128,7 +132,7 @@ def mark_of(folder: Path) -> str | None:
         try:
             value = json.loads((folder / name).read_bytes())
             return str(value["hash"]) + str(value.get("made", "")) if name == MANIFEST else str(value["result"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
     return None
 
@@ -139,10 +143,10 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_bytes())
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not isinstance(found.get("stages"), dict):
+        found = unsealed(json.loads(path.read_bytes()))
+    except (ValueError, RecursionError):
+        found = {}
+    if not isinstance(found.get("stages"), dict):
         raise UserError(f"{path} is damaged; choose another -o, or remove the folder")
     if found.get("version") != VERSION:
         raise UserError(f"{path} is a record {another_version(found.get('version'), VERSION, 'choose another -o')}")

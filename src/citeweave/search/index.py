@@ -100,7 +100,7 @@ class Index(IndexedPapers):
             return None
         # a whole path, as a bare name may be that of a model
         found = find_heads((self.folder / HEADS / str(self.state.facts.get("heads", ""))[:16]).resolve())
-        if found is None or found.names != self.aspects:
+        if found is None or found.names != self.aspects or found.hash != self.state.facts.get("heads"):
             raise ArtefactError(f"{self.folder}/{HEADS} does not fit the state; build the index again")
         return found
 
@@ -209,7 +209,7 @@ def _opened(folder: Path, known: dict[tuple[str, str], Segment]) -> Index:
                     raise ArtefactError(
                         f"{segment.folder} is another segment than {folder}/{STATE} names; build the index again"
                     )
-                segments.append(segment.placed(start, read_deleted(folder, entry)))
+                segments.append(segment.placed(start, read_deleted(folder, entry, state.lists)))
                 start += segment.size
             return Index(folder, state, segments, stamp)
         except (ArtefactError, OSError):

@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 from citeweave.columns import TextColumn, open_matrix, open_numbers
 from citeweave.corpus.index import IdIndex
 from citeweave.errors import ArtefactError
-from citeweave.files import Manifest, check_files, read_manifest
+from citeweave.files import Manifest, read_manifest
 from citeweave.hashing import Keys
+from citeweave.integrity import check_files
 from citeweave.search.citing_sentences import CitingSentences
 from citeweave.search.words.table import Words
 from citeweave.similarity.provenance import DTYPES, MAX_DIMENSION, Provenance

@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 from citeweave.columns import open_numbers, write_numbers
 from citeweave.disk_failures import naming_failures, unwritable
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import MANIFEST, another_version, hash_json, kind_of, partial_folder, write_json
+from citeweave.files import MANIFEST, another_version, hash_file, hash_json, kind_of, partial_folder, write_json
+from citeweave.integrity import sealed, unsealed
 from citeweave.links import check_links, open_lock
 from citeweave.publishing import sync_folder
 
@@ -75,6 +76,8 @@ class State:
     number: int = 0
     segments: tuple[Entry, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
+    lists: dict[str, str] = field(default_factory=dict)
+    """Name of a file of deleted rows -> its hash."""
 
     def as_json(self) -> dict[str, Any]:
         entries = [asdict(entry) for entry in self.segments]
@@ -84,6 +87,7 @@ class State:
             "number": self.number,
             "segments": entries,
             "facts": self.facts,
+            "lists": self.lists,
         }
 
 
@@ -109,15 +113,20 @@ def read_state(folder: Path) -> State:
         again = "build it again with `citeweave index --overwrite`"
         raise ArtefactError(f"{folder} is an index {another_version(data.get('version'), VERSION, again)}")
     try:
+        data = unsealed(data)
+    except ValueError as error:
+        raise ArtefactError(f"{path} is damaged: {error}; build the index again") from None
+    try:
         segments = tuple(Entry(**entry) for entry in data["segments"])
-        number, facts = data["number"], data["facts"]
+        number, facts, lists = data["number"], data["facts"], data.get("lists", {})
     except (KeyError, TypeError):
         raise _damaged(path) from None
     names = {entry.name for entry in segments if entry.check()}
-    if len(names) != len(segments) or type(number) is not int or number < 1 or not isinstance(facts, dict):
+    tables = isinstance(facts, dict) and isinstance(lists, dict)
+    if len(names) != len(segments) or type(number) is not int or number < 1 or not tables:
         raise _damaged(path)
     check_links(folder)
-    return State(number, segments, facts)
+    return State(number, segments, facts, lists)
 
 
 def _damaged(path: Path) -> ArtefactError:
@@ -141,15 +150,15 @@ def deleted_path(folder: Path, entry: Entry) -> Path:
     return folder / DELETED / f"{entry.name}-{entry.deleted_in}.npy"
 
 
-def read_deleted(folder: Path, entry: Entry) -> NDArray[np.int32]:
-    """Rows of a segment that are gone, ascending."""
+def read_deleted(folder: Path, entry: Entry, lists: Mapping[str, str]) -> NDArray[np.int32]:
+    """Rows of a segment that are gone, ascending; `lists` are the state's."""
     if not entry.deleted:
         return np.empty(0, np.int32)
     path = deleted_path(folder, entry)
     rows: NDArray[np.int32] = open_numbers(path, np.int32)
     # they are used as places without looking again
     sound = len(rows) == entry.deleted and rows[0] >= 0 and rows[-1] < entry.papers and bool((np.diff(rows) > 0).all())
-    if not sound:
+    if not sound or (path.name in lists and hash_file(path) != lists[path.name]):
         raise ArtefactError(f"{path} is damaged: it does not fit the index; build the index again")
     return rows
 
@@ -175,7 +184,8 @@ class IndexWriter:
 
     def delete(self, entry: Entry, rows: NDArray[Any]) -> Entry:
         """The segment with these rows gone as well; their list is on the disk, but no state names it yet."""
-        gone = np.union1d(read_deleted(self.folder, entry), rows).astype(np.int32)
+        known = self.known().lists
+        gone = np.union1d(read_deleted(self.folder, entry, known), rows).astype(np.int32)
         if len(gone) == entry.deleted:
             return entry
         made = Entry(entry.name, entry.hash, entry.papers, len(gone), self.number)
@@ -194,8 +204,9 @@ class IndexWriter:
         living = tuple(entry for entry in segments if entry.deleted < entry.papers)
         (self.folder / SEGMENTS).mkdir(exist_ok=True)
         sync_folder(self.folder / SEGMENTS)
-        state = State(self.number, living, facts)
-        write_json(self.folder / STATE, state.as_json())
+        paths = [deleted_path(self.folder, entry) for entry in living if entry.deleted]
+        state = State(self.number, living, facts, {path.name: hash_file(path) for path in paths})
+        write_json(self.folder / STATE, sealed(state.as_json()))
         self.state = state
         self.clean()
         return state

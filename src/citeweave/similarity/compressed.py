@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from citeweave.columns import MatrixWriter, open_matrix, open_numbers, write_numbers
 from citeweave.errors import ArtefactError, UserError, choose
 from citeweave.files import Manifest, link_or_copy, matches, new_artefact, read_manifest
+from citeweave.integrity import check_files
 from citeweave.similarity.provenance import Provenance, read_facts
 from citeweave.similarity.vectors import KIND as VECTORS
 from citeweave.similarity.vectors import VERSION as VECTORS_VERSION
@@ -68,7 +69,9 @@ class CompressedVectors(PaperRows):
 
     @classmethod
     def open(cls, folder: str | Path) -> CompressedVectors:
-        return cls(Path(folder), read_manifest(Path(folder), KIND, VERSION))
+        manifest = read_manifest(Path(folder), KIND, VERSION)
+        check_files(Path(folder), manifest)
+        return cls(Path(folder), manifest)
 
     def take(self, ids: Sequence[str]) -> NDArray[np.float32]:
         """The vectors of these papers as numbers again, (number of ids, dimension)."""

@@ -28,6 +28,7 @@ from citeweave.columns import MatrixWriter, NumberWriter, TextColumn, TextWriter
 from citeweave.errors import ArtefactError, EmptyResultError, UserError, choose
 from citeweave.files import ArtefactWriter, Manifest, new_artefact, read_manifest
 from citeweave.hashing import Keys
+from citeweave.integrity import check_files
 from citeweave.similarity.provenance import (
     DTYPES,
     MAX_DIMENSION,
@@ -64,6 +65,7 @@ class SentenceVectors:
     def open(cls, folder: str | Path) -> SentenceVectors:
         folder = Path(folder)
         manifest = read_manifest(folder, KIND, VERSION)
+        check_files(folder, manifest)
         provenance, rows = read_facts(folder, manifest)
         ids, offsets = TextColumn(folder, "id"), open_numbers(folder / "offsets.npy", np.int64)
         numbers = open_numbers(folder / "numbers.npy", np.int32)

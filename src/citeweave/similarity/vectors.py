@@ -30,6 +30,7 @@ from citeweave.columns import MatrixWriter, TextColumn, TextWriter, open_matrix,
 from citeweave.errors import ArtefactError, EmptyResultError, UserError, choose
 from citeweave.files import ArtefactWriter, Manifest, new_artefact, read_manifest
 from citeweave.hashing import Keys
+from citeweave.integrity import check_files
 from citeweave.similarity.provenance import (
     DTYPES,
     MAX_DIMENSION,
@@ -97,7 +98,9 @@ class Vectors(PaperRows):
 
     @classmethod
     def open(cls, folder: str | Path) -> Vectors:
-        return cls(Path(folder), read_manifest(Path(folder), KIND, VERSION))
+        manifest = read_manifest(Path(folder), KIND, VERSION)
+        check_files(Path(folder), manifest)
+        return cls(Path(folder), manifest)
 
     def take(self, ids: Sequence[str]) -> NDArray[Any]:
         """The vectors of these papers, (number of ids, dimension), all of which must be there."""

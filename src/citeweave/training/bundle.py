@@ -28,7 +28,8 @@ from citeweave.encoders.saved.model_card import ModelCard
 from citeweave.encoders.saving import save_encoder
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import ArtefactError, CiteweaveError
-from citeweave.files import check_files, matches, new_artefact, read_manifest, write_json
+from citeweave.files import matches, new_artefact, read_manifest, write_json
+from citeweave.integrity import check_files
 from citeweave.progress import QUIET, Reporter
 from citeweave.training.bundle_files import read_data, write_data
 from citeweave.training.data import TrainingData

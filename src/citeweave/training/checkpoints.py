@@ -3,7 +3,7 @@
     checkpoints/step-00000200/
       weights.safetensors      every weight that is trained, float32
       moments.safetensors      the optimizer's two moments of each, and how many steps it has made
-      state.json               step, length of the log, what validation found so far
+      state.json               step, length of the log, what validation found so far; hashes of the other two
 
 A checkpoint appears by one rename; the one before it stays until then. No pickle. Random numbers are functions of seed
 and step, so none are kept. Weights and moments are whole whatever the number of processes and whether they train in
@@ -25,13 +25,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from citeweave.errors import ArtefactError, CiteweaveError, UserError
-from citeweave.files import write_json
+from citeweave.files import hash_file, write_json
+from citeweave.integrity import sealed, unsealed
 from citeweave.training.sharding import is_shard, like, take_whole
 
 KEPT = 2
 """Checkpoints that stay: a damaged last one is not the end."""
 
 _STEP = "step-"
+_TENSORS = ("weights.safetensors", "moments.safetensors")
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _STEPS = "step"
 """Of a weight that has no part in some steps, such as the head of an aspect, fewer than the run's."""
@@ -65,9 +67,10 @@ def _write(
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        _save(partial / "weights.safetensors", weights)
-        _save(partial / "moments.safetensors", moments)
-        write_json(partial / "state.json", {"step": step, **state})
+        for name, tensors in zip(_TENSORS, (weights, moments), strict=True):
+            _save(partial / name, tensors)
+        hashes = {name: hash_file(partial / name) for name in _TENSORS}
+        write_json(partial / "state.json", sealed({"step": step, **state, "sha256": hashes}))
         shutil.rmtree(target, ignore_errors=True)
         partial.rename(target)
     except OSError as error:
@@ -87,14 +90,25 @@ def load_checkpoint(
     """Put the last whole checkpoint into the weights and the optimizer; its state, or None where there is none."""
     for found in sorted(folder.glob(f"{_STEP}????????"), reverse=True):
         try:
-            state = json.loads((found / "state.json").read_bytes())
-            saved, moments = (load_file(found / f"{name}.safetensors") for name in ("weights", "moments"))
-        except (OSError, ValueError, SafetensorError):
+            state = _read_state(found)
+            saved, moments = (load_file(found / name) for name in _TENSORS)
+        except (OSError, ValueError, RecursionError, SafetensorError):
             continue  # damaged: the one before it is whole
         _check_fits(found, saved, weights)
         _restore(weights, saved, moments, optimizer, int(state["step"]))
-        return dict(state)
+        return state
     return None
+
+
+def _read_state(folder: Path) -> dict[str, Any]:
+    """What state.json says; ValueError where it or a file beside it is not what was written."""
+    state = unsealed(json.loads((folder / "state.json").read_bytes()))
+    if state.get("step") != int(folder.name.removeprefix(_STEP)):
+        raise ValueError("it is the state of another step")
+    hashes = state.pop("sha256", None)
+    if isinstance(hashes, dict) and any(hash_file(folder / name) != hashes.get(name) for name in _TENSORS):
+        raise ValueError("the weights or moments have changed")
+    return state
 
 
 def _moments(weights: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from citeweave.encoders.aspects import find_heads, save_heads
 from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.files import ArtefactWriter, Manifest, check_files, matches, new_artefact, read_manifest
+from citeweave.files import ArtefactWriter, Manifest, matches, new_artefact, read_manifest
+from citeweave.integrity import check_files
 from citeweave.progress import QUIET, Reporter
 from citeweave.training.agreement import check_agreement, check_shared
 from citeweave.training.aspect_heads import as_arrays

@@ -38,6 +38,7 @@ from citeweave.corpus.paper import (
 )
 from citeweave.files import write_json
 from citeweave.hashing import hash_numbers, hash_texts
+from citeweave.integrity import sealed, unsealed
 from citeweave.tally import Tally
 
 _Link = TypeVar("_Link", Citation, Context)
@@ -121,7 +122,8 @@ class PartWriter:
             writer.close()
         self._numbered.close()
         sizes = {path.relative_to(self.folder).as_posix(): path.stat().st_size for path in self.folder.rglob("*.*")}
-        write_json(self.folder / _DONE, {**facts, "sizes": sizes, "tally": self.tally.as_json(), **self._counts()})
+        told = {**facts, "sizes": sizes, "tally": self.tally.as_json(), **self._counts()}
+        write_json(self.folder / _DONE, sealed(told))
 
     def _counts(self) -> dict[str, Any]:
         """How many rows there are, so that nobody opens a column to know."""
@@ -353,9 +355,9 @@ class Part:
 def is_complete(folder: Path) -> bool:
     """Whether a part was finished and all its files have the size they had then."""
     try:
-        sizes = json.loads((folder / _DONE).read_bytes())["sizes"]
+        sizes = unsealed(json.loads((folder / _DONE).read_bytes()))["sizes"]
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
 
 

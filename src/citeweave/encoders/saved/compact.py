@@ -27,7 +27,9 @@ from citeweave.encoders.saved.delta_settings import (
     base_of,
     check_format,
     check_keys,
+    sealed_settings,
     settings_of,
+    unsealed_settings,
 )
 from citeweave.encoders.saved.few_bits import BITS
 from citeweave.encoders.saved.matrix_changes import KINDS, Coding, read_change, tensor_shapes
@@ -73,7 +75,7 @@ def write_compact(
     content = require("safetensors.torch", extra="minilm").save(plain, metadata={"format": "pt"})
     write_whole(folder / TENSORS_FILE, content)
     delta = CompactDelta(*base, settings, hash_file(folder / TENSORS_FILE), dict(sorted(codings.items())))
-    write_json(folder / SETTINGS_FILE, {"format": FORMAT, "version": VERSION, **asdict(delta)})
+    write_json(folder / SETTINGS_FILE, sealed_settings({"format": FORMAT, "version": VERSION, **asdict(delta)}))
 
 
 def read_compact(folder: Path) -> CompactDelta:
@@ -81,6 +83,7 @@ def read_compact(folder: Path) -> CompactDelta:
     path = folder / SETTINGS_FILE
     data = read_json(path)
     check_format(path, data, FORMAT, VERSION)
+    data = unsealed_settings(path, data)
     check_keys(path, data, {"format", "version", "base", "base_revision", "settings", "sha256", "matrices"})
     _check_hash(folder / TENSORS_FILE, str(data["sha256"]))
     codings = {str(name): _coding(path, name, told) for name, told in _table(path, data["matrices"]).items()}

@@ -15,6 +15,7 @@ from typing import Any
 from citeweave.encoders.model_folder import Settings
 from citeweave.errors import InputError
 from citeweave.files import another_version
+from citeweave.integrity import sealed, unsealed
 
 SETTINGS_FILE, TENSORS_FILE = "delta.json", "delta.safetensors"
 
@@ -36,6 +37,19 @@ def check_format(path: Path, data: dict[str, Any], name: str, version: int) -> N
         )
     if data.get("version") != version:
         raise InputError(f"{path} is {name} {another_version(data.get('version'), version, 'train it again')}")
+
+
+def sealed_settings(data: dict[str, Any]) -> dict[str, Any]:
+    """What is written, with a seal of all but the base: where the base moves, its name is edited."""
+    return {**sealed({**data, "base": ""}), "base": data["base"]}
+
+
+def unsealed_settings(path: Path, data: dict[str, Any]) -> dict[str, Any]:
+    """The settings without their seal, refused where they are not those that were sealed."""
+    try:
+        return {**unsealed({**data, "base": ""}), "base": data.get("base")}
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {error}; copy the whole folder again") from None
 
 
 def check_keys(path: Path, data: object, known: set[str]) -> dict[str, Any]:

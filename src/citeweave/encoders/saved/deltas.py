@@ -25,6 +25,7 @@ from citeweave.encoders.model_folder import (
     ASPECT_WORDS,
     ModelFolder,
     Settings,
+    check_unchanged,
     read_json,
     read_model_folder,
     revision_of,
@@ -37,7 +38,9 @@ from citeweave.encoders.saved.delta_settings import (
     base_of,
     check_format,
     check_keys,
+    sealed_settings,
     settings_of,
+    unsealed_settings,
 )
 from citeweave.encoders.saved.layer_mix import PARAMETER, add_mix, check_sum, count_states, read_mix
 from citeweave.encoders.saved.merging import LowRank, low_rank_layers
@@ -115,13 +118,14 @@ def save_delta(
     plain = {name: tensor.detach().float().cpu().contiguous() for name, tensor in sorted(tensors.items())}
     check_finite(plain)
     require("safetensors.torch", extra="minilm").save_file(plain, folder / TENSORS_FILE, metadata={"format": "pt"})
-    write_json(folder / SETTINGS_FILE, {"format": FORMAT, "version": VERSION, **asdict(delta)})
+    write_json(folder / SETTINGS_FILE, sealed_settings({"format": FORMAT, "version": VERSION, **asdict(delta)}))
     text = card_text(card, settings, dimension=int(model.config.hidden_size), is_delta=True)
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
 def open_model(folder: Path, *, depth: int = 0) -> ModelFolder:
     """Read the settings of an encoder's folder; of a delta those it was trained with, and its base's weights."""
+    check_unchanged(folder)
     if not (folder / SETTINGS_FILE).is_file():
         return read_model_folder(folder)
     if depth >= _MAX_DEPTH:
@@ -176,6 +180,7 @@ def read_delta(folder: Path) -> Delta:
     path = folder / SETTINGS_FILE
     data = read_json(path)
     check_format(path, data, FORMAT, VERSION)
+    data = unsealed_settings(path, data)
     check_keys(path, data, {"format", "version", *(field.name for field in fields(Delta))})
     settings = settings_of(path, data["settings"])
     return Delta(str(data["kind"])[:40], *base_of(path, data), settings, _lora(path, data["lora"]))

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.arrays import read_arrays
+from citeweave.arrays import read_kept
 from citeweave.crew import Crew, Work
 from citeweave.encoders.backing_off import OUT_OF_MEMORY
 from citeweave.files import write_whole
@@ -86,7 +86,7 @@ def fill_shards(
 def read_shards(work: Path, total: int, size: int) -> Iterator[tuple[int, Arrays]]:
     """First row and arrays of every shard, in order."""
     for number in range(count_shards(total, size)):
-        yield number * size, read_arrays(_path(work, number))
+        yield number * size, read_kept(_path(work, number), ["halved"])
 
 
 def made_shard(maker: Maker, read: list[Any], inner: ShardReporter) -> Arrays:

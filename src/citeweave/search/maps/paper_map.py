@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from citeweave.columns import MatrixWriter, open_matrix, open_numbers, write_numbers
 from citeweave.errors import ArtefactError
-from citeweave.files import check_files, new_artefact, read_manifest
+from citeweave.files import new_artefact, read_manifest
 from citeweave.hashing import Keys
+from citeweave.integrity import check_files
 from citeweave.search.maps.plane import Floats, Plane
 
 KIND, VERSION = "paper_map", 1

@@ -30,6 +30,7 @@ from citeweave.corpus.importing import ImportOptions, import_papers
 from citeweave.encoders.locating import DEFAULT_MODEL, remembered
 from citeweave.errors import ArtefactError, EmptyResultError, InputError, UserError, choose
 from citeweave.files import another_version, write_json
+from citeweave.integrity import sealed, unsealed
 from citeweave.progress import QUIET, Reporter
 from citeweave.search.building import IndexOptions, build_index
 from citeweave.search.changing import ChangeOptions, update_index
@@ -99,10 +100,10 @@ class LibraryFolder:
     def record(self) -> dict[str, Any]:
         """What library.json tells, empty where there is none that we wrote."""
         try:
-            told = json.loads((self.folder / RECORD).read_bytes())
+            told = unsealed(json.loads((self.folder / RECORD).read_bytes()))
         except (OSError, ValueError, RecursionError):
             return {}
-        if not isinstance(told, dict) or told.get("format") != FORMAT:
+        if told.get("format") != FORMAT:
             return {}
         if told.get("version") != VERSION:
             # what another version keeps there must not be taken for nothing and written over
@@ -111,7 +112,8 @@ class LibraryFolder:
         return told
 
     def note(self, **facts: Any) -> None:
-        write_json(self.folder / RECORD, {"format": FORMAT, "version": VERSION, **self.record(), **facts})
+        told = {"format": FORMAT, "version": VERSION, **self.record(), **facts}
+        write_json(self.folder / RECORD, sealed(told))
 
 
 def prepare_words(
