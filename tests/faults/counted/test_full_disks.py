@@ -13,9 +13,10 @@ import random
 from collections import Counter
 from pathlib import Path
 
+from .commands import CommandServer, Run
 from .counting import Trial
 from .small_disk import SmallDisk, small_disk
-from .stages import STAGES, CommandServer, Run, Undisturbed, content, differences, laboratory
+from .stages import STAGES, Undisturbed, content, differences, laboratory
 
 KINDS = ("full", "error", "short", "limit", "real")
 

@@ -11,8 +11,9 @@ import random
 import signal
 from pathlib import Path
 
+from .commands import CommandServer
 from .counting import Trial
-from .stages import STAGES, CommandServer, Undisturbed, content, differences, laboratory
+from .stages import STAGES, Undisturbed, content, differences, laboratory
 
 
 def test_kills(trial: Trial, bert: Path, tmp_path: Path) -> None:
