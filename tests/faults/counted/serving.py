@@ -1,0 +1,153 @@
+"""A real server process over a small index, spoken to through plain sockets.
+
+with served(index, log, "--time-limit", "3") as server:
+    server.ask(b"GET /health HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n").status
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from citeweave.serve.security import CONTENT_POLICY
+
+PATIENCE = 600.0
+"""Seconds that a server may take to begin; importing torch on a busy machine takes long."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What came back over a connection: nothing, or an answer."""
+
+    data: bytes
+
+    @property
+    def status(self) -> int:
+        """0 where there is no answer."""
+        found = re.match(rb"HTTP/1\.1 (\d{3}) ", self.data)
+        return int(found[1]) if found else 0
+
+    @property
+    def head(self) -> bytes:
+        return self.data.partition(b"\r\n\r\n")[0]
+
+    @property
+    def body(self) -> bytes:
+        return self.data.partition(b"\r\n\r\n")[2]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        lines = self.head.decode("latin-1").split("\r\n")[1:]
+        return {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def check_safe(self) -> None:
+        """An answer that is no fault of ours and that no browser takes for a page with scripts of strangers."""
+        assert 200 <= self.status < 500, self.data[:300]
+        headers = self.headers
+        assert headers["content-security-policy"] == CONTENT_POLICY and headers["x-content-type-options"] == "nosniff"
+        assert (
+            "set-cookie" not in headers and "access-control-allow-origin" not in headers and "location" not in headers
+        )
+        assert b"Traceback" not in self.data and b"root:x:" not in self.data
+
+
+def get(path: str, *lines: str) -> bytes:
+    more = "".join(f"{line}\r\n" for line in lines)
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n".encode("latin-1")
+
+
+def post(path: str, value: object, *lines: str, kind: str = "application/json") -> bytes:
+    body = json.dumps(value).encode() if not isinstance(value, bytes) else value
+    more = "".join(f"{line}\r\n" for line in lines)
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: {kind}\r\n{more}"
+    return head.encode("latin-1") + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def within(text: str) -> str:
+    """A text as a part of an address."""
+    return quote(text.encode("utf-8", "surrogatepass"), safe="")
+
+
+@dataclass(frozen=True)
+class Served:
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    def ask(self, data: bytes, *, end: bool = False, timeout: float = 60.0) -> Heard:
+        """Send bytes and take what comes until the connection is closed."""
+        return talk(self.port, data, end=end, timeout=timeout)
+
+    def check_serves(self) -> None:
+        assert self.process.poll() is None, self.log.read_text(errors="replace")[-2000:]
+        assert self.ask(get("/health")).json()["status"] == "ok"
+        assert self.ask(get("/search?by=words&q=models")).json()["hits"]
+
+    @property
+    def resident(self) -> int:
+        """Bytes of memory that the server has."""
+        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+        assert found
+        return int(found[1]) << 10
+
+
+def talk(port: int, data: bytes, *, end: bool = False, timeout: float = 60.0) -> Heard:
+    found = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=timeout) as one, contextlib.suppress(OSError):
+        with contextlib.suppress(ConnectionError):  # it may hang up before it has heard all
+            one.sendall(data)
+            if end:
+                one.shutdown(socket.SHUT_WR)
+        while part := one.recv(65_536):
+            found += part
+    return Heard(found)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextmanager
+def served(index: Path, log: Path, *options: str) -> Iterator[Served]:
+    """`citeweave serve` in a process of its own, once it reads texts."""
+    port = free_port()
+    command = [sys.executable, "-m", "citeweave", "serve", str(index), "--port", str(port), *options]
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    server = Served(process, port, log)
+    try:
+        _wait(server)
+        yield server
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0, log.read_text(errors="replace")[-2000:]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait(server: Served) -> None:
+    end = time.monotonic() + PATIENCE
+    while True:
+        with contextlib.suppress(OSError, ValueError):
+            if server.ask(get("/health"), timeout=5).json()["reads_texts"]:
+                return
+        assert server.process.poll() is None and time.monotonic() < end, server.log.read_text(errors="replace")[-2000:]
+        time.sleep(1)
