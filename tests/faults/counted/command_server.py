@@ -1,6 +1,6 @@
 """Runs commands of citeweave in forks of a process that has loaded everything.
 
-    python command_server.py        a line of JSON in, a line of JSON out
+    python -m tests.faults.counted.command_server        a line of JSON in, a line of JSON out
 
     {"words": ["graph", ...], "told": "file", "trouble": {"kind": "kill", "at": 17}, "kill_after": null}
     {"status": -9, "steps": 17, "seconds": 0.31}
@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import troubles
+from . import troubles
 
 LONGEST = 120.0
 """Seconds after which a command is taken for hung."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-SERVER = Path(__file__).with_name("command_server.py")
-SOURCE = Path(__file__).resolve().parents[3] / "src"
+ROOT = Path(__file__).resolve().parents[3]
+SERVER = [sys.executable, "-m", "tests.faults.counted.command_server"]
 
 Trouble = Mapping[str, Any]
 
@@ -43,10 +43,10 @@ class CommandServer:
 
     def __init__(self, folder: Path) -> None:
         self._told = folder / "told.txt"
-        paths = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
+        paths = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
         alone = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "CITEWEAVE_CACHE": str(folder / "cache")}
         self._process = subprocess.Popen(
-            [sys.executable, str(SERVER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=alone, text=True
+            SERVER, cwd=ROOT, env=alone, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self._listen()
 
