@@ -224,6 +224,8 @@ def test_cloze_takes_sentences_from_their_abstracts(tmp_path: Path, monkeypatch:
     assert rejected == {
         "abstract: repeats another one": 1,
         "abstract: under 3 sentences": 1,
+        "sentence: of an abstract under 3 sentences": 1,
+        "sentence: under 5 words": 1,
         "sentence: repeats another one": 1,
     }
     monkeypatch.setattr(cloze, "BLOCK", 2)

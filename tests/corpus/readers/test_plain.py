@@ -52,6 +52,28 @@ def test_json_lines_of_papers(tmp_path: Path, read_all: ReadAll) -> None:
     assert found.rejected("citations") == {"no cited paper": 1}
 
 
+def test_citations_that_are_not_kept_are_counted(tmp_path: Path, read_all: ReadAll) -> None:
+    path = write(
+        tmp_path / "papers.jsonl",
+        '{"id": "a", "title": "A", "references": "b, c"}\n{"title": "no id", "references": ["a", "b"]}\n'
+        '{"id": "x", "title": "", "references": ["a"]}\n',
+    )
+    found = read_all(plain, path)
+    assert found.citations == []
+    assert found.rejected("citations") == {"references are no list": 1, "citing paper rejected": 3}
+
+
+def test_a_reference_list_of_one_needs_no_list(tmp_path: Path, read_all: ReadAll) -> None:
+    path = write(
+        tmp_path / "references.jsonl",
+        '{"citing": "a", "cited": "b"}\n{"citing": "a", "cited": 7}\n{"citing": "a", "cited": null}\n'
+        '{"citing": null, "cited": ["b", "c"]}\n',
+    )
+    found = read_all(plain, path)
+    assert found.citations == [Citation("a", "b"), Citation("a", "7")]
+    assert found.rejected("citations") == {"no cited paper": 1, "no citing paper": 2}
+
+
 def test_csv_with_quotes_and_line_breaks_in_cells(tmp_path: Path, read_all: ReadAll) -> None:
     path = write(
         tmp_path / "papers.csv",

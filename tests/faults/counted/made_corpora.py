@@ -16,22 +16,8 @@ from typing import Any
 
 import numpy as np
 
-WORDS = (
-    "graphs",
-    "of",
-    "citations",
-    "tell",
-    "how",
-    "cells",
-    "grow",
-    "and",
-    "models",
-    "über",
-    "naïve",
-    "β",
-    "数学",
-    "ﬁne",
-)
+_TEXT = "graphs of citations tell how cells grow and models learn from data über naïve β 数学 ﬁne"
+WORDS = _TEXT.split()
 BROKEN = ('{"id": "x", "title": ', "[1, 2]", "null", "17", '"just a text"', "\x00\x01")
 UNKNOWN = "nobody:0"
 

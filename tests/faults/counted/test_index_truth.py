@@ -6,8 +6,8 @@ is compared with an index that is built from scratch.
 
 from __future__ import annotations
 
+import itertools
 import shutil
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ def _check_best(found: list[tuple[str, float]], known: dict[str, float], apart: 
     assert all(abs(known[name] - score) <= apart for name, score in found), (
         "another score, or a paper that is not there"
     )
-    assert all(one[1] >= other[1] for one, other in pairwise(found))
+    assert all(one[1] >= other[1] for one, other in itertools.pairwise(found))
     left = sorted((score for name, score in known.items() if name not in dict(found)), reverse=True)
     assert not (left and found) or found[-1][1] >= left[0] - apart, "a better paper was not found"
 
