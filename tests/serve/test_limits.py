@@ -85,6 +85,11 @@ def test_a_strange_length_is_refused(value: bytes) -> None:
     assert ask(BodyLimit(echo, 10, Metrics()), scope_of(headers=[(b"content-length", value)])).status == 400
 
 
+def test_a_length_and_chunks_are_refused() -> None:
+    both = [(b"content-length", b"2"), (b"transfer-encoding", b"chunked")]
+    assert ask(BodyLimit(echo, 10, Metrics()), scope_of(headers=both)).status == 400
+
+
 def test_a_request_out_of_time_is_answered() -> None:
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.Event().wait()

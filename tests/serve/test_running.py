@@ -170,6 +170,35 @@ def test_connections_that_say_nothing_are_closed(port: int, monkeypatch: pytest.
     assert get(port, "/health")["status"] == "ok"
 
 
+def test_clients_that_do_not_read_are_cut(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PromptProtocol, "reading", 0.3)
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        one.connect(("127.0.0.1", port))
+        one.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400)
+        one.settimeout(30)
+        time.sleep(3)
+        with pytest.raises(ConnectionResetError):
+            while one.recv(65_536):
+                pass
+    assert get(port, "/health")["status"] == "ok"
+
+
+def test_a_body_that_was_refused_is_not_waited_for(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PromptProtocol, "patience", 0.3)
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as one:
+        one.sendall(
+            b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 9999\r\n\r\n"
+        )
+        assert one.recv(65_536).startswith(b"HTTP/1.1 415")
+        end = time.monotonic() + 20
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() < end:
+                one.sendall(b" ")
+                time.sleep(0.05)
+        assert time.monotonic() < end, "it still listens"
+
+
 def start(place: Any, *more: str) -> tuple[subprocess.Popen[str], int]:
     port = free_port()
     command = [sys.executable, "-m", "citeweave", "serve", str(place.index), "--port", str(port), "--device", "cpu"]

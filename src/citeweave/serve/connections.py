@@ -12,6 +12,8 @@ Bodies, and the work on an answer, are timed by `limits.py`. Needs uvicorn, so i
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from typing import Any
 
 import h11
@@ -48,11 +50,17 @@ class PromptProtocol(H11Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.loop.call_later(self.reading, self.transport.abort)
+        self._unread = self.loop.call_later(self.reading, self._drop)
 
     def resume_writing(self) -> None:
         self._was_read()
         super().resume_writing()
+
+    def _drop(self) -> None:
+        """Close at once, and let the system forget what it still wanted to send."""
+        own = self.transport.get_extra_info("socket")
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
 
     def _was_read(self) -> None:
         if self._unread is not None:

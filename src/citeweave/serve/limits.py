@@ -39,6 +39,10 @@ class BodyLimit:
         if any(not value.isdigit() or len(value) > 20 for value in declared) or len(declared) > 1:
             await refuse(send, 400, "the Content-Length is not one number; send the body's length in bytes")
             return
+        if declared and header(scope, b"transfer-encoding"):  # a proxy in front may believe the other one
+            words = "the request has a Content-Length and a Transfer-Encoding; send one of them"
+            await refuse(send, 400, words, {"Connection": "close"})
+            return
         body = None if declared and int(declared[0]) > self._most else await self._read(receive)
         if body is None:
             self._metrics.refused("body")

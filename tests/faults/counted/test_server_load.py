@@ -29,6 +29,9 @@ from .serving import Served, get, post, served, talk
 CUT_AFTER = 60.0
 """Seconds within which a slow client must be gone: the longest limit is 20, and the machine may be busy."""
 
+BETWEEN = 0.02
+"""Seconds between two malformed requests: as fast as they go they would measure who gets the processors."""
+
 SEEDS = [
     get("/search?q=models&by=words", "Accept: */*"),
     post("/search", {"text": "models", "by": "words"}),
@@ -162,7 +165,11 @@ def spoiled(seed: int) -> bytes:
 
 
 def misuse(port: int, seeds: range, told: Any) -> None:
-    told.send([(seed, talk(port, spoiled(seed), end=True).data[:4000]) for seed in seeds])
+    answers = []
+    for seed in seeds:
+        answers.append((seed, talk(port, spoiled(seed), end=True).data[:4000]))
+        time.sleep(BETWEEN)
+    told.send(answers)
 
 
 def ask_really(port: int, *, count: int, busy: Any = None) -> list[float]:
@@ -197,6 +204,7 @@ def test_malformed_requests_while_real_ones_are_served(trial: Trial, server: Ser
     ratio = float(np.percentile(misused, 95) / np.percentile(quiet, 95))
     trial.facts |= {
         "real requests": len(quiet) + len(misused),
+        "malformed requests a second, at most": round(1 / BETWEEN),
         "p95 alone, ms": round(1000 * float(np.percentile(quiet, 95)), 1),
         "p95 with malformed requests, ms": round(1000 * float(np.percentile(misused, 95)), 1),
         "p95, ratio": round(ratio, 2),
