@@ -154,7 +154,7 @@ def coding(**told: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 2}, "version '2'"),
+        ({"version": 2}, "of format version 2; this citeweave reads version 1. Update"),
         ({"extra": 1}, "extra does not belong here"),
         ({"base": "../x"}, "without '[.][.]'"),
         ({"matrices": [1]}, "matrices is no table"),

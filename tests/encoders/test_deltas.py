@@ -150,7 +150,7 @@ LORA = {"rank": 2, "alpha": 4.0, "layers": ["encoder.layer.0.attention.self.quer
     ("changes", "message"),
     [
         ({"format": "other"}, "is of format 'other'"),
-        ({"version": 2}, "version '2'"),
+        ({"version": 2}, "of format version 2; this citeweave reads version 1. Update"),
         ({"extra": 1}, "extra does not belong here"),
         ({"base": "../../etc"}, "without '[.][.]'"),
         ({"base": "models/../../x"}, "without '[.][.]'"),
