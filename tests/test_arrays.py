@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from citeweave.arrays import map_array, open_array, read_arrays, read_header
+from citeweave.arrays import map_array, open_array, read_arrays, read_header, read_kept
 from citeweave.errors import ArtefactError
 
 DTYPES = st.sampled_from(["<i4", ">i4", "<u8", "|u1", "|i1", "|b1", "<f2", "<f4", ">f8", "<c8"])
@@ -34,6 +35,25 @@ def test_an_array_comes_back_as_it_was_saved(
     for found in (map_array(folder / "a.npy"), read["first"]):
         assert (found.dtype, found.shape) == (array.dtype, array.shape)
         assert found.tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("shape", ["9" * 400, "1 " * 4000, "1" * 30 + "x", "1,," * 2000 + "]"])
+def test_a_header_that_is_hard_to_parse_is_refused_at_once(shape: str) -> None:
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}"[:9000].encode()
+    begun = time.process_time()
+    with pytest.raises(ValueError, match="header"):
+        read_header(io.BytesIO(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text))
+    assert time.process_time() - begun < 1
+
+
+def test_a_kept_archive_that_is_damaged_is_told(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", a=np.arange(5))
+    assert read_kept(tmp_path / "a.npz", ["a"])["a"].tolist() == [0, 1, 2, 3, 4]
+    with pytest.raises(ArtefactError, match="it lacks b"):
+        read_kept(tmp_path / "a.npz", ["a", "b"])
+    (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-30])
+    with pytest.raises(ArtefactError, match="is damaged .* remove it and run the same command again"):
+        read_kept(tmp_path / "a.npz", ["a"])
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])

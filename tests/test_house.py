@@ -22,6 +22,7 @@ FLOORS = [
         "links",
         "files",
         "integrity",
+        "finite",
         "randomness",
         "progress",
         "extras",

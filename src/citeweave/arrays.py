@@ -32,10 +32,13 @@ from citeweave.errors import ArtefactError
 
 _MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 10_000  # NumPy's own limit
+# every repetition keeps what it took: a header made to be parsed for ever ends at once
 _FORM = re.compile(
-    r"\s*\{\s*'descr':\s*'([<>|=][biufc?]\d{1,2})'\s*,\s*'fortran_order':\s*(True|False)\s*,"
-    r"\s*'shape':\s*\(((?:\s*\d{1,19}\s*,?)*)\s*\)\s*,?\s*\}\s*"
+    r"\s*+\{\s*+'descr':\s*+'([<>|=][biufc?]\d{1,2})'\s*+,\s*+'fortran_order':\s*+(True|False)\s*+,"
+    r"\s*+'shape':\s*+\(([\d\s,]*+)\)\s*+(?:,\s*+)?\}\s*+"
 )
+_LONGEST_SIZE = 19
+"""Digits of a size."""
 
 
 class Header(NamedTuple):
@@ -136,4 +139,7 @@ def _dtype(code: str) -> np.dtype[Any]:
 
 
 def _shape(text: str) -> tuple[int, ...]:
-    return tuple(int(size) for size in text.replace(",", " ").split())
+    sizes = text.replace(",", " ").split()
+    if any(len(size) > _LONGEST_SIZE for size in sizes):
+        raise ValueError("its header promises more numbers than there can be")
+    return tuple(map(int, sizes))

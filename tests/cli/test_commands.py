@@ -54,6 +54,20 @@ def test_info_as_text(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0 and "papers" in out and "syn:000000" in out and "Traceback" not in out
 
 
+def test_info_verifies_whatever_was_made(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = tmp_path / "graph"
+    assert run(capsys, "graph", str(corpus), "-o", str(graph))[0] == 0
+    code, out, _ = run(capsys, "info", str(graph), "--verify")
+    assert code == 0 and "graph" in out and "every file is as it was written" in out
+    assert info_of(capsys, str(graph))["kind"] == "graph"
+    path = graph / "cited" / "targets.npy"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+    code, _, err = run(capsys, "info", str(graph), "--verify")
+    assert code == 2 and "targets.npy is damaged: it has changed since it was written" in err
+
+
 def test_import_guesses_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bib = tmp_path / "library.bib"
     bib.write_text("@article{a, title={One of the papers here}, year={2001}}\n@misc{b, note={no title}}\n")

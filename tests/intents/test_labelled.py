@@ -128,3 +128,9 @@ def test_real_files(shared: Path) -> None:
     assert three.counts()["labels"] == {"background": 538, "method": 255, "result": 123}
     six = read_labelled([shared / "data" / "acl_arc" / "contexts.jsonl.gz"], ACL_ARC, task="acl_arc")
     assert len(six.examples) == 1941
+
+
+def test_places_of_hundreds_of_digits_are_none(tmp_path: Path) -> None:
+    record = {"string": "We use [1].", "label": "method", "citeStart": 7, "citeEnd": 10**400}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    assert len(read_labelled([tmp_path / "a.jsonl"]).examples) == 1

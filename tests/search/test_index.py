@@ -18,9 +18,11 @@ from citeweave.encoders.aspects import save_heads
 from citeweave.errors import ArtefactError, UserError
 from citeweave.progress import Advance, Reporter
 from citeweave.search.building import IndexOptions, build_index
+from citeweave.search.changing import delete_papers
 from citeweave.search.index import Index
 from citeweave.search.searching import open_reader, search_paper
 from citeweave.search.segment import HAS_NONE
+from citeweave.search.verifying import describe_folder
 
 CPU = IndexOptions(device="cpu")
 
@@ -253,3 +255,16 @@ def test_a_corpus_of_one_paper_without_sentences(made, tmp_path):
         IndexOptions(dtype="int4")
     with pytest.raises(UserError, match="--most-contexts is -1"):
         IndexOptions(contexts=-1)
+
+
+def test_an_index_is_verified(copy):
+    delete_papers(copy, ["p:3"])
+    told = describe_folder(copy, verify=True)
+    assert (told["kind"], told["papers"], told["verified"]) == ("index", 18, "every file is as it was written")
+    for name in ("segments/*/matrix.npy", "deleted/*.npy", "heads/*/aspects/model.safetensors", "state.json"):
+        (path,) = copy.glob(name)
+        data = path.read_bytes()
+        path.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
+        with pytest.raises(ArtefactError, match="damaged|does not fit"):
+            describe_folder(copy, verify=True)
+        path.write_bytes(data)

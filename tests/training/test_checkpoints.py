@@ -73,3 +73,16 @@ def test_another_size_is_refused(tmp_path: Path) -> None:
 
 def test_no_checkpoint_is_no_state(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path / "none", *new(3)) is None
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "moments.safetensors", "state.json"])
+def test_a_changed_checkpoint_is_passed_over(tmp_path: Path, name: str) -> None:
+    weights, optimizer = new(3)
+    for number in (1, 2):
+        step(weights, optimizer, number)
+        save_checkpoint(tmp_path, number, weights, optimizer, {"note": "x"})
+    path = tmp_path / "step-00000002" / name
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(bytes(data))
+    assert load_checkpoint(tmp_path, *new(3, seed=1)) == {"step": 1, "note": "x"}

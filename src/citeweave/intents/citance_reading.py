@@ -14,7 +14,6 @@ corpus is read once for all of them.
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import dataclass
 
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from citeweave.corpus.citation_marks import Span, find_marks
 from citeweave.corpus.corpus import Corpus
+from citeweave.finite import is_finite
 from citeweave.intents.marking import Citance
 
 _ENGLISH = "the of and with that this which are from by been have has were their is it we to for as in"
@@ -140,7 +140,7 @@ def given_span(extra: str, length: int) -> Span | None:
 
 
 def _is_place(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return is_finite(value)
 
 
 def looks_foreign(text: str) -> bool:

@@ -17,7 +17,6 @@ Does not train (`training.py`) and does not read a corpus (`annotating.py`).
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from numpy.typing import NDArray
 from citeweave.errors import ArtefactError, UserError, choose
 from citeweave.extras import require
 from citeweave.files import Manifest, hash_file, hash_json, read_manifest
+from citeweave.finite import is_finite
 from citeweave.intents import marking
 from citeweave.intents.calibration import decide, softmax
 from citeweave.intents.marking import Citance as Citance
@@ -97,7 +97,7 @@ def _is_sound(config: ClassifierConfig) -> bool:
     return (
         all(type(value) is str for value in texts)
         and all(type(value) is int and value >= 0 for value in whole)
-        and all(type(value) in (int, float) and math.isfinite(value) for value in real)
+        and all(is_finite(value) for value in real)
         and config.max_tokens >= LEAST_TOKENS
         and config.temperature >= LEAST_TEMPERATURE
         and all(task.isidentifier() and 0 < len(set(names)) == len(names) for task, names in config.labels.items())

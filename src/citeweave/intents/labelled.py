@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import re
 import zlib
 from collections import Counter
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.errors import EmptyResultError, InputError, UserError
+from citeweave.finite import is_finite
 from citeweave.intents.marking import Citance, normalise_section
 
 _LONGEST_LINE = 1 << 24
@@ -253,6 +253,4 @@ def _text(record: Mapping[str, Any], *keys: str) -> str:
 
 
 def _whole(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return int(value)
+    return int(value) if is_finite(value) else None

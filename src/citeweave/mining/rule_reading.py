@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from citeweave.errors import UserError
+from citeweave.finite import is_finite
 from citeweave.mining.rule import Rule
 from citeweave.mining.rules import ContextFilter, MiningRules
 
@@ -40,7 +41,7 @@ def parse_rules(table: Mapping[str, Any]) -> MiningRules:
 
 def _task(name: str, table: dict[str, Any]) -> tuple[str, float, MiningRules]:
     weight = table.pop("weight", 1.0)
-    if not isinstance(weight, int | float) or not 0 < weight < float("inf"):
+    if not is_finite(weight) or weight <= 0:
         raise UserError(f"mining.tasks.{name}.weight is {weight!r}; it must be a number over 0")
     return name, float(weight), parse_rules(table)
 

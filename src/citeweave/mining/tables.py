@@ -13,7 +13,6 @@ and three times as much while it is read. Does not say what a count means: the r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from citeweave.corpus.cleaning import dict_of, number_of
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import EmptyResultError, InputError
+from citeweave.finite import is_finite
 from citeweave.mining.converting.json_members import read_members
 from citeweave.mining.converting.paper_names import PaperNames
 from citeweave.opening import Source
@@ -191,7 +191,7 @@ def _number(text: str) -> float | None:
 
 
 def _finite(number: float | None) -> float | None:
-    return float(number) if number is not None and math.isfinite(number) and abs(number) <= LARGEST else None
+    return float(number) if is_finite(number) and abs(number) <= LARGEST else None
 
 
 def _blocks(pairs: Iterator[_Pair]) -> Iterator[list[_Pair]]:

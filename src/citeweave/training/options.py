@@ -27,6 +27,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from citeweave.corpus.text import TextRecipe
 from citeweave.errors import UserError, choose
+from citeweave.finite import is_finite
 from citeweave.training.loss_settings import ASPECT, BATCH_LOSSES, LOSSES, NEGATIVES, SENTENCE_LOSSES
 
 POOLINGS = ("", "cls", "mean", "mix", "aspect_words")
@@ -270,7 +271,7 @@ def _typed(value: Any, hint: Any, key: str) -> Any:
     kind = get_args(hint)[0] if NoneType in get_args(hint) else hint
     if kind not in (bool, int, float, str):
         return value
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+    if kind is float and (isinstance(value, float) or is_finite(value)):
         return float(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise UserError(f"{key} is {value!r}; it must be a {kind.__name__}")

@@ -127,3 +127,9 @@ def test_grades_and_ids():
     for bad in ("", None, 1.5, True, ["a"]):
         with pytest.raises(InputError, match="an id is"):
             as_id(bad, "x")
+
+
+@pytest.mark.parametrize("value", [10**19, -(10**19), "9" * 30, 1e300])
+def test_grades_without_bounds_are_refused(value: object) -> None:
+    with pytest.raises(InputError, match="a grade is a whole number"):
+        as_grade(value, "the grade")

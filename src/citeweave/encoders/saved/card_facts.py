@@ -8,13 +8,13 @@ Keys are those of `ModelCard`. A key that the card does not know, or a value of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
 from citeweave.encoders.saved.model_card import ModelCard
 from citeweave.errors import UserError, choose
+from citeweave.finite import is_finite
 
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("tables", "data", "options", "audit", "results", "versions", "licences"), dict),
@@ -59,4 +59,4 @@ def _before_and_after(name: str, pair: object) -> tuple[float | None, float | No
 
 
 def _is_figure(value: object) -> bool:
-    return value is None or (isinstance(value, int | float) and math.isfinite(value))
+    return value is None or is_finite(value)

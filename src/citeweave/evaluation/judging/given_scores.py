@@ -104,7 +104,7 @@ def looks_like_scores(path: Path) -> bool:
 def _read(path: Path) -> list[tuple[str, str, float]]:
     try:
         found = _read_run(path) if path.suffix != ".json" else _read_json(path)
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(
             f"{path} holds no scores that citeweave can read ({error}); it takes TREC runs, MDCR's and CSFCube's JSON; "
             "vectors in lines of JSON are named .jsonl"

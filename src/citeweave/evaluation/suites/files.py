@@ -20,6 +20,7 @@ from citeweave.files import hash_file
 from citeweave.opening import MAX_LINE, BadRecordError, Source, parse_json
 
 _SUFFIXES = ("", ".gz", ".zst", ".bz2", ".xz")
+HIGHEST_GRADE = 2**31 - 1
 _AGAIN = "the file is damaged or half downloaded: get it again"
 
 
@@ -173,7 +174,7 @@ def as_grade(value: object, what: str) -> int:
         grade = int(number)
     except (ValueError, OverflowError):
         number, grade = float("nan"), 0
-    if grade != number or isinstance(value, bool):
+    if grade != number or abs(grade) > HIGHEST_GRADE or isinstance(value, bool):
         raise InputError(f"{what} is {_short(value)}; a grade is a whole number such as 0 or 1")
     return grade
 

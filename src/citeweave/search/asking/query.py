@@ -17,12 +17,12 @@ seen by `answering.py`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from citeweave.errors import UserError, choose
+from citeweave.finite import is_finite
 from citeweave.search.filters import Filter
 
 BYS = ("hybrid", "vectors", "words")
@@ -239,7 +239,7 @@ def _numbers(value: object, name: str) -> tuple[int, ...]:
 
 
 def _number(value: object, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not is_finite(value):
         raise UserError(f"{name} is {_shown(value)}; it must be a number")
     return float(value)
 

@@ -1,0 +1,234 @@
+"""Fuzzing with coverage: inputs that reach new lines of citeweave are kept and changed further.
+
+    fuzz(target, seconds=10, seed=1)      Fuzzed(executions=21_000, lines=412, driver="own", failure="")
+
+By atheris (libFuzzer) where it is installed, in a process of its own; elsewhere by the small engine of this module:
+random changes of seeds, lines seen by `sys.settrace`. A failure is an exception that no page documents, a crash, or an
+input that takes more than 5 seconds; it is told with the input.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import mmap
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import citeweave
+
+from .fuzz_target import Target
+from .trying import SECONDS
+
+SOURCE = str(Path(citeweave.__file__).parent)
+LONGEST = 4096
+"""Bytes of an input at most."""
+
+_MOST_KEPT = 2000
+
+
+@dataclass(frozen=True)
+class Fuzzed:
+    """What became of a target."""
+
+    executions: int
+    lines: int
+    """Lines of citeweave that were reached; edges, where atheris counts them."""
+
+    driver: str
+    failure: str = ""
+
+
+def fuzz(target: Target, group: str, *, seconds: float, seed: int) -> Fuzzed:
+    """Fuzz one target for so many seconds, or until it fails."""
+    return _by_atheris(target, group, seconds, seed) if _has_atheris() else _by_own_engine(target, seconds, seed)
+
+
+def _has_atheris() -> bool:
+    try:
+        importlib.import_module("atheris")
+    except ImportError:
+        return False
+    return True
+
+
+# --- our own engine ---------------------------------------------------------------------------------------
+
+
+class Lines:
+    """The lines of citeweave that were run, seen by a trace function."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[Any, int]] = set()
+
+    def begin(self) -> None:
+        sys.settrace(self._call)
+
+    def end(self) -> None:
+        sys.settrace(None)
+
+    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        return self._line if frame.f_code.co_filename.startswith(SOURCE) else None
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self.seen.add((frame.f_code, frame.f_lineno))
+        return self._line
+
+
+def mutate(data: bytes, others: list[bytes], words: tuple[bytes, ...], rng: random.Random) -> bytes:
+    """The data with one to six changes."""
+    for _ in range(rng.choice((1, 1, 2, 3, 6))):
+        at = rng.randrange(len(data) + 1)
+        end = min(len(data), at + rng.choice((1, 2, 4, 16, 64)))
+        match rng.randrange(8):
+            case 0 if data:
+                at = min(at, len(data) - 1)
+                data = data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
+            case 1:
+                data = data[:at] + rng.randbytes(rng.choice((1, 2, 4, 8))) + data[at:]
+            case 2:
+                data = data[:at] + data[end:]
+            case 3:
+                data = data[:end] + data[at:end] * rng.choice((1, 2, 20)) + data[end:]
+            case 4:
+                other = rng.choice(others)
+                cut = rng.randrange(len(other) + 1)
+                data = data[:at] + other[cut : cut + rng.choice((4, 32, 256, LONGEST))] + data[end:]
+            case 5 if words:
+                data = data[:at] + rng.choice(words) + data[rng.choice((at, end)) :]
+            case 6:
+                data = data[:at] + rng.choice(_TOKENS) + data[end:]
+            case _:
+                numbers = list(re.finditer(rb"-?\d+", data))
+                if numbers:
+                    place = rng.choice(numbers)
+                    data = data[: place.start()] + rng.choice(_NUMBERS) + data[place.end() :]
+    return data[:LONGEST]
+
+
+_NUMBERS = (b"0", b"-1", b"1", b"9" * 19, b"9" * 400, b"1e999", b"0.5", b"2147483648", b"NaN", b"1e-400")
+_TOKENS = (
+    b'"', b"'", b"{", b"}", b"[", b"]", b"<", b">", b"</", b"&", b"\\", b"\n", b"\r\n", b"\t", b"\x00", b",", b":", b"=",
+    b"null", b"true", b'""', b"[]", b"{}", b'"\\ud800"', b"\xff\xfe", b"\xef\xbb\xbf", b"\xc2\x85", b"[" * 300, b"(" * 300,
+    b"&#0;", b"<!--", b"]]>", b"<![CDATA[", b"<?xml", b"<!DOCTYPE x [", b"\xe2\x80\xa8", b"@", b"  - ", b"../", b"~", b"%",
+)  # fmt: skip
+
+
+def _by_own_engine(target: Target, seconds: float, seed: int) -> Fuzzed:
+    """In a child, which tells the input it is at through shared memory, so that it is known where it dies of one."""
+    shared = mmap.mmap(-1, LONGEST + 64)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        try:
+            for one in (signal.SIGPROF, signal.SIGALRM):
+                signal.signal(one, signal.SIG_DFL)
+            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  the child ends with it
+            found = _loop(target, seconds, random.Random(seed), shared)
+            os.write(writing, json.dumps(found).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        text = told.read()
+    status = os.waitpid(child, 0)[1]
+    _remove_files(child)
+    if text:
+        executions, lines, failure = json.loads(text)
+        return Fuzzed(executions, lines, "own", failure)
+    why = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {status}"
+    size = int.from_bytes(shared[:8], "little")
+    executions = int.from_bytes(shared[8:16], "little")
+    return Fuzzed(executions, 0, "own", f"{target.name}: {why} at the input {bytes(shared[64 : 64 + size])!r}")
+
+
+def _loop(target: Target, seconds: float, rng: random.Random, shared: mmap.mmap) -> tuple[int, int, str]:
+    lines, kept, executions = Lines(), [seed[:LONGEST] for seed in target.seeds], 0
+    waiting, end = list(kept), time.process_time() + seconds
+    while time.process_time() < end:
+        data = waiting.pop() if waiting else mutate(rng.choice(kept), kept, target.words, rng)
+        shared[:16] = len(data).to_bytes(8, "little") + executions.to_bytes(8, "little")
+        shared[64 : 64 + len(data)] = data
+        known = len(lines.seen)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        lines.begin()
+        try:
+            target.run(data)
+        except BaseException as error:
+            lines.end()
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            why = f"{type(error).__name__}: {str(error)[:200]} ({Path(place.filename).name}:{place.lineno})"
+            return executions, len(lines.seen), f"{target.name}: {why} at the input {data!r}"
+        finally:
+            lines.end()
+        executions += 1
+        if len(lines.seen) > known and len(kept) < _MOST_KEPT:
+            kept.append(data)
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return executions, len(lines.seen), ""
+
+
+def _remove_files(pid: int) -> None:
+    for place in (Path("/dev/shm"), Path(tempfile.gettempdir())):
+        shutil.rmtree(place / f"citeweave-fuzz-{pid}", ignore_errors=True)
+
+
+# --- atheris ----------------------------------------------------------------------------------------------
+
+
+def _by_atheris(target: Target, group: str, seconds: float, seed: int) -> Fuzzed:
+    with tempfile.TemporaryDirectory() as place:
+        corpus = Path(place) / "corpus"
+        corpus.mkdir()
+        for number, data in enumerate(target.seeds):
+            (corpus / str(number)).write_bytes(data[:LONGEST])
+        words = "".join('"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n' for word in target.words)
+        (Path(place) / "words").write_text(words)
+        options = [
+            f"-max_total_time={max(1, round(seconds))}", f"-seed={seed + 1}", f"-timeout={SECONDS:g}", f"-max_len={LONGEST}",
+            "-rss_limit_mb=4096", "-print_final_stats=1", f"-artifact_prefix={place}/",
+        ]  # fmt: skip
+        options += [f"-dict={place}/words"] if words else []
+        here = Path(__file__).resolve()
+        paths = [str(here.parents[1]), str(Path(SOURCE).parent), os.environ.get("PYTHONPATH", "")]
+        command = [
+            sys.executable,
+            "-m",
+            f"{here.parent.name}.fuzz_by_atheris",
+            group,
+            target.name,
+            *options,
+            str(corpus),
+        ]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        run = subprocess.run(command, capture_output=True, env=environment, text=True, errors="replace", check=False)
+        told = run.stderr
+        executions = [int(number) for number in re.findall(r"number_of_executed_units:\s+(\d+)", told)]
+        edges = [int(number) for number in re.findall(r"\bcov: (\d+)", told)]
+        failure = ""
+        if run.returncode:
+            inputs = [
+                path.read_bytes() for path in Path(place).iterdir() if re.match("crash-|timeout-|oom-", path.name)
+            ]
+            at = f" at the input {inputs[0]!r}" if inputs else ""
+            failure = f"{target.name}: {_what_went_wrong(told)}{at}"
+    return Fuzzed(executions[-1] if executions else 0, edges[-1] if edges else 0, "atheris", failure)
+
+
+def _what_went_wrong(told: str) -> str:
+    found = re.search(r"Uncaught Python exception: ===\n(.*?)\n", told, re.DOTALL) or re.search(r"(ERROR: .*)", told)
+    return found[1][:300] if found else told[-300:]

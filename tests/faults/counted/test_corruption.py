@@ -1,0 +1,241 @@
+"""Corrupted files: no crash, no hang, no error that no page documents, no memory without bounds, no silent wrong result.
+
+Of an input file of somebody else nobody can know what it held: every record is read, or counted as rejected, and what is
+read is well made; where it is compressed, its checksum is held to. Of an artefact of ours the manifest knows: opening a
+small one, and verifying any, finds every changed byte; until it is verified, reading a large one never does worse than
+to give other numbers.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import random
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from .corrupting import corrupt
+from .counting import Trial
+from .trying import MORE_MEMORY, in_child, measured, tried
+
+pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+
+from citeweave import integrity
+from citeweave.corpus.paper import CitationBlock, ContextBlock, NumberedCitations, NumberedPapers
+from citeweave.corpus.readers import FORMATS, guess_format, reader_of
+from citeweave.errors import ArtefactError, CiteweaveError
+from citeweave.files import MANIFEST, any_manifest
+from citeweave.opening import Source
+from citeweave.search.state import is_index
+from citeweave.search.verifying import describe_folder
+from citeweave.tally import KINDS, Tally
+
+from .artefact_making import make_artefacts
+from .artefact_reading import READERS, contents
+
+SEEDS = Path(__file__).resolve().parents[2] / "corpus" / "readers" / "seeds"
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+}
+MARKS = {".gz": 2, ".bz2": 3, ".xz": 6, ".zst": 4}
+"""Bytes at the beginning by which a compressed file is told; without them it is a file of no known format."""
+
+
+def test_corrupted_inputs(trial: Trial, tmp_path: Path) -> None:
+    files = [(path.name.partition(".")[0], path.read_bytes()) for path in sorted(SEEDS.iterdir())]
+    assert {format for format, _ in files} == set(FORMATS)
+    clean = in_child(lambda: [_clean_input(format, data, tmp_path) for format, data in files])
+
+    def attempt(seed: int) -> int:
+        rng = random.Random(seed)
+        number = seed % len(files)
+        format, data = files[number]
+        suffix = rng.choice(["", "", "", *PACKED])
+        way, spoiled = corrupt(PACKED[suffix](data), rng.choice(files)[1], rng)
+        told = _read(format, spoiled, tmp_path)
+        is_packed = suffix and spoiled[: MARKS[suffix]] == PACKED[suffix](data)[: MARKS[suffix]]
+        if is_packed and told is not None:
+            assert told == clean[number]["told"], f"a {suffix} file, {way}, is read as another one"
+        return 2 * int(clean[number]["memory"]) + MORE_MEMORY
+
+    _try_all(trial, trial.numbers(quick=200, whole=4000), attempt)
+
+
+def _clean_input(format: str, data: bytes, place: Path) -> dict[str, Any]:
+    with measured() as memory:
+        told = _read(format, data, place)
+    return {"told": told, "memory": memory[0]}
+
+
+def _read(format: str, data: bytes, place: Path) -> str | None:
+    """All records of a file and the account of them; None where it is refused."""
+    path = place / "input file"
+    path.write_bytes(data)
+    tally, source, told = Tally(), Source(path), []
+    try:
+        guess_format(source)
+        for record in reader_of(format).read(source, tally):
+            told.append(_as_text(record))
+            assert told[-1]
+    except CiteweaveError as error:
+        assert str(path) in str(error) and "\n" not in str(error), error
+        return None
+    rejected = [sorted(tally.counts[kind].rejected.items()) for kind in KINDS]
+    assert all(number > 0 for reasons in rejected for _, number in reasons)
+    return f"{told} {rejected}"
+
+
+def _as_text(record: object) -> str:
+    match record:
+        case CitationBlock() | NumberedCitations():
+            assert len(record.citing) == len(record.cited)
+            return repr((record.citing.tolist(), record.cited.tolist()))
+        case NumberedPapers():
+            return repr(record.numbers.tolist())
+        case ContextBlock():
+            lengths, data = record.texts
+            assert len(data) == lengths.sum() and len(lengths) == len(record.citing)
+            return repr((lengths.tolist(), bytes(data).decode()))
+        case _:
+            return repr(record)
+
+
+# --- artefacts --------------------------------------------------------------------------------------------
+
+MAY_BE_EDITED = ("README.md", "training/")
+WITHOUT_PROMISE = ("plain model", "answers", "shards", "parts")
+"""A stranger's model has a revision instead of hashes; answers of a service come and go; shards and parts of a run that
+was interrupted have a checksum in every array of their files, but none of the archive's own tables."""
+
+FALL_BACK = ("finished", "checkpoints", "library", "answers")
+"""What is damaged is made again, or the one before it is taken."""
+
+
+def test_corrupted_artefacts(trial: Trial, tmp_path: Path, save_bert: Callable[..., Path]) -> None:
+    def make() -> dict[str, str]:
+        return {name: str(place) for name, place in make_artefacts(tmp_path / "made", save_bert).items()}
+
+    places = {name: Path(place) for name, place in in_child(make).items()}
+    assert set(places) == set(READERS)
+    names = sorted(places)
+    clean = in_child(lambda: {name: _clean_artefact(name, places[name]) for name in names})
+    numbers = trial.numbers(quick=110, whole=6000)
+    by_name = sorted(numbers, key=lambda seed: seed % len(names))  # a child loads what few kinds need
+
+    def attempt(seed: int) -> int:
+        name = names[seed % len(names)]
+        _one_artefact(name, places[name], clean[name], random.Random(seed))
+        return 2 * int(clean[name]["memory"]) + MORE_MEMORY
+
+    _try_all(trial, by_name, attempt)
+
+
+def _clean_artefact(name: str, folder: Path) -> dict[str, Any]:
+    with measured() as memory:
+        told = contents(name, folder)
+    seen = {told}
+    if name == "checkpoints":
+        seen |= {_without_last_checkpoint(folder)}
+    return {"told": sorted(seen), "memory": memory[0]}
+
+
+def _without_last_checkpoint(folder: Path) -> str:
+    last = max(folder.iterdir())
+    aside = folder.with_name("aside")
+    last.rename(aside)
+    try:
+        return contents("checkpoints", folder)
+    finally:
+        aside.rename(last)
+
+
+def _one_artefact(name: str, folder: Path, clean: dict[str, Any], rng: random.Random) -> None:
+    """Spoil one file, look at everything, put it back."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    path = rng.choice(files)
+    data = path.read_bytes()
+    way, spoiled = corrupt(data, rng.choice(files).read_bytes(), rng)
+    what = f"{name}/{path.relative_to(folder)}, {way}"
+    path.write_bytes(spoiled)
+    try:
+        told = _contents_or_none(name, folder)
+        is_promised = not path.relative_to(folder).as_posix().startswith(MAY_BE_EDITED)
+        right = [None, *clean["told"]]
+        if name in FALL_BACK:
+            right.append(_EMPTY.setdefault(name, _when_lost(name)))
+        if is_promised and name not in WITHOUT_PROMISE:
+            assert told in right, f"{what}: other contents were read, and nothing was said"
+        _read_as_large(name, folder)
+        if (folder / MANIFEST).is_file() or is_index(folder):
+            _check_verifying(folder, path, data, spoiled, what)
+    finally:
+        path.write_bytes(data)
+
+
+_EMPTY: dict[str, str] = {}
+
+
+def _when_lost(name: str) -> str:
+    """What is read where there is nothing."""
+    with tempfile.TemporaryDirectory() as place:
+        return contents(name, Path(place))
+
+
+def _contents_or_none(name: str, folder: Path) -> str | None:
+    try:
+        return contents(name, folder)
+    except CiteweaveError as error:
+        assert str(error) and "\n" not in str(error), error
+        return None
+
+
+def _read_as_large(name: str, folder: Path) -> None:
+    """As an artefact is read that is too large to be looked at whole when it is opened."""
+    small, integrity.SMALL = integrity.SMALL, -1
+    try:
+        _contents_or_none(name, folder)
+    finally:
+        integrity.SMALL = small
+
+
+def _check_verifying(folder: Path, path: Path, data: bytes, spoiled: bytes, what: str) -> None:
+    try:
+        describe_folder(folder, verify=True)
+    except CiteweaveError:
+        return
+    same = path.name == MANIFEST and any_manifest(path.parent).seal == _seal_of(path, data)
+    elsewhere = is_index(folder) and _is_beside_the_index(folder, path)
+    assert same or elsewhere, f"{what}: --verify does not find it"
+
+
+def _seal_of(path: Path, data: bytes) -> str:
+    """The seal of the manifest as it was; what was written when and where does not count."""
+    spoiled = path.read_bytes()
+    path.write_bytes(data)
+    try:
+        return any_manifest(path.parent).seal
+    except ArtefactError:
+        return ""
+    finally:
+        path.write_bytes(spoiled)
+
+
+def _is_beside_the_index(folder: Path, path: Path) -> bool:
+    """A map can be drawn again; it is verified as an artefact of its own."""
+    return path.relative_to(folder).parts[0] not in ("segments", "deleted", "heads", "state.json")
+
+
+def _try_all(trial: Trial, numbers: Any, attempt: Callable[[int], int]) -> None:
+    for seed, why in tried(list(numbers), attempt):
+        with trial.attempt(f"seed {seed}"):
+            assert not why, why

@@ -1,0 +1,139 @@
+"""Attempts in child processes, so that one that crashes, hangs or eats memory is found out and the next one goes on.
+
+    for number, why in tried(range(1000), attempt):
+        ...                                             why is empty where the attempt held
+
+A child makes up to `BATCH` attempts and tells of each when it begins and when it ends. Where it dies in between, it is
+known in which attempt, and a new child goes on with the next. An attempt hangs when it takes more than `SECONDS` of the
+processor, or waits for `WAIT` seconds. `attempt(number)` gives back the bytes of memory that it may take; an exception
+is a failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+BATCH = 50
+SECONDS, WAIT = 5.0, 30.0
+MORE_MEMORY = 256 * 2**20
+_MOST_ADDRESSES = 4 * 2**30
+"""Bytes of addresses that a child may ask for beyond those it begins with: more is a size that nobody checked."""
+
+Attempt = Callable[[int], int]
+
+
+def tried(numbers: Sequence[int], attempt: Attempt) -> Iterator[tuple[int, str]]:
+    """Every number with why its attempt failed, empty where it held."""
+    at = 0
+    while at < len(numbers):
+        for number, why in _batch(numbers[at : at + BATCH], attempt):
+            yield number, why
+            at += 1
+
+
+def in_child(make: Callable[[], Any]) -> Any:
+    """What a function gives, in JSON, without leaving its threads and memory in this process."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        code = 1
+        with os.fdopen(writing, "wb") as told, contextlib.suppress(BrokenPipeError):
+            try:
+                told.write(json.dumps(make()).encode())
+                code = 0
+            except BaseException:
+                told.write(json.dumps(traceback.format_exc()).encode())
+        os._exit(code)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        found = told.read()
+    status = os.waitpid(child, 0)[1]
+    assert status == 0, json.loads(found) if found else _end_of(status)
+    return json.loads(found)
+
+
+def _batch(numbers: Sequence[int], attempt: Attempt) -> list[tuple[int, str]]:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _work(numbers, attempt, writing)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        lines = [json.loads(line) for line in told.read().splitlines()]
+    status = os.waitpid(child, 0)[1]
+    found = [(number, why) for kind, number, why in lines if kind == "end"]
+    begun = [number for kind, number, _ in lines if kind == "begin"]
+    if len(begun) > len(found):
+        found.append((begun[-1], _end_of(status)))
+    assert found, f"a child ended before its first attempt: {_end_of(status)}"
+    return found
+
+
+def _end_of(status: int) -> str:
+    if not os.WIFSIGNALED(status):
+        return f"the process ended by itself with {os.waitstatus_to_exitcode(status)}"
+    name = signal.Signals(os.WTERMSIG(status)).name
+    hang = {"SIGPROF": f"more than {SECONDS:g} s of work", "SIGALRM": f"more than {WAIT:g} s of waiting"}
+    return f"a hang: {hang[name]}" if name in hang else f"a crash: {name}"
+
+
+def _work(numbers: Sequence[int], attempt: Attempt, writing: int) -> None:
+    """The life of a child, which never comes back."""
+    for one in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(one, signal.SIG_DFL)  # a handler in Python would not interrupt compiled code
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit = _own_bytes("VmSize") + _MOST_ADDRESSES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    gc.freeze()  # what was there before is not looked through again and again
+    with Path(os.devnull).open("w") as nowhere, os.fdopen(writing, "wb", buffering=0) as told:
+        sys.stdout = sys.stderr = nowhere
+        for number in numbers:
+            told.write(json.dumps(["begin", number, ""]).encode() + b"\n")
+            why = _watched(number, attempt)
+            told.write(json.dumps(["end", number, why]).encode() + b"\n")
+        os._exit(0)
+
+
+def _watched(number: int, attempt: Attempt) -> str:
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, WAIT)
+    try:
+        with measured() as growth:
+            allowed = attempt(number)
+    except BaseException as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{type(error).__name__}: {str(error)[:300]} ({Path(place.filename).name}:{place.lineno})"
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return "" if growth[0] <= allowed else f"{growth[0] >> 20:,} MiB of memory, {allowed >> 20:,} are allowed"
+
+
+@contextlib.contextmanager
+def measured() -> Iterator[list[int]]:
+    """How many bytes of memory were taken at most inside."""
+    gc.collect()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before, found = _own_bytes("VmRSS"), [0]
+    yield found
+    found[0] = max(0, _own_bytes("VmHWM") - before)
+
+
+def _own_bytes(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    return 0
