@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ import torch
 
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.encoder import load_encoder
-from citeweave.errors import CiteweaveError
 from citeweave.graph.citations import CitationGraph
 from citeweave.mining.samples import Samples
 from citeweave.training import checkpoints, train, trainer
@@ -146,23 +146,32 @@ def _apart(work: Callable[[], None]) -> int:
             work()
             code = 0
         except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
-        except CiteweaveError as error:
-            sys.stderr.write(f"{error}\n")
+        except Exception:
+            traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(code)
     _, status = os.waitpid(child, 0)
     if os.WIFEXITED(status) and os.WEXITSTATUS(status):
-        raise SystemExit(f"a run ended with code {os.WEXITSTATUS(status)}")
+        raise RuntimeError(f"a run ended with code {os.WEXITSTATUS(status)}")
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
 
 def _alone(job: dict[str, Any], place: Path) -> None:
+    """All runs of a job; where one fails, the next job goes on."""
+    try:
+        _make_runs(job, place)
+    except RuntimeError as error:
+        sys.stderr.write(f"{place}: {error}\n")
+
+
+def _make_runs(job: dict[str, Any], place: Path) -> None:
     _apart(lambda: train_job(job, place / "whole"))
     for cut in cuts_of(job, place / "whole"):
         if not _apart(lambda cut=cut: train_job(job, place / "cut", cut)):  # type: ignore[misc]
-            raise SystemExit(f"{place}: nothing was cut at {cut}")
+            raise RuntimeError(f"{place}: nothing was cut at {cut}")
     _apart(lambda: train_job(job, place / "cut"))
 
 
