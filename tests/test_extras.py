@@ -17,7 +17,9 @@ MODULE_OF = {"scikit-learn": "sklearn"}
 
 def test_the_table_is_that_of_the_project() -> None:
     declared = {
-        name: packages for name, packages in PROJECT["optional-dependencies"].items() if name not in ("dev", "bench")
+        name: packages
+        for name, packages in PROJECT["optional-dependencies"].items()
+        if name not in ("dev", "bench", "fuzz")
     }
     assert EXTRAS.keys() == declared.keys()
     for extra, packages in declared.items():

@@ -37,8 +37,8 @@ _FORM = re.compile(
     r"\s*+\{\s*+'descr':\s*+'([<>|=][biufc?]\d{1,2})'\s*+,\s*+'fortran_order':\s*+(True|False)\s*+,"
     r"\s*+'shape':\s*+\(([\d\s,]*+)\)\s*+(?:,\s*+)?\}\s*+"
 )
-_LONGEST_SIZE = 19
-"""Digits of a size."""
+_LONGEST_SIZE, _MOST_SIZES = 19, 64
+"""Digits of a size, and sizes of an array."""
 
 
 class Header(NamedTuple):
@@ -140,6 +140,6 @@ def _dtype(code: str) -> np.dtype[Any]:
 
 def _shape(text: str) -> tuple[int, ...]:
     sizes = text.replace(",", " ").split()
-    if any(len(size) > _LONGEST_SIZE for size in sizes):
+    if len(sizes) > _MOST_SIZES or any(len(size) > _LONGEST_SIZE for size in sizes):
         raise ValueError("its header promises more numbers than there can be")
     return tuple(map(int, sizes))

@@ -15,6 +15,9 @@ pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 from citeweave.cli import main
 from citeweave.corpus.importing import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
+from citeweave.files import MANIFEST, Manifest, hash_file, write_json
+from citeweave.integrity import sealed
+from citeweave.search.state import STATE
 
 from .conftest import run
 
@@ -53,14 +56,31 @@ def test_what_is_printed(index, capsys):
     assert found["hits"][0].keys() == {"id", "title", "year", "score", "row", "matches"} and len(found["hits"]) == 1
 
 
+def seal_again(path: Path) -> None:
+    """Make the manifest of a segment and the state of the index fit a changed file, as one who means harm would."""
+    folder = path.parent.parent
+    told = json.loads((folder / MANIFEST).read_bytes())
+    told["files"][path.relative_to(folder).as_posix()]["sha256"] = hash_file(path)
+    manifest = Manifest(*(told[key] for key in ("kind", "version", "recipe", "facts", "files", "made")))
+    write_json(folder / MANIFEST, manifest.as_json())
+    state = json.loads((folder.parent.parent / STATE).read_bytes())
+    state["segments"][0]["hash"] = manifest.hash
+    state.pop("seal")
+    write_json(folder.parent.parent / STATE, sealed(state))
+
+
 def test_an_index_of_a_stranger(index, capsys, tmp_path):
     """Titles that import would have cleaned, in a folder that somebody else made."""
     folder = Path(shutil.copytree(index, tmp_path / "index"))
     (titles,) = folder.glob("segments/*/papers/title.utf8")
     titles.write_bytes(titles.read_bytes().replace(b"graphs", b"\x1b[2J\r\n"))
+    code, _, err = run(capsys, "search", folder, "--paper", "a")
+    assert code == 2 and "has changed since it was written" in err
+    seal_again(titles)
     code, out, _ = run(capsys, "search", folder, "--paper", "a")
     assert code == 0 and len(out.splitlines()) == 2 and all(sign.isprintable() for sign in out.replace("\n", ""))
     titles.write_bytes(titles.read_bytes().replace(b"cell", b"\xff\xfe\xff\xfe"))
+    seal_again(titles)
     code, _, err = run(capsys, "search", folder, "--paper", "a")
     assert code == 2 and "the file is damaged" in err
 
