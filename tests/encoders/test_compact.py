@@ -154,7 +154,7 @@ def coding(**told: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 2}, "of format version 2; this citeweave reads version 1. Update"),
+        ({"version": 2}, "of format version 2; .* Update citeweave"),
         ({"extra": 1}, "extra does not belong here"),
         ({"base": "../x"}, "without '[.][.]'"),
         ({"matrices": [1]}, "matrices is no table"),
@@ -172,8 +172,6 @@ def coding(**told: Any) -> dict[str, Any]:
 def test_settings_of_a_stranger_are_checked(small, tmp_path, changes, message):
     shutil.copytree(small, tmp_path / "delta")
     path = tmp_path / "delta/delta.json"
-    settings = json.loads(path.read_text()) | changes
-    del settings["seal"]  # a stranger needs none
-    path.write_text(json.dumps(settings))
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises(InputError, match=message):
         load_encoder(tmp_path / "delta", device="cpu")

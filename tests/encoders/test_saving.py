@@ -90,8 +90,7 @@ def test_a_learned_mix_is_kept_and_is_part_of_the_revision(bert, tmp_path):
 
 def test_a_mix_that_sentence_transformers_saved_is_read(bert, tmp_path):
     package = pytest.importorskip("sentence_transformers", reason="pip install 'citeweave[minilm]'")
-    from sentence_transformers.sentence_transformer import modules
-
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules", reason="a module since 6.0")
     transformer = modules.Transformer(str(bert), config_kwargs={"output_hidden_states": True})
     mix = modules.WeightedLayerPooling(32, 2, layer_start=1, layer_weights=torch.nn.Parameter(torch.tensor([1.0, 3.0])))
     model = package.SentenceTransformer(modules=[transformer, mix, modules.Pooling(32, "mean")], device="cpu")
@@ -144,15 +143,19 @@ def test_weights_that_are_not_finite_are_not_saved(bert, tmp_path):
 
 
 def test_prompts_and_lower_case_are_kept(save_bert, tmp_path):
+    package = pytest.importorskip("sentence_transformers", reason="pip install 'citeweave[minilm]'")
     ours = load_encoder(save_bert(tmp_path / "cased", lower=False), pooling="mean", max_tokens=30, device="cpu")
     settings = replace(ours.settings, prompt="a paper ", lower=True)
     (tmp_path / "model").mkdir()
     save_encoder(tmp_path / "model", ours.network, ours.reader.tokenizer, settings, card=CARD)
     again = load_encoder(tmp_path / "model", device="cpu")
     assert again.settings == settings
-    texts = ["DATA[SEP]Models learn"]
+    lowers_separators = int(package.__version__.partition(".")[0]) < 6
+    texts = ["DATA. Models learn" if lowers_separators else "DATA[SEP]Models learn"]
     np.testing.assert_allclose(theirs(tmp_path / "model", texts), again.encode(texts), atol=2e-6)
-    plain = load_encoder(tmp_path / "cased", pooling="mean", device="cpu").encode(["a paper data[SEP]models learn"])
+    plain = load_encoder(tmp_path / "cased", pooling="mean", device="cpu").encode(
+        [f"a paper {texts[0].lower()}".replace("[sep]", "[SEP]")]
+    )
     np.testing.assert_allclose(again.encode(texts), plain, atol=1e-6)
 
 

@@ -102,7 +102,10 @@ def test_parquet(tmp_path, kind):
         rows.append([])
     lists = pa.array([None if r is None else [None if x is None else np.float16(x) for x in r] for r in rows], kind)
     ids = pa.array(range(1, len(rows) + 1))
-    pq.write_table(pa.table({"corpusid": ids, "year": ids, "embedding": lists}), tmp_path / "x.parquet")
+    try:
+        pq.write_table(pa.table({"corpusid": ids, "year": ids, "embedding": lists}), tmp_path / "x.parquet")
+    except pa.ArrowNotImplementedError:
+        pytest.skip("this pyarrow writes no lists of a fixed size that may be absent")
     vectors = import_vectors([tmp_path / "x.parquet"], tmp_path / "v")
     assert list(vectors.ids) == ["s2:1", "s2:2", "s2:3"] and np.array_equal(vectors.matrix, MATRIX)
     assert counts(vectors) == {"no vector": len(rows) - 4, "number that is not finite": 1}

@@ -13,6 +13,7 @@
     SentenceTransformer(folder).encode(title + tokenizer.sep_token + abstract) == load_encoder(folder).encode(...)
 
 With the pooling `aspect_words` the two differ: sentence-transformers knows it not and gives the state of the first token.
+Of a model with `do_lower_case`, sentence-transformers before 6 puts the separator into lower case too and so loses it.
 The names are those of sentence-transformers 2 to 5, which 6 reads too. The same encoder gives the same bytes. Saves
 what is needed for vectors, not for going on with the training: checkpoints do that.
 """
