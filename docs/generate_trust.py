@@ -63,7 +63,7 @@ def page(counts: dict[str, dict[str, Any]]) -> str:
 def row(count: dict[str, Any]) -> str:
     minutes, seconds = divmod(round(count["seconds"]), 60)
     facts = "; ".join(f"{word}: {value}" for word, value in count["facts"].items())
-    promise = " ".join(count["promise"].split())
+    promise = " ".join(count.get("promise", "").split())
     cells = [count["name"], promise, f"{count['tried']:,}", f"{count['held']:,}", f"{minutes}:{seconds:02d}"]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in [*cells, count["day"], facts]) + " |"
 
