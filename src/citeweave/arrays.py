@@ -54,11 +54,20 @@ class Header(NamedTuple):
         """Bytes of the numbers."""
         return math.prod(self.shape) * self.dtype.itemsize
 
+    @property
+    def end(self) -> int:
+        """Bytes of the whole file."""
+        return self.start + self.size
+
 
 def open_array(path: Path) -> NDArray[Any]:
     """The array of an `.npy` file of an artefact, memory-mapped."""
     try:
-        return map_array(path)
+        array = map_array(path)
+        with path.open("rb") as file:
+            if path.stat().st_size != read_header(file).end:
+                raise ValueError("it is longer than its header says")
+        return array
     except FileNotFoundError:
         raise ArtefactError(f"{path} is missing: the artefact is not complete; make it again") from None
     except (ValueError, OSError) as error:

@@ -199,16 +199,17 @@ class Corpus:
             ids=lines(self.other_ids[row]),
             citation_count=None if count == UNKNOWN_COUNT else count,
             updated=int(self._numbers("updated")[row]),
-            extra=json.loads(extra) if extra else {},
+            extra=self._object(extra),
             local_id=bool(flags & LOCAL),
             stub=bool(flags & STUB),
         )
 
     def citation(self, number: int) -> Citation:
         """One citation with the papers' ids."""
+        citing, cited = self._ids_of(np.array([self.citing[number], self.cited[number]]))
         return Citation(
-            citing=self.ids[int(self.citing[number])],
-            cited=self.ids[int(self.cited[number])],
+            citing=citing,
+            cited=cited,
             intents=Intent(int(self.intents[number])),
             strength=float(self.strengths[number]),
             influential=bool(self.influential[number]),
@@ -219,12 +220,36 @@ class Corpus:
         table = self.contexts
         citing, extra = int(table.citing[number]), table.extras[number]
         return Context(
-            citing=self.ids[citing] if citing >= 0 else "",
+            citing=self._ids_of(np.array([citing]))[0] if citing >= 0 else "",
             text=table.texts[number],
-            cited=tuple(self.ids.take(table.cited_rows(number))),
+            cited=tuple(self._ids_of(table.cited_rows(number))),
             section=table.sections[number],
             intents=Intent(int(table.intents[number])),
-            extra=json.loads(extra) if extra else {},
+            extra=self._object(extra),
+        )
+
+    def check_rows(self, rows: NDArray[np.integer[Any]]) -> None:
+        """Refuse rows out of the corpus's own columns that no paper has: of a large corpus nobody looked at them."""
+        if len(rows) and not (int(rows.min()) >= 0 and int(rows.max()) < len(self)):
+            raise self._damage("a citation names a row that no paper has")
+
+    def _ids_of(self, rows: NDArray[np.integer[Any]]) -> list[str]:
+        self.check_rows(rows)
+        return self.ids.take(rows)
+
+    def _object(self, text: str) -> dict[str, Any]:
+        """A JSON object of a column, or nothing."""
+        try:
+            found = json.loads(text) if text else {}
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise self._damage("what else is known of a paper is no JSON")
+        return found
+
+    def _damage(self, what: str) -> ArtefactError:
+        return ArtefactError(
+            f"{self.folder} is damaged: {what}; `citeweave info {self.folder} --verify` names the file, make it again"
         )
 
     def _texts(self, name: str) -> TextColumn:

@@ -38,8 +38,8 @@ def summarize(corpus: Corpus, *, samples: int = 3) -> dict[str, Any]:
         "with_year": int((corpus.years > 0).sum()),
         "known_only_as_reference": int((corpus.flags & STUB > 0).sum()),
         "years": _years(corpus.years),
-        "references_per_paper": _degrees(corpus.citing, papers),
-        "citations_per_paper": _degrees(corpus.cited, papers),
+        "references_per_paper": _degrees(corpus, corpus.citing),
+        "citations_per_paper": _degrees(corpus, corpus.cited),
         "citations_with_intent": int((corpus.intents > 0).sum()),
         "contexts_with_two_or_more_papers": int((np.diff(corpus.contexts.cited_offsets) >= 2).sum()),
         "references_outside": len(corpus.references_outside("key")),
@@ -58,9 +58,10 @@ def list_merges(corpus: Corpus) -> list[dict[str, Any]]:
     """Every paper that several records describe, with the ids of those records and the files they came from."""
     rows, parts, ids = corpus.merges()
     names = corpus.manifest.facts["parts"]
+    corpus.check_rows(rows)
     merged: dict[int, list[dict[str, str]]] = {}
     for row, part, id in zip(rows.tolist(), parts.tolist(), ids, strict=True):
-        merged.setdefault(row, []).append({"id": id, "file": names[part]})
+        merged.setdefault(row, []).append({"id": id, "file": names[part] if 0 <= part < len(names) else ""})
     return [{"paper": corpus.ids[row], "records": found} for row, found in sorted(merged.items())]
 
 
@@ -73,12 +74,13 @@ def _years(years: NDArray[np.int16]) -> dict[str, int]:
     return {str(year) if year else "unknown": int(n) for year, n in zip(values.tolist(), counts.tolist(), strict=True)}
 
 
-def _degrees(ends: NDArray[np.int32], papers: int) -> dict[str, Any]:
+def _degrees(corpus: Corpus, ends: NDArray[np.int32]) -> dict[str, Any]:
     """Mean, median, largest, and how many papers have at least so many."""
-    if papers == 0:
+    if not len(corpus):
         return {"mean": 0.0, "median": 0, "largest": 0, "papers_with_at_least": {}}
-    degrees = np.zeros(papers, np.int64)
+    degrees = np.zeros(len(corpus), np.int64)
     for start in range(0, len(ends), _STEP):
+        corpus.check_rows(ends[start : start + _STEP])
         np.add.at(degrees, ends[start : start + _STEP], 1)
     release(ends)
     return {

@@ -205,7 +205,8 @@ def _index(place: Path, corpus: Corpus, model: Path) -> dict[str, Path]:
     from citeweave.search.index import Index
 
     make_map(Index.open(place / "index"))
-    return {"index": place / "index"}
+    (drawn,) = (place / "index" / "maps").iterdir()
+    return {"index": place / "index", "map": drawn}
 
 
 def _reports(place: Path) -> dict[str, Path]:

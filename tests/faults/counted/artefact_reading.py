@@ -39,7 +39,7 @@ from citeweave.search.asking.explaining import explain
 from citeweave.search.asking.graphing import lacking, neighbourhood
 from citeweave.search.asking.query import Query
 from citeweave.search.index import Index
-from citeweave.search.mapping import find_map
+from citeweave.search.maps.paper_map import PaperMap
 from citeweave.serve.libraries.preparing import LibraryFolder
 from citeweave.similarity.compressed import CompressedVectors
 from citeweave.similarity.matching.matched import DocumentDistance
@@ -204,8 +204,11 @@ def _index(folder: Path) -> Iterator[Any]:
         found = answer(index, None, Query.from_json(said))
         yield [(hit.id, hit.score, hit.matches) for hit in found.hits]
     yield explain(index, rows[0], rows[1]), neighbourhood(index, rows[0]), lacking(index, fewest=1)
-    found_map = find_map(index)
-    yield found_map and found_map.as_json()
+
+
+def _map(folder: Path) -> Iterator[Any]:
+    found = PaperMap.open(folder)
+    yield _manifest(folder), found.as_json(), found.keys, found.landmarks, found.centres
 
 
 def _report(folder: Path) -> Iterator[Any]:
@@ -254,6 +257,7 @@ READERS: dict[str, Callable[[Path], Iterator[Any]]] = {
     "whole model": _model,
     "compact model": _model,
     "index": _index,
+    "map": _map,
     "report": _report,
     "finished": _finished,
     "run": _run,

@@ -26,6 +26,8 @@ from .trying import MORE_MEMORY, in_child, measured, tried
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
+import torch
+
 from citeweave import integrity
 from citeweave.corpus.paper import CitationBlock, ContextBlock, NumberedCitations, NumberedPapers
 from citeweave.corpus.readers import FORMATS, guess_format, reader_of
@@ -128,6 +130,9 @@ def test_corrupted_artefacts(trial: Trial, tmp_path: Path, save_bert: Callable[.
     places = {name: Path(place) for name, place in in_child(make).items()}
     assert set(places) == set(READERS)
     names = sorted(places)
+    torch.set_num_threads(1)  # a child has none of its parent's threads
+    for name in ("delta model", "checkpoints"):
+        contents(name, places[name])  # torch loads late what every child would load again
     clean = in_child(lambda: {name: _clean_artefact(name, places[name]) for name in names})
     numbers = trial.numbers(quick=110, whole=6000)
     by_name = sorted(numbers, key=lambda seed: seed % len(names))  # a child loads what few kinds need

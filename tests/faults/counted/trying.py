@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 BATCH = 50
-SECONDS, WAIT = 5.0, 30.0
+SECONDS, WAIT = 5.0, 120.0
 MORE_MEMORY = 256 * 2**20
 _MOST_ADDRESSES = 4 * 2**30
 """Bytes of addresses that a child may ask for beyond those it begins with: more is a size that nobody checked."""
