@@ -93,7 +93,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
             return {entry.filename.removesuffix(".npy"): _read_entry(archive, entry) for entry in archive.infolist()}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise ValueError(f"{path} is no archive of arrays: {error}") from None
 
 

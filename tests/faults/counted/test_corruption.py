@@ -115,9 +115,8 @@ def _as_text(record: object) -> str:
 # --- artefacts --------------------------------------------------------------------------------------------
 
 MAY_BE_EDITED = ("README.md", "training/")
-WITHOUT_PROMISE = ("plain model", "answers", "shards", "parts")
-"""A stranger's model has a revision instead of hashes; answers of a service come and go; shards and parts of a run that
-was interrupted have a checksum in every array of their files, but none of the archive's own tables."""
+WITHOUT_PROMISE = ("plain model",)
+"""A stranger's model has a revision instead of hashes, by which its vectors are told from others."""
 
 FALL_BACK = ("finished", "checkpoints", "library", "answers")
 """What is damaged is made again, or the one before it is taken."""

@@ -8,6 +8,7 @@ Does not ask anybody: see `http.py`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import threading
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.files import hash_json
+from citeweave.integrity import sealed, unsealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,9 @@ class AnswerCache:
         """The answer to a request, None where it is not there, too old or damaged."""
         try:
             head, _, body = self._path(request).read_bytes().partition(b"\n")
-            told = json.loads(head)
+            told = unsealed(json.loads(head))
+            if told.get("sha256", found := _hash(body)) != found:
+                return None
             if told["request"] != request or (self._keep is not None and time.time() - told["at"] > self._keep):
                 return None
             return Answer(int(told["status"]), json.loads(body))
@@ -60,7 +64,8 @@ class AnswerCache:
     def keep(self, request: dict[str, Any], status: int, body: bytes) -> None:
         path = self._path(request)
         path.parent.mkdir(parents=True, exist_ok=True)
-        head = json.dumps({"at": int(time.time()), "status": status, "request": request}).encode()
+        told = {"at": int(time.time()), "status": status, "request": request, "sha256": _hash(body)}
+        head = json.dumps(sealed(told)).encode()
         temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.new")
         temporary.write_bytes(head + b"\n" + body)
         temporary.replace(path)
@@ -68,3 +73,7 @@ class AnswerCache:
     def _path(self, request: dict[str, Any]) -> Path:
         name = hash_json(request)
         return self._folder / name[:2] / f"{name}.json"
+
+
+def _hash(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

@@ -46,7 +46,7 @@ class MadeHere:
             blocks = self._maker.read(start, min(start + self._size, self._total))
             read = [one for block in blocks for one in block]
         with self._computing:
-            return shard_bytes(made_shard(self._maker, read, ShardReporter(lambda amount: None, QUIET)))
+            return shard_bytes(made_shard(self._maker, read, ShardReporter(lambda amount: None, QUIET)), number)
 
 
 def embed_maker(

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from citeweave.arrays import read_kept
 from citeweave.crew import Crew, Work
 from citeweave.encoders.backing_off import OUT_OF_MEMORY
+from citeweave.errors import ArtefactError
 from citeweave.files import write_whole
 from citeweave.progress import Advance, Reporter
 
@@ -86,7 +87,14 @@ def fill_shards(
 def read_shards(work: Path, total: int, size: int) -> Iterator[tuple[int, Arrays]]:
     """First row and arrays of every shard, in order."""
     for number in range(count_shards(total, size)):
-        yield number * size, read_kept(_path(work, number), ["halved"])
+        path = _path(work, number)
+        arrays = read_kept(path, ["halved"])
+        found = arrays.pop("shard", np.array([number]))  # the oldest do not say which they are
+        if found.tolist() != [number]:
+            raise ArtefactError(
+                f"{path} holds another shard ({found.tolist()}); remove it and run the same command again"
+            )
+        yield number * size, arrays
 
 
 def made_shard(maker: Maker, read: list[Any], inner: ShardReporter) -> Arrays:
@@ -96,10 +104,10 @@ def made_shard(maker: Maker, read: list[Any], inner: ShardReporter) -> Arrays:
     return arrays
 
 
-def shard_bytes(arrays: Arrays) -> bytes:
-    """A shard as its file holds it."""
+def shard_bytes(arrays: Arrays, number: int) -> bytes:
+    """A shard as its file holds it, with its number: files that were swapped are noticed."""
     file = io.BytesIO()
-    np.savez(file, **arrays)  # type: ignore[arg-type]
+    np.savez(file, **arrays, shard=np.array([number]))  # type: ignore[arg-type]
     return file.getvalue()
 
 
@@ -154,7 +162,7 @@ class _Run:
     def _make(self, maker: Maker, number: int, read: list[Any]) -> None:
         inner = ShardReporter(self.advance, self.reporter)
         arrays = made_shard(maker, read, inner)
-        write_whole(_path(self.work, number), shard_bytes(arrays))
+        write_whole(_path(self.work, number), shard_bytes(arrays, number))
         self.advance(len(read) - inner.done)
 
 
