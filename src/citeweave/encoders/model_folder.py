@@ -32,8 +32,11 @@ ASPECT_WORDS = "aspect_words"
 """Name of a pooling, and of the folder with its weights; see `saved/aspect_words.py`."""
 
 _SHARDS = f"{WEIGHTS}.index.json"
-_MAX_JSON = 4 << 20
+_MAX_JSON = 1 << 20
 """Bytes of a settings file; a larger one is none."""
+
+_MAX_SHARDS = 16 << 20
+"""Bytes of the list of shards, which names every tensor."""
 
 _KNOWN = ("Transformer", "WeightedLayerPooling", "Pooling", "Normalize")
 _NEEDED = ("Transformer", "Pooling")
@@ -157,7 +160,7 @@ def _check_weights(folder: Path) -> None:
     if (folder / WEIGHTS).is_file():
         return
     if (folder / _SHARDS).is_file():
-        check_shards(folder / _SHARDS, read_json(folder / _SHARDS))
+        check_shards(folder / _SHARDS, read_json(folder / _SHARDS, most=_MAX_SHARDS))
         return
     if any(folder.glob("*.bin")):
         raise UserError(
@@ -258,19 +261,19 @@ def _whole_number(value: object, path: Path) -> int | None:
     return value
 
 
-def read_json(path: Path, *, missing_is_empty: bool = False) -> dict[str, Any]:
+def read_json(path: Path, *, missing_is_empty: bool = False, most: int = _MAX_JSON) -> dict[str, Any]:
     """A settings file, which holds one JSON object."""
     if missing_is_empty and not path.is_file():
         return {}
-    value = _load(path)
+    value = _load(path, most)
     if not isinstance(value, dict):
         raise InputError(f"{path} is not a JSON object; copy the whole folder of the model again")
     return value
 
 
-def _load(path: Path) -> object:
+def _load(path: Path, most: int = _MAX_JSON) -> object:
     try:
-        if path.stat().st_size > _MAX_JSON:
+        if path.stat().st_size > most:
             raise InputError(f"{path} is larger than a settings file can be; copy the whole folder of the model again")
         return json.loads(path.read_bytes())
     except OSError as error:
