@@ -104,7 +104,7 @@ def laboratory(bert: Path) -> Laboratory:
 
 
 def content(folder: Path) -> dict[str, Any]:
-    """All files below a folder; of manifests not when they were made and how long that took."""
+    """All files below a folder; of manifests not when they were made, how long that took, and the seal of all that."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -116,7 +116,7 @@ def content(folder: Path) -> dict[str, Any]:
 
 def _without_times(manifest: dict[str, Any]) -> dict[str, Any]:
     facts = {name: value for name, value in manifest["facts"].items() if name != "seconds"}
-    return {**{key: value for key, value in manifest.items() if key != "made"}, "facts": facts}
+    return {**{key: value for key, value in manifest.items() if key not in ("made", "seal")}, "facts": facts}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

@@ -39,13 +39,13 @@ def as_answers(kind: str, cells: Sequence[Any], where: str) -> NDArray[Any]:
 
 
 def as_classes(cells: Sequence[Any], where: str) -> NDArray[Any]:
-    """Whole numbers where all are, else texts."""
+    """Whole numbers where all are that 64 bits can hold, else texts."""
     for place, cell in enumerate(cells):
         if isinstance(cell, bool) or not isinstance(cell, str | int) or cell == "":
             raise InputError(f"{where} record {place + 1} has the label {cell!r}; a class is a text or a whole number")
     try:
         return np.array([int(cell) for cell in cells], np.int64)
-    except ValueError:
+    except (ValueError, OverflowError):
         return np.array([str(cell) for cell in cells])
 
 

@@ -10,13 +10,13 @@ suites say. Does not score.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from citeweave.errors import EmptyResultError, InputError, choose
-from citeweave.evaluation.suites.files import DataFolder, as_grade, as_id, read_json, read_json_lines
+from citeweave.evaluation.suites.files import HIGHEST_GRADE, DataFolder, as_grade, as_id, read_json, read_json_lines
 from citeweave.evaluation.suites.graded_queries import (
     REPEATED,
     UNKNOWN,
@@ -28,7 +28,6 @@ from citeweave.evaluation.suites.graded_queries import (
 from citeweave.evaluation.tasks import Pools
 from citeweave.evaluation.texts import Texts
 
-_T = TypeVar("_T", str, int)
 
 SPLITS = ("dev", "test")
 METRICS = (
@@ -173,16 +172,21 @@ def _judgement(path: Path, query: str, entry: Any) -> tuple[list[str], list[int]
         raise InputError(
             f"{path}: query {query} has {len(candidates)} candidates and {len(grades)} grades; get the file again"
         )
-    return _each(candidates, str, as_id, f"{path}: query {query}: a candidate"), _each(
-        grades, int, as_grade, f"{path}: query {query}: a grade"
-    )
+    return _ids(candidates, f"{path}: query {query}: a candidate"), _grades(grades, f"{path}: query {query}: a grade")
 
 
-def _each(values: list[Any], kind: type[_T], convert: Callable[[object, str], _T], what: str) -> list[_T]:
-    """The values as they are where all are of this kind, which is faster by far than asking each."""
-    if set(map(type, values)) <= {kind} and "" not in values:
+def _ids(values: list[Any], what: str) -> list[str]:
+    """The values as they are where all are texts, which is faster by far than asking each."""
+    if set(map(type, values)) <= {str} and "" not in values:
         return values
-    return [convert(value, what) for value in values]
+    return [as_id(value, what) for value in values]
+
+
+def _grades(values: list[Any], what: str) -> list[int]:
+    """The values as they are where all are such numbers, which is faster by far than asking each."""
+    if set(map(type, values)) <= {int} and all(abs(value) <= HIGHEST_GRADE for value in values):
+        return values
+    return [as_grade(value, what) for value in values]
 
 
 def _sentences(path: Path, paper: str, record: Mapping[str, Any]) -> list[str]:
