@@ -30,9 +30,9 @@ trust: install  ## Count what survives kills, full disks, corrupted files, ... (
 	CITEWEAVE_TRUST=$(SHARE) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/faults/counted
 
 oldest: $(OLDEST)/.installed  ## Run a share of the tests with the oldest dependencies that pyproject.toml allows
-	$(OLDEST)/bin/python -m pytest -n $(JOBS) --dist worksteal $(OLDEST_TESTS)
+	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba $(OLDEST)/bin/python -m pytest -n $(JOBS) --dist worksteal $(OLDEST_TESTS)
 
-# docs/cli.md is as the newest typer words it
+# compiled code has a cache of its own, since either numba throws the other's away; docs/cli.md is as the newest typer words it
 OLDEST_TESTS := src/citeweave tests/corpus tests/encoders tests/similarity/test_lexical.py tests/similarity/test_published.py \
 	tests/search/test_index.py tests/search/test_words.py tests/cli/test_search.py tests/cli/test_commands.py \
 	--deselect tests/cli/test_commands.py::test_cli_page_is_up_to_date
