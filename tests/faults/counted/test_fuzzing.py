@@ -16,7 +16,6 @@ pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
 from .fuzz_driver import fuzz
 from .fuzz_targets import GROUPS, targets
 
-
 IN_CI = 1000
 """Inputs of a parser."""
 

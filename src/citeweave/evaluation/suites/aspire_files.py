@@ -28,7 +28,6 @@ from citeweave.evaluation.suites.graded_queries import (
 from citeweave.evaluation.tasks import Pools
 from citeweave.evaluation.texts import Texts
 
-
 SPLITS = ("dev", "test")
 METRICS = (
     "av_precision",
