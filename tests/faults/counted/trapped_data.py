@@ -18,7 +18,8 @@ from citeweave.cloud.address import Address
 from citeweave.cloud.listing import decode
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import import_papers
-from citeweave.files import MANIFEST, check_files
+from citeweave.files import MANIFEST
+from citeweave.integrity import check_files
 from citeweave.intents.labelled import read_records
 from citeweave.recipe import load_recipe
 from citeweave.search.changing import delete_papers
