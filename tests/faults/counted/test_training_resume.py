@@ -107,7 +107,7 @@ def run_jobs(launcher: list[str], jobs: Mapping[str, dict[str, Any]], folder: Pa
     (folder / "jobs.json").write_text(json.dumps(jobs))
     script = Path(__file__).with_name("resuming.py")
     command = [*launcher, str(script), str(folder / "jobs.json"), str(folder / "made")]
-    limit = 60 + 60 * len(jobs)
+    limit = 600 + 120 * len(jobs)  # against one that hangs, not against a slow machine
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=limit, check=False)
     return done.stderr
 
