@@ -28,9 +28,15 @@ _BEGUN = time.time()
 def trial(request: pytest.FixtureRequest) -> Iterator[Trial]:
     """The experiment of a test, called as its function is: `test_killed_imports[ris]` is `killed imports, ris`."""
     name = request.node.name.removeprefix("test_").replace("_", " ").replace("[", ", ").removesuffix("]")
-    own = Trial(name, is_whole=SHARE == "whole", promise=inspect.getdoc(request.function) or "")
+    own = Trial(name, is_whole=SHARE == "whole", promise=_promise(request))
     yield own
     own.finish(RECORDS)
+
+
+def _promise(request: pytest.FixtureRequest) -> str:
+    """The first paragraph of what the test says of itself, or its module."""
+    told = inspect.getdoc(request.function) or inspect.getdoc(request.module) or ""
+    return " ".join(told.partition("\n\n")[0].split())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
