@@ -26,7 +26,10 @@ KEEP = ImportOptions(outside="keep")
 
 
 def parquet(path: Path, **columns: Any) -> Path:
-    pq.write_table(pa.table(columns), path)
+    try:
+        pq.write_table(pa.table(columns), path)
+    except pa.ArrowNotImplementedError as error:
+        pytest.skip(f"this pyarrow does not write it: {error}")
     return path
 
 
