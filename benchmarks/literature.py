@@ -98,7 +98,7 @@ def graph(clock: Clock, size: Size) -> dict[str, Any]:
 
 def fastrp(clock: Clock, size: Size) -> dict[str, Any]:
     from citeweave import Corpus
-    from citeweave.files import read_manifest
+    from citeweave.artefacts.manifest import read_manifest
     from citeweave.graph.citations import KIND, VERSION
     from citeweave.graph.making import graph_options, make_graph
 

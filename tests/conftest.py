@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from citeweave import integrity
+from citeweave.artefacts import integrity
 from citeweave.crew import Alone, Work
 from citeweave.errors import ShardError
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from citeweave.artefacts.writing import new_artefact
 from citeweave.corpus.importing import import_papers
 from citeweave.errors import UserError
-from citeweave.files import new_artefact
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 

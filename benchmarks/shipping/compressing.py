@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.shipping.training import add_differences, read_differences
+from citeweave.artefacts.manifest import read_manifest
+from citeweave.artefacts.writing import new_artefact
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.compressing import Compressed, compress
@@ -37,7 +39,7 @@ from citeweave.encoders.saved.model_card import ModelCard, card_text
 from citeweave.encoders.saving import save_encoder
 from citeweave.encoders.whole import CARD, KIND, VERSION
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import new_artefact, read_manifest, write_json
+from citeweave.files import write_json
 from citeweave.progress import Reporter
 from citeweave.recipe import load_recipe
 from citeweave.training.options import encoder_options

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.table.packing import pack, unpack
+from citeweave.artefacts.manifest import Manifest
 from citeweave.errors import ArtefactError
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.report import KIND, VERSION, Report
 from citeweave.evaluation.tasks import Suite
-from citeweave.files import Manifest
 
 FORMAT = 1
 DIGITS = 6

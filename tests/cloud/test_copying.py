@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import read_manifest
 from citeweave.cloud import copy, fetch, push, uploading
 from citeweave.cloud.address import Address
 from citeweave.cloud.listing import OBJECTS
 from citeweave.cloud.slots import Slot, clear, kept_in
 from citeweave.errors import ArtefactError, InputError, UserError
-from citeweave.files import read_manifest
-from citeweave.integrity import check_files
 from citeweave.progress import Advance, Reporter
 
 from .conftest import content, make_artefact

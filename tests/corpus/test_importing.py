@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, ImportOptions, exclude_papers, import_papers
+from citeweave.artefacts.publishing import partial_folder
 from citeweave.errors import ArtefactError, EmptyResultError, InputError, UserError
-from citeweave.files import partial_folder
 
 
 def write_lines(path: Path, records: list[dict[str, object]]) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave.artefacts.publishing import partial_folder
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import ImportOptions, import_papers
 from citeweave.corpus.text import TextRecipe
@@ -24,7 +25,6 @@ from citeweave.encoders.streaming.paper_texts import PaperTexts
 from citeweave.encoders.streaming.vector_shards import NO_TEXT
 from citeweave.encoders.token_store import TokenStore
 from citeweave.errors import EmptyResultError, InputError, UserError
-from citeweave.files import partial_folder
 from citeweave.progress import QUIET, Reporter
 from citeweave.similarity.compressed import CompressedVectors
 from citeweave.similarity.vectors import Vectors

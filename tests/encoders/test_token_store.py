@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.publishing import partial_folder
 from citeweave.encoders import token_store
 from citeweave.encoders.reading import TextReader, make_reader
 from citeweave.encoders.token_store import TokenStore, make_token_store, tokenizer_hash
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import partial_folder
-from citeweave.integrity import check_files
 
 WORDS = ["the", "cell", "grows", "and", "we", "find", "how", "models", "learn", "from", "data", "in", "citations"]
 RECIPE = {"corpus": "c", "text_recipe": "t"}

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import read_manifest
 from citeweave.cli import main
 from citeweave.corpus.importing import import_papers
 from citeweave.corpus.text import paper_text
@@ -17,8 +19,6 @@ from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.locating import DEFAULT_MODEL, WEAVE, locate
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import MissingExtraError
-from citeweave.files import read_manifest
-from citeweave.integrity import check_files
 from citeweave.search.building import IndexOptions
 from citeweave.search.indexing import index_corpus
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from citeweave.artefacts.publishing import partial_folder
 from citeweave.errors import ArtefactError, EmptyResultError, InputError, UserError
 from citeweave.evaluation.deriving import derive
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
@@ -23,7 +24,6 @@ from citeweave.evaluation.report import Report, file_names
 from citeweave.evaluation.suites.registry import SUITES, read_suite
 from citeweave.evaluation.tasks import Pools, Suite
 from citeweave.evaluation.texts import Texts
-from citeweave.files import partial_folder
 
 Vectors = dict[str, list[float]]
 ASKED = ("scidocs", "scirepeval", "mdcr", "csfcube", "relish", "treccovid_rf", "reviewers")

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from citeweave import Corpus
+from citeweave.artefacts.publishing import partial_folder
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.corpus.synthetic.writing import synthesize
-from citeweave.files import partial_folder
 from citeweave.similarity.vectors import Vectors
 
 SHARD, SHARDS = 25, 40

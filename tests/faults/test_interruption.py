@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus
+from citeweave.artefacts.publishing import partial_folder
 from citeweave.evaluation.evaluate import evaluate
 from citeweave.evaluation.judging.given_vectors import GivenVectors
 from citeweave.evaluation.judging.opening import open_judged
 from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.tasks import Pools
 from citeweave.evaluation.texts import Texts
-from citeweave.files import partial_folder
 
 KILLS = 6
 

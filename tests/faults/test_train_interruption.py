@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from citeweave.artefacts.publishing import partial_folder
 from citeweave.cli import main
-from citeweave.files import partial_folder
 
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1"}
 """Every run in a process of its own with one thread: what other tests left behind in this one would round differently."""

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus, import_papers
+from citeweave.artefacts.writing import new_artefact
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import new_artefact
 from citeweave.graph.citations import build_graph, graph_from_edges
 from citeweave.graph.intent_overlay import (
     KIND,

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave.artefacts.publishing import partial_folder
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.corpus.synthetic.writing import synthesize
 from citeweave.errors import UserError
-from citeweave.files import partial_folder
 from citeweave.graph import citation_columns, citations, fastrp, vector_writing
 from citeweave.graph.citations import CitationGraph, build_graph
 from citeweave.graph.making import GraphOptions, graph_options, make_graph

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus, Intent, import_papers
+from citeweave.artefacts.manifest import read_manifest
 from citeweave.corpus.citation_marks import find_marks
 from citeweave.errors import EmptyResultError, UserError
-from citeweave.files import read_manifest
 from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay
 from citeweave.intents.annotating import AnnotateOptions, annotate_intents
 from citeweave.intents.annotation_facts import describe_agreement

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus
+from citeweave.artefacts.writing import new_artefact
 from citeweave.corpus.importing import exclude_papers, import_papers
 from citeweave.errors import UserError
-from citeweave.files import new_artefact
 from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
 from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay, OverlayWriter, confidence_of
 from citeweave.mining import gathering

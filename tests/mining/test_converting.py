@@ -17,11 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from citeweave.artefacts.publishing import partial_folder
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import ImportOptions, import_papers
 from citeweave.corpus.text import paper_text
 from citeweave.errors import ArtefactError, EmptyResultError, InputError, UserError
-from citeweave.files import partial_folder
 from citeweave.mining.converting import incoming, outgoing, sentence_transformers_writing, specter, specter_writing
 from citeweave.mining.converting.convert import FORMATS, IN, OUT, export_samples, import_samples
 from citeweave.mining.converting.incoming import NAMES, OUTSIDE, TWICE, known_rows, paired_samples

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from citeweave.artefacts.publishing import partial_folder
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import import_papers
 from citeweave.crew import Work
 from citeweave.encoders.embedding import EmbeddingOptions, embed_papers
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.streaming.elsewhere import Elsewhere, Loading
-from citeweave.files import partial_folder
 from citeweave.scale.options import On
 from citeweave.scale.ray_crew import RayCrew
 

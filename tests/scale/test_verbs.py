@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, synthesize
+from citeweave.artefacts.publishing import partial_folder
 from citeweave.cli import main
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.errors import ShardError
-from citeweave.files import partial_folder
 from citeweave.graph.citations import build_graph
 from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
 from citeweave.mining.rule_reading import parse_rules

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave.artefacts.writing import new_artefact
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.aspects import save_heads
 from citeweave.errors import UserError
-from citeweave.files import new_artefact
 from citeweave.graph import intent_overlay
 from citeweave.graph.intent_overlay import IntentOverlay, OverlayWriter, confidence_of
 from citeweave.search.building import IndexOptions, build_index

@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
+from citeweave.artefacts.manifest import read_manifest
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import import_papers
 from citeweave.errors import ArtefactError
-from citeweave.files import read_manifest
 from citeweave.search.building import IndexOptions, build_index
 from citeweave.search.changing import add_papers, delete_papers
 from citeweave.search.index import Index

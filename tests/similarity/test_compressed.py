@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from citeweave.artefacts.integrity import check_files
 from citeweave.errors import ArtefactError, UserError
-from citeweave.integrity import check_files
 from citeweave.similarity import compressed
 from citeweave.similarity.compressed import CompressedVectors, compress
 from citeweave.similarity.vectors import Vectors, new_vectors

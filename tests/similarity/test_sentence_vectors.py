@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave.artefacts.integrity import check_files
 from citeweave.errors import ArtefactError, EmptyResultError, UserError
-from citeweave.integrity import check_files
 from citeweave.similarity.provenance import Provenance
 from citeweave.similarity.sentence_vectors import SentenceVectors, new_sentence_vectors
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.publishing import partial_folder
 from citeweave.columns import TextColumn, TextWriter
 from citeweave.errors import ArtefactError, EmptyResultError, UserError
-from citeweave.files import partial_folder
-from citeweave.integrity import check_files
 from citeweave.similarity.provenance import Provenance
 from citeweave.similarity.vectors import Vectors, new_vectors
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from citeweave.artefacts.manifest import kind_of
 from citeweave.cli.audit_samples import audit_samples_folder, print_report
 from citeweave.cli.options import Debug, Json, Overwrite, Quiet, named_paths, print_json, reporter_of
 from citeweave.errors import UserError
-from citeweave.files import kind_of
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from citeweave.artefacts.manifest import kind_of
 from citeweave.cli.options import named_paths, print_json
 from citeweave.errors import UserError
-from citeweave.files import kind_of
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus

@@ -34,8 +34,8 @@ def benchmark(
     """Make a benchmark's files from published ones, for evaluate to read."""
     choose(name, ("treccovid_rf", "scitldr"), "benchmark")
     if name == "scitldr":
+        from citeweave.artefacts.manifest import read_manifest
         from citeweave.evaluation.suites.building.summaries import KIND, VERSION, scitldr_to_beir
-        from citeweave.files import read_manifest
 
         folder = scitldr_to_beir(source, output, overwrite=overwrite)
         facts: dict[str, object] = {"suite": "beir", **read_manifest(folder, KIND, VERSION).facts}

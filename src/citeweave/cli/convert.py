@@ -56,8 +56,8 @@ def convert(
     debug: Debug = False,
 ) -> None:
     """Write samples in another project's format, or make samples of its files; every record is accounted for."""
+    from citeweave.artefacts.manifest import MANIFEST
     from citeweave.corpus.corpus import Corpus
-    from citeweave.files import MANIFEST
     from citeweave.mining.converting.convert import export_samples, import_samples
     from citeweave.mining.converting.options import ExportOptions
     from citeweave.mining.samples import Samples

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from citeweave.artefacts.manifest import kind_of
 from citeweave.cli.options import Debug, Json, Overwrite, Quiet, print_json
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import kind_of
 
 if TYPE_CHECKING:
     from citeweave.cli.paper_texts import PaperTexts

@@ -163,7 +163,7 @@ def _given(intents: str, corpus: Corpus, *, per_intent: bool) -> GraphIntents | 
 
 
 def _facts(folder: Path, graph: CitationGraph) -> dict[str, Any]:
-    from citeweave.files import read_manifest
+    from citeweave.artefacts.manifest import read_manifest
     from citeweave.graph.citations import KIND, VERSION
 
     facts = read_manifest(folder, KIND, VERSION).facts

@@ -25,10 +25,10 @@ def info(
 
     Of a graph, samples, vectors, an encoder, an index or a report it shows what they are; --verify works for all.
     """
+    from citeweave.artefacts.integrity import check_files
+    from citeweave.artefacts.manifest import kind_of
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.summary import list_merges, summarize
-    from citeweave.files import kind_of
-    from citeweave.integrity import check_files
     from citeweave.search.state import is_index
 
     if kind_of(corpus) == "intents":
@@ -52,9 +52,9 @@ def info(
 
 
 def _show_intents(folder: Path, *, verify: bool, json: bool, quiet: bool) -> None:
+    from citeweave.artefacts.integrity import check_files
     from citeweave.cli.annotate import overlay_text
     from citeweave.graph.intent_overlay import IntentOverlay
-    from citeweave.integrity import check_files
 
     overlay = IntentOverlay.open(folder)
     if verify:

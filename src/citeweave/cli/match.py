@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from citeweave.artefacts.manifest import kind_of
 from citeweave.cli.options import Debug, Device, Json, Model, Overwrite, Quiet, print_json, reporter_of, table
 from citeweave.encoders.locating import DEFAULT_MODEL
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from citeweave.artefacts.manifest import kind_of
 from citeweave.cli.options import Debug, Device, Json, Quiet, print_json, reporter_of
 from citeweave.errors import ArtefactError, UserError, choose
-from citeweave.files import kind_of
 
 if TYPE_CHECKING:
     from citeweave.cli.paper_texts import PaperTexts

@@ -6,13 +6,14 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from citeweave.artefacts.manifest import MANIFEST
+from citeweave.artefacts.publishing import partial_folder
 from citeweave.cloud.address import Address, is_address
 from citeweave.cloud.fetching import fetch, fill
 from citeweave.cloud.listing import Listing, find_listing
 from citeweave.cloud.pushing import push
 from citeweave.cloud.slots import Slot, Version
 from citeweave.errors import UserError
-from citeweave.files import MANIFEST, partial_folder
 from citeweave.progress import QUIET, Reporter
 
 

@@ -16,10 +16,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from citeweave.artefacts.manifest import MANIFEST, another_version
 from citeweave.cloud.address import Address, check_names
 from citeweave.cloud.storage import Stored, list_objects, read_small, stat_object
 from citeweave.errors import ArtefactError, InputError
-from citeweave.files import MANIFEST, another_version, hash_json
+from citeweave.files import hash_json
 
 OBJECTS = "citeweave-objects.json"
 GENERATIONS = ".generations"

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from citeweave.artefacts.manifest import MANIFEST
 from citeweave.cloud.address import Address
 from citeweave.cloud.fetching import fetch_version
 from citeweave.cloud.listing import OBJECTS, Listing, find_listing, hashes_of_manifest
@@ -22,7 +23,7 @@ from citeweave.cloud.pushing import Pushed, local_files, push
 from citeweave.cloud.slots import WORK_LOCK, Slot, Version
 from citeweave.cloud.storage import list_objects
 from citeweave.errors import UserError
-from citeweave.files import MANIFEST, link_or_copy, write_json
+from citeweave.files import link_or_copy, write_json
 from citeweave.progress import QUIET, Reporter
 
 _BASE = "base.json"

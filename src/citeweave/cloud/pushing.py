@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 
+from citeweave.artefacts.manifest import MANIFEST
 from citeweave.cloud.address import Address, check_names
 from citeweave.cloud.fetching import in_parallel
 from citeweave.cloud.listing import (
@@ -39,7 +40,7 @@ from citeweave.cloud.storage import (
 )
 from citeweave.cloud.uploading import push_file, upload
 from citeweave.errors import InputError, UserError
-from citeweave.files import MANIFEST, hash_file
+from citeweave.files import hash_file
 from citeweave.progress import QUIET, Reporter
 
 _HEADS = {MANIFEST, "state.json"}

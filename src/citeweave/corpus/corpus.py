@@ -27,6 +27,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import Manifest, read_manifest
 from citeweave.columns import TextColumn, open_numbers
 from citeweave.corpus.index import NOT_FOUND, IdIndex
 from citeweave.corpus.layout import (
@@ -41,9 +43,7 @@ from citeweave.corpus.layout import (
 )
 from citeweave.corpus.paper import Citation, Context, Intent, Paper
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import Manifest, read_manifest
 from citeweave.hashing import hash_texts
-from citeweave.integrity import check_files
 
 
 class Corpus:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.intake.building import build_corpus
 from citeweave.corpus.intake.merging import OUTSIDE, SAME_TITLE, MergeOptions
@@ -28,7 +29,7 @@ from citeweave.corpus.intake.updating import Deletions, find_deletions
 from citeweave.corpus.layout import KIND, VERSION
 from citeweave.corpus.readers import reader_of
 from citeweave.errors import UserError, choose
-from citeweave.files import ArtefactWriter, hash_file, hash_json, matches, new_artefact
+from citeweave.files import hash_file, hash_json
 from citeweave.opening import Source
 from citeweave.progress import QUIET, Reporter
 

@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.writing import ArtefactWriter, matches
 from citeweave.columns import release
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe
@@ -34,7 +36,6 @@ from citeweave.encoders.streaming.shards import Arrays, Hired, Maker
 from citeweave.encoders.streaming.vector_shards import Plan, kept_rows, write_vectors
 from citeweave.encoders.token_store import TokenStore, make_token_store
 from citeweave.errors import EmptyResultError, UserError, choose
-from citeweave.files import ArtefactWriter, matches, partial_folder
 from citeweave.hashing import hash_texts
 from citeweave.progress import QUIET, Reporter
 from citeweave.similarity.compressed import CompressedVectors, compress, open_compressed, parse_kind

@@ -20,11 +20,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import read_manifest
+from citeweave.artefacts.writing import matches, new_artefact
 from citeweave.encoders.network import Network
 from citeweave.errors import ArtefactError, UserError
 from citeweave.extras import require
-from citeweave.files import cache_folder, matches, new_artefact, read_manifest
-from citeweave.integrity import check_files
+from citeweave.files import cache_folder
 
 KIND, VERSION = "exported encoder", 1
 MODEL = "model.onnx"

@@ -18,10 +18,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from citeweave.artefacts.integrity import check_some
+from citeweave.artefacts.manifest import kind_of, read_manifest
 from citeweave.encoders.foreign_settings import check_config, check_shards, check_sizes
 from citeweave.errors import InputError, UserError
-from citeweave.files import hash_file, hash_json, kind_of, read_manifest
-from citeweave.integrity import check_some
+from citeweave.files import hash_file, hash_json
 
 KIND, VERSION = "encoder", 1
 """Of the manifest in the folder of an encoder that was trained here."""

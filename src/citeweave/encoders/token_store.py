@@ -28,9 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.arrays import open_array
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import Manifest, read_manifest
+from citeweave.artefacts.writing import matches, new_artefact
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import Manifest, link_or_copy, matches, new_artefact, read_manifest, write_json
-from citeweave.integrity import check_files
+from citeweave.files import link_or_copy, write_json
 from citeweave.progress import QUIET, Reporter
 
 if TYPE_CHECKING:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from citeweave.artefacts.manifest import Manifest, read_manifest
+from citeweave.artefacts.writing import new_artefact
 from citeweave.encoders.aspects import find_heads, save_heads
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.locating import locate
@@ -18,7 +20,6 @@ from citeweave.encoders.saved.card_facts import card_of_facts
 from citeweave.encoders.saved.model_card import ModelCard
 from citeweave.encoders.saving import DTYPES, save_encoder
 from citeweave.errors import ArtefactError, choose
-from citeweave.files import Manifest, new_artefact, read_manifest
 
 KIND, VERSION = "encoder", 1
 CARD = "card"

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from citeweave.artefacts.writing import matches, new_artefact
 from citeweave.errors import EmptyResultError, UserError, choose
 from citeweave.evaluation.averaging import averages_of
 from citeweave.evaluation.example_matches import example_matches
@@ -33,7 +34,7 @@ from citeweave.evaluation.running.run import run_task
 from citeweave.evaluation.tasks import MISSING, Suite, Task
 from citeweave.evaluation.texts import NoTextsError
 from citeweave.evaluation.topic_map import TopicMap, map_facts
-from citeweave.files import hash_json, matches, new_artefact
+from citeweave.files import hash_json
 from citeweave.progress import QUIET, Reporter
 from citeweave.version import __version__
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from citeweave.artefacts.integrity import sealed, unsealed
 from citeweave.errors import ArtefactError
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.report import Report, write_run
 from citeweave.files import hash_file, hash_json, write_json
-from citeweave.integrity import sealed, unsealed
 
 Marks = Mapping[str, str]
 """Task -> fingerprint of what it asks."""

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from citeweave.artefacts.integrity import check_some
+from citeweave.artefacts.manifest import Manifest, read_manifest
 from citeweave.errors import ArtefactError
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.reporting.map_page import MAP, map_page
@@ -27,8 +29,7 @@ from citeweave.evaluation.reporting.markdown import as_markdown
 from citeweave.evaluation.reporting.mteb import as_mteb
 from citeweave.evaluation.reporting.page import as_page
 from citeweave.evaluation.reporting.paper_map import MapData
-from citeweave.files import Manifest, link_or_copy, read_manifest, write_json
-from citeweave.integrity import check_some
+from citeweave.files import link_or_copy, write_json
 
 if TYPE_CHECKING:
     from citeweave.evaluation.reporting.matches import ExampleMatch

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from citeweave.artefacts.manifest import kind_of
 from citeweave.errors import UserError
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
 from citeweave.evaluation.judged import ByFacet, Judged
@@ -20,7 +21,6 @@ from citeweave.evaluation.judging.aspect_spaces import judgeable
 from citeweave.evaluation.remote import Shared
 from citeweave.evaluation.report import Report
 from citeweave.evaluation.tasks import Suite
-from citeweave.files import kind_of
 from citeweave.progress import QUIET, Reporter
 
 

@@ -28,20 +28,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.integrity import check_files, sealed, unsealed
+from citeweave.artefacts.manifest import Manifest, read_manifest
+from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import ArtefactError, UserError, choose
-from citeweave.files import (
-    ArtefactWriter,
-    Manifest,
-    link_or_copy,
-    matches,
-    new_artefact,
-    read_manifest,
-    write_json,
-)
+from citeweave.files import link_or_copy, write_json
 from citeweave.graph.adjacency import Adjacency, Csr
 from citeweave.graph.citation_columns import TYPES, GivenEdges, GraphCounts, open_columns, sort_edges
-from citeweave.integrity import check_files, sealed, unsealed
 
 __all__ = [
     "DIRECTIONS",

@@ -27,13 +27,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import Manifest, read_manifest
+from citeweave.artefacts.writing import ArtefactWriter
 from citeweave.columns import MatrixWriter, NumberWriter, open_matrix, open_numbers, write_numbers
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.paper import Intent
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import ArtefactWriter, Manifest, read_manifest
 from citeweave.graph.citations import CitationGraph
-from citeweave.integrity import check_files
 
 KIND, VERSION = "intents", 1
 LABELS = ("background", "method", "result")

@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.manifest import read_manifest
+from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.columns import write_numbers
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import UserError, choose
-from citeweave.files import ArtefactWriter, link_or_copy, matches, new_artefact, read_manifest
+from citeweave.files import link_or_copy
 from citeweave.graph.adjacency import Adjacency
 from citeweave.graph.citations import DIRECTIONS, KIND, MEMORY, VERSION, CitationGraph, write_graph
 from citeweave.graph.node_vectors import NodeVectorOptions, embed_nodes

@@ -31,13 +31,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.arrays import read_kept
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import read_manifest
+from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.columns import NumberWriter, open_numbers
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import ArtefactWriter, matches, new_artefact, read_manifest, write_whole
+from citeweave.files import write_whole
 from citeweave.graph.citations import CitationGraph
 from citeweave.graph.edge_sorting import row_ranges
 from citeweave.graph.signals import Related, Relations, Signal, join_related, largest_sizes, stream_related
-from citeweave.integrity import check_files
 from citeweave.progress import QUIET, Reporter
 
 KIND, VERSION = "related papers", 1

@@ -20,13 +20,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.integrity import sealed, unsealed
 from citeweave.columns import BLOCK, TextColumn, release
 from citeweave.files import write_json
 from citeweave.graph import fastrp
 from citeweave.graph.adjacency import Adjacency
 from citeweave.graph.node_vectors import NodeVectorOptions, check_edges, embed_nodes, run_of
 from citeweave.graph.panel_files import PanelFiles
-from citeweave.integrity import sealed, unsealed
 from citeweave.progress import Reporter
 from citeweave.similarity.vectors import new_vectors
 

@@ -28,10 +28,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.corpus.corpus import Corpus
 from citeweave.crew import Crew
 from citeweave.errors import EmptyResultError, UserError
-from citeweave.files import ArtefactWriter, matches, new_artefact, write_whole
+from citeweave.files import write_whole
 from citeweave.graph.intent_overlay import (
     KIND,
     VERSION,

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.manifest import Manifest, read_manifest
 from citeweave.errors import ArtefactError, UserError, choose
 from citeweave.extras import require
-from citeweave.files import Manifest, hash_file, hash_json, read_manifest
+from citeweave.files import hash_file, hash_json
 from citeweave.finite import is_finite
 from citeweave.intents import marking
 from citeweave.intents.calibration import decide, softmax

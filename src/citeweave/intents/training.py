@@ -22,8 +22,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from citeweave.artefacts.writing import matches, new_artefact
 from citeweave.errors import UserError, choose
-from citeweave.files import hash_json, matches, new_artefact, write_json
+from citeweave.files import hash_json, write_json
 from citeweave.intents.calibration import (
     cross_fitted,
     expected_calibration_error,

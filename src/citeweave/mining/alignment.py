@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.columns import write_numbers
 from citeweave.corpus.corpus import Contexts, Corpus
 from citeweave.encoders.encoder import Encoder
 from citeweave.errors import EmptyResultError
-from citeweave.files import ArtefactWriter, link_or_copy, matches, new_artefact
+from citeweave.files import link_or_copy
 from citeweave.mining.aligning.matching import Match, best_match
 from citeweave.mining.aligning.options import CONTEXTS, AlignmentOptions
 from citeweave.mining.aligning.text_vectors import TextVectors, encode_texts

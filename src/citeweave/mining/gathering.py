@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.manifest import read_manifest
 from citeweave.columns import BLOCK
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import UserError
-from citeweave.files import read_manifest
 from citeweave.graph.citations import KIND, VERSION, CitationGraph, build_graph
 from citeweave.graph.making import GraphIntents, check_made_for, graph_options, make_graph, vectors_folder
 from citeweave.graph.signals import SIGNALS

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.writing import ArtefactWriter, matches
 from citeweave.corpus.corpus import Corpus
 from citeweave.crew import Crew
 from citeweave.errors import UserError, choose
-from citeweave.files import ArtefactWriter, hash_json, matches, write_whole
+from citeweave.files import hash_json, write_whole
 from citeweave.graph.citations import CitationGraph
 from citeweave.graph.edge_sorting import row_ranges
 from citeweave.graph.signals import TWO_HOPS, Relations, Signal, largest_sizes

@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.arrays import read_arrays
+from citeweave.artefacts.manifest import read_manifest
 from citeweave.columns import open_numbers, write_numbers
 from citeweave.corpus.corpus import Corpus
 from citeweave.crew import Make, Work
 from citeweave.errors import UserError
-from citeweave.files import hash_json, read_manifest, write_whole
+from citeweave.files import hash_json, write_whole
 from citeweave.graph import citations
 from citeweave.graph.citations import CitationGraph
 from citeweave.graph.signals import Relations

@@ -36,10 +36,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import Manifest, read_manifest
+from citeweave.artefacts.writing import ArtefactWriter, new_artefact
 from citeweave.columns import NumberWriter, open_numbers, write_numbers
 from citeweave.errors import ArtefactError, EmptyResultError, UserError
-from citeweave.files import ArtefactWriter, Manifest, new_artefact, read_manifest
-from citeweave.integrity import check_files
 from citeweave.mining.sample_blocks import Alignment, Picks, SampleBlock
 
 KIND, VERSION, POOL = "samples", 1, "pool.npy"

@@ -23,9 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from citeweave.artefacts.integrity import sealed, unsealed
+from citeweave.artefacts.manifest import MANIFEST, another_version
 from citeweave.errors import UserError
-from citeweave.files import MANIFEST, another_version, hash_json, write_json
-from citeweave.integrity import sealed, unsealed
+from citeweave.files import hash_json, write_json
 from citeweave.progress import Reporter
 from citeweave.version import __version__
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from citeweave.artefacts.manifest import kind_of
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.layout import KIND
 from citeweave.errors import UserError, choose
@@ -19,7 +20,6 @@ from citeweave.evaluation.suites import intents
 from citeweave.evaluation.suites.corpus import make_suite
 from citeweave.evaluation.suites.registry import SUITES, read_suite
 from citeweave.evaluation.tasks import SearchTask, Suite
-from citeweave.files import kind_of
 from citeweave.graph.citations import graph_from_edges
 from citeweave.mining.given_intents import GivenIntents
 from citeweave.pipeline.options import CORPUS, INTENTS, RunOptions

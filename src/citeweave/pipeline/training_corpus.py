@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.manifest import MANIFEST
+from citeweave.artefacts.writing import matches, new_artefact
 from citeweave.columns import BLOCK, NumberWriter, TextColumn, TextWriter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.layout import CITATION_COLUMNS, KIND, REFERENCE_COLUMNS, VERSION
-from citeweave.files import MANIFEST, hash_json, link_or_copy, matches, new_artefact
+from citeweave.files import hash_json, link_or_copy
 
 _CHANGED = ("citations", "contexts", "references_outside", "changes")
 _CONTEXT_TEXTS = ("text", "section", "extra")

@@ -18,6 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from citeweave.artefacts.manifest import kind_of
+from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.writing import ArtefactWriter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.aspects import find_heads
@@ -25,7 +28,7 @@ from citeweave.encoders.embedding import SHARD
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.locating import remembered
 from citeweave.errors import EmptyResultError, UserError, choose
-from citeweave.files import ArtefactWriter, hash_json, kind_of, partial_folder
+from citeweave.files import hash_json
 from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.progress import QUIET, Reporter
 from citeweave.search.citing_sentences import READ_AS

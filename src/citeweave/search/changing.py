@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.writing import ArtefactWriter
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import UserError
-from citeweave.files import ArtefactWriter, hash_json
+from citeweave.files import hash_json
 from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.progress import QUIET, Reporter
 from citeweave.search.citing_sentences import READ_AS

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from citeweave.files import ArtefactWriter
+from citeweave.artefacts.writing import ArtefactWriter
 from citeweave.search.index import Index
 from citeweave.search.segment import Segment
 from citeweave.search.state import Entry, IndexWriter, writing

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.writing import ArtefactWriter
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import UserError
-from citeweave.files import ArtefactWriter, hash_json
+from citeweave.files import hash_json
 from citeweave.progress import QUIET, Reporter
 from citeweave.search.changing import gone
 from citeweave.search.compacting import compact_index, join_last

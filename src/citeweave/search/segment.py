@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import Manifest, read_manifest
 from citeweave.columns import TextColumn, open_matrix, open_numbers
 from citeweave.corpus.index import IdIndex
 from citeweave.errors import ArtefactError
-from citeweave.files import Manifest, read_manifest
 from citeweave.hashing import Keys
-from citeweave.integrity import check_files
 from citeweave.search.citing_sentences import CitingSentences
 from citeweave.search.words.table import Words
 from citeweave.similarity.provenance import DTYPES, MAX_DIMENSION, Provenance

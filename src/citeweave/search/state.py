@@ -26,13 +26,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.disk_failures import naming_failures, unwritable
+from citeweave.artefacts.integrity import sealed, unsealed
+from citeweave.artefacts.manifest import MANIFEST, another_version, kind_of
+from citeweave.artefacts.publishing import partial_folder
 from citeweave.columns import open_numbers, write_numbers
-from citeweave.disk_failures import naming_failures, unwritable
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import MANIFEST, another_version, hash_file, hash_json, kind_of, partial_folder, write_json
-from citeweave.integrity import sealed, unsealed
+from citeweave.files import hash_file, hash_json, sync_folder, write_json
 from citeweave.links import check_links, open_lock
-from citeweave.publishing import sync_folder
 
 FORMAT, VERSION = "citeweave-index", 2
 STATE, SEGMENTS, DELETED, HEADS = "state.json", "segments", "deleted", "heads"

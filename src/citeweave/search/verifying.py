@@ -11,8 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from citeweave.files import Manifest, any_manifest, read_manifest
-from citeweave.integrity import check_files
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import Manifest, any_manifest, read_manifest
 from citeweave.search import segment
 from citeweave.search.index import Index
 from citeweave.search.state import SEGMENTS, VERSION, is_index, read_state

@@ -29,10 +29,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import Manifest, read_manifest
+from citeweave.artefacts.writing import matches, new_artefact
 from citeweave.columns import MatrixWriter, open_matrix, open_numbers, write_numbers
 from citeweave.errors import ArtefactError, UserError, choose
-from citeweave.files import Manifest, link_or_copy, matches, new_artefact, read_manifest
-from citeweave.integrity import check_files
+from citeweave.files import link_or_copy
 from citeweave.similarity.provenance import Provenance, read_facts
 from citeweave.similarity.vectors import KIND as VECTORS
 from citeweave.similarity.vectors import VERSION as VECTORS_VERSION

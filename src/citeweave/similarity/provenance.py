@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.manifest import Manifest
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import Manifest
 from citeweave.hashing import Keys, hash_texts
 
 DTYPES = ("float16", "float32")

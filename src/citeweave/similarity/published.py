@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from citeweave.artefacts.writing import matches
 from citeweave.errors import InputError, UserError
-from citeweave.files import hash_file, matches
+from citeweave.files import hash_file
 from citeweave.opening import Source
 from citeweave.progress import QUIET, Reporter
 from citeweave.similarity.provenance import MAX_DIMENSION

@@ -26,11 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import Manifest, read_manifest
+from citeweave.artefacts.writing import ArtefactWriter, new_artefact
 from citeweave.columns import MatrixWriter, TextColumn, TextWriter, open_matrix, release
 from citeweave.errors import ArtefactError, EmptyResultError, UserError, choose
-from citeweave.files import ArtefactWriter, Manifest, new_artefact, read_manifest
 from citeweave.hashing import Keys
-from citeweave.integrity import check_files
 from citeweave.similarity.provenance import (
     DTYPES,
     MAX_DIMENSION,

@@ -23,13 +23,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import read_manifest
+from citeweave.artefacts.writing import matches, new_artefact
 from citeweave.encoders.aspects import find_heads, save_heads
 from citeweave.encoders.saved.model_card import ModelCard
 from citeweave.encoders.saving import save_encoder
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import ArtefactError, CiteweaveError
-from citeweave.files import matches, new_artefact, read_manifest, write_json
-from citeweave.integrity import check_files
+from citeweave.files import write_json
 from citeweave.progress import QUIET, Reporter
 from citeweave.training.bundle_files import read_data, write_data
 from citeweave.training.data import TrainingData

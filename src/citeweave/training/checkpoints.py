@@ -24,9 +24,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from citeweave.artefacts.integrity import sealed, unsealed
 from citeweave.errors import ArtefactError, CiteweaveError, UserError
 from citeweave.files import hash_file, write_json
-from citeweave.integrity import sealed, unsealed
 from citeweave.training.sharding import is_shard, like, take_whole
 
 KEPT = 2

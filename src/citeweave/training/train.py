@@ -24,10 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import Manifest, read_manifest
+from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.encoders.aspects import find_heads, save_heads
 from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.files import ArtefactWriter, Manifest, matches, new_artefact, read_manifest
-from citeweave.integrity import check_files
 from citeweave.progress import QUIET, Reporter
 from citeweave.training.agreement import check_agreement, check_shared
 from citeweave.training.aspect_heads import as_arrays

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citeweave import Corpus, synthesize
+from citeweave.artefacts.writing import new_artefact
 from citeweave.cli import main
 from citeweave.corpus.importing import import_papers
 from citeweave.corpus.paper import Intent
@@ -25,7 +26,6 @@ from citeweave.evaluation.suites.corpus import make_suite as make_corpus_suite
 from citeweave.evaluation.suites.intents import intent_graph, make_suite
 from citeweave.evaluation.suites.making.intent_pools import INTENTS, RANDOM
 from citeweave.evaluation.tasks import RankingTask, Suite
-from citeweave.files import new_artefact
 from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay, OverlayWriter, confidence_of
 
 OPTIONS = CorpusSuiteOptions(held_out="share:0.3", queries=1000)

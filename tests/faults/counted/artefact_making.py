@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from citeweave.artefacts.writing import new_artefact
 from citeweave.corpus.clients.answers import AnswerCache
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import ImportOptions, import_papers
@@ -30,7 +31,6 @@ from citeweave.evaluation.finished import Work
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.report import KIND as REPORT
 from citeweave.evaluation.report import write_report
-from citeweave.files import new_artefact
 from citeweave.graph import intent_overlay
 from citeweave.graph.making import make_graph
 from citeweave.graph.related_files import write_related

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from citeweave.artefacts.manifest import any_manifest
 from citeweave.corpus.clients.answers import AnswerCache
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import ImportOptions, import_papers
@@ -26,7 +27,6 @@ from citeweave.encoders.streaming.shards import read_shards
 from citeweave.encoders.token_store import TokenStore
 from citeweave.evaluation.finished import Work
 from citeweave.evaluation.report import Report
-from citeweave.files import any_manifest
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.graph.related_files import RelatedFile

@@ -16,6 +16,8 @@ from pydantic import BaseModel, ValidationError
 from safetensors.numpy import save
 
 import citeweave
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import any_manifest
 from citeweave.cloud import listing
 from citeweave.cloud.address import Address
 from citeweave.corpus import cleaning, text
@@ -32,8 +34,6 @@ from citeweave.encoders.model_folder import read_model_folder
 from citeweave.encoders.saved.compact import read_compact
 from citeweave.encoders.saved.deltas import read_delta
 from citeweave.encoders.saved.tensors_file import read_tensors
-from citeweave.files import any_manifest
-from citeweave.integrity import check_files
 from citeweave.intents.classifier import ClassifierConfig
 from citeweave.pipeline.run_folder import read_record
 from citeweave.recipe import load_recipe, read_overrides, read_recipe

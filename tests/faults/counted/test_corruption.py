@@ -28,11 +28,11 @@ pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 import torch
 
-from citeweave import integrity
+from citeweave.artefacts import integrity
+from citeweave.artefacts.manifest import MANIFEST, any_manifest
 from citeweave.corpus.paper import CitationBlock, ContextBlock, NumberedCitations, NumberedPapers
 from citeweave.corpus.readers import FORMATS, guess_format, reader_of
 from citeweave.errors import ArtefactError, CiteweaveError
-from citeweave.files import MANIFEST, any_manifest
 from citeweave.opening import Source
 from citeweave.search.state import is_index
 from citeweave.search.verifying import describe_folder

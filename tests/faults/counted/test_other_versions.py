@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from citeweave.artefacts.manifest import read_manifest
+from citeweave.artefacts.writing import matches, new_artefact
 from citeweave.errors import CiteweaveError, UserError
-from citeweave.files import matches, new_artefact, read_manifest, write_json
+from citeweave.files import write_json
 
 from .conftest import ROOT
 from .counting import Trial

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from citeweave.artefacts.manifest import read_manifest
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derived.deriving import derive_corpus
 from citeweave.corpus.derived.options import DerivedTexts
@@ -22,7 +23,6 @@ from citeweave.corpus.text import sentences
 from citeweave.encoders.embedding import embed_papers
 from citeweave.errors import EmptyResultError, UserError
 from citeweave.evaluation.links import hold_out
-from citeweave.files import read_manifest
 from citeweave.graph.citations import CitationGraph, build_graph
 from citeweave.mining.converting.convert import export_samples
 from citeweave.mining.converting.options import ExportOptions

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import MANIFEST
 from citeweave.cloud.address import Address
 from citeweave.cloud.listing import decode
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import import_papers
-from citeweave.files import MANIFEST
-from citeweave.integrity import check_files
 from citeweave.intents.labelled import read_records
 from citeweave.recipe import load_recipe
 from citeweave.search.changing import delete_papers

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from citeweave.files import MANIFEST, hash_file
+from citeweave.artefacts.manifest import MANIFEST
+from citeweave.files import hash_file
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from citeweave.artefacts.integrity import sealed, unsealed
 from citeweave.files import hash_json
-from citeweave.integrity import sealed, unsealed
 
 
 @dataclass(frozen=True, slots=True)

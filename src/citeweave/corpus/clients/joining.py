@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.corpus.clients.enriching import AROUND, PAPERS
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.identity import title_key
@@ -23,7 +24,7 @@ from citeweave.corpus.intake.staging import Part, PartWriter, is_complete
 from citeweave.corpus.layout import KIND, VERSION
 from citeweave.corpus.paper import Paper, StagedRecord
 from citeweave.corpus.readers import guess_format, reader_of
-from citeweave.files import ArtefactWriter, hash_file, matches, new_artefact
+from citeweave.files import hash_file
 from citeweave.opening import Source
 from citeweave.progress import QUIET, Reporter
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from citeweave.artefacts.writing import matches, new_artefact
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derived.cloze import cloze_records
 from citeweave.corpus.derived.context_records import context_records
@@ -27,7 +28,7 @@ from citeweave.corpus.intake.merging import MergeOptions
 from citeweave.corpus.intake.staging import Part, PartWriter
 from citeweave.corpus.layout import KIND, VERSION
 from citeweave.errors import UserError
-from citeweave.files import hash_json, matches, new_artefact
+from citeweave.files import hash_json
 from citeweave.progress import QUIET, Reporter
 
 KINDS_DERIVED = (CONTEXTS, CLOZE, TITLES)

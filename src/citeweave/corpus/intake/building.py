@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.writing import ArtefactWriter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.index import IdIndex
 from citeweave.corpus.intake.assembling import build_index, write_merges, write_papers
@@ -17,7 +18,6 @@ from citeweave.corpus.intake.merging import Assignment, MergeOptions, Staged, me
 from citeweave.corpus.intake.staging import StagedPart
 from citeweave.corpus.intake.updating import BasePart, Deletions, share_unchanged, write_changes
 from citeweave.errors import EmptyResultError
-from citeweave.files import ArtefactWriter
 from citeweave.progress import QUIET, Reporter
 from citeweave.tally import Tally
 

@@ -21,6 +21,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from citeweave.artefacts.integrity import sealed, unsealed
 from citeweave.columns import NumberWriter, TextColumn, TextWriter, open_numbers
 from citeweave.corpus.cleaning import clean_text, number_of
 from citeweave.corpus.identity import title_key
@@ -38,7 +39,6 @@ from citeweave.corpus.paper import (
 )
 from citeweave.files import write_json
 from citeweave.hashing import hash_numbers, hash_texts
-from citeweave.integrity import sealed, unsealed
 from citeweave.tally import Tally
 
 _Link = TypeVar("_Link", Citation, Context)

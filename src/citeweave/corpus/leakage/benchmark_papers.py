@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.manifest import MANIFEST
 from citeweave.columns import TextColumn
 from citeweave.corpus.corpus import Corpus, lines
 from citeweave.corpus.intake.sources import find_inputs
@@ -16,7 +17,6 @@ from citeweave.corpus.leakage.report import LeakageReport
 from citeweave.corpus.paper import Paper
 from citeweave.corpus.readers import reader_of
 from citeweave.errors import InputError
-from citeweave.files import MANIFEST
 from citeweave.opening import Source
 from citeweave.tally import Tally
 

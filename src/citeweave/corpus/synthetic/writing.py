@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.columns import NumberWriter, open_numbers
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.intake.building import build_corpus
@@ -28,7 +29,6 @@ from citeweave.corpus.layout import KIND, VERSION
 from citeweave.corpus.paper import CitationBlock, Context, Intent, Paper
 from citeweave.corpus.synthetic.literature import Block, Synthetic, block, describe
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import ArtefactWriter, matches, new_artefact
 from citeweave.hashing import Keys, hash_texts
 from citeweave.progress import QUIET, Reporter
 

@@ -12,10 +12,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from citeweave.artefacts.integrity import sealed, unsealed
+from citeweave.artefacts.manifest import another_version
 from citeweave.encoders.model_folder import Settings
 from citeweave.errors import InputError
-from citeweave.files import another_version
-from citeweave.integrity import sealed, unsealed
 
 SETTINGS_FILE, TENSORS_FILE = "delta.json", "delta.safetensors"
 

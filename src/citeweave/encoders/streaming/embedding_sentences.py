@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from citeweave.artefacts.writing import matches
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe, sentence_texts
 from citeweave.encoders.embedding import EmbeddingOptions, encoders_of, plan_of
@@ -21,7 +22,6 @@ from citeweave.encoders.streaming.shards import Arrays, Hired, Maker
 from citeweave.encoders.streaming.vector_shards import write_ragged
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import UserError
-from citeweave.files import matches
 from citeweave.progress import QUIET, Reporter
 from citeweave.similarity.sentence_vectors import KIND, VERSION, SentenceVectors
 

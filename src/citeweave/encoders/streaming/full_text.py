@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.writing import matches
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.embedding import EmbeddingOptions, encoders_of, plan_of
@@ -32,7 +33,7 @@ from citeweave.encoders.streaming.paper_texts import PaperTexts
 from citeweave.encoders.streaming.shards import Arrays, Hired, Maker
 from citeweave.encoders.streaming.vector_shards import kept_rows, write_ragged, write_vectors
 from citeweave.errors import InputError, UserError
-from citeweave.files import hash_file, matches
+from citeweave.files import hash_file
 from citeweave.hashing import hash_texts
 from citeweave.opening import MAX_LINE, BadRecordError, Source, parse_json_object
 from citeweave.progress import QUIET, Advance, Reporter

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.writing import ArtefactWriter, new_artefact
 from citeweave.encoders.streaming.shards import Arrays, Hired, Maker, fill_shards, read_shards
 from citeweave.errors import EmptyResultError
-from citeweave.files import ArtefactWriter, new_artefact
 from citeweave.progress import QUIET, Reporter
 from citeweave.similarity import sentence_vectors, vectors
 from citeweave.similarity.sentence_vectors import SentenceVectors, SentenceVectorsWriter

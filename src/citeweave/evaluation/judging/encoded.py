@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.writing import matches
 from citeweave.corpus.text import TextRecipe
 from citeweave.crew import Crew, Work
 from citeweave.encoders.embedding import SHARD, embed_texts, plan_of_texts, text_maker
@@ -26,7 +27,7 @@ from citeweave.evaluation.judged import ABSENT, PRESENT, NoAnswerError, PaperVec
 from citeweave.evaluation.judging.by_vectors import find_top, score_pairs
 from citeweave.evaluation.tasks import DISTANCES, Pools
 from citeweave.evaluation.texts import Texts
-from citeweave.files import hash_json, matches
+from citeweave.files import hash_json
 from citeweave.progress import QUIET, Reporter
 from citeweave.similarity.vectors import KIND, VERSION
 

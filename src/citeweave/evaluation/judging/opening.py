@@ -15,6 +15,7 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
+from citeweave.artefacts.manifest import kind_of
 from citeweave.encoders.locating import NAMED
 from citeweave.errors import UserError, choose
 from citeweave.evaluation.judged import Judged
@@ -22,7 +23,6 @@ from citeweave.evaluation.judging.given_scores import looks_like_scores, read_sc
 from citeweave.evaluation.judging.given_vectors import PRECISIONS, open_vectors, read_vectors
 from citeweave.evaluation.summing import parts_of
 from citeweave.evaluation.tasks import DISTANCES as VECTOR_DISTANCES
-from citeweave.files import kind_of
 from citeweave.opening import Source
 from citeweave.progress import QUIET, Reporter
 from citeweave.similarity.matching.tokens import TOKEN_BEST

@@ -14,10 +14,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.writing import matches
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.intake.sources import written_name
 from citeweave.errors import EmptyResultError, UserError, choose
-from citeweave.files import hash_file, matches, partial_folder
+from citeweave.files import hash_file
 from citeweave.mining.converting import (
     scincl,
     scirepeval,

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from citeweave.artefacts.manifest import MANIFEST
 from citeweave.errors import UserError
-from citeweave.files import MANIFEST
 
 
 @contextmanager

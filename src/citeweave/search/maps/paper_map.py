@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import read_manifest
+from citeweave.artefacts.writing import new_artefact
 from citeweave.columns import MatrixWriter, open_matrix, open_numbers, write_numbers
 from citeweave.errors import ArtefactError
-from citeweave.files import new_artefact, read_manifest
 from citeweave.hashing import Keys
-from citeweave.integrity import check_files
 from citeweave.search.maps.plane import Floats, Plane
 
 KIND, VERSION = "paper_map", 1

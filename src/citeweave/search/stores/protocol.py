@@ -25,8 +25,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.manifest import another_version
 from citeweave.errors import ArtefactError
-from citeweave.files import another_version
 from citeweave.hashing import Keys
 from citeweave.search.naming import fold_name
 from citeweave.similarity.provenance import Provenance, id_keys

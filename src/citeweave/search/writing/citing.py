@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.writing import ArtefactWriter
 from citeweave.columns import MatrixWriter, TextWriter, write_numbers
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.embedding import embed_texts
 from citeweave.encoders.encoder import Encoder
-from citeweave.files import ArtefactWriter
 from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.progress import QUIET, Reporter
 from citeweave.search.citing_sentences import (

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.writing import ArtefactWriter
 from citeweave.columns import MatrixWriter, TextColumn, write_numbers
 from citeweave.errors import UserError
-from citeweave.files import ArtefactWriter
 from citeweave.hashing import Keys
 from citeweave.progress import QUIET, Reporter
 from citeweave.search.segment import HAS_NONE, HAS_VECTOR

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from citeweave.files import ArtefactWriter, matches, new_artefact, read_manifest
+from citeweave.artefacts.manifest import read_manifest
+from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.search.segment import KIND, VERSION
 from citeweave.search.state import Entry, IndexWriter
 from citeweave.search.writing.papers import write_papers

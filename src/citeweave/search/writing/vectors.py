@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.manifest import Manifest
+from citeweave.artefacts.writing import ArtefactWriter
 from citeweave.columns import MatrixWriter, TextColumn, open_matrix, open_numbers, write_numbers
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe
@@ -27,7 +29,7 @@ from citeweave.encoders.embedding import SHARD, EmbeddingOptions, embed_papers
 from citeweave.encoders.streaming.embedding_sentences import embed_sentences
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import EmptyResultError
-from citeweave.files import ArtefactWriter, Manifest, link_or_copy
+from citeweave.files import link_or_copy
 from citeweave.progress import QUIET, Reporter
 from citeweave.search.citing_sentences import CODES
 from citeweave.search.segment import HAS_NONE, HAS_VECTOR, KIND, NOT_YET, VERSION, Segment

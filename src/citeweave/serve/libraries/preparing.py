@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from citeweave.artefacts.integrity import sealed, unsealed
+from citeweave.artefacts.manifest import another_version
 from citeweave.corpus.clients.enriching import Enriched, EnrichOptions, enrich_library
 from citeweave.corpus.clients.http import Client, HttpOptions
 from citeweave.corpus.clients.joining import join_fetched
@@ -29,8 +31,7 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import ImportOptions, import_papers
 from citeweave.encoders.locating import DEFAULT_MODEL, remembered
 from citeweave.errors import ArtefactError, EmptyResultError, InputError, UserError, choose
-from citeweave.files import another_version, write_json
-from citeweave.integrity import sealed, unsealed
+from citeweave.files import write_json
 from citeweave.progress import QUIET, Reporter
 from citeweave.search.building import IndexOptions, build_index
 from citeweave.search.changing import ChangeOptions, update_index

@@ -18,10 +18,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from citeweave.artefacts.manifest import kind_of
 from citeweave.corpus.clients.services import SERVICES
 from citeweave.corpus.readers import guess_format
 from citeweave.errors import UserError
-from citeweave.files import kind_of
 from citeweave.opening import Source
 from citeweave.search.state import is_index
 from citeweave.serve.libraries.zotero import find_database

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from citeweave.artefacts.writing import new_artefact
 from citeweave.errors import InputError
 from citeweave.evaluation.suites.collection import Collection
 from citeweave.evaluation.suites.files import DataFolder, find, read_json_lines
-from citeweave.files import hash_file, new_artefact
+from citeweave.files import hash_file
 from citeweave.opening import Source
 
 KIND, VERSION = "search-benchmark", 1

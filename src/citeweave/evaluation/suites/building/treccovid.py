@@ -23,11 +23,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from citeweave.artefacts.writing import new_artefact
 from citeweave.corpus.text import sentence_texts
 from citeweave.errors import EmptyResultError, InputError, UserError
 from citeweave.evaluation.suites.beir import read_qrels
 from citeweave.evaluation.suites.files import DataFolder, read_json_lines, read_qrel
-from citeweave.files import new_artefact, write_json
+from citeweave.files import write_json
 from citeweave.opening import Source
 from citeweave.randomness import stream
 

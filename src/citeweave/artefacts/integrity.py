@@ -17,8 +17,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from citeweave.artefacts.manifest import Manifest, read_manifest
 from citeweave.errors import ArtefactError
-from citeweave.files import Manifest, hash_file, hash_json, read_manifest
+from citeweave.files import hash_file, hash_json
 
 SMALL = 64 * 2**20
 """Bytes of an artefact that is read as a whole when it is opened: some 50 milliseconds."""

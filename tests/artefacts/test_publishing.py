@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from citeweave import publishing
-from citeweave.disk_failures import naming_failures, unwritable
+from citeweave.artefacts import publishing
+from citeweave.artefacts.disk_failures import naming_failures, unwritable
+from citeweave.artefacts.manifest import read_manifest
+from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.writing import matches, new_artefact
 from citeweave.errors import UserError
-from citeweave.files import matches, new_artefact, partial_folder, read_manifest
 
 
 class Death(BaseException):

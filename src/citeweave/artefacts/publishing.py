@@ -19,6 +19,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from citeweave.files import sync_folder
+
 LOCK = ".lock"
 """File that the writer of a folder holds."""
 
@@ -27,6 +29,11 @@ DONE = ".done"
 
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux
 _HERE = -100  # AT_FDCWD: paths are taken as everywhere
+
+
+def partial_folder(folder: Path) -> Path:
+    folder = folder if folder.name else folder.absolute()  # "." has no name of its own
+    return folder.with_name(folder.name + ".partial")
 
 
 def publish(partial: Path, target: Path) -> None:
@@ -51,15 +58,6 @@ def remove_leftovers(target: Path) -> None:
         for path in (_old(target), target / LOCK, target / DONE):
             if path.exists():
                 _remove(path)
-
-
-def sync_folder(folder: Path) -> None:
-    """Force the names in a folder to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _old(target: Path) -> Path:

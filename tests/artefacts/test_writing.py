@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from citeweave.artefacts.integrity import check_files
+from citeweave.artefacts.manifest import read_manifest
+from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.writing import matches, new_artefact
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import matches, new_artefact, partial_folder, read_manifest, write_json
-from citeweave.integrity import check_files
+from citeweave.files import write_json
 
 RECIPE = {"seed": 1}
 

@@ -1,0 +1,148 @@
+"""Artefacts in the making: folders that appear whole or not at all.
+
+A stage writes into `<folder>.partial` and the folder gets its name by one rename, after every file has
+reached the disk. What is interrupted leaves the partial folder, from which the next run goes on; what
+is done is never rewritten in place.
+
+    with new_artefact(folder, kind, version, recipe) as artefact:
+        write(artefact.folder / "data.txt")
+        manifest = artefact.finish()
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from citeweave.artefacts.disk_failures import naming_failures, unwritable
+from citeweave.artefacts.manifest import MANIFEST, Manifest, kind_of, read_manifest
+from citeweave.artefacts.publishing import DONE, LOCK, partial_folder, publish, remove_leftovers
+from citeweave.errors import ArtefactError, UserError
+from citeweave.files import hash_json, write_json
+from citeweave.links import check_links, open_lock
+from citeweave.version import __version__
+
+_WORK = ".work"
+
+
+class ArtefactWriter:
+    """The partial folder of an artefact that is being made."""
+
+    def __init__(self, folder: Path, kind: str, version: int, recipe: dict[str, Any]) -> None:
+        self.folder = partial_folder(folder)
+        self._target, self._kind, self._version, self._recipe = folder, kind, version, recipe
+        self.facts: dict[str, Any] = {}
+
+    def work(self, name: str) -> Path:
+        """A folder for intermediate files; after an interruption the same recipe finds them again, another does not."""
+        return self.shared_work(f"{hash_json(self._recipe)[:16]}/{name}")
+
+    def shared_work(self, name: str) -> Path:
+        """The same for files that any recipe may use, because their names say what they were made of."""
+        path = self.folder / _WORK / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def clear(self) -> None:
+        """Remove what an interrupted run had begun to write, except its intermediate files."""
+        for path in self.folder.iterdir():
+            if path.name not in (_WORK, LOCK):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+    def finish(self) -> Manifest:
+        """Hash the files, write the manifest, give the folder its name."""
+        inner = [path.parent for path in self.folder.rglob(MANIFEST)]
+        names = sorted(
+            path.relative_to(self.folder).as_posix()
+            for path in self.folder.rglob("*")
+            if path.is_file()
+            and not path.relative_to(self.folder).parts[0].startswith(".")
+            and (path.name == MANIFEST or not any(folder in path.parents for folder in inner))
+        )
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            described = list(pool.map(lambda name: _describe(self.folder / name), names))
+        files = dict(zip(names, described, strict=True))
+        manifest = Manifest(self._kind, self._version, self._recipe, self.facts, files, _made())
+        write_json(self.folder / MANIFEST, manifest.as_json())
+        self._end_work()
+        publish(self.folder, self._target)
+        return manifest
+
+    def _end_work(self) -> None:
+        """Remove intermediate files; all at once from their name, for what is removed in part must not be gone on with."""
+        if (self.folder / _WORK).exists():
+            (self.folder / _WORK).rename(self.folder / DONE)
+            shutil.rmtree(self.folder / DONE, ignore_errors=True)
+
+
+@contextmanager
+def new_artefact(
+    folder: Path, kind: str, version: int, recipe: dict[str, Any], *, overwrite: bool = False
+) -> Iterator[ArtefactWriter]:
+    """Make an artefact; the caller ends with `writer.finish()`. One writer at a time."""
+    if folder.exists():
+        _refuse_existing(folder, kind, overwrite=overwrite)
+    writer = ArtefactWriter(folder, kind, version, recipe)
+    try:
+        writer.folder.mkdir(parents=True, exist_ok=True)
+        check_links(writer.folder)
+        lock = open_lock(writer.folder / LOCK)
+    except OSError as error:
+        raise unwritable(writer.folder, error, "name another place with -o") from None
+    with lock, naming_failures(writer.folder):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{folder} is being written by another process; wait for it or choose another -o") from None
+        writer.clear()
+        yield writer
+
+
+def _refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:
+    """Say why an existing folder is not written over; only our own artefacts of the same kind ever are."""
+    if (folder / MANIFEST).is_file():
+        if kind_of(folder) not in (kind, ""):
+            raise UserError(f"{folder} holds {kind_of(folder)}, which {kind} must not replace; choose another -o")
+        if not overwrite:
+            raise UserError(
+                f"{folder} holds an artefact made from other inputs or options; choose another -o or --overwrite"
+            )
+    elif not folder.is_dir() or any(folder.iterdir()):
+        raise UserError(f"{folder} exists and is not an artefact of citeweave; choose another -o")
+
+
+def matches(folder: Path, kind: str, version: int, recipe: dict[str, Any]) -> bool:
+    """Whether the folder already holds the artefact that this recipe would make; then nothing is left beside it."""
+    try:
+        is_there = hash_json(read_manifest(folder, kind, version).recipe) == hash_json(recipe)
+    except ArtefactError:
+        return False
+    if is_there:
+        remove_leftovers(folder)
+    return is_there
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    """Size and hash of a file, after it has reached the disk; of an artefact inside this one kind, version and hash."""
+    if path.name == MANIFEST:
+        # its own manifest names the time it was made, which must not count
+        inner = json.loads(path.read_bytes())
+        return {"artefact": inner["hash"], "kind": inner["kind"], "version": inner["version"]}
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        return {"bytes": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _made() -> dict[str, str]:
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return {"at": now, "citeweave": __version__, "python": platform.python_version()}
