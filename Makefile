@@ -5,6 +5,7 @@ INSTALLED := .venv/.installed
 OLDEST := .venv-oldest
 JOBS ?= 2
 SHARE ?= whole
+SECONDS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test trust oldest lint types format docs bench clean
@@ -27,7 +28,7 @@ test: install  ## Run all tests, in JOBS processes (2)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/faults/counted
 
 trust: install  ## Count what survives kills, full disks, corrupted files, ... (hours; SHARE=quick: minutes)
-	CITEWEAVE_TRUST=$(SHARE) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/faults/counted
+	CITEWEAVE_TRUST=$(SHARE) CITEWEAVE_TRUST_SECONDS=$(SECONDS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/faults/counted
 
 oldest: $(OLDEST)/.installed  ## Run a share of the tests with the oldest dependencies that pyproject.toml allows
 	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/numba $(OLDEST)/bin/python -m pytest -n $(JOBS) --dist worksteal $(OLDEST_TESTS)

@@ -3,7 +3,7 @@
     python docs/generate_trust.py [build/trust/whole] [build/trust/quick]
 
 Counts of the folders, which `make trust` leaves, take the place of earlier ones of the same experiments in docs/trust.json,
-but a quick share never that of a whole experiment. The page is made of that file.
+but a smaller share never that of a larger one. The page is made of that file.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ DOCS = Path(__file__).resolve().parent
 COUNTS = DOCS / "trust.json"
 PAGE = DOCS / "trust.md"
 
+SHARES = ("quick", "part", "whole")
+
 HEAD = """# Trust
 
 What citeweave reported done is done, and no input harms it. These are experiments, not arguments: each tries something bad many
@@ -28,7 +30,7 @@ times and counts how often what is promised held. An experiment in which one att
     make trust SHARE=quick      the share that CI tries before every change: minutes
 
 The tests are in `tests/faults/counted`, what is promised to whom in [SECURITY.md](../SECURITY.md). `share`: whether the whole number was
-tried, or so far the quick share alone. Minutes are of a machine that had other work to do.
+tried, all for a part of the time (`make trust SECONDS=60`), or so far the quick share alone. Minutes are of a machine that had other work to do.
 """
 
 
@@ -36,7 +38,7 @@ def main() -> None:
     counts: dict[str, dict[str, Any]] = json.loads(COUNTS.read_bytes()) if COUNTS.is_file() else {}
     if len(sys.argv) > 1:
         for record in (record for folder in sys.argv[1:] for record in read_counts(Path(folder))):
-            if record["whole"] or not counts.get(record["name"], {}).get("whole"):
+            if SHARES.index(record["share"]) >= SHARES.index(counts.get(record["name"], record)["share"]):
                 counts[record["name"]] = dated(record)
         COUNTS.write_text(json.dumps(dict(sorted(counts.items())), indent=1, ensure_ascii=False) + "\n")
     PAGE.write_text(page(counts))
@@ -55,7 +57,7 @@ def dated(record: dict[str, Any]) -> dict[str, Any]:
 def page(counts: dict[str, dict[str, Any]]) -> str:
     """
     >>> count = {"name": "cut files", "promise": "Cut files are refused.", "tried": 1200, "held": 1200, "seconds": 61.0}
-    >>> told = {**count, "whole": True, "facts": {"readers": 20}, "day": "2026-01-02"}
+    >>> told = {**count, "share": "whole", "facts": {"readers": 20}, "day": "2026-01-02"}
     >>> print(page({"cut files": told}).splitlines()[-1])
     | cut files | Cut files are refused. | 1,200 | 1,200 | whole | 1:01 | 2026-01-02 | readers: 20 |
     """
@@ -73,7 +75,7 @@ def row(count: dict[str, Any]) -> str:
     facts = "; ".join(f"{word}: {value}" for word, value in count["facts"].items())
     promise = " ".join(count["promise"].split())
     cells = [count["name"], promise, f"{count['tried']:,}", f"{count['held']:,}"]
-    cells += ["whole" if count["whole"] else "quick", f"{minutes}:{seconds:02d}"]
+    cells += [count["share"], f"{minutes}:{seconds:02d}"]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in [*cells, count["day"], facts]) + " |"
 
 

@@ -36,12 +36,23 @@ def die(*_: object, **__: object) -> None:
     raise Death
 
 
-def test_work_that_was_being_removed_is_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_is_kept_until_the_artefact_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch, pytest.raises(Death):
         patch.setattr(shutil, "rmtree", die)
         make(tmp_path / "thing", 0)
+    assert names(tmp_path) == ["thing"] and (tmp_path / "thing" / ".work").is_dir()
+    assert matches(tmp_path / "thing", "demo", 1, {"seed": 0})
+    assert names(tmp_path / "thing") == ["data.txt", "manifest.json"]
+
+
+def test_a_run_that_ends_before_its_artefact_has_a_name_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(Death):
+        patch.setattr(publishing, "sync_folder", die)
+        make(tmp_path / "thing", 0)
     with new_artefact(tmp_path / "thing", "demo", 1, {"seed": 0}) as writer:
-        assert names(writer.work("parts")) == [] and names(writer.folder) == [".lock", ".work"]
+        assert names(writer.work("parts")) == ["one.txt"]
 
 
 @pytest.mark.parametrize("at_once", [True, False])

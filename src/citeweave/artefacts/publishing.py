@@ -4,7 +4,7 @@
     remove_leftovers(target)        what an interrupted publication left
 
     target.partial    is being written; goes on after an interruption
-    target.old        finished but not yet named, and afterwards what was replaced: of use to nobody who does not hold its lock
+    target.old        about to replace the older one, and afterwards that: of use to nobody who does not hold its lock
 
 At every moment `target` is the whole older folder or the whole new one, also for a process that is killed, where the
 system can exchange two names at once; elsewhere for a moment neither has the name.
@@ -24,8 +24,8 @@ from citeweave.files import sync_folder
 LOCK = ".lock"
 """File that the writer of a folder holds."""
 
-DONE = ".done"
-"""Folder of intermediate files that are about to be removed."""
+WORK = ".work"
+"""Folder of intermediate files: an interrupted run goes on from them, and nobody once the folder has its name."""
 
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux
 _HERE = -100  # AT_FDCWD: paths are taken as everywhere
@@ -42,22 +42,26 @@ def publish(partial: Path, target: Path) -> None:
         sync_folder(folder)
     old = _old(target)
     _remove(old)
-    partial.rename(old)  # out of the way of the next writer
     if target.exists():
+        partial.rename(old)  # out of the way of the next writer
         _exchange(old, target, aside=partial)
     else:
-        old.rename(target)
+        partial.rename(target)
     sync_folder(target.parent)
-    _remove(target / LOCK)
-    _remove(old)
+    for path in _leftovers(target):
+        _remove(path)
 
 
 def remove_leftovers(target: Path) -> None:
     """Remove what a publication that was killed left in the folder and of the one it replaced, unless one is under way."""
     if not _is_held(_old(target) / LOCK):
-        for path in (_old(target), target / LOCK, target / DONE):
+        for path in _leftovers(target):
             if path.exists():
                 _remove(path)
+
+
+def _leftovers(target: Path) -> tuple[Path, ...]:
+    return target / LOCK, _old(target), target / WORK
 
 
 def _old(target: Path) -> Path:

@@ -26,13 +26,11 @@ from typing import Any
 
 from citeweave.artefacts.disk_failures import naming_failures, unwritable
 from citeweave.artefacts.manifest import MANIFEST, Manifest, kind_of, read_manifest
-from citeweave.artefacts.publishing import DONE, LOCK, partial_folder, publish, remove_leftovers
+from citeweave.artefacts.publishing import LOCK, WORK, partial_folder, publish, remove_leftovers
 from citeweave.errors import ArtefactError, UserError
 from citeweave.files import hash_json, write_json
 from citeweave.links import check_links, open_lock
 from citeweave.version import __version__
-
-_WORK = ".work"
 
 
 class ArtefactWriter:
@@ -49,18 +47,18 @@ class ArtefactWriter:
 
     def shared_work(self, name: str) -> Path:
         """The same for files that any recipe may use, because their names say what they were made of."""
-        path = self.folder / _WORK / name
+        path = self.folder / WORK / name
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     def clear(self) -> None:
         """Remove what an interrupted run had begun to write, except its intermediate files."""
         for path in self.folder.iterdir():
-            if path.name not in (_WORK, LOCK):
+            if path.name not in (WORK, LOCK):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     def finish(self) -> Manifest:
-        """Hash the files, write the manifest, give the folder its name."""
+        """Hash the files, write the manifest, give the folder its name; only then are intermediate files removed."""
         inner = [path.parent for path in self.folder.rglob(MANIFEST)]
         names = sorted(
             path.relative_to(self.folder).as_posix()
@@ -74,15 +72,8 @@ class ArtefactWriter:
         files = dict(zip(names, described, strict=True))
         manifest = Manifest(self._kind, self._version, self._recipe, self.facts, files, _made())
         write_json(self.folder / MANIFEST, manifest.as_json())
-        self._end_work()
         publish(self.folder, self._target)
         return manifest
-
-    def _end_work(self) -> None:
-        """Remove intermediate files; all at once from their name, for what is removed in part must not be gone on with."""
-        if (self.folder / _WORK).exists():
-            (self.folder / _WORK).rename(self.folder / DONE)
-            shutil.rmtree(self.folder / DONE, ignore_errors=True)
 
 
 @contextmanager

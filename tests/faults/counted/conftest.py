@@ -1,6 +1,7 @@
 """How much is tried, where counts are kept, and the counts at the end of pytest's output.
 
 make trust                                    everything: hours on two cores
+make trust SECONDS=60                         everything, but what is to run for long (soak, each fuzzed parser) a minute
 make trust SHARE=quick                        the share that CI tries
 CITEWEAVE_TRUST=whole pytest tests/faults/counted/test_kills.py       one experiment
 """
@@ -19,6 +20,7 @@ from .counting import Trial, read_records
 
 ROOT = Path(__file__).resolve().parents[3]
 SHARE = os.environ.get("CITEWEAVE_TRUST", "quick")
+SECONDS = float(os.environ.get("CITEWEAVE_TRUST_SECONDS") or "inf")
 RECORDS = ROOT / "build" / "trust" / SHARE
 
 _BEGUN = time.time()
@@ -28,7 +30,7 @@ _BEGUN = time.time()
 def trial(request: pytest.FixtureRequest) -> Iterator[Trial]:
     """The experiment of a test, called as its function is: `test_killed_imports[ris]` is `killed imports, ris`."""
     name = request.node.name.removeprefix("test_").replace("_", " ").replace("[", ", ").removesuffix("]")
-    own = Trial(name, is_whole=SHARE == "whole", promise=_promise(request))
+    own = Trial(name, is_whole=SHARE == "whole", promise=_promise(request), most_seconds=SECONDS)
     yield own
     own.finish(RECORDS)
 

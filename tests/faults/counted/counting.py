@@ -21,6 +21,7 @@ number and keeps the counts for docs/trust.md, CI a quick share of it.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,13 +50,29 @@ class Trial:
 
     begun: float = field(default_factory=time.monotonic)
 
+    most_seconds: float = math.inf
+    """Of an experiment that is measured in seconds: `make trust SECONDS=60`."""
+
+    is_part: bool = False
+    """Whether the whole experiment would have taken longer than it might."""
+
     def numbers(self, *, quick: int, whole: int) -> range:
         """As many numbers as are to be tried: `quick` in CI, `whole` in `make trust`."""
         return range(whole if self.is_whole else quick)
 
     def seconds(self, *, quick: float, whole: float) -> float:
-        """As long as is to be tried."""
-        return whole if self.is_whole else quick
+        """As long as is to be tried; less, and told so, where less is allowed.
+
+        >>> trial = Trial("an example", is_whole=True, most_seconds=60)
+        >>> trial.seconds(quick=10, whole=600), trial.share
+        (60, 'part')
+        """
+        self.is_part = self.is_whole and whole > self.most_seconds
+        return min(whole if self.is_whole else quick, self.most_seconds)
+
+    @property
+    def share(self) -> str:
+        return "part" if self.is_part else "whole" if self.is_whole else "quick"
 
     @contextmanager
     def attempt(self, what: str) -> Iterator[None]:
@@ -77,7 +94,7 @@ class Trial:
         record = {
             "name": self.name,
             "promise": self.promise,
-            "whole": self.is_whole,
+            "share": self.share,
             "tried": self.tried,
             "held": self.held,
             "seconds": round(time.monotonic() - self.begun, 1),

@@ -55,11 +55,22 @@ def train_job(job: dict[str, Any], place: Path, cut: tuple[int, str] | None = No
 
 
 def cuts_of(job: dict[str, Any], whole: Path) -> list[tuple[int, str]]:
-    """Steps and moments of a job's cuts, in order; one in a checkpoint needs a checkpoint to come."""
+    """Steps and moments of a job's cuts, in order; one whose moment would not come is made at the begin of its step."""
     total = int(json.loads((whole / "model" / "manifest.json").read_bytes())["facts"]["steps"])
-    last_saved = (total - 1) // job["training"]["checkpoint_every"] * job["training"]["checkpoint_every"]
-    cuts = sorted((min(int(share * total), total - 1), moment) for share, moment in job["cuts"])
-    return [(step, moment if step < last_saved or moment not in IN_CHECKPOINT else "begin") for step, moment in cuts]
+    every = job["training"]["checkpoint_every"]
+    cuts = [(min(int(share * total), total - 1), moment) for share, moment in job["cuts"]]
+    cuts.sort(key=lambda cut: (cut[1] == "folder", cut))  # half a model is written after the last step
+    comes = [_comes(moment, step, (total - 1) // every * every, every) for step, moment in cuts]
+    if len(cuts) > 1 and cuts[0][1] == "old ones" and cuts[1][1] in IN_CHECKPOINT:
+        comes[1] = False  # the first may have gone on to the last checkpoint
+    return [(step, moment if is_to_come else "begin") for (step, moment), is_to_come in zip(cuts, comes, strict=True)]
+
+
+def _comes(moment: str, step: int, last_saved: int, every: int) -> bool:
+    """Whether a moment comes at a step or later: one in a checkpoint needs a checkpoint, and a removal too many of them."""
+    if moment == "old ones" and last_saved <= checkpoints.KEPT * every:
+        return False
+    return moment not in IN_CHECKPOINT or step < last_saved
 
 
 def _count_steps(path: Path) -> list[int]:

@@ -31,5 +31,6 @@ def test_fuzzed_parsers(trial: Trial, group: str) -> None:
             executions += found.executions
             lines += found.lines
             trial.facts |= {"driver": found.driver, "executions": executions, "lines or edges reached": lines}
+            trial.facts |= {"seconds each, at most": seconds}
             assert not found.failure, found.failure
             assert found.executions, "nothing was run"
