@@ -49,7 +49,7 @@ def test_a_run_that_ends_before_its_artefact_has_a_name_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch, pytest.raises(Death):
-        patch.setattr(publishing, "sync_folder", die)
+        patch.setattr(publishing, "sync", die)
         make(tmp_path / "thing", 0)
     with new_artefact(tmp_path / "thing", "demo", 1, {"seed": 0}) as writer:
         assert names(writer.work("parts")) == ["one.txt"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from citeweave.artefacts import publishing
 from citeweave.artefacts.integrity import check_files
 from citeweave.artefacts.manifest import read_manifest
 from citeweave.cloud import copy, fetch, push, uploading
@@ -226,6 +227,7 @@ def test_copy_both_ways_and_from_bucket_to_bucket(bucket: Any, folder: Path, tmp
     with pytest.raises(UserError, match="exists; choose another place"):
         copy(address, tmp_path / "back")
     copy(address, tmp_path / "back", overwrite=True)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("back.")]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("x")
     with pytest.raises(UserError, match="is not an artefact"):
@@ -234,6 +236,27 @@ def test_copy_both_ways_and_from_bucket_to_bucket(bucket: Any, folder: Path, tmp
     assert content(fetch(f"s3://{bucket.name}/two/thing")) == content(folder)
     with pytest.raises(UserError, match="both here"):
         copy(folder, tmp_path / "c")
+
+
+@pytest.mark.parametrize("at", ["_exchange", "sync"])
+def test_a_copy_that_is_killed_while_it_replaces_leaves_one_of_both(
+    bucket: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    address, older, target = f"s3://{bucket.name}/thing", content(folder), tmp_path / "back"
+    copy(folder, address)
+    copy(address, target)
+    copy(make_artefact(folder, {"papers/year.npy": b"2020"}), address, overwrite=True)
+
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(publishing, at, die)
+        copy(address, target, overwrite=True)
+    assert content(target) == (older if at == "_exchange" else content(folder))
+    copy(address, target, overwrite=True)
+    assert content(target) == content(folder)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("back.")]
 
 
 def test_a_copy_does_not_share_files_with_the_cache(bucket: Any, folder: Path, tmp_path: Path) -> None:

@@ -89,11 +89,7 @@ class _Power(Exception):
     """The power is cut."""
 
 
-@pytest.mark.parametrize("cut", [1, 2, 3, 5])
-def test_an_interrupted_run_ends_as_an_uninterrupted_one(
-    literature: Literature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
-) -> None:
-    whole = train(literature, tmp_path / "whole", patience=5)
+def cut_training(literature: Literature, folder: Path, monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
     step = trainer._Loop._step
 
     def cut_step(loop: Any, number: int) -> None:
@@ -101,10 +97,28 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(
             raise _Power
         step(loop, number)
 
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched, pytest.raises(_Power):
         patched.setattr(trainer._Loop, "_step", cut_step)
-        with pytest.raises(_Power):
-            train(literature, tmp_path / "cut", patience=5)
+        train(literature, folder, patience=5)
+
+
+def test_a_log_that_lost_its_end_is_not_filled_up(
+    literature: Literature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_training(literature, tmp_path / "cut", monkeypatch, 5)
+    (log,) = (tmp_path / "cut.partial").rglob("log.jsonl")
+    log.write_text('{"step": 1}\n')
+    train(literature, tmp_path / "cut", patience=5)
+    lines = (tmp_path / "cut" / "training" / "log.jsonl").read_text().splitlines()
+    assert lines[0] == '{"step": 1}' and all("step" in json.loads(line) for line in lines)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 5])
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(
+    literature: Literature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    whole = train(literature, tmp_path / "whole", patience=5)
+    cut_training(literature, tmp_path / "cut", monkeypatch, cut)
     assert not (tmp_path / "cut").exists()
     again = train(literature, tmp_path / "cut", patience=5)
     assert weights_of(tmp_path / "cut") == weights_of(tmp_path / "whole")

@@ -1,6 +1,7 @@
 """How a finished folder gets its name: beside nothing, or in the place of an older one, in one step.
 
     publish(partial, target)        the finished folder is `target`; what `target` was is gone
+    put(folder, target)             the same for a folder that is on the disk already; what `target` was is `target.old`
     remove_leftovers(target)        what an interrupted publication left
 
     target.partial    is being written; goes on after an interruption
@@ -19,7 +20,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from citeweave.files import sync_folder
+from citeweave.files import sync
 
 LOCK = ".lock"
 """File that the writer of a folder holds."""
@@ -39,17 +40,22 @@ def partial_folder(folder: Path) -> Path:
 def publish(partial: Path, target: Path) -> None:
     """Give a finished folder its name, once everything in it has reached the disk."""
     for folder in [partial, *(path for path in partial.rglob("*") if path.is_dir())]:
-        sync_folder(folder)
+        sync(folder)
+    put(partial, target)
+    for path in _leftovers(target):
+        _remove(path)
+
+
+def put(new: Path, target: Path) -> None:
+    """Give a folder a name; what had it is `target.old`."""
     old = _old(target)
     _remove(old)
     if target.exists():
-        partial.rename(old)  # out of the way of the next writer
-        _exchange(old, target, aside=partial)
+        new.rename(old)  # out of the way of the next writer
+        _exchange(old, target, aside=new)
     else:
-        partial.rename(target)
-    sync_folder(target.parent)
-    for path in _leftovers(target):
-        _remove(path)
+        new.rename(target)
+    sync(target.parent)
 
 
 def remove_leftovers(target: Path) -> None:

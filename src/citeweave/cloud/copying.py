@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from citeweave.artefacts.manifest import MANIFEST
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.publishing import partial_folder, put, remove_leftovers
 from citeweave.cloud.address import Address, is_address
 from citeweave.cloud.fetching import fetch, fill
 from citeweave.cloud.listing import Listing, find_listing
@@ -56,7 +56,11 @@ def copy(
     if begun is not None and begun.hash != listing.hash:
         shutil.rmtree(partial)
     sent = _receive(made, listing, known, reporter)
-    _replace(made.content, folder)
+    if listing.is_single:
+        made.content.replace(folder)
+    else:
+        put(made.content, folder)
+        remove_leftovers(folder)
     shutil.rmtree(partial)
     return Copied(str(folder), len(listing.files), listing.bytes, sent)
 
@@ -78,12 +82,3 @@ def _refuse(folder: Path, listing: Listing, *, overwrite: bool) -> None:
     ours = any((folder / name).is_file() for name in (MANIFEST, "state.json"))
     if folder.is_file() != listing.is_single or (folder.is_dir() and not ours):
         raise UserError(f"{folder} exists and is not an artefact of citeweave; choose another place")
-
-
-def _replace(made: Path, folder: Path) -> None:
-    old = folder.with_name(folder.name + ".old")
-    if folder.is_dir():
-        shutil.rmtree(old, ignore_errors=True)
-        folder.rename(old)
-    made.replace(folder)
-    shutil.rmtree(old, ignore_errors=True)

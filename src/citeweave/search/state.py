@@ -32,7 +32,7 @@ from citeweave.artefacts.manifest import MANIFEST, another_version, kind_of
 from citeweave.artefacts.publishing import partial_folder
 from citeweave.columns import open_numbers, write_numbers
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import hash_file, hash_json, sync_folder, write_json
+from citeweave.files import hash_file, hash_json, sync, write_json
 from citeweave.links import check_links, open_lock
 
 FORMAT, VERSION = "citeweave-index", 2
@@ -197,14 +197,14 @@ class IndexWriter:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
-        sync_folder(path.parent)
+        sync(path.parent)
         return made
 
     def commit(self, segments: Sequence[Entry], facts: dict[str, Any]) -> State:
         """Make it the state that everybody reads from now on. Segments without a living paper are left out."""
         living = tuple(entry for entry in segments if entry.deleted < entry.papers)
         (self.folder / SEGMENTS).mkdir(exist_ok=True)
-        sync_folder(self.folder / SEGMENTS)
+        sync(self.folder / SEGMENTS)
         paths = [deleted_path(self.folder, entry) for entry in living if entry.deleted]
         state = State(self.number, living, facts, {path.name: hash_file(path) for path in paths})
         write_json(self.folder / STATE, sealed(state.as_json()))

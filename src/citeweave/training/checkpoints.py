@@ -13,7 +13,6 @@ shards, so that another number of them can go on.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +25,7 @@ from torch import Tensor
 
 from citeweave.artefacts.integrity import sealed, unsealed
 from citeweave.errors import ArtefactError, CiteweaveError, UserError
-from citeweave.files import hash_file, write_json
+from citeweave.files import hash_file, sync, write_json
 from citeweave.training.sharding import is_shard, like, take_whole
 
 KEPT = 2
@@ -155,5 +154,4 @@ def _save(path: Path, tensors: dict[str, Tensor]) -> None:
         save_file(tensors, path)
     except SafetensorError as error:  # it does not tell a full disk as an OSError
         raise OSError(str(error)) from None
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    sync(path)

@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from citeweave.errors import CiteweaveError, UserError, choose
+from citeweave.files import sync
 from citeweave.progress import QUIET, Reporter
 from citeweave.training.aspect_heads import PREFIX
 from citeweave.training.batches import Batches
@@ -153,9 +154,16 @@ class _Loop:
             self._check()
             self.progress.stopped = bool(options.patience and self.progress.without_gain >= options.patience)
         if saves:
-            first, state = self.run.stepper.processes.is_first, self.progress.as_json()
-            folder = self.work / "checkpoints"
-            save_checkpoint(folder, step, self.run.weights, self.optimizer, state, writes=first)
+            self._save()
+
+    def _save(self) -> None:
+        """Write a checkpoint, once what it speaks of is on the disk: the log and the best weights."""
+        first, state = self.run.stepper.processes.is_first, self.progress.as_json()
+        for path in (self.work / "log.jsonl", self.work / "best.safetensors"):
+            if first and path.exists():
+                sync(path)
+        folder = self.work / "checkpoints"
+        save_checkpoint(folder, self.progress.step, self.run.weights, self.optimizer, state, writes=first)
 
     def _write_losses(self) -> None:
         """Fetch the losses since the last line and write their mean; one that is no number ends the run."""
@@ -237,7 +245,9 @@ class _Loop:
         path = self.work / "log.jsonl"
         if self.run.stepper.processes.is_first and path.exists():
             with path.open("r+b") as file:
-                file.truncate(self.progress.log_bytes)
+                file.truncate(
+                    min(self.progress.log_bytes, path.stat().st_size)
+                )  # a longer one would be filled with zeros
 
 
 def _optimizer(run: Run) -> torch.optim.Optimizer:
