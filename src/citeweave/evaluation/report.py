@@ -50,10 +50,10 @@ class Report:
     def open(cls, folder: str | Path) -> Report:
         folder = Path(folder)
         manifest = read_manifest(folder, KIND, VERSION)
-        check_some(folder, manifest, [REPORT])
         try:
+            check_some(folder, manifest, [REPORT])
             value = json.loads((folder / REPORT).read_bytes())
-        except (OSError, ValueError, RecursionError):
+        except (ArtefactError, OSError, ValueError, RecursionError):
             value = None
         if not isinstance(value, dict) or not all(name in value for name in _NEEDED):
             raise ArtefactError(f"{folder / REPORT} is missing or damaged; evaluate again")
