@@ -26,6 +26,8 @@ from citeweave.hashing import Keys, hash_spans
 _HEADER_SIZE = 128
 _HOLE = 1 << 16
 """Blocks of at least so many bytes that are all zeros are not written out."""
+_CHECKED = 1 << 24
+"""Offsets looked at before the memory of their column is given back."""
 BLOCK = 1 << 16
 """Rows handled at a time where a whole column is walked through."""
 
@@ -224,6 +226,18 @@ def open_matrix(path: Path, dtype: DTypeLike, shape: tuple[int, int]) -> NDArray
     if array.dtype != np.dtype(dtype) or array.shape != shape or not array.flags.c_contiguous:
         raise ArtefactError(f"{path} does not hold {shape[0]} rows of {shape[1]} {np.dtype(dtype)}; make it again")
     return array
+
+
+def offsets_fit(offsets: NDArray[np.int64], rows: int, end: int) -> bool:
+    """Whether offsets part `end` values into so many lists, one after the other; read block by block."""
+    if len(offsets) != rows + 1 or offsets[0] != 0 or offsets[-1] != end:
+        return False
+    for start in range(0, rows, _CHECKED):
+        part = offsets[start : start + _CHECKED + 1]
+        if (part[1:] < part[:-1]).any():
+            return False
+        release(offsets)
+    return True
 
 
 def release(*columns: NDArray[Any] | TextColumn) -> None:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from citeweave.artefacts.integrity import check_files
 from citeweave.artefacts.manifest import Manifest, read_manifest
-from citeweave.columns import TextColumn, open_numbers
+from citeweave.columns import TextColumn, offsets_fit, open_numbers
 from citeweave.corpus.index import NOT_FOUND, IdIndex
 from citeweave.corpus.layout import (
     CITATION_COLUMNS,
@@ -279,7 +279,9 @@ class Contexts:
         """Keys of the cited papers that are not in the corpus, one list after the other."""
         self.outside_offsets: NDArray[np.int64] = open_numbers(folder / "outside_offsets.npy", np.int64)
         self.citing_keys: NDArray[np.uint64] = open_numbers(folder / "citing_key.npy", np.uint64)
-        if len(self.cited_offsets) != len(self.citing) + 1 or self.cited_offsets[-1] != len(self.cited):
+        # everybody follows these numbers without looking: damaged ones must stop here
+        lists = ((self.cited_offsets, self.cited), (self.outside_offsets, self.outside))
+        if not all(offsets_fit(offsets, len(self.citing), len(values)) for offsets, values in lists):
             raise ArtefactError(f"{folder} is damaged: its columns do not fit together; make the corpus again")
 
     def __len__(self) -> int:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.columns import GrowingColumn, open_numbers, release
+from citeweave.columns import GrowingColumn, offsets_fit, open_numbers, release
 from citeweave.errors import ArtefactError, UserError
 from citeweave.graph.edge_sorting import MOST_EDGES, SortedRows, count_edges, pick, sorted_rows, transposed_rows
 
@@ -150,13 +150,8 @@ def _fit(columns: Columns, nodes: int, edges: int) -> bool:
         return False
     for side in ("cited", "citing"):
         offsets, targets = columns[f"{side}/offsets"], columns[f"{side}/targets"]
-        if len(offsets) != nodes + 1 or offsets[0] != 0 or offsets[-1] != edges:
+        if not offsets_fit(offsets, nodes, edges):
             return False
-        for start in range(0, nodes, _CHECKED):
-            part = offsets[start : start + _CHECKED + 1]
-            if (part[1:] < part[:-1]).any():
-                return False
-            release(offsets)
         for start in range(0, edges, _CHECKED):
             span = targets[start : start + _CHECKED]
             if int(span.min()) < 0 or int(span.max()) >= nodes:
