@@ -198,6 +198,9 @@ class TextColumn(Sequence[str]):
 
     def keys(self) -> Keys:
         """Hash key of every text."""
+        # compiled code follows the offsets without looking
+        if not offsets_fit(self.offsets, len(self), len(self._data)):
+            raise self._damage()
         return hash_spans(self.data, self.offsets[:-1], self.offsets[1:])
 
     def _text(self, start: int, end: int) -> str:

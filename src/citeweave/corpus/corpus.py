@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from citeweave.artefacts.integrity import check_files
 from citeweave.artefacts.manifest import Manifest, read_manifest
-from citeweave.columns import TextColumn, offsets_fit, open_numbers
+from citeweave.columns import TextColumn, offsets_fit, open_numbers, release
 from citeweave.corpus.index import NOT_FOUND, IdIndex
 from citeweave.corpus.layout import (
     CITATION_COLUMNS,
@@ -147,7 +147,11 @@ class Corpus:
 
     @cached_property
     def contexts(self) -> Contexts:
-        return Contexts(self.folder / "contexts")
+        table = Contexts(self.folder / "contexts")
+        self.check_rows(table.cited)
+        self.check_rows(table.citing, least=-1)
+        release(table.cited, table.citing)
+        return table
 
     @cached_property
     def index(self) -> IdIndex:
@@ -228,9 +232,9 @@ class Corpus:
             extra=self._object(extra),
         )
 
-    def check_rows(self, rows: NDArray[np.integer[Any]]) -> None:
+    def check_rows(self, rows: NDArray[np.integer[Any]], *, least: int = 0) -> None:
         """Refuse rows out of the corpus's own columns that no paper has: of a large corpus nobody looked at them."""
-        if len(rows) and not (int(rows.min()) >= 0 and int(rows.max()) < len(self)):
+        if len(rows) and not (int(rows.min()) >= least and int(rows.max()) < len(self)):
             raise self._damage("a citation names a row that no paper has")
 
     def _ids_of(self, rows: NDArray[np.integer[Any]]) -> list[str]:

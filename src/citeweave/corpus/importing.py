@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.integrity import check_files
 from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.intake.building import build_corpus
@@ -114,6 +115,8 @@ def import_papers(
         if options.outside == "keep":
             parts.append(stage_outside(parts, writer.work("outside"), memory=options.memory))
         gone = None
+        if base is not None:
+            check_files(base.folder, base.manifest, content=True)  # damage must not be handed on
         if base is not None and deletions:
             gone = find_deletions(base, deleted)
             writer.facts["deletions_not_found"] = gone.not_found
@@ -216,6 +219,7 @@ def exclude_papers(
     recipe = {"update": corpus.hash, "excluded": hash_json(sorted(corpus.ids.take(rows))), "why": why}
     if not matches(folder, KIND, VERSION, recipe):
         with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+            check_files(corpus.folder, corpus.manifest, content=True)  # damage must not be handed on
             build_corpus(
                 writer, [], MergeOptions(same_title="never", outside="keep"), base=corpus, gone=Deletions(rows)
             )

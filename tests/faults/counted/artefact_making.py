@@ -90,7 +90,7 @@ def make_artefacts(place: Path, save_bert: SaveBert) -> dict[str, Path]:
         **_reports(place),
         **_kept(place),
     }
-    return {"corpus": place / "corpus", "plain model": model, **made}
+    return {"corpus": corpus.folder, "corpus, as a whole": corpus.folder, "plain model": model, **made}
 
 
 def _papers() -> Iterator[dict[str, Any]]:
@@ -206,7 +206,7 @@ def _index(place: Path, corpus: Corpus, model: Path) -> dict[str, Path]:
 
     make_map(Index.open(place / "index"))
     (drawn,) = (place / "index" / "maps").iterdir()
-    return {"index": place / "index", "map": drawn}
+    return {"index": place / "index", "index, asked": place / "index", "map": drawn}
 
 
 def _reports(place: Path) -> dict[str, Path]:

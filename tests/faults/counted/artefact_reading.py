@@ -29,6 +29,7 @@ from citeweave.evaluation.finished import Work
 from citeweave.evaluation.report import Report
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.intent_overlay import IntentOverlay
+from citeweave.graph.mentions import mentions_of
 from citeweave.graph.related_files import RelatedFile
 from citeweave.graph.signals import Signal, related
 from citeweave.mining.parts import read_part
@@ -88,9 +89,16 @@ def _corpus(folder: Path) -> Iterator[Any]:
     yield [corpus.context(number) for number in range(len(corpus.contexts))]
     yield corpus.rows(IDS), corpus.changes, corpus.contexts.outside, corpus.contexts.citing_keys
     yield [corpus.references_outside(name) for name in ("citing", "key", "intents", "strength", "influential")]
-    yield corpus.ids.keys(), corpus.titles.gather(np.arange(len(corpus)))
+
+
+def _corpus_as_a_whole(folder: Path) -> Iterator[Any]:
+    """By compiled code first, which follows numbers without looking."""
+    corpus = Corpus.open(folder)
+    yield corpus.rows(IDS), corpus.ids.keys(), corpus.titles.gather(np.arange(len(corpus)))
     graph = graph_from_edges(corpus.citing, corpus.cited, len(corpus))
     yield graph.cited.targets, graph.citing.targets
+    found = mentions_of(corpus)
+    yield found.offsets, found.cited, found.contexts, found.sections
     with tempfile.TemporaryDirectory() as place:
         more = Path(place) / "more.jsonl"
         more.write_text('{"id": "p:31", "title": "another paper", "references": ["p:3"]}\n')
@@ -194,6 +202,11 @@ def _index(folder: Path) -> Iterator[Any]:
     yield [index.paper(row) for row in rows], [index.references(row) for row in rows]
     yield [index.citing(index.key_of(row)) for row in rows]
     yield index.heads and index.heads.hash, index.known_intents
+
+
+def _index_asked(folder: Path) -> Iterator[Any]:
+    """By compiled code first, which follows numbers without looking."""
+    index = Index.open(folder)
     for said in (
         {"text": "the cell grows in data", "by": "words"},
         {"paper": "p:7", "count": 20},
@@ -203,7 +216,7 @@ def _index(folder: Path) -> Iterator[Any]:
     ):
         found = answer(index, None, Query.from_json(said))
         yield [(hit.id, hit.score, hit.matches) for hit in found.hits]
-    yield explain(index, rows[0], rows[1]), neighbourhood(index, rows[0]), lacking(index, fewest=1)
+    yield explain(index, 0, 1), neighbourhood(index, 7), lacking(index, fewest=1)
 
 
 def _map(folder: Path) -> Iterator[Any]:
@@ -222,7 +235,8 @@ def _finished(folder: Path) -> Iterator[Any]:
 
 
 def _run(folder: Path) -> Iterator[Any]:
-    yield read_record(folder)
+    found = read_record(folder)
+    yield found and [found.get(name) for name in ("version", "identity", "citeweave", "stages", "result")]
 
 
 def _checkpoints(folder: Path) -> Iterator[Any]:
@@ -233,7 +247,8 @@ def _checkpoints(folder: Path) -> Iterator[Any]:
 
 
 def _library(folder: Path) -> Iterator[Any]:
-    yield LibraryFolder(folder).record()
+    found = LibraryFolder(folder).record()
+    yield [found.get(name) for name in ("format", "version", "place", "name", "kind")]
 
 
 def _answers(folder: Path) -> Iterator[Any]:
@@ -242,6 +257,7 @@ def _answers(folder: Path) -> Iterator[Any]:
 
 READERS: dict[str, Callable[[Path], Iterator[Any]]] = {
     "corpus": _corpus,
+    "corpus, as a whole": _corpus_as_a_whole,
     "graph": _graph,
     "related": _related,
     "intents": _intents,
@@ -257,6 +273,7 @@ READERS: dict[str, Callable[[Path], Iterator[Any]]] = {
     "whole model": _model,
     "compact model": _model,
     "index": _index,
+    "index, asked": _index_asked,
     "map": _map,
     "report": _report,
     "finished": _finished,
