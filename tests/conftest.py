@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from citeweave.artefacts import integrity
@@ -24,6 +25,10 @@ ROOT = Path(__file__).resolve().parent.parent
 if "PYTEST_XDIST_WORKER" in os.environ:
     # before numpy or torch are loaded: as many threads as cores in every worker would only wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# time is measured in benchmarks: on a busy machine any example may take long
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 _CTRL_C = signal.getsignal(signal.SIGINT)
 

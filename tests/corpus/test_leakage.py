@@ -190,7 +190,7 @@ def test_words_of_other_scripts() -> None:
 WORDS = st.lists(st.sampled_from(list("abcdefg")), max_size=14).map(" ".join)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(WORDS, max_size=8), st.lists(WORDS, max_size=8), st.integers(1, 3), st.integers(1, 4))
 def test_equals_plain_sets(known: list[str], asked: list[str], words: int, boilerplate: int) -> None:
     def shingles(text: str) -> set[tuple[str, ...]]:

@@ -134,7 +134,7 @@ def _covers(text: str, found: list[tuple[int, int]]) -> bool:
 
 
 @given(_ANY_TEXT)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_offsets_cover_any_text(text: str) -> None:
     found = sentences(text)
     assert _covers(text, found) if text else found == []

@@ -98,7 +98,7 @@ def test_other_poolings_read_as_before(bert):
     np.testing.assert_allclose(own.encode(["The cell"]), plain.encode(["The cell"]), atol=1e-6)  # one sentence
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.integers(1, 4), st.integers(0, 100))
 def test_attention_is_the_plain_formula(counts, words, seed):
     draw, size = np.random.default_rng(seed), 5

@@ -56,7 +56,7 @@ def test_heads_come_back_as_they_were(bert: Path, tmp_path: Path, depth: int) ->
 
 
 @given(st.integers(1, 2), st.integers(0, 2**32 - 1))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_a_projection_is_the_formula(depth: int, seed: int) -> None:
     heads = heads_of(5, depth=depth)
     vectors = np.random.default_rng(seed).normal(size=(4, 5)).astype(np.float32)

@@ -108,7 +108,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @example({"a": 1.25e16, "b": -12.5e-9, "c": [1, {"d": "}"}]}, 1, None)
 @given(st.dictionaries(st.text(max_size=5), VALUES, max_size=5), st.integers(1, 40), st.sampled_from([None, 1]))
 def test_entries_are_those_of_the_object(tmp_path_factory, value, chunk, indent):
@@ -266,7 +266,7 @@ def test_two_papers_without_title_share_no_words():
 # judging
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=7), st.integers(0, 6)), min_size=1))
 def test_clicks_are_judged_as_one_by_one(lists):
     clicks = Clicks.of([("q", papers[at % len(papers)], papers) for papers, at in lists])

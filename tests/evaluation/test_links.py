@@ -48,7 +48,7 @@ def brute_ranks(vectors, sources, targets, known, count, seed, draw) -> list[tup
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 999), nodes=st.integers(3, 60), edges=st.integers(1, 200), degree=st.booleans())
 def test_ranks_are_those_of_brute_force(seed, nodes, edges, degree):
     rng = np.random.default_rng(seed)

@@ -29,7 +29,7 @@ from citeweave.evaluation.metrics import (
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     lists=st.lists(
         st.tuples(st.lists(st.sampled_from([0.1, 0.2, 0.3, math.nan]), min_size=1, max_size=6), st.integers(0, 5)),
@@ -98,7 +98,7 @@ def sklearn_value(name: str, truth: np.ndarray, predicted: np.ndarray) -> float:
     return float(getattr(metrics, function)(truth, predicted, average=average, zero_division=0))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(pairs=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40))
 def test_classes_are_those_of_sklearn(pairs):
     truth, predicted = np.array(pairs).T
@@ -109,7 +109,7 @@ def test_classes_are_those_of_sklearn(pairs):
     assert classification_metrics(count_classes(*texts), names) == found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(pairs=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=20))
 def test_yes_or_no_is_that_of_sklearn(pairs):
     truth, predicted = np.array(pairs).T
@@ -117,7 +117,7 @@ def test_yes_or_no_is_that_of_sklearn(pairs):
     assert found == pytest.approx({name: sklearn_value(name, truth, predicted) for name in CLASSIFICATION_METRICS})
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 9999), papers=st.integers(1, 20), labels=st.integers(1, 5))
 def test_label_sets_are_those_of_sklearn(seed, papers, labels):
     truth, predicted = (np.random.default_rng(seed).random((2, papers, labels)) < 0.3).astype(int)

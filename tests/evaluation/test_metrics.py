@@ -83,7 +83,7 @@ def plain_trec(query: Query, name: str) -> float:
     }[family]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(queries=pools())
 def test_trec_metrics_are_those_of_plain_python(queries):
     ranked = rank_as_trec(*flat(queries))
@@ -92,7 +92,7 @@ def test_trec_metrics_are_those_of_plain_python(queries):
         assert values == pytest.approx([plain_trec(query, name) for query in queries], abs=1e-12), name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(queries=pools(), seed=st.integers(0, 99))
 def test_the_order_of_candidates_and_of_queries_does_not_matter(queries, seed):
     rng = np.random.default_rng(seed)
@@ -104,7 +104,7 @@ def test_the_order_of_candidates_and_of_queries_does_not_matter(queries, seed):
         assert one[name][turn] == pytest.approx(two[name], abs=1e-12), name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(grades=st.lists(st.integers(0, 3), min_size=2, max_size=30))
 def test_a_perfect_ranking_gets_1_and_a_worse_one_less(grades):
     best = sorted(grades, reverse=True)
@@ -147,7 +147,7 @@ def plain_csfcube(ranked: list[int], length: int, best: list[int], relevant: int
     }
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     lists=st.lists(
         st.lists(st.tuples(st.integers(0, 3), st.sampled_from([1.0, 1.0 + 1e-9, 2.0, math.nan])), max_size=14),

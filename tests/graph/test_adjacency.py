@@ -35,7 +35,7 @@ def test_the_worked_example():
     assert Adjacency((there, back)).degrees().tolist() == [2, 1.5, 1.5]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 999),
     nodes=st.integers(1, 40),

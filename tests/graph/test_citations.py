@@ -26,7 +26,7 @@ def columns(edges: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(EDGES, st.sampled_from([8, 64, 1 << 20]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_both_directions_hold_every_edge_once(edges: list[tuple[int, int]], memory: int) -> None:
     nodes = 12
     graph = graph_from_edges(*columns(edges), nodes, memory=memory)

@@ -80,7 +80,7 @@ def test_a_graph_gets_the_masks_of_its_citations(corpus: Corpus, overlay: Intent
     st.lists(st.tuples(st.integers(0, PAPERS - 1), st.integers(0, PAPERS - 1)), max_size=30),
     st.floats(0.05, 1.0),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_graph_over_the_papers(
     corpus: Corpus, overlay: IntentOverlay, edges: list[tuple[int, int]], least: float
 ) -> None:

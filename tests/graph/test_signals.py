@@ -56,7 +56,7 @@ def as_dict(found: Related, number: int) -> dict[int, float]:
 
 
 @given(EDGES, st.sampled_from([name for name in SIGNALS if name != "cocited_nearby"]), st.sampled_from([2, 1000]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_every_signal_is_its_definition(edges: list[tuple[int, int]], name: str, longest: int) -> None:
     graph = graph_of(edges)
     clean = {(a, b) for a, b in edges if a != b}
@@ -66,7 +66,7 @@ def test_every_signal_is_its_definition(edges: list[tuple[int, int]], name: str,
 
 
 @given(EDGES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_restricted_to_an_intent(edges: list[tuple[int, int]]) -> None:
     intents = [1 + (a + b) % 3 for a, b in edges]
     graph = graph_of(edges, intents)
@@ -77,7 +77,7 @@ def test_restricted_to_an_intent(edges: list[tuple[int, int]]) -> None:
 
 
 @given(EDGES, st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_strongest_with_ties_by_row(edges: list[tuple[int, int]], most: int) -> None:
     found = related(graph_of(edges), Signal("cocited", strongest=most), np.arange(NODES))
     for row in range(NODES):

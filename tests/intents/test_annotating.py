@@ -138,7 +138,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 @given(OPTIONS, st.integers(0, 1000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_same_as_a_loop_over_citations(corpus: Corpus, options: AnnotateOptions, seed: int) -> None:
     with TemporaryDirectory() as place:
         classifier = WordClassifier(seed=seed)

@@ -47,7 +47,7 @@ def test_calibration_lowers_the_error() -> None:
     assert before > 0.1 and after < 0.03
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 60), st.integers(0, 99))
 def test_calibration_error_by_hand(count: int, seed: int) -> None:
     logits, labels = drawn(count, seed)

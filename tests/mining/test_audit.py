@@ -63,7 +63,7 @@ rows = st.integers(0, 14)
 groups = st.lists(
     st.tuples(rows, st.lists(rows, max_size=4), st.lists(rows, max_size=4), st.integers(0, 1)), min_size=1, max_size=12
 )
-no_folder_checks = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+no_folder_checks = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @no_folder_checks

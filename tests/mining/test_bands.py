@@ -105,7 +105,7 @@ def test_the_related_curve_asks_the_graph_about_each_rank() -> None:
     assert 0 < curve.background["connected"] < curve.shares["connected"][0]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(56, 700), st.integers(1, 6), st.integers(1, 4), st.booleans(), st.sampled_from([0.0005, 0.9]))
 def test_bands_never_overlap(papers: int, positives: int, negatives: int, known: bool, limit: float) -> None:
     vectors, graph = clusters(papers, seed=papers)

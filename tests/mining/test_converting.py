@@ -119,7 +119,7 @@ GROUP = st.tuples(
 
 
 @pytest.mark.parametrize("name", ROUND_TRIPS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(groups=st.lists(GROUP, min_size=1, max_size=8))
 def test_triplets_come_back_in_their_order(
     tmp_path_factory: pytest.TempPathFactory, corpus: Corpus, name: str, groups: Groups
@@ -291,7 +291,7 @@ def test_specter_counts_and_easy_negatives(tmp_path, corpus, samples):
     assert papers["s2:1"]["year"] == 2000 and papers["s2:1"]["authors"] == ["Ada", "Bo"]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(groups=st.lists(GROUP, min_size=1, max_size=8))
 def test_specter_gives_back_positives_and_hard_negatives(tmp_path_factory, corpus, groups):
     tmp_path = tmp_path_factory.mktemp("specter")
@@ -383,7 +383,7 @@ def test_lines_of_one_query_form_a_sample_while_no_paper_comes_back():
     assert np.concatenate([np.diff(block.positives.offsets) for block in blocks]).tolist() == [2, 1, 1, 1, 1]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     lines=st.lists(st.permutations(range(5)).map(lambda row: row[:3]), min_size=1, max_size=60),
     cuts=st.integers(1, 9),

@@ -39,7 +39,7 @@ def keys(number: int) -> np.ndarray:
 
 
 @given(RAGGED, st.integers(1, 8))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_strongest_and_weakest_are_by_score(entries: list[list[tuple[int, int]]], count: int) -> None:
     entries = [list({row: (row, score) for row, score in one}.values()) for one in entries]
     lists = lists_of(entries)
@@ -52,7 +52,7 @@ def test_strongest_and_weakest_are_by_score(entries: list[list[tuple[int, int]]]
 
 
 @given(RAGGED, st.integers(1, 8))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_draw_repeats_no_paper_and_depends_on_no_neighbour(entries: list[list[tuple[int, int]]], count: int) -> None:
     lists, salt = lists_of(entries), salt_of(3, "t")
     together = as_lists(choose_from(lists, keys(len(entries)), count, "random", salt))

@@ -21,7 +21,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     document=st.dictionaries(st.text(), VALUES, max_size=5),
     piece=st.integers(1, 9),

@@ -74,7 +74,7 @@ def test_small_blocks_change_nothing(
     assert mined(corpus, tmp_path / "3", graph).hash == whole.hash
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_draws_are_those_of_sets(data: st.DataObject) -> None:
     papers = data.draw(st.integers(2, 30))

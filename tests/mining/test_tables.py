@@ -96,7 +96,7 @@ def test_numbers_may_be_corpus_ids(tmp_path, corpus):
     assert pairs_of(read_table(path, corpus, numbers="s2"), corpus) == {("a", "s2:7"): 2.0, ("a", "b"): 1.0}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     papers=st.integers(1, 6),
     lines=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(-4, 9)), max_size=30),

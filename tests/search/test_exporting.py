@@ -67,7 +67,7 @@ _NAMES = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(_NAMES, min_size=1, max_size=4), st.text("{}\\$%&#_^~-'`\"@,= and<>\n x2", max_size=60))
 def test_any_text_comes_back(tmp_path_factory, authors, title):
     title = f"x {title} x"

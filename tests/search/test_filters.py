@@ -108,7 +108,7 @@ def wanted(paper: Paper, row: int, where: Filter) -> bool:
     )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(PAPER, max_size=12), FILTER, st.integers(0, 12), st.sets(st.integers(0, 11)))
 def test_a_filter_keeps_what_every_condition_keeps(tmp_path_factory, papers, where, cut, dead):
     index = Papers(tmp_path_factory.mktemp("filters"), papers, cut, [row for row in dead if row < len(papers)])

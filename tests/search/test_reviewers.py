@@ -51,7 +51,7 @@ def slowly(submissions: Vectors, papers: Vectors, papers_of: dict[str, list[str]
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.dictionaries(
         st.sampled_from("abcdefg"),

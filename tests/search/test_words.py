@@ -100,7 +100,7 @@ ODD = st.text(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ODD, max_size=6))
 def test_the_words_are_those_of_words_of(texts):
     vocabulary = Vocabulary(sorted(STOP_WORDS))
@@ -193,7 +193,7 @@ def expected_ranking(index: Papers, query: str, allowed: np.ndarray | None = Non
     return [(row, score) for _, _, row, score in sorted(kept)]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 10**6),
     sizes=st.lists(st.integers(0, 12), min_size=1, max_size=4),

@@ -126,7 +126,7 @@ def test_a_damaged_manifest_is_an_error_not_a_crash(vectors, tmp_path, damage):
         CompressedVectors.open(tmp_path / "s")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(matrix=arrays(np.float32, (5, 3), elements=st.floats(-(2.0**100), 2.0**100, width=32)))
 def test_any_finite_numbers_come_back(tmp_path_factory, matrix):
     place = tmp_path_factory.mktemp("any")

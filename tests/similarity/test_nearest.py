@@ -143,7 +143,7 @@ def test_equal_scores_on_one_side_of_a_band_are_noticed():
     assert_same(with_torch(scores, queries, bands, tile=700, sample=1000, beside=4, metric="dot"), expected)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.data())
 def test_any_small_pool(data):
     """Few small numbers make many ties, of duplicates, of zeros and of opposite vectors."""

@@ -208,7 +208,7 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
 )
 LINES = st.dictionaries(st.sampled_from(["corpusid", "id", "vector", "embedding", "model"]), ANYTHING, max_size=5)
-SETTINGS = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def check_any(folder: Path, path: Path) -> None:

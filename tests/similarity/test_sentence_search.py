@@ -53,7 +53,7 @@ def assert_nearest(rows: NDArray[Any], scores: NDArray[Any], true: NDArray[np.fl
     np.testing.assert_allclose(true[rows[:count]], best, rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.sampled_from(DISTANCES),
     st.sampled_from([0.05, 0.5, 5000.0]),
@@ -75,7 +75,7 @@ def test_equal_to_brute_force(name, temperature, metric, decimals, k, seed):
         assert found.rows[0, : len(order)].tolist() == order.tolist()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(DISTANCES),
     st.sampled_from([0.01, 0.5, 5000.0]),

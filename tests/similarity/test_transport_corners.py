@@ -49,7 +49,7 @@ def softmax(values: np.ndarray) -> np.ndarray:
 
 
 @given(data=st.data(), dtype=st.sampled_from(list(SCALES)), temperature=st.sampled_from([1e-3, 0.5, 5000.0]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_distances_plans_and_gradients_are_numbers(data, dtype, temperature):
     sides = [data.draw(papers(3, dtype)) for _ in range(2)]
     leaves = [[torch.from_numpy(paper).requires_grad_() for paper in side] for side in sides]
@@ -82,7 +82,7 @@ def check_marginals(apart: np.ndarray, plans: np.ndarray, sides: list[list[np.nd
 
 
 @given(data=st.data(), dtype=st.sampled_from(["float16", "float32"]), temperature=st.sampled_from([1e-3, 0.5, 5000.0]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_scores_are_numbers_and_those_of_one_pair_at_a_time(data, dtype, temperature):
     blocks = data.draw(papers(4, dtype))
     vectors = SentenceVectors.of(["a", "b", "c", "d"], blocks, dtype=dtype)

@@ -39,7 +39,7 @@ def rows_of(batches: Batches, epoch: int) -> list[tuple[int, int, int]]:
     return found
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 1000), st.integers(1, 30), st.integers(1, 9), st.integers(0, 3))
 def test_an_epoch_holds_every_triplet_once(seed: int, count: int, size: int, block: int) -> None:
     groups = made_groups(seed, count)
@@ -84,7 +84,7 @@ def test_groups_are_whole_where_they_are_the_unit() -> None:
     assert found == {0: [1, 2], 10: [11], 20: [21]}, "a paper counts once in a group"
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 1000), st.integers(1, 20), st.integers(1, 9), st.integers(0, 3))
 def test_an_epoch_holds_every_pair_once_where_pairs_suffice(seed: int, count: int, size: int, block: int) -> None:
     groups = made_groups(seed, count)

@@ -156,7 +156,7 @@ def plain_supcon(anchors, positives, negatives, wanted, opposed, t):
 masks = st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=2, max_size=2).map(torch.tensor)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(masks, masks, st.integers(0, 99), st.sampled_from([0.05, 1.0]))
 def test_ragged_groups_equal_plain_sums_and_ignore_padding(wanted, opposed, seed, temperature):
     anchors, positives, negatives = vectors(seed, (2, 4), (2, 3, 4), (2, 3, 4))
@@ -286,7 +286,7 @@ def test_angle_sum_is_the_sum_of_its_terms():
         losses.angle_sum(x, y, LABELS, weights=(0.0, 0.0, 0.0))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.permutations(range(4)), st.integers(0, 99))
 def test_the_order_of_the_batch_does_not_matter(order, seed):
     for name in ("triplet", "n_pairs product", "student_teacher"):

@@ -30,7 +30,7 @@ def test_shares_are_berts():
     assert drawn.min() < 20 and 980 < drawn.max() < VOCABULARY
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, VOCABULARY - 1), max_size=50), st.integers(0, 9), st.sampled_from([0.0, 0.15, 1.0]))
 def test_only_chosen_places_change_and_special_tokens_never(tokens, seed, share):
     tokens = np.array(tokens, np.int64)

@@ -226,7 +226,7 @@ def plain_lists(lists: Any) -> list[list[int]]:
     return [lists.papers[a:b].tolist() for a, b in zip(lists.offsets, lists.offsets[1:], strict=False)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_negatives_of_the_batch_are_no_relatives(data: st.DataObject) -> None:
     paper = st.integers(0, 9)

@@ -52,7 +52,7 @@ every_format = pytest.mark.parametrize("format", FORMATS)
 
 
 def often(examples: int) -> settings:
-    return settings(max_examples=examples, deadline=None, suppress_health_check=CALM)
+    return settings(max_examples=examples, suppress_health_check=CALM)
 
 
 # --- files ---------------------------------------------------------------------------------------------

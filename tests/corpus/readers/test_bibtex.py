@@ -224,7 +224,7 @@ _HOSTILE = st.binary() | st.lists(st.sampled_from(_PIECES)).map(lambda pieces: "
 
 
 @given(_HOSTILE)
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_only_input_errors_come_out(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "hostile.bib"
     path.write_bytes(b"@article{k, author = {A and B}, title = {T}," + content)

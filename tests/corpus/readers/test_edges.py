@@ -145,7 +145,7 @@ CELLS = st.sampled_from(
     rows=st.lists(st.lists(CELLS, min_size=1, max_size=4), min_size=1, max_size=8),
     last=st.sampled_from(["", "\n", "\r\n"]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_compiled_scan_equals_the_ordinary_reader(rows: list[list[str]], last: str) -> None:
     lines = ["\t".join(row) for row in rows]
     block = ("\n".join(lines) + last).encode()

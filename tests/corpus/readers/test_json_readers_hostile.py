@@ -58,9 +58,7 @@ ANYTHING = st.recursive(
     ),
     max_leaves=25,
 )
-QUICK = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def survives(reader, path: Path) -> None:

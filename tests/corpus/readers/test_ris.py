@@ -162,7 +162,7 @@ _HOSTILE = st.binary() | st.lists(st.sampled_from(_PIECES)).map(lambda pieces: "
 
 
 @given(st.sampled_from([b"TY  - JOUR\nTI  - T\n", b"PT J\nTI T\n", b""]), _HOSTILE)
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_only_input_errors_come_out(tmp_path: Path, start: bytes, content: bytes) -> None:
     path = tmp_path / "hostile.ris"
     path.write_bytes(start + content)

@@ -226,7 +226,7 @@ KEYS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=st.recursive(SCALARS, lambda v: st.lists(v, max_size=3) | st.dictionaries(KEYS, v, max_size=6)))
 def test_any_json_is_read_or_counted(tmp_path, value):
     check_any(tmp_path, json.dumps(value).encode())
@@ -234,7 +234,7 @@ def test_any_json_is_read_or_counted(tmp_path, value):
     check_any(tmp_path, json.dumps(as_text).encode())
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.integers(0, 4000), junk=st.binary(max_size=6))
 def test_damaged_records_are_read_or_counted(tmp_path, cut, junk):
     data = json.dumps(first_version()).encode()

@@ -24,7 +24,7 @@ def papers(count: int, *, dimension: int = 12, classes: int = 4, noise: float = 
     intercept=st.booleans(),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_newton_reaches_the_minimum(count, dimension, exponent, intercept, seed):
     rng, c = np.random.default_rng(seed), 10.0**exponent
     vectors = rng.normal(size=(count, dimension)) * rng.lognormal(size=dimension) + rng.normal()

@@ -88,7 +88,7 @@ _JSON = st.recursive(
 _NAMES = [*Query.__dataclass_fields__]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.dictionaries(st.sampled_from(_NAMES), _JSON, max_size=4) | _JSON)
 def test_any_json_is_a_query_or_an_error(said):
     try:

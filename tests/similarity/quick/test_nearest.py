@@ -41,7 +41,7 @@ def expected(matrix, queries, k, *, allowed=None, itself=None):
     return rows, scores
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     rows=st.integers(1, 90),
@@ -64,7 +64,7 @@ def test_equals_the_slow_search(seed, rows, dimension, dtype, k, share) -> None:
     np.testing.assert_array_equal(found.scores, scores)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     dimension=st.sampled_from([1, 5, 64, 100]),

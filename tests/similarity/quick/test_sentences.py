@@ -42,7 +42,7 @@ def brute_force(matrix, offsets, queries, allowed):
     return np.array(papers, int), best, np.cumsum(best.astype(float), axis=1)[:, -1].astype(np.float32)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     papers=st.integers(1, 40),
