@@ -21,6 +21,24 @@ PAGE = DOCS / "trust.md"
 
 SHARES = ("quick", "part", "whole")
 
+CHAPTERS = {
+    "kills": "Kills",
+    "full_disks": "Full and failing disks",
+    "training_resume": "Training that is resumed",
+    "row_accounts": "Accounts of rows",
+    "corruption": "Corrupted files",
+    "fuzzing": "Fuzzed parsers",
+    "no_code": "No foreign code",
+    "server": "The server among strangers",
+    "server_load": "The server while it is misused",
+    "clients": "Clients of services that go wrong",
+    "index_truth": "An index after changes",
+    "compatibility": "The same vectors by every path",
+    "other_versions": "Other versions",
+    "soak": "Half an hour of traffic",
+}
+"""Module of the tests -> title, in the order of the page."""
+
 HEAD = """# Trust
 
 What citeweave reported done is done, and no input harms it. These are experiments, not arguments: each tries something bad many
@@ -55,28 +73,42 @@ def dated(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def page(counts: dict[str, dict[str, Any]]) -> str:
+    """All chapters, each with its promises and a table of its experiments.
+
+    >>> count = {"name": "cut files", "chapter": "corruption", "promise": "Cut files are refused.", "tried": 1200}
+    >>> told = {**count, "held": 1200, "seconds": 61.0, "share": "whole", "facts": {"readers": 20}, "day": "2026-01-02"}
+    >>> print("\\n".join(page({"cut files": told}).splitlines()[-7:]))
+    ## Corrupted files
+    <BLANKLINE>
+    Cut files are refused.
+    <BLANKLINE>
+    | experiment | tried | held | share | minutes | day | measured beside |
+    |---|---|---|---|---|---|---|
+    | cut files | 1,200 | 1,200 | whole | 1:01 | 2026-01-02 | readers: 20 |
     """
-    >>> count = {"name": "cut files", "promise": "Cut files are refused.", "tried": 1200, "held": 1200, "seconds": 61.0}
-    >>> told = {**count, "share": "whole", "facts": {"readers": 20}, "day": "2026-01-02"}
-    >>> print(page({"cut files": told}).splitlines()[-1])
-    | cut files | Cut files are refused. | 1,200 | 1,200 | whole | 1:01 | 2026-01-02 | readers: 20 |
-    """
-    lines = [
-        HEAD,
-        "| experiment | what must hold | tried | held | share | minutes | day | measured beside |",
-        "|---" * 8 + "|",
-    ]
-    lines += [row(count) for _, count in sorted(counts.items())]
-    return "\n".join(lines) + "\n"
+    chapters = [[count for count in counts.values() if count["chapter"] == name] for name in CHAPTERS]
+    told = [chapter(title, found) for title, found in zip(CHAPTERS.values(), chapters, strict=True) if found]
+    missing = {count["chapter"] for count in counts.values()} - CHAPTERS.keys()
+    assert not missing, f"no title for {sorted(missing)}: add it to CHAPTERS"
+    return "\n".join([HEAD, *told])
+
+
+def chapter(title: str, counts: list[dict[str, Any]]) -> str:
+    promises = dict.fromkeys(" ".join(count["promise"].split()) for count in counts)
+    head = ["| experiment | tried | held | share | minutes | day | measured beside |", "|---" * 7 + "|"]
+    rows = [row(count) for count in sorted(counts, key=lambda count: count["name"])]
+    return "\n".join([f"## {title}", "", "\n\n".join(promises), "", *head, *rows, ""])
 
 
 def row(count: dict[str, Any]) -> str:
     minutes, seconds = divmod(round(count["seconds"]), 60)
-    facts = "; ".join(f"{word}: {value}" for word, value in count["facts"].items())
-    promise = " ".join(count["promise"].split())
-    cells = [count["name"], promise, f"{count['tried']:,}", f"{count['held']:,}"]
-    cells += [count["share"], f"{minutes}:{seconds:02d}"]
+    facts = "; ".join(f"{word}: {worded(value)}" for word, value in count["facts"].items())
+    cells = [count["name"], f"{count['tried']:,}", f"{count['held']:,}", count["share"], f"{minutes}:{seconds:02d}"]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in [*cells, count["day"], facts]) + " |"
+
+
+def worded(value: object) -> str:
+    return ", ".join(f"{word} {inner}" for word, inner in value.items()) if isinstance(value, dict) else str(value)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import importlib.util
 import io
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -198,3 +200,14 @@ def test_every_column_is_described(tmp_path: Path) -> None:
             elif not name.endswith(".offsets.npy"):
                 found[name.removesuffix(".npy")] = np.load(path, allow_pickle=False).dtype.name
     assert described == found
+
+
+def test_the_page_of_trust_tells_its_counts_and_all_held() -> None:
+    spec = importlib.util.spec_from_file_location("generate_trust", DOCS / "generate_trust.py")
+    assert spec is not None and spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert not doctest.testmod(generate).failed
+    counts = json.loads((DOCS / "trust.json").read_bytes())
+    assert (DOCS / "trust.md").read_text() == generate.page(counts), "run python docs/generate_trust.py"
+    assert all(count["held"] == count["tried"] > 0 for count in counts.values())

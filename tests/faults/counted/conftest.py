@@ -30,7 +30,8 @@ _BEGUN = time.time()
 def trial(request: pytest.FixtureRequest) -> Iterator[Trial]:
     """The experiment of a test, called as its function is: `test_killed_imports[ris]` is `killed imports, ris`."""
     name = request.node.name.removeprefix("test_").replace("_", " ").replace("[", ", ").removesuffix("]")
-    own = Trial(name, is_whole=SHARE == "whole", promise=_promise(request), most_seconds=SECONDS)
+    chapter = request.module.__name__.rpartition(".")[2].removeprefix("test_")
+    own = Trial(name, SHARE == "whole", chapter, _promise(request), most_seconds=SECONDS)
     yield own
     own.finish(RECORDS)
 

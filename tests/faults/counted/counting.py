@@ -39,6 +39,9 @@ class Trial:
 
     name: str
     is_whole: bool
+    chapter: str = ""
+    """What it belongs to: the name of the test's module, without `test_`."""
+
     promise: str = ""
     """What is to hold, in words: the docstring of the test."""
 
@@ -93,6 +96,7 @@ class Trial:
         folder.mkdir(parents=True, exist_ok=True)
         record = {
             "name": self.name,
+            "chapter": self.chapter,
             "promise": self.promise,
             "share": self.share,
             "tried": self.tried,
