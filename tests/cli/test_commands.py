@@ -181,12 +181,12 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 def test_our_own_faults_exit_1_without_traceback(
     corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import citeweave.corpus.summary
+    from citeweave.corpus import summary
 
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a fault of ours")
 
-    monkeypatch.setattr(citeweave.corpus.summary, "summarize", broken)
+    monkeypatch.setattr(summary, "summarize", broken)
     code, _, err = run(capsys, "info", str(corpus))
     assert code == 1 and "internal error (ZeroDivisionError: a fault of ours)" in err
 

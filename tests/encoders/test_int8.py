@@ -67,7 +67,9 @@ def test_batch_order_and_threads_do_not_change_a_bit(bert):
 def test_threads_that_share_one_text_do_not_change_a_bit(bert, monkeypatch, threads):
     alone = load_encoder(bert, pooling="mean", runtime=Runtime("int8", threads=1))
     shared = load_encoder(bert, pooling="mean", runtime=Runtime("int8", threads=threads))
-    monkeypatch.setattr("citeweave.encoders.int8.forward.SHARED", 2)
+    from citeweave.encoders.int8 import forward
+
+    monkeypatch.setattr(forward, "SHARED", 2)
     for text in TEXTS:
         assert np.array_equal(shared.encode([text]), alone.encode([text]))
 
