@@ -156,9 +156,12 @@ def test_a_changed_manifest_is_noticed_and_one_without_seal_is_not_refused(tmp_p
     path.write_text(json.dumps({**told, "recipe": {"seed": 8}}))
     with pytest.raises(ArtefactError, match="manifest.json is damaged: it has changed"):
         read_manifest(tmp_path / "x", "thing", 1)
-    del told["seal"]
+    seal = told.pop("seal")
     path.write_text(json.dumps(told))
     assert read_manifest(tmp_path / "x", "thing", 1).recipe == told["recipe"]
+    path.write_text(json.dumps({**told, "sea,": seal, "recipe": {"seed": 8}}))
+    with pytest.raises(ArtefactError, match="manifest.json is damaged: it has changed"):
+        read_manifest(tmp_path / "x", "thing", 1)
 
 
 def test_json_is_written_whole(tmp_path: Path) -> None:

@@ -162,6 +162,18 @@ def test_code_in_a_folder_is_never_run(model, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_tokenizer_of_another_model_is_refused_and_ids_that_fill_up_need_no_row(model):
+    before = load_encoder(model, device="cpu").encode(["the cell", "how models learn from data"])
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    (model / "tokenizer_config.json").write_text(json.dumps({**settings, "pad_token": "[FILL]"}))
+    assert np.allclose(load_encoder(model, device="cpu").encode(["the cell", "how models learn from data"]), before)
+    (model / "tokenizer_config.json").write_text(json.dumps({**settings, "sep_token": "[END]"}))
+    with pytest.raises(
+        InputError, match=r"its tokenizer gives ids up to \d+, and its network reads \d+; .*copy the whole"
+    ):
+        load_encoder(model)
+
+
 def test_weights_of_another_model_are_refused(model):
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from citeweave.artefacts.integrity import sealed
 from citeweave.errors import UserError
 from citeweave.pipeline.run import RunResult, run_recipe
 from citeweave.pipeline.run_folder import check_identity
@@ -41,8 +42,12 @@ def test_another_run_in_the_folder_is_refused(place: Place, ran: RunResult, tmp_
 
 
 def test_a_run_that_made_no_model_gives_its_folder_free(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text(json.dumps({"version": 1, "identity": {"init": "a"}, "stages": {"graph": {}}}))
+    (tmp_path / "run.json").write_text(
+        json.dumps(sealed({"version": 1, "identity": {"init": "a"}, "stages": {"graph": {}}}))
+    )
     check_identity(tmp_path, {"init": "b"}, overwrite=False)
-    (tmp_path / "run.json").write_text(json.dumps({"version": 1, "identity": {"init": "a"}, "stages": {"model": {}}}))
+    (tmp_path / "run.json").write_text(
+        json.dumps(sealed({"version": 1, "identity": {"init": "a"}, "stages": {"model": {}}}))
+    )
     with pytest.raises(UserError, match="holds another run"):
         check_identity(tmp_path, {"init": "b"}, overwrite=False)

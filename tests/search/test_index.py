@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave.artefacts.integrity import sealed, unsealed
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import import_papers
 from citeweave.encoders.aspects import save_heads
@@ -170,8 +171,7 @@ def test_damaged_and_foreign_folders(as_large, made, copy):
 def _state(**changes: object) -> Callable[[Path, Path], None]:
     def damage(folder: Path, segment: Path) -> None:
         told = json.loads((folder / "state.json").read_text())
-        del told["seal"]
-        (folder / "state.json").write_text(json.dumps({**told, **changes}))
+        (folder / "state.json").write_text(json.dumps(sealed({**unsealed(told), **changes})))
 
     return damage
 
@@ -181,7 +181,7 @@ def _entry(**changes: object) -> Callable[[Path, Path], None]:
         told = json.loads((folder / "state.json").read_text())
         told["segments"][0] |= changes
         del told["seal"]
-        (folder / "state.json").write_text(json.dumps(told))
+        (folder / "state.json").write_text(json.dumps(sealed(told)))
 
     return damage
 
@@ -237,7 +237,7 @@ def test_a_segment_of_another_model_is_refused(made, copy, save_bert, tmp_path):
     told = json.loads((copy / "state.json").read_text())
     told["segments"].append(asdict(other.state.segments[0]))
     del told["seal"]
-    (copy / "state.json").write_text(json.dumps(told))
+    (copy / "state.json").write_text(json.dumps(sealed(told)))
     with pytest.raises(ArtefactError, match="does not fit|cannot be compared"):
         Index.open(copy)
 

@@ -127,12 +127,14 @@ def _changed(folder: Path) -> ArtefactError:
 
 
 def _is_sound(manifest: Manifest, data: dict[str, Any]) -> bool:
-    """Whether a manifest is the one that was written; the oldest have no seal."""
+    """Whether a manifest is the one that was written; the oldest have no seal, and no other key in its place."""
     if not all(isinstance(table, dict) for table in (manifest.recipe, manifest.facts, manifest.files)):
         return False
     if not all(isinstance(described, dict) for described in manifest.files.values()):
         return False
-    return data.get("hash") == manifest.hash and data.get("seal", manifest.seal) == manifest.seal
+    if {*data, "seal"} != {*manifest.as_json()}:
+        return False
+    return (data["hash"], data.get("seal", manifest.seal)) == (manifest.hash, manifest.seal)
 
 
 def another_version(found: object, read: int, again: str = "make it again", made: object = None) -> str:

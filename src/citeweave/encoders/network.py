@@ -147,8 +147,24 @@ def load_network(folder: Path, device: str, dtype: str) -> tuple[Network, Any]:
                 "check that transformers' AutoModel and AutoTokenizer load it without remote code"
             ) from error
     _check_whole(folder, model, report)
+    pad = _check_vocabulary(folder, model, tokenizer)
+    return Network(model.eval().to(place), place, pad), tokenizer
+
+
+def _check_vocabulary(folder: Path, model: Any, tokenizer: Any) -> int:
+    """The id that fills the end of shorter texts; refused where the tokenizer has ids that the network has no row for.
+
+    What stands at the end is not looked at: where the network has no row for that id either, any other does.
+    """
     pad = tokenizer.pad_token_id
-    return Network(model.eval().to(place), place, 0 if pad is None else int(pad)), tokenizer
+    rows = int(model.get_input_embeddings().weight.shape[0])
+    highest = max((number for number in tokenizer.get_vocab().values() if number != pad), default=-1)
+    if highest >= rows:
+        raise InputError(
+            f"{folder}: its tokenizer gives ids up to {highest:,}, and its network reads {rows:,}; "
+            "tokenizer and weights are of different models: copy the whole folder again"
+        )
+    return 0 if pad is None or pad >= rows else int(pad)
 
 
 def _check_whole(folder: Path, model: Any, report: dict[str, Any]) -> None:

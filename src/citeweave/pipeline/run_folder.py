@@ -144,13 +144,14 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        found = unsealed(json.loads(path.read_bytes()))
+        told = json.loads(path.read_bytes())
+        if isinstance(told, dict) and told.get("version") != VERSION:
+            raise UserError(f"{path} is a record {another_version(told.get('version'), VERSION, 'choose another -o')}")
+        found = unsealed(told)
     except (ValueError, RecursionError):
         found = {}
     if not isinstance(found.get("stages"), dict):
         raise UserError(f"{path} is damaged; choose another -o, or remove the folder")
-    if found.get("version") != VERSION:
-        raise UserError(f"{path} is a record {another_version(found.get('version'), VERSION, 'choose another -o')}")
     return found
 
 

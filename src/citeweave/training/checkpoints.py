@@ -91,7 +91,7 @@ def load_checkpoint(
         try:
             state = _read_state(found)
             saved, moments = (load_file(found / name) for name in _TENSORS)
-        except (OSError, ValueError, RecursionError, SafetensorError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError):
             continue  # damaged: the one before it is whole
         _check_fits(found, saved, weights)
         _restore(weights, saved, moments, optimizer, int(state["step"]))
@@ -104,8 +104,8 @@ def _read_state(folder: Path) -> dict[str, Any]:
     state = unsealed(json.loads((folder / "state.json").read_bytes()))
     if state.get("step") != int(folder.name.removeprefix(_STEP)):
         raise ValueError("it is the state of another step")
-    hashes = state.pop("sha256", None)
-    if isinstance(hashes, dict) and any(hash_file(folder / name) != hashes.get(name) for name in _TENSORS):
+    hashes = state.pop("sha256")
+    if any(hash_file(folder / name) != hashes[name] for name in _TENSORS):
         raise ValueError("the weights or moments have changed")
     return state
 

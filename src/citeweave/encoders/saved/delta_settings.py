@@ -45,7 +45,9 @@ def sealed_settings(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def unsealed_settings(path: Path, data: dict[str, Any]) -> dict[str, Any]:
-    """The settings without their seal, refused where they are not those that were sealed."""
+    """The settings without their seal, refused where they are not those that were sealed; the oldest have none."""
+    if "seal" not in data:
+        return data  # one whose name is damaged is a key that does not belong there
     try:
         return {**unsealed({**data, "base": ""}), "base": data.get("base")}
     except ValueError as error:

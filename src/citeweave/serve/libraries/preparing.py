@@ -101,16 +101,19 @@ class LibraryFolder:
     def record(self) -> dict[str, Any]:
         """What library.json tells, empty where there is none that we wrote."""
         try:
-            told = unsealed(json.loads((self.folder / RECORD).read_bytes()))
+            told = json.loads((self.folder / RECORD).read_bytes())
         except (OSError, ValueError, RecursionError):
             return {}
-        if told.get("format") != FORMAT:
+        if not isinstance(told, dict) or told.get("format") != FORMAT:
             return {}
         if told.get("version") != VERSION:
             # what another version keeps there must not be taken for nothing and written over
             todo = another_version(told.get("version"), VERSION, "choose another --folder")
             raise ArtefactError(f"{self.folder} holds a library {todo}")
-        return told
+        try:
+            return unsealed(told)
+        except ValueError:
+            return {}
 
     def note(self, **facts: Any) -> None:
         told = {"format": FORMAT, "version": VERSION, **self.record(), **facts}
