@@ -236,7 +236,7 @@ def _by_atheris(target: Target, group: str, seconds: float, seed: int) -> Fuzzed
                 path.read_bytes() for path in Path(place).iterdir() if re.match("crash-|timeout-|oom-", path.name)
             ]
             at = f" at the input {inputs[0]!r}" if inputs else ""
-            failure = f"{target.name}: {_what_went_wrong(told)}{at}"
+            failure = f"{target.name} ended with code {run.returncode}: {_what_went_wrong(told)}{at}"
     return Fuzzed(executions[-1] if executions else 0, edges[-1] if edges else 0, "atheris", failure)
 
 
