@@ -48,7 +48,7 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """The table, so many rows at a time; refused where these would be larger than `MAX_BATCH`."""
     for batch in file.iter_batches(batch_size=rows, columns=columns):
-        if (size := sum(_spelled_out(column) for column in batch.columns)) > MAX_BATCH:
+        if (size := sum(_spelled_out(column, path) for column in batch.columns)) > MAX_BATCH:
             raise InputError(
                 f"{path}: {len(batch):,} rows take {size:,} bytes once they are spelled out; "
                 f"{MAX_BATCH:,} are allowed: split the table, or leave out columns"
@@ -56,16 +56,18 @@ def batches(
         yield pa.RecordBatch.from_arrays([_plain(column) for column in batch.columns], names=batch.schema.names)
 
 
-def _spelled_out(column: pa.Array) -> int:
-    """Bytes of a column without dictionaries."""
+def _spelled_out(column: pa.Array, path: Path) -> int:
+    """Bytes of a column without dictionaries; refused where it names texts that its dictionary does not have."""
     if pa.types.is_dictionary(column.type):
         lengths = pc.fill_null(pc.binary_length(column.dictionary), 0).to_numpy(zero_copy_only=False)
         used = pc.drop_null(column.indices).to_numpy(zero_copy_only=False)
-        return int(lengths.astype(np.int64)[used].sum()) if len(lengths) else 0
+        if len(used) and not 0 <= int(used.min()) <= int(used.max()) < len(lengths):  # pyarrow reads beyond its end
+            raise InputError(f"{path} is damaged: a column names texts that it does not hold; get the file again")
+        return int(lengths.astype(np.int64)[used].sum()) if len(used) else 0
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        return _spelled_out(column.flatten())
+        return _spelled_out(column.flatten(), path)
     if pa.types.is_struct(column.type):
-        return sum(_spelled_out(part) for part in column.flatten())
+        return sum(_spelled_out(part, path) for part in column.flatten())
     return int(column.nbytes)
 
 

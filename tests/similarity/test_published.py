@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from citeweave import parquet
 from citeweave.errors import EmptyResultError, InputError, UserError
 from citeweave.similarity.published import import_vectors
 from citeweave.similarity.vectors import Vectors
@@ -231,6 +232,14 @@ def test_any_damage_to_an_array(tmp_path, at, junk):
     data = (tmp_path / "x.npy").read_bytes()
     (tmp_path / "x.npy").write_bytes(data[:at] + junk + data[at + len(junk) :])
     check_any(tmp_path, tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("indices", [[0, 1], [-1, 0], [7]])
+def test_texts_that_a_damaged_dictionary_does_not_hold_are_refused(indices):
+    damaged = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(["a"]), safe=False)
+    for column in (damaged, pa.ListArray.from_arrays(pa.array([0, len(indices)], pa.int32()), damaged)):
+        with pytest.raises(InputError, match=r"x.parquet is damaged: a column names texts that it does not hold"):
+            parquet._spelled_out(column, Path("x.parquet"))
 
 
 @SETTINGS
