@@ -28,6 +28,11 @@ def hash_json(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+def seal_of(value: object) -> str:
+    """The same of a value that is about to be written, as it will be read: names are texts, tuples lists."""
+    return hash_json(json.loads(json.dumps(value)))
+
+
 def write_json(path: Path, value: object) -> None:
     """Write a JSON file so that it is there whole or not at all."""
     temporary = path.with_name(path.name + ".new")

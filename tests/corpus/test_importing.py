@@ -353,6 +353,30 @@ def test_records_without_name_are_not_told_by_their_place(tmp_path: Path) -> Non
     assert len(import_papers(tmp_path / "other.ris", tmp_path / "more", update=tmp_path / "base").corpus) == 6
 
 
+def test_damage_of_a_large_corpus_is_not_handed_on(library: Path, tmp_path: Path, as_large: None) -> None:
+    corpus = import_papers([library], tmp_path / "corpus").corpus
+    path = tmp_path / "corpus" / "papers" / "title.utf8"
+    path.write_bytes(b"#" + path.read_bytes()[1:])
+    more = write_lines(tmp_path / "more.jsonl", [{"id": "new:1", "title": "Another paper"}])
+    with pytest.raises(ArtefactError, match="title.utf8 is damaged"):
+        import_papers([more], tmp_path / "updated", update=corpus.folder)
+    with pytest.raises(ArtefactError, match="title.utf8 is damaged"):
+        exclude_papers(corpus, np.array([0]), tmp_path / "without", why="a test")
+
+
+@pytest.mark.parametrize(("name", "value"), [("cited_offsets", 9), ("outside_offsets", -1), ("cited", 1000)])
+def test_damaged_contexts_of_a_large_corpus_are_refused(
+    library: Path, tmp_path: Path, as_large: None, name: str, value: int
+) -> None:
+    import_papers([library], tmp_path / "corpus", ImportOptions(outside="keep"))
+    path = tmp_path / "corpus" / "contexts" / f"{name}.npy"
+    numbers = np.load(path)
+    numbers[0] = value
+    np.save(path, numbers)
+    with pytest.raises(ArtefactError, match="is damaged"):
+        _ = Corpus.open(tmp_path / "corpus").contexts
+
+
 def test_an_update_that_leaves_no_paper_is_refused(library: Path, tmp_path: Path) -> None:
     corpus = import_papers([library], tmp_path / "base").corpus
     with pytest.raises(EmptyResultError, match="no paper of the corpus would be left"):

@@ -12,14 +12,13 @@ it is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from citeweave.artefacts.manifest import Manifest, read_manifest
 from citeweave.errors import ArtefactError
-from citeweave.files import hash_file, hash_json
+from citeweave.files import hash_file, seal_of
 
 SMALL = 64 * 2**20
 """Bytes of an artefact that is read as a whole when it is opened: some 50 milliseconds."""
@@ -65,10 +64,6 @@ def unsealed(found: object) -> dict[str, Any]:
     if found.get("seal") != seal_of(told):  # one without might be one whose seal is damaged
         raise ValueError("it has changed since it was written")
     return told
-
-
-def seal_of(told: Mapping[str, Any]) -> str:
-    return hash_json(json.loads(json.dumps(told)))  # as it will be read: names are texts, tuples lists
 
 
 def _check(folder: Path, name: str, described: dict[str, Any], *, content: bool, again: bool = False) -> None:

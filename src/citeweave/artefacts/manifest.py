@@ -20,7 +20,7 @@ from typing import Any
 
 from citeweave.artefacts.publishing import partial_folder
 from citeweave.errors import ArtefactError
-from citeweave.files import hash_json
+from citeweave.files import hash_json, seal_of
 from citeweave.links import check_links, check_names
 
 MANIFEST = "manifest.json"
@@ -63,8 +63,7 @@ class Manifest:
     @property
     def seal(self) -> str:
         """Hash of all that the manifest says but for when and where: a changed byte of it is noticed by this."""
-        told = json.loads(json.dumps([self.hash, self.recipe, self.facts]))  # as it will be read
-        return hash_json(told)
+        return seal_of([self.hash, self.recipe, self.facts])
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -132,9 +131,9 @@ def _is_sound(manifest: Manifest, data: dict[str, Any]) -> bool:
         return False
     if not all(isinstance(described, dict) for described in manifest.files.values()):
         return False
-    if {*data, "seal"} != {*manifest.as_json()}:
-        return False
-    return (data["hash"], data.get("seal", manifest.seal)) == (manifest.hash, manifest.seal)
+    written = manifest.as_json()
+    found = {"seal": written["seal"], **data}
+    return found.keys() == written.keys() and all(found[name] == written[name] for name in ("hash", "seal"))
 
 
 def another_version(found: object, read: int, again: str = "make it again", made: object = None) -> str:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -33,7 +32,7 @@ from citeweave.artefacts.manifest import Manifest, read_manifest
 from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import ArtefactError, UserError, choose
-from citeweave.files import link_or_copy, write_json
+from citeweave.files import link_or_copy, sync, write_json
 from citeweave.graph.adjacency import Adjacency, Csr
 from citeweave.graph.citation_columns import TYPES, GivenEdges, GraphCounts, open_columns, sort_edges
 
@@ -162,8 +161,7 @@ def write_graph(
         found = sort_edges(given, len(corpus), work, memory)
         outside = len(corpus.references_outside("citing"))
         for name in TYPES:
-            with (work / f"{name}.npy").open("rb") as file:
-                os.fsync(file.fileno())
+            sync(work / f"{name}.npy")
         counts = replace(found.counts, dangling=found.counts.dangling + outside)
         write_json(told, sealed(asdict(counts)))
     columns = open_columns(work, counts.nodes, counts.edges)

@@ -17,7 +17,6 @@ are of.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.columns import MatrixWriter, open_matrix, open_numbers, release, write_numbers
+from citeweave.files import sync
 from citeweave.graph.dense_rows import BLOCK
 from citeweave.graph.memory_access import seen_by_kernels
 from citeweave.graph.row_kernels import widen_into
@@ -97,6 +97,5 @@ class PanelFiles:
 
 def _name(begun: Path, path: Path) -> None:
     """Give a file its name once it has reached the disk."""
-    with begun.open("rb") as file:
-        os.fsync(file.fileno())
+    sync(begun)
     begun.replace(path)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
 import shutil
 import time
@@ -194,8 +193,7 @@ class IndexWriter:
         temporary = path.with_name(path.name + ".new")
         temporary.unlink(missing_ok=True)
         write_numbers(temporary, gone, np.int32)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        sync(temporary)
         temporary.replace(path)
         sync(path.parent)
         return made

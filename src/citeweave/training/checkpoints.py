@@ -94,7 +94,7 @@ def load_checkpoint(
         except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError):
             continue  # damaged: the one before it is whole
         _check_fits(found, saved, weights)
-        _restore(weights, saved, moments, optimizer, int(state["step"]))
+        _restore(weights, saved, moments, optimizer)
         return state
     return None
 
@@ -124,7 +124,6 @@ def _restore(
     saved: Mapping[str, Tensor],
     moments: Mapping[str, Tensor],
     optimizer: torch.optim.Optimizer,
-    step: int,
 ) -> None:
     with torch.no_grad():
         for name, weight in weights.items():
@@ -133,7 +132,7 @@ def _restore(
                 kept = {moment: like(weight, moments[f"{name}/{moment}"]) for moment in _MOMENTS}
                 # a step counter lies where the optimizer's fused form wants it, on the weight's device
                 fused = bool(optimizer.defaults.get("fused"))
-                made = float(moments.get(f"{name}/{_STEPS}", step))  # older checkpoints have none
+                made = float(moments[f"{name}/{_STEPS}"])
                 counter = torch.tensor(made, device=weight.device if fused else "cpu")
                 optimizer.state[weight] = {"step": counter, **kept}
 

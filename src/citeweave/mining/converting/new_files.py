@@ -9,13 +9,13 @@ new train.txt. An artefact of citeweave is a folder with one rename; see `files.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from citeweave.artefacts.manifest import MANIFEST
 from citeweave.errors import UserError
+from citeweave.files import sync
 
 
 @contextmanager
@@ -39,12 +39,12 @@ def new_files(
             folder.rmdir()
         raise
     for path in paths.values():
-        _sync(path)
+        sync(path)
     for name in set(every) - set(names):
         (folder / name).unlink(missing_ok=True)
     for name, path in paths.items():
         path.replace(folder / name)
-    _sync(folder)
+    sync(folder)
 
 
 def _refuse_existing(folder: Path, every: Sequence[str], *, overwrite: bool) -> None:
@@ -55,11 +55,3 @@ def _refuse_existing(folder: Path, every: Sequence[str], *, overwrite: bool) -> 
     there = [name for name in every if (folder / name).exists()]
     if there and not overwrite:
         raise UserError(f"{folder} already holds {', '.join(there)}; choose another -o or --overwrite")
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
