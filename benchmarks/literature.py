@@ -125,7 +125,7 @@ def cocited(clock: Clock, size: Size) -> dict[str, Any]:
 
 
 def bands(clock: Clock, size: Size) -> dict[str, Any]:
-    from citeweave.similarity.nearest import Band, search_blocks
+    from citeweave.similarity.topk import Band, search_blocks
     from citeweave.similarity.vectors import Vectors
 
     matrix = Vectors.open(size.folder / "graph" / "vectors").matrix

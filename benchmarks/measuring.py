@@ -21,6 +21,7 @@ import importlib.util
 import json
 import math
 import os
+import platform
 import resource
 import sys
 import threading
@@ -234,6 +235,36 @@ def versions(*packages: str) -> str:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found.append(f"{package} {importlib.metadata.version(package)}")
     return ", ".join(found)
+
+
+_INSTRUCTIONS = (
+    "avx2", "f16c", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8", "amx_bf16",
+    "asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve", "sve2",
+)  # fmt: skip
+"""Instruction sets that decide how fast vectors are multiplied, as Linux spells them."""
+
+
+def processor() -> str:
+    """The processor and those of its instruction sets that matter here, as far as the system says.
+
+    >>> bool(processor())
+    True
+    """
+    try:
+        lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+    except OSError:
+        lines = []
+    fields = {name.strip().lower(): value.strip() for name, _, value in reversed(lines)}
+    name = fields.get("model name") or _arm_name(fields) or platform.processor() or platform.machine()
+    flags = set(fields.get("flags", fields.get("features", "")).split())
+    return " ".join([name, *(f"+{flag}" for flag in _INSTRUCTIONS if flag in flags)])
+
+
+def _arm_name(fields: Mapping[str, str]) -> str:
+    """ARM processors give numbers, not a name."""
+    parts = {"0xd0c": "Neoverse-N1", "0xd40": "Neoverse-V1", "0xd49": "Neoverse-N2", "0xd4f": "Neoverse-V2"}
+    part = fields.get("cpu part", "")
+    return parts.get(part) or (f"ARM implementer {fields.get('cpu implementer', '?')} part {part}" if part else "")
 
 
 def _cpu_seconds() -> float:

@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from measuring import FIGURES, versions
+from measuring import FIGURES, processor, versions
 from performance_page import table_of, write_page
 from suite import BENCHMARKS, SIZES
 
@@ -111,7 +111,7 @@ def _keep(place: Path, name: str, command: str, seconds: float, tables: list[dic
         "command": command,
         "seconds": seconds,
         "tables": tables,
-        "machine": f"{os.cpu_count()} cores of {platform.machine()}, {platform.system()}",
+        "machine": f"{os.cpu_count()} cores of {processor()}, {platform.machine()}, {platform.system()}",
         "versions": versions(*PACKAGES),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "printed": printed,

@@ -1,13 +1,14 @@
-"""One query against all vectors: the quick scan beside numpy, the exact search for many queries, and faiss.
+"""One query against all vectors: `similarity.topk.nearest` with and without codes, beside numpy and faiss.
 
-    python benchmarks/search_scan.py                                   100,000 rows of 384 numbers, made up
+    python benchmarks/search_scan.py                                   100,000 rows of 384 numbers, generated
     python benchmarks/search_scan.py --rows 1000000 --queries 50
     python benchmarks/search_scan.py --vectors vectors/                a folder of vectors, such as `citeweave embed` writes
     python benchmarks/search_scan.py --sentences sentences/            the nearest papers by sentences, and transport
 
 Queries are rows of the matrix with a little noise, asked one after the other for the ten nearest by cosine. Recall is
-the share of the ten of `similarity.nearest`. Made-up vectors are mixtures of two of 3,000 random directions and noise, so
-that each has neighbours. Every line is a process of its own, on all cores; `memory` is its peak, mapped pages included.
+the share of the ten that blocks of matrix products find. Generated vectors are mixtures of two of 3,000 random directions
+and noise, so that each has neighbors. Every line is a process of its own, on all cores; `memory` is its peak, mapped
+pages included.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import Clock, missing, run_step, versions, write_figures
+from measuring import Clock, missing, processor, run_step, versions, write_figures
 from numpy.typing import NDArray
 
 K = 10
@@ -68,11 +69,10 @@ def timed(clock: Clock, asked: Asked, search: Search) -> dict[str, Any]:
 
 
 def scan(clock: Clock, asked: Asked, exact: bool) -> dict[str, Any]:
-    from citeweave.similarity.quick.codes import Codes
-    from citeweave.similarity.quick.nearest import quick_nearest
+    from citeweave.similarity.topk import Codes, nearest
 
     matrix, codes = asked.open(), Codes.open(asked.codes)
-    return timed(clock, asked, lambda query: quick_nearest(codes, matrix, query, K, exact=exact).rows)
+    return timed(clock, asked, lambda query: nearest(matrix, query, K, codes=codes, exact=exact).rows)
 
 
 def multiply(clock: Clock, asked: Asked) -> dict[str, Any]:
@@ -87,16 +87,20 @@ def multiply(clock: Clock, asked: Asked) -> dict[str, Any]:
     return timed(clock, asked, search)
 
 
-def compare_all(clock: Clock, asked: Asked) -> dict[str, Any]:
-    from citeweave.similarity.nearest import nearest
+def compare_all(clock: Clock, asked: Asked, dtype: str) -> dict[str, Any]:
+    """Without codes: the matrix as it is on disk, or as float32 in memory."""
+    from citeweave.similarity.topk import nearest
 
     matrix = asked.open()
+    if matrix.dtype != dtype:
+        matrix = matrix.astype(dtype)
     return timed(clock, asked, lambda query: nearest(matrix, query, K).rows)
 
 
 def true_neighbours(clock: Clock, asked: Asked) -> dict[str, Any]:
-    from citeweave.similarity.nearest import nearest
+    from citeweave.similarity.topk import engine, nearest
 
+    engine.FEW = 0
     with clock:
         found = nearest(asked.open(), asked.vectors(), K).rows
     return {"found": found.tolist()}
@@ -120,7 +124,7 @@ def _graph(faiss: Any, dimension: int) -> Any:
 
 
 def write(clock: Clock, asked: Asked) -> dict[str, Any]:
-    from citeweave.similarity.quick.codes import make_codes, write_codes
+    from citeweave.similarity.topk import make_codes, write_codes
 
     make_codes(np.ones((2, 3), np.float32))
     with clock:
@@ -130,10 +134,9 @@ def write(clock: Clock, asked: Asked) -> dict[str, Any]:
 
 def scan_sentences(clock: Clock, asked: Asked, sentences: int, exact: bool) -> dict[str, Any]:
     """The 100 best papers for some sentences of a paper, then their order by transport."""
-    from citeweave.similarity.quick.codes import Codes
-    from citeweave.similarity.quick.reranking import rerank
-    from citeweave.similarity.quick.sentences import quick_best_sentences
-    from citeweave.similarity.transport import DocumentDistance
+    from citeweave.similarity.topk import Codes
+    from citeweave.similarity.topk.sentences import best_papers
+    from citeweave.similarity.transport import DocumentDistance, rerank
 
     assert asked.offsets is not None
     matrix, codes, offsets = asked.open(), Codes.open(asked.codes), np.load(asked.offsets, allow_pickle=False)
@@ -144,7 +147,7 @@ def scan_sentences(clock: Clock, asked: Asked, sentences: int, exact: bool) -> d
         for paper in papers:
             query = np.asarray(matrix[offsets[paper] : offsets[paper] + sentences], np.float32)
             start = time.perf_counter()
-            best = quick_best_sentences(codes, matrix, offsets, query, 100, exact=exact)
+            best = best_papers(codes, matrix, offsets, query, 100, exact=exact)
             middle = time.perf_counter()
             rerank(query, [matrix[offsets[row] : offsets[row + 1]] for row in best.papers], None, distance)
             seconds.append(middle - start)
@@ -201,10 +204,12 @@ def search_table(asked: Asked, peers: bool) -> None:
     print(f"  codes: {written.wall:.1f} s, {sum(f.stat().st_size for f in asked.codes.glob('*.npy')) / 2**20:,.0f} MiB")
     truth = run_step(true_neighbours, asked).found["found"]
     print(f"{'':34}{'p50 ms':>9}{'p95 ms':>9}{'CPU ms':>9}{'memory':>10}{'recall':>9}")
-    line("quick_nearest, exact", run_step(scan, asked, True), truth)
-    line("quick_nearest, exact=False", run_step(scan, asked, False), truth)
+    line("nearest with codes", run_step(scan, asked, True), truth)
+    line("nearest with codes, exact=False", run_step(scan, asked, False), truth)
     line("numpy matrix times vector", run_step(multiply, asked), truth, "float32 in memory")
-    line("similarity.nearest", run_step(compare_all, asked), truth)
+    line("nearest without codes", run_step(compare_all, asked, "float32"), truth, "float32 in memory")
+    if matrix.dtype != np.float32:
+        line("nearest without codes", run_step(compare_all, asked, str(matrix.dtype)), truth, f"{matrix.dtype} on disk")
     if (skipped := missing("faiss", "faiss-cpu")) is not None:
         print(f"{skipped.label} {skipped.remark}")
     elif peers:
@@ -244,7 +249,7 @@ def main() -> None:
         if options.vectors is None:
             make_matrix(path, options.rows, options.dimension)
         search_table(Asked(path, Path(folder) / "codes", options.queries), not options.no_peers)
-    print(f"  {versions('numpy', 'numba', 'faiss-cpu')}")
+    print(f"  {versions('numpy', 'numba', 'faiss-cpu')}; {processor()}")
     write_figures("one query", [{**row, "ratio": row["cpu"] / FOUND[0]["cpu"]} for row in FOUND])
 
 

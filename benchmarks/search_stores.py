@@ -5,7 +5,7 @@ python benchmarks/search_stores.py --papers 100000                  made-up vect
 
 Queries are vectors that are left out of the pool, one at a time. Recall is the share of the exact ten nearest that an
 approximate search finds, before and after a tenth of the papers was deleted and as many were added. Prints a Markdown
-table. The line `scan` is the quick scan of `similarity/quick` that an index uses, on the same vectors.
+table. The line `scan` is the scan of codes (`similarity/topk`) that an index uses, on the same vectors.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from numpy.typing import NDArray
 from citeweave.randomness import stream
 from citeweave.search.stores.opening import open_store
 from citeweave.search.stores.protocol import Attributes
-from citeweave.similarity.nearest import nearest
 from citeweave.similarity.provenance import Provenance
-from citeweave.similarity.quick.codes import Codes, write_codes
-from citeweave.similarity.quick.nearest import quick_nearest
+from citeweave.similarity.topk import Codes, nearest, write_codes
 from citeweave.similarity.vectors import Vectors
 
 K = 10
@@ -151,7 +149,7 @@ class _Scan:
         self._codes = Codes.open(self._folder)
 
     def search(self, query: NDArray[np.float32], *, exact: bool) -> list[int]:
-        near = quick_nearest(self._codes, self._matrix, query[None], K, allowed=self._alive, exact=exact)
+        near = nearest(self._matrix, query[None], K, codes=self._codes, allowed=self._alive, exact=exact)
         return [int(row) for row in near.rows[0]]
 
     def close(self) -> None:

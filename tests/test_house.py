@@ -29,6 +29,7 @@ FLOORS = [
         "parquet",
         "plots",
         "version",
+        "threads",
         "crew",
         "cloud",
     ],

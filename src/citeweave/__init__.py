@@ -83,8 +83,8 @@ if TYPE_CHECKING:
     from citeweave.search.searching import search_text as search_text
     from citeweave.serve.app import create_app as create_app
     from citeweave.serve.libraries.exploring import open_library as open_library
-    from citeweave.similarity.nearest import nearest as nearest
     from citeweave.similarity.published import import_vectors as import_vectors
+    from citeweave.similarity.topk import nearest as nearest
     from citeweave.similarity.vectors import Vectors as Vectors
     from citeweave.training.bundle import make_bundle as make_bundle
     from citeweave.training.options import EncoderOptions as EncoderOptions
@@ -155,7 +155,7 @@ _HOME = {
     "search_text": "search.searching",
     "create_app": "serve.app",
     "open_library": "serve.libraries.exploring",
-    "nearest": "similarity.nearest",
+    "nearest": "similarity.topk",
     "import_vectors": "similarity.published",
     "Vectors": "similarity.vectors",
     "make_bundle": "training.bundle",

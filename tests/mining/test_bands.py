@@ -23,7 +23,7 @@ from citeweave.mining.banding.reverse_ranks import ranks_of
 from citeweave.mining.material import PoolVectors
 from citeweave.mining.mine import Inputs, mine_samples
 from citeweave.mining.rule_reading import parse_rules
-from citeweave.similarity.nearest import Band, nearest
+from citeweave.similarity.topk import Band, nearest
 
 SCINCL = {
     "positives": {"source": "neighbours", "count": 5, "band": 25},

@@ -21,7 +21,7 @@ from citeweave.mining.rule_reading import parse_rules
 from citeweave.mining.samples import Samples
 from citeweave.mining.tying import tie_vectors
 from citeweave.recipe import load_recipe
-from citeweave.similarity.nearest import far_band, nearest
+from citeweave.similarity.topk import far_band, nearest
 from citeweave.similarity.vectors import new_vectors
 
 POOL = np.arange(40, 400, dtype=np.int64)

@@ -15,9 +15,8 @@ pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.errors import UserError
 from citeweave.randomness import stream
-from citeweave.similarity import sentence_search
-from citeweave.similarity.searching import sentence_scan
-from citeweave.similarity.searching.sentence_scan import QueryBlock, lower_bounds
+from citeweave.similarity import sentence_bounds, sentence_search
+from citeweave.similarity.sentence_bounds import QueryBlock, lower_bounds
 from citeweave.similarity.sentence_search import search_sentences
 from citeweave.similarity.sentence_vectors import SentenceVectors, new_sentence_vectors
 from citeweave.similarity.transport import DISTANCES, DocumentDistance, document_scores
@@ -114,7 +113,7 @@ def test_chosen_sentences_pools_and_blocks(tmp_path: Path, monkeypatch: pytest.M
             )
     monkeypatch.setattr(sentence_search, "MEMORY", 1000)
     monkeypatch.setattr(sentence_search, "TOGETHER", 5)
-    monkeypatch.setattr(sentence_scan, "TILE", 13)
+    monkeypatch.setattr(sentence_bounds, "TILE", 13)
     small = search_sentences(kept, rows, 7, DocumentDistance("transport", 0.5), query_sentences=wanted)
     np.testing.assert_array_equal(small.rows, whole["transport"].rows)
     np.testing.assert_allclose(small.scores, whole["transport"].scores, rtol=1e-9)

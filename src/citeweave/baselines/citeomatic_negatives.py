@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.similarity.nearest import nearest
+from citeweave.similarity.topk import nearest
 
 Ints = NDArray[np.int64]
 

@@ -98,7 +98,7 @@ def similar(
 def _by_vectors(folder: Path, paper: str, k: int, metric: str, device: str, reporter: Reporter) -> dict[str, Any]:
     import numpy as np
 
-    from citeweave.similarity.nearest import METRICS, nearest
+    from citeweave.similarity.topk import METRICS, nearest
     from citeweave.similarity.vectors import Vectors
 
     choose(metric, METRICS, "--metric")

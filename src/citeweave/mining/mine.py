@@ -41,7 +41,7 @@ from citeweave.mining.tables import Table
 from citeweave.mining.task_run import TaskRun, mine_block
 from citeweave.mining.vector_sources import check_bands
 from citeweave.progress import QUIET, Reporter
-from citeweave.similarity.nearest import DEVICES
+from citeweave.similarity.topk import DEVICES
 from citeweave.similarity.vectors import Vectors
 
 BLOCK_ANCHORS = 16_384

@@ -25,7 +25,7 @@ from citeweave.mining.rule import Rule
 from citeweave.mining.sources import Block
 from citeweave.mining.tying import PoolVectors
 from citeweave.randomness import stream
-from citeweave.similarity.nearest import Band, Neighbours, Options, far_band, search
+from citeweave.similarity.topk import Band, Neighbors, Options, far_band, search
 
 _KMEANS_PAPERS = 50_000
 _KMEANS_ROUNDS = 15
@@ -88,7 +88,7 @@ def check_ranks(rule: Rule, vectors: PoolVectors) -> tuple[int, int]:
 
 def _search(
     rules: Sequence[Rule], vectors: PoolVectors, own: NDArray[np.int32], material: Material, metric: str
-) -> dict[str, Neighbours]:
+) -> dict[str, Neighbors]:
     exact = [rule for rule in rules if not rule.subsample]
     queries = vectors.matrix[own]
     bands = [Band(*check_ranks(rule, vectors)) for rule in exact]
@@ -100,7 +100,7 @@ def _search(
         "memory": material.memory,
         "device": material.device,
     }
-    found: dict[str, Neighbours] = {}
+    found: dict[str, Neighbors] = {}
     if exact:
         results = search(vectors.matrix, queries, bands, **shared)
         found |= dict(zip((rule.name for rule in exact), results, strict=True))
@@ -113,7 +113,7 @@ def _search(
     return found
 
 
-def _as_lists(found: Neighbours, here: NDArray[np.int64], vectors: PoolVectors, anchors: int) -> Lists:
+def _as_lists(found: Neighbors, here: NDArray[np.int64], vectors: PoolVectors, anchors: int) -> Lists:
     counts = np.zeros(anchors, np.int64)
     counts[here] = (found.rows >= 0).sum(axis=1)
     mask = found.rows.ravel() >= 0
@@ -169,7 +169,7 @@ def similar_papers(rule: Rule, block: Block) -> Lists:
         found = vectors.unit(block.anchors[part]) @ pool.T  # (anchors, pool)
         span = slice(start, start + step)
         _nearest_to_limit(found, papers, block.anchors[part], limit, rule.above is not None, rows[span], scores[span])
-    return _as_lists(Neighbours(rows, scores), here, _by_paper(vectors), len(block.anchors))
+    return _as_lists(Neighbors(rows, scores), here, _by_paper(vectors), len(block.anchors))
 
 
 def _by_paper(vectors: PoolVectors) -> PoolVectors:

@@ -5,7 +5,7 @@
     scores.papers(rows), scores.sentences(rows), scores.evidence(row)
 
 A score p + GAIN max(0, s - p) = max(p, (1 - GAIN) p + GAIN s) grows with p and with s. So bounds of both, which a scan of
-codes gives (`similarity/quick`), bound it: a paper whose upper bound is below the lower bounds of `count` others is out.
+codes gives (`similarity/topk`), bound it: a paper whose upper bound is below the lower bounds of `count` others is out.
 Exact cosines are those of `exact.py`, which do not depend on where a row lies.
 """
 
@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from citeweave.search.citing_sentences import CitingSentences
 from citeweave.search.index import Index
-from citeweave.similarity.quick.codes import make_codes
-from citeweave.similarity.quick.nearest import Compared, compare
+from citeweave.similarity.topk import Comparison, compare
 
 GAIN = 0.5
 """How much of its lead over the paper itself a citing sentence adds."""
@@ -49,14 +48,14 @@ class Mentions:
     """The mentions of a segment's papers, compared with one draft."""
 
     table: CitingSentences
-    compared: Compared
+    compared: Comparison
     less: Singles
     """What each mention loses for its intent, (mentions,)."""
 
     @classmethod
     def of(cls, table: CitingSentences, query: Singles, bits: int) -> Mentions:
         other = (table.intents & bits == 0) if bits else np.zeros(len(table.intents), bool)
-        return cls(table, compare(table.codes, table.matrix, query), np.float32(OTHER_INTENT) * other)
+        return cls(table, compare(table.matrix, query, table.codes), np.float32(OTHER_INTENT) * other)
 
     def bounds(self, papers: int) -> tuple[Doubles, Doubles]:
         """Between which numbers the best mention of each paper lies, (papers,); minus infinity where it has none."""
@@ -82,7 +81,7 @@ class DraftScores:
     """The papers and citing sentences of an index, compared with one draft."""
 
     index: Index
-    compared: list[Compared | None]
+    compared: list[Comparison | None]
     """The papers of each segment."""
 
     mentions: list[Mentions | None]
@@ -91,13 +90,13 @@ class DraftScores:
     @classmethod
     def of(cls, index: Index, about: Singles, aspect: str, sentence: Singles, bits: int) -> DraftScores:
         """`about`, in the space of an aspect, is compared with papers, `sentence` with citing sentences."""
-        compared: list[Compared | None] = []
+        compared: list[Comparison | None] = []
         for segment in index.segments:
             if segment.matrix is None:
                 compared.append(None)
                 continue
             (matrix,) = index.spaces(segment, aspect)
-            compared.append(compare(index.codes(segment, aspect) or make_codes(matrix), matrix, about))
+            compared.append(compare(matrix, about, index.codes(segment, aspect)))
         tables = [segment.citing_sentences for segment in index.segments]
         return cls(index, compared, [None if table is None else Mentions.of(table, sentence, bits) for table in tables])
 

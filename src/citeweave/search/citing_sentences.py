@@ -1,7 +1,7 @@
 """Citing sentences in an index: what others wrote where they cited a paper, and with which intent.
 
     sentences/matrix.npy     a vector a sentence, without its marks                      (sentences, dimension)
-    sentences/codes/         of the matrix where it is large: `similarity/quick`
+    sentences/codes/         of the matrix where it is large: `similarity/topk`
     sentences/text           the sentences as the corpus has them
     sentences/citing         id of the citing paper, empty where it is not known
     sentences/paper.npy      cited paper: a row of the segment ...                       (mentions,), ascending
@@ -29,7 +29,7 @@ from citeweave.graph.intent_overlay import CitationPlaces, IntentOverlay
 from citeweave.randomness import stream
 from citeweave.search.marks import without_marks
 from citeweave.similarity.provenance import Provenance
-from citeweave.similarity.quick.codes import Codes, make_codes
+from citeweave.similarity.topk import Codes
 
 READ_AS = "citing sentence without marks, 2"
 """What the encoder reads; a change of `marks.py` or `corpus/citation_marks.py` that matters changes the number."""
@@ -119,17 +119,11 @@ class CitingSentences:
         self.matrix: NDArray[Any] = open_matrix(
             folder / "matrix.npy", provenance.dtype, (sentences, provenance.dimension)
         )
-        self._codes: Codes | None = None
+        self.codes: Codes | None = None
+        """For a quick scan of the matrix; None where it is small."""
         if (folder / CODES / "codes.npy").is_file():
-            self._codes = Codes.open(folder / CODES)
-            self._codes.check(self.matrix)
-
-    @property
-    def codes(self) -> Codes:
-        """For a quick scan of the matrix; made once where they were not written, because there are few sentences."""
-        if self._codes is None:
-            self._codes = make_codes(self.matrix)
-        return self._codes
+            self.codes = Codes.open(folder / CODES)
+            self.codes.check(self.matrix)
 
     def __len__(self) -> int:
         return len(self.texts)

@@ -5,7 +5,7 @@
     nearest_papers(index, query, 10, "all", allowed=mask)              all aspects side by side, some papers only
 
 Scores are cosines; equal ones stand by id, so that neither the segments nor the series of changes that made them show.
-Large segments are scanned by their codes (`similarity/quick`), which gives the same result; `exact=False` leaves out the
+Large segments are scanned by their codes (`similarity/topk`), which gives the same result; `exact=False` leaves out the
 proof. Deleted papers and papers without a vector are never found. Does not encode anything.
 """
 
@@ -21,17 +21,13 @@ from citeweave.errors import UserError
 from citeweave.search.index import Index
 from citeweave.search.ranking import rank_rows
 from citeweave.search.segment import Segment
-from citeweave.similarity.nearest import Neighbours, nearest
-from citeweave.similarity.quick.nearest import quick_nearest
+from citeweave.similarity.topk import Codes, Neighbors, nearest
 
 MOST = 10_000
 """Papers that may be asked for at once."""
 
 _BLOCK = 65_536
 """Rows that are compared at a time where more than the memory map is needed."""
-
-_FEW = 32
-"""Queries for which a scan of codes is the faster way."""
 
 
 def check_count(count: int) -> None:
@@ -49,7 +45,7 @@ def nearest_papers(
     itself: NDArray[Any] | int | None = None,
     exact: bool = True,
     block: int = _BLOCK,
-) -> Neighbours:
+) -> Neighbors:
     """The nearest rows to vectors of the space, (queries, dimension) or one (dimension,); (queries, count or fewer).
 
     `allowed`, (size,), says which rows count; `itself`, (queries,), has each query's own row, or -1.
@@ -81,7 +77,7 @@ class _Asked:
     block: int
 
 
-def _in_segment(index: Index, segment: Segment, asked: _Asked, allowed: NDArray[np.bool_] | None) -> list[Neighbours]:
+def _in_segment(index: Index, segment: Segment, asked: _Asked, allowed: NDArray[np.bool_] | None) -> list[Neighbors]:
     """The nearest rows of one segment, as rows of the index."""
     span = slice(segment.start, segment.start + segment.size)
     counted = index.with_vector[span]  # (papers,)
@@ -91,12 +87,8 @@ def _in_segment(index: Index, segment: Segment, asked: _Asked, allowed: NDArray[
     if not counted.any():
         return []
     parts, codes = index.spaces(segment, asked.aspect), index.codes(segment, asked.aspect)
-    if codes is not None and len(asked.queries) <= _FEW:
-        chosen = None if counted.all() else counted
-        near = quick_nearest(codes, parts[0], asked.queries, asked.count, allowed=chosen, itself=own, exact=asked.exact)
-        return [_moved(near, span.start)]
     if len(parts) == 1:
-        return [_moved(_nearest(parts[0], asked, counted, own), span.start)]
+        return [_moved(_nearest(parts[0], asked, counted, own, codes), span.start)]
     found = []
     for start in range(0, segment.size, asked.block):
         part = slice(start, start + asked.block)
@@ -107,19 +99,23 @@ def _in_segment(index: Index, segment: Segment, asked: _Asked, allowed: NDArray[
     return found
 
 
-def _nearest(pool: NDArray[Any], asked: _Asked, counted: NDArray[np.bool_], itself: NDArray[np.int64]) -> Neighbours:
-    rows = None if counted.all() else np.flatnonzero(counted)
-    if rows is not None:
-        itself = np.where((itself >= 0) & counted[itself], itself, -1)  # others are not in the pool anyway
-    most = min(asked.count, len(pool) if rows is None else len(rows))
-    return nearest(pool, asked.queries, most, pool_rows=rows, itself=itself)
+def _nearest(
+    pool: NDArray[Any],
+    asked: _Asked,
+    counted: NDArray[np.bool_],
+    itself: NDArray[np.int64],
+    codes: Codes | None = None,
+) -> Neighbors:
+    allowed = None if counted.all() else counted
+    count = min(asked.count, len(pool))
+    return nearest(pool, asked.queries, count, codes=codes, exact=asked.exact, allowed=allowed, itself=itself)
 
 
-def _moved(near: Neighbours, start: int) -> Neighbours:
-    return Neighbours(np.where(near.rows >= 0, near.rows + start, -1).astype(np.int32), near.scores)
+def _moved(near: Neighbors, start: int) -> Neighbors:
+    return Neighbors(np.where(near.rows >= 0, near.rows + start, -1).astype(np.int32), near.scores)
 
 
-def _best(index: Index, parts: list[Neighbours], queries: int, count: int) -> Neighbours:
+def _best(index: Index, parts: list[Neighbors], queries: int, count: int) -> Neighbors:
     """The best of several lists, the highest score first, then by id; columns that no query fills are left out."""
     rows, scores = np.full((queries, count), -1, np.int32), np.full((queries, count), np.nan, np.float32)
     if len(parts) == 1:
@@ -133,4 +129,4 @@ def _best(index: Index, parts: list[Neighbours], queries: int, count: int) -> Ne
             best = rank_rows(all_rows[query, known], all_scores[query, known], count, name=index.id)
             rows[query, : len(best.rows)], scores[query, : len(best.rows)] = best.rows, best.scores
     filled = int((rows >= 0).sum(axis=1).max(initial=0))
-    return Neighbours(rows[:, :filled], scores[:, :filled])
+    return Neighbors(rows[:, :filled], scores[:, :filled])

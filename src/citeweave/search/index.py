@@ -30,7 +30,7 @@ from citeweave.search.indexed import Hit, IndexedPaper, IndexedPapers, joined
 from citeweave.search.near_ids import near_ids
 from citeweave.search.segment import HAS_VECTOR, Segment, provenance_of
 from citeweave.search.state import HEADS, SEGMENTS, STATE, State, read_deleted, read_state
-from citeweave.similarity.quick.codes import Codes
+from citeweave.similarity.topk import Codes
 
 __all__ = ["Hit", "Index", "IndexedPaper"]
 

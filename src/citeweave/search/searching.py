@@ -21,7 +21,7 @@ from citeweave.encoders.runtimes import same_weights
 from citeweave.errors import UserError
 from citeweave.search.exact import check_count, nearest_papers
 from citeweave.search.index import Hit, Index
-from citeweave.similarity.nearest import Neighbours
+from citeweave.similarity.topk import Neighbors
 
 MAX_TEXT = 100_000
 """Characters of a query; more is a mistake, as no model reads so many."""
@@ -86,7 +86,7 @@ def search_paper(index: Index, paper: str, *, count: int = 10, aspect: str = "")
     return hits(index, nearest_papers(index, query, count, aspect, itself=row))
 
 
-def hits(index: Index, found: Neighbours) -> list[Hit]:
+def hits(index: Index, found: Neighbors) -> list[Hit]:
     """The first line of neighbours as papers."""
     pairs = zip(found.rows[0].tolist(), found.scores[0].tolist(), strict=True)
     return [index.hit(row, score) for row, score in pairs if row >= 0]

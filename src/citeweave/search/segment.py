@@ -9,7 +9,7 @@
       embedded.npy        1 = has a vector, 2 = none can be made of its text, 0 = not tried yet
       matrix.npy          the encoder's vectors, one row a paper, zeros where it has none; spaces/0.npy ... an aspect each
       abstract_sentences/ matrix.npy, offsets.npy, numbers.npy: vectors of the sentences of the abstracts
-      codes/              of matrix.npy where it is large: `similarity/quick`; codes/0/ ... of the spaces;
+      codes/              of matrix.npy where it is large: `similarity/topk`; codes/0/ ... of the spaces;
                           abstract_sentences/codes/
       sentences/          citing sentences, `citing_sentences.py`
       manifest.json       an artefact as any other
@@ -35,8 +35,8 @@ from citeweave.hashing import Keys
 from citeweave.search.citing_sentences import CitingSentences
 from citeweave.search.words.table import Words
 from citeweave.similarity.provenance import DTYPES, MAX_DIMENSION, Provenance
-from citeweave.similarity.quick.codes import Codes
 from citeweave.similarity.sentence_vectors import SentenceVectors
+from citeweave.similarity.topk import Codes
 
 KIND, VERSION = "index_segment", 1
 INTENT_BITS = 8

@@ -8,7 +8,7 @@
     np.float64(-2.0)
 
 Numbers are widened to float64 before they are multiplied or subtracted, so a distance is computed from the differences
-and never from lengths and products. Does not search: for the best of a whole pool see `nearest.py`.
+and never from lengths and products. Does not search: for the best of a whole pool see `topk`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from citeweave.errors import UserError, choose
-from citeweave.similarity.searching.rescoring import COSINE, DOT, L2
+from citeweave.similarity.topk.kernels import COSINE, DOT, L2
 
 METRICS = {"cosine": COSINE, "dot": DOT, "l2": L2}
 

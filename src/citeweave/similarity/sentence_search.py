@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from citeweave.errors import UserError
 from citeweave.progress import QUIET, Reporter
-from citeweave.similarity.searching.sentence_scan import Longs, QueryBlock, Singles, lower_bounds
+from citeweave.similarity.sentence_bounds import Longs, QueryBlock, Singles, lower_bounds
 from citeweave.similarity.sentence_vectors import SentenceVectors
 from citeweave.similarity.transport import DocumentDistance, PlacedSentences
 

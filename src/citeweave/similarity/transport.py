@@ -17,7 +17,7 @@ that higher is better. Needs torch (the extra minilm). Does not encode sentences
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +33,8 @@ from citeweave.similarity.matching.matched import plans_of
 from citeweave.similarity.matching.pairs import Tensor, flat_distances
 from citeweave.similarity.matching.peer import peer_plan
 from citeweave.similarity.matching.pools import PaperRows, batches, pieces
-
-if TYPE_CHECKING:
-    from citeweave.similarity.sentence_vectors import SentenceVectors
+from citeweave.similarity.provenance import Provenance
+from citeweave.similarity.sentence_vectors import SentenceVectors
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -279,3 +278,35 @@ def _device(device: str) -> str:
     if device == "cuda" and not has_cuda:
         raise UserError("device is 'cuda', but torch finds no graphics card; use device 'cpu' or 'auto'")
     return "cuda" if device != "cpu" and has_cuda else "cpu"
+
+
+def rerank(
+    query: NDArray[np.floating[Any]],
+    sentences: NDArray[np.floating[Any]] | Sequence[NDArray[np.floating[Any]]],
+    offsets: NDArray[np.integer[Any]] | None,
+    distance: DocumentDistance,
+) -> NDArray[np.float64]:
+    """Minus the distances of a query (sentences, dimension) from papers, (papers,); -inf where a side has no sentence.
+
+    For papers that another search has found, perhaps in several folders.
+    Paper i has sentences[offsets[i] : offsets[i + 1]]; or `offsets` is None and `sentences` has one matrix per paper.
+    """
+    if offsets is None:
+        papers = [np.asarray(paper) for paper in sentences]
+        matrix = np.concatenate([np.empty((0, query.shape[1]), query.dtype), *papers])
+        ends = np.cumsum([0, *map(len, papers)])
+    else:
+        matrix, ends = np.asarray(sentences), np.asarray(offsets, np.int64)
+        if len(ends) == 0 or ends[0] < 0 or ends[-1] > len(matrix) or (np.diff(ends) < 0).any():
+            raise UserError(f"offsets do not grow from 0 to {len(matrix):,}, the number of sentences; make them again")
+    count = len(ends) - 1
+    if not count:
+        return np.empty(0)
+    if matrix.dtype not in (np.float16, np.float32):
+        matrix = matrix.astype(np.float32)
+    # an error names a paper by its number
+    names, numbers = [f"candidate {at}" for at in range(count)], np.zeros(len(matrix), np.int32)
+    vectors = SentenceVectors(
+        names, ends, matrix, numbers, Provenance("", "", "", matrix.shape[1], str(matrix.dtype), "")
+    )
+    return PlacedSentences(vectors, "cpu").scores(query, np.arange(count), distance)

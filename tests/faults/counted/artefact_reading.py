@@ -44,9 +44,9 @@ from citeweave.search.maps.paper_map import PaperMap
 from citeweave.serve.libraries.preparing import LibraryFolder
 from citeweave.similarity.compressed import CompressedVectors
 from citeweave.similarity.matching.matched import DocumentDistance
-from citeweave.similarity.nearest import nearest
 from citeweave.similarity.sentence_search import search_sentences
 from citeweave.similarity.sentence_vectors import SentenceVectors
+from citeweave.similarity.topk import nearest
 from citeweave.similarity.vectors import Vectors
 from citeweave.training.checkpoints import load_checkpoint
 

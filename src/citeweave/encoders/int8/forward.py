@@ -30,7 +30,7 @@ from citeweave.encoders.pooling import PaddedStates, States, TokenStates
 from citeweave.encoders.reading import TextReader, Tokens
 from citeweave.errors import UserError
 from citeweave.extras import require
-from citeweave.similarity.quick.sharing import share
+from citeweave.threads import share
 
 if TYPE_CHECKING:
     from torch import Tensor

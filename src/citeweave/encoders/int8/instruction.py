@@ -1,4 +1,4 @@
-"""The instructions that all rests on: SDOT of ARM's version 8.2, whose code is in `similarity/quick`, and float16.
+"""The instructions that all rests on: SDOT of ARM's version 8.2, whose code is in `registers.py`, and float16.
 
     acc[i] += a[4 i] b[4 i] + a[4 i + 1] b[4 i + 1] + a[4 i + 2] b[4 i + 2] + a[4 i + 3] b[4 i + 3]      i = 0 .. 3
 
@@ -13,8 +13,8 @@ from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from citeweave.encoders.int8.registers import I32, INTS, call, processor_has
 from citeweave.errors import UserError
-from citeweave.similarity.quick.instruction import I32, INTS, call, processor_has
 
 F16, F32 = ir.HalfType(), ir.FloatType()
 HALVES, FLOATS = ir.VectorType(F16, 8), ir.VectorType(F32, 4)

@@ -27,7 +27,7 @@ from citeweave.encoders.int8.instruction import (
     smaller,
     splat,
 )
-from citeweave.similarity.quick.instruction import I8, I32, I64, INTS, call, load, pointer, store
+from citeweave.encoders.int8.registers import I8, I32, I64, INTS, call, load, pointer, store
 
 _intrinsic: Any = extending.intrinsic
 _FOUR_HALVES = ir.VectorType(F16, 4)

@@ -18,7 +18,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import extending, types
 
 from citeweave.encoders.int8.instruction import F16, F32, FLOATS, HALVES, lane, multiply_add, splat
-from citeweave.similarity.quick.instruction import BYTES, I8, I32, I64, INTS, dot, load, pointer, store, sum_in_loop
+from citeweave.encoders.int8.registers import BYTES, I8, I32, I64, INTS, dot, load, pointer, store, sum_in_loop
 
 _intrinsic: Any = extending.intrinsic
 _N = types.int64

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from citeweave.evaluation.judged import ABSENT, EMPTY, PRESENT, PaperVectors
 from citeweave.evaluation.tasks import Pools
-from citeweave.similarity.nearest import nearest
 from citeweave.similarity.pair_scores import pair_scores
+from citeweave.similarity.topk import nearest
 
 
 def score_pairs(vectors: PaperVectors, pools: Pools, distance: str) -> NDArray[np.float64]:

@@ -27,7 +27,7 @@ from citeweave.evaluation.measuring.clusters import map_quality
 from citeweave.extras import require
 from citeweave.progress import QUIET, Reporter
 from citeweave.randomness import stream
-from citeweave.similarity.nearest import nearest
+from citeweave.similarity.topk import nearest
 
 PERPLEXITY = 30
 FEWEST = 20

@@ -45,7 +45,7 @@ from citeweave.mining.rule import Rule
 from citeweave.mining.rules import MiningRules
 from citeweave.mining.tying import PoolVectors
 from citeweave.progress import QUIET, Reporter
-from citeweave.similarity.nearest import Band
+from citeweave.similarity.topk import Band
 
 NEAR = 25
 """The farthest rank of positives: SciNCL's."""

@@ -24,13 +24,13 @@ from citeweave.mining.banding.reverse_ranks import ranks_of
 from citeweave.mining.tying import PoolVectors
 from citeweave.progress import QUIET, Reporter
 from citeweave.randomness import stream
-from citeweave.similarity.nearest import Band, search
+from citeweave.similarity.topk import Band, search
 
 STEP = 1.25
 """From one rank of a grid to the next; a point of a curve speaks for the ranks this far around it."""
 
 WIDE = 10
-"""Neighbours looked at around each rank of a grid."""
+"""Neighbors looked at around each rank of a grid."""
 
 RELATED = {
     "connected": bit_of("cited") | bit_of("citing"),

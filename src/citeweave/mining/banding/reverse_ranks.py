@@ -4,7 +4,7 @@
     >>> ranks_of(matrix, np.array([0, 0, 2]), np.array([1, 3, 0])).tolist()     # of row 1 seen from row 0, ...
     [1, 2, 3]
 
-Ranks are those of `similarity/nearest.py`: 1 is the nearest, a paper is not its own neighbour, of equal scores the
+Ranks are those of `similarity/topk`: 1 is the nearest, a paper is not its own neighbour, of equal scores the
 lower row comes first. A pair costs one pass over the pool, in tiles, so any pool will do.
 """
 
@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.progress import QUIET, Reporter
-from citeweave.similarity.searching.question import Band, Question, ask
-from citeweave.similarity.searching.rescoring import exact_score
-from citeweave.similarity.searching.scanning import TILE
+from citeweave.similarity.topk.blocks import TILE
+from citeweave.similarity.topk.kernels import exact_score
+from citeweave.similarity.topk.request import Band, Question, check_request
 
 _PAIRS = 1024
 """Pairs at a time; with a tile of the pool they take 16 MB."""
@@ -43,7 +43,8 @@ def ranks_of(
 ) -> NDArray[np.int64]:
     """The rank of each target among the neighbours of its row; shape (pairs,). Both are rows of the pool."""
     pool = np.arange(len(matrix)) if pool_rows is None else np.asarray(pool_rows, np.int64)
-    question = ask(matrix, matrix[rows], [Band(0, 1)], metric=metric, pool_rows=pool, itself=np.asarray(rows))
+    request = check_request(matrix, matrix[rows], [Band(0, 1)], metric=metric, pool_rows=pool, itself=np.asarray(rows))
+    question = request.question(workers)
     places = np.searchsorted(pool, targets).astype(np.int64)
     ranks = np.ones(len(rows), np.int64)
     threads = workers or os.cpu_count() or 1

@@ -29,7 +29,7 @@ from citeweave.search.index import Index
 from citeweave.search.searching import Reader
 from citeweave.search.segment import NOT_YET
 from citeweave.search.words import search_words, text_of
-from citeweave.similarity.nearest import Neighbours
+from citeweave.similarity.topk import Neighbors
 
 DEPTH = 200
 """Places of each ranking that count where two are united."""
@@ -43,7 +43,7 @@ class Near(Protocol):
 
     def __call__(
         self, index: Index, queries: Singles, count: int, aspect: str, *, allowed: Mask, exact: bool
-    ) -> Neighbours: ...
+    ) -> Neighbors: ...
 
 
 @dataclass(frozen=True, slots=True)

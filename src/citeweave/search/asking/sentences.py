@@ -27,10 +27,9 @@ from citeweave.search.index import Index
 from citeweave.search.ranking import rank_rows
 from citeweave.search.searching import Reader
 from citeweave.similarity.matching.compiled import transport_plan
-from citeweave.similarity.quick.codes import make_codes
-from citeweave.similarity.quick.reranking import rerank
-from citeweave.similarity.quick.sentences import quick_best_sentences
-from citeweave.similarity.transport import DocumentDistance
+from citeweave.similarity.topk import make_codes
+from citeweave.similarity.topk.sentences import best_papers
+from citeweave.similarity.transport import DocumentDistance, rerank
 
 RERANKED = 100
 """Papers that are ranked by transport."""
@@ -164,7 +163,7 @@ def _proposed(index: Index, queries: Singles, allowed: Mask, pool: int, *, exact
         vectors = segment.sentences
         # small segments are written without codes; made here they give the same numbers
         codes = segment.sentence_codes or make_codes(vectors.matrix)
-        found = quick_best_sentences(codes, vectors.matrix, vectors.offsets, queries, pool, allowed=chosen, exact=exact)
+        found = best_papers(codes, vectors.matrix, vectors.offsets, queries, pool, allowed=chosen, exact=exact)
         rows.append(found.papers.astype(np.int64) + segment.start)
         sums.append(found.scores)
     return rank_rows(np.concatenate(rows), np.concatenate(sums), pool, name=index.id).rows

@@ -20,7 +20,7 @@ from citeweave.evaluation.reporting.paper_map import FEWEST, Floats, Plane, prin
 from citeweave.extras import require
 from citeweave.hashing import Keys, mix
 from citeweave.progress import QUIET, Reporter
-from citeweave.similarity.nearest import nearest
+from citeweave.similarity.topk import nearest
 
 NEIGHBOURS = 5
 """Landmarks beside which another paper is placed."""

@@ -23,8 +23,8 @@ from citeweave.search.index import Index
 from citeweave.search.stores.protocol import Found
 from citeweave.search.stores.store import VectorStore
 from citeweave.search.stores.syncing import provenance_for_store
-from citeweave.similarity.nearest import Neighbours
 from citeweave.similarity.provenance import Provenance
+from citeweave.similarity.topk import Neighbors
 
 
 class IndexStore:
@@ -60,7 +60,7 @@ def nearest_in_store(
     itself: NDArray[Any] | None = None,
     allowed: NDArray[np.bool_] | None = None,
     exact: bool = True,
-) -> Neighbours:
+) -> Neighbors:
     """The nearest papers of an index by its store, rows and scores (queries, count); -1 and NaN where there are fewer.
 
     `itself` is each query's own row, which is no neighbour of it, or -1; `allowed`, (size,), are rows that may be found,
@@ -87,7 +87,7 @@ def nearest_in_store(
             if kept < count and len(ids) == asked < MOST:
                 short.append(query)
         open_, asked = np.array(short, np.int64), min(2 * asked, MOST)
-    return Neighbours(rows, scores)
+    return Neighbors(rows, scores)
 
 
 def _known(
@@ -121,7 +121,7 @@ def near_in(store: VectorStore, where: Filter) -> Near:
 
     def near(
         index: Index, queries: NDArray[np.float32], count: int, aspect: str, *, allowed: NDArray[np.bool_], exact: bool
-    ) -> Neighbours:
+    ) -> Neighbors:
         refuse_aspect(aspect)
         return nearest_in_store(store, index, queries, count, where or None, allowed=allowed, exact=exact)
 

@@ -36,7 +36,7 @@ from citeweave.search.segment import HAS_NONE, HAS_VECTOR, KIND, NOT_YET, VERSIO
 from citeweave.search.writing.citing import FOLDER as CITING
 from citeweave.search.writing.records import Chosen, spread
 from citeweave.similarity.provenance import Provenance
-from citeweave.similarity.quick.codes import write_codes
+from citeweave.similarity.topk import write_codes
 
 SENTENCES = "abstract_sentences"
 CODED = 2048

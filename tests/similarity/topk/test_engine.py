@@ -14,17 +14,39 @@ from hypothesis import strategies as st
 
 from citeweave.errors import UserError
 from citeweave.progress import QUIET
-from citeweave.similarity.nearest import METRICS, Band, Neighbours, _answer, far_band, nearest, search, search_blocks
-from citeweave.similarity.searching import scanning, torch_scan
-from citeweave.similarity.searching.question import ask, plan_for
+from citeweave.similarity.topk import (
+    METRICS,
+    Band,
+    Neighbors,
+    blocks,
+    engine,
+    far_band,
+    gpu,
+    nearest,
+    search,
+    search_blocks,
+)
+from citeweave.similarity.topk.engine import _answer
+from citeweave.similarity.topk.request import Question, check_request, plan_for
 
 
-def brute_force(pool, queries, bands, *, metric="cosine", pool_rows=None, itself=None) -> list[Neighbours]:
+@pytest.fixture(params=["scan", "blocks"])
+def way(request, monkeypatch) -> str:
+    """Few queries are searched by a scan; a test with this fixture searches them by matrix products as well."""
+    monkeypatch.setattr(engine, "FEW", 10**6 if request.param == "scan" else 0)
+    return str(request.param)
+
+
+def ask(*arguments, **options) -> Question:
+    return check_request(*arguments, **options).question()
+
+
+def brute_force(pool, queries, bands, *, metric="cosine", pool_rows=None, itself=None) -> list[Neighbors]:
     """Every score in float64, rounded to float32; all rows sorted by it, then by row."""
     rows = np.arange(len(pool)) if pool_rows is None else pool_rows
     pool, queries = np.asarray(pool)[rows].astype(np.float64), np.asarray(queries).astype(np.float64)
     found = [
-        Neighbours(np.full((len(queries), b.high - b.low), -1), np.full((len(queries), b.high - b.low), np.nan))
+        Neighbors(np.full((len(queries), b.high - b.low), -1), np.full((len(queries), b.high - b.low), np.nan))
         for b in bands
     ]
     for i, query in enumerate(queries):
@@ -42,7 +64,7 @@ def brute_force(pool, queries, bands, *, metric="cosine", pool_rows=None, itself
     return found
 
 
-def assert_same(found: list[Neighbours], expected: list[Neighbours]) -> None:
+def assert_same(found: list[Neighbors], expected: list[Neighbors]) -> None:
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         assert one.rows.dtype == np.int32 and one.scores.dtype == np.float32
@@ -58,16 +80,14 @@ def clusters(rows: int, dimension: int, seed: int = 0, dtype: str = "float32") -
 
 
 def with_torch(
-    pool, queries, bands, *, tile: int, sample: int = torch_scan.SAMPLE, beside: int = torch_scan.BESIDE, **options
-) -> list[Neighbours]:
+    pool, queries, bands, *, tile: int, sample: int = gpu.SAMPLE, beside: int = gpu.BESIDE, **options
+) -> list[Neighbors]:
     question = ask(pool, queries, bands, **options)
     ranks = question.ranks
-    scan = torch_scan.TorchScan(
-        question.pool, ranks.deepest, "cpu", ranks=ranks, tile=tile, sample=sample, beside=beside
-    )
+    scan = gpu.TorchScan(question.pool, ranks.deepest, "cpu", ranks=ranks, tile=tile, sample=sample, beside=beside)
     blocks = list(_answer(question, plan_for(question, workers=1, memory=64 << 20), scan, QUIET))
     return [
-        Neighbours(np.concatenate([b[i].rows for _, b in blocks]), np.concatenate([b[i].scores for _, b in blocks]))
+        Neighbors(np.concatenate([b[i].rows for _, b in blocks]), np.concatenate([b[i].scores for _, b in blocks]))
         for i in range(len(bands))
     ]
 
@@ -77,7 +97,7 @@ BANDS = [Band(20, 25), Band(0, 3), Band(398, 400), Band(24, 300)]
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("metric", METRICS)
-def test_bands_are_those_of_sorting_everything(metric, dtype):
+def test_bands_are_those_of_sorting_everything(metric, dtype, way):
     pool, queries = clusters(9000, 33, dtype=dtype), clusters(70, 33, seed=1, dtype=dtype)
     queries[7] = 0
     pool[100:200] = 0
@@ -96,7 +116,7 @@ def test_bands_are_those_of_sorting_everything(metric, dtype):
 def test_torch_keeps_what_is_over_the_cuts():
     pool = clusters(4000, 16)
     question = ask(pool, pool[:30], [Band(0, 40)], itself=np.arange(30))
-    scan = torch_scan.TorchScan(question.pool, 40, "cpu", tile=600, sample=500)
+    scan = gpu.TorchScan(question.pool, 40, "cpu", tile=600, sample=500)
     block = question.block(slice(0, 30))
     kept, unit = scan.scan(block), pool / np.linalg.norm(pool, axis=1, keepdims=True)
     for query in range(30):
@@ -124,9 +144,7 @@ def test_what_lies_between_the_bands_stays_on_the_device(metric):
     question = ask(pool, queries, bands, metric=metric)
     for beside, fewest, most in ((0, 0, 0), (4, 25, 37), (60, 50, 51)):
         assert_same(with_torch(pool, queries, bands, tile=700, sample=1000, beside=beside, metric=metric), expected)
-        scan = torch_scan.TorchScan(
-            question.pool, 400, "cpu", ranks=question.ranks, tile=700, sample=1000, beside=beside
-        )
+        scan = gpu.TorchScan(question.pool, 400, "cpu", ranks=question.ranks, tile=700, sample=1000, beside=beside)
         kept = scan.scan(question.block(slice(0, len(queries))))
         assert kept.ranks is not None and kept.scores.shape[1] <= 12 + 4 * beside
         assert fewest <= (kept.counts > 0).sum() <= most
@@ -137,7 +155,7 @@ def test_equal_scores_on_one_side_of_a_band_are_noticed():
     scores[9:22, 0], scores[28:60, 1] = scores[9, 0], scores[28, 1]
     bands, queries = [Band(20, 25), Band(21, 30), Band(398, 400)], np.eye(3, dtype=np.float32)
     question = ask(scores, queries, bands, metric="dot")
-    scan = torch_scan.TorchScan(question.pool, 400, "cpu", ranks=question.ranks, tile=700, sample=1000, beside=4)
+    scan = gpu.TorchScan(question.pool, 400, "cpu", ranks=question.ranks, tile=700, sample=1000, beside=4)
     assert (scan.scan(question.block(slice(0, 3))).counts > 0).tolist() == [False, False, True]
     expected = brute_force(scores, queries, bands, metric="dot")
     assert_same(with_torch(scores, queries, bands, tile=700, sample=1000, beside=4, metric="dot"), expected)
@@ -166,13 +184,16 @@ def test_any_small_pool(data):
         "itself": rng.integers(-1, rows, count) if data.draw(st.booleans()) else None,
     }
     expected = brute_force(pool, queries, bands, **options)
-    assert_same(search(pool, queries, bands, workers=2, **options), expected)
+    for few in (0, engine.FEW):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine, "FEW", few)
+            assert_same(search(pool, queries, bands, workers=2, **options), expected)
     if count:
         assert_same(with_torch(pool, queries, bands, tile=data.draw(st.integers(1, 70)), **options), expected)
 
 
-def test_a_large_pool_whose_first_cut_is_guessed():
-    rows = 8 * scanning.SAMPLE + 5
+def test_a_large_pool_whose_first_cut_is_guessed(way):
+    rows = 8 * blocks.SAMPLE + 5
     pool = clusters(rows, 6)
     # the nearest of all stand together at the end, where a sample sees few of them
     queries = pool[[5, 70_000, rows - 1]]
@@ -182,14 +203,14 @@ def test_a_large_pool_whose_first_cut_is_guessed():
 
 
 def test_a_guess_that_was_too_bold_is_made_good(monkeypatch):
-    monkeypatch.setattr(scanning, "SAMPLE", 500)
-    monkeypatch.setattr(scanning, "guessed_rank", lambda k, sample, size: 1)
+    monkeypatch.setattr(blocks, "SAMPLE", 500)
+    monkeypatch.setattr(blocks, "guessed_rank", lambda k, sample, size: 1)
     pool, queries = clusters(6000, 5), clusters(40, 5, seed=1)
     assert_same(search(pool, queries, BANDS), brute_force(pool, queries, BANDS))
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_duplicates_stand_by_row_even_when_there_are_too_many_to_hold(metric):
+def test_duplicates_stand_by_row_even_when_there_are_too_many_to_hold(metric, way):
     pool = np.ones((6000, 3), np.float32)
     pool[::7] = [1, 2, 3]
     pool[5000:5050] = [3, 2, 1]
@@ -205,7 +226,7 @@ def test_duplicates_stand_by_row_even_when_there_are_too_many_to_hold(metric):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("spread", [1e-7, 1e-6, 1e-5])
-def test_scores_that_differ_in_the_last_digit_only(metric, spread):
+def test_scores_that_differ_in_the_last_digit_only(metric, spread, way):
     rng = np.random.default_rng(0)
     pool = (np.ones((3000, 64)) + spread * rng.normal(size=(3000, 64))).astype(np.float32)
     queries = np.concatenate([pool[:4], rng.normal(size=(4, 64)).astype(np.float32)])
@@ -216,7 +237,7 @@ def test_scores_that_differ_in_the_last_digit_only(metric, spread):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("size", [1e-43, 1e-30, 1e-20, 1e18])
-def test_tiny_and_huge_vectors(metric, size):
+def test_tiny_and_huge_vectors(metric, size, way):
     rng = np.random.default_rng(0)
     pool, queries = (rng.normal(size=(n, 5)) * size for n in (500, 6))
     pool[:50] *= rng.uniform(1e-5, 1, (50, 1))
@@ -234,7 +255,7 @@ def test_blocks_threads_and_memory_do_not_matter():
     parts = list(search_blocks(pool, queries, BANDS, workers=1, memory=least))
     assert len(parts) > 5 and [part.start for part, _ in parts[1:]] == [part.stop for part, _ in parts[:-1]]
     assert parts[0][0].start == 0 and parts[-1][0].stop == 300
-    assert_same([Neighbours(whole[2].rows[part], whole[2].scores[part]) for part, _ in parts], [p[2] for _, p in parts])
+    assert_same([Neighbors(whole[2].rows[part], whole[2].scores[part]) for part, _ in parts], [p[2] for _, p in parts])
 
 
 def least_memory(pool, queries, bands, **options) -> int:
@@ -266,7 +287,7 @@ def test_working_memory_stays_below_the_limit(bands):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_a_mapped_matrix_and_some_of_its_rows(tmp_path, dtype):
+def test_a_mapped_matrix_and_some_of_its_rows(tmp_path, dtype, way):
     np.save(tmp_path / "matrix.npy", clusters(6000, 9, dtype=dtype))
     pool = np.load(tmp_path / "matrix.npy", mmap_mode="r")
     rows, itself = np.arange(1, 6000, 3), np.arange(100, 130)
@@ -276,7 +297,7 @@ def test_a_mapped_matrix_and_some_of_its_rows(tmp_path, dtype):
     assert np.isin(found.rows, rows).all() and not (found.rows == itself[:, None]).any()
 
 
-def test_itself_is_left_out_by_row_and_not_by_position_or_value():
+def test_itself_is_left_out_by_row_and_not_by_position_or_value(way):
     pool = np.array([[1, 0], [0, 1], [1, 0], [1, 0]], np.float32)
     found = nearest(pool, pool[[2, 2, 2]], 3, itself=np.array([2, 1, -1]), pool_rows=np.array([0, 2, 3]))
     assert found.rows.tolist() == [[0, 3, -1], [0, 2, 3], [0, 2, 3]]
@@ -354,7 +375,7 @@ POOL = clusters(30, 4)
         ({"pool": POOL * 1e30, "queries": POOL * 1e30, "metric": "dot"}, "scores that float32 cannot hold"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(change, message):
+def test_what_cannot_be_searched_is_refused(change, message, way):
     arguments = {"pool": POOL, "queries": POOL, "bands": [Band(0, 1)], **change}
     with pytest.raises(UserError, match=message):
         search_blocks(**arguments)
@@ -367,7 +388,7 @@ def test_a_band_must_hold_a_rank(low, high):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_numbers_that_are_not_finite_are_named_by_row(value):
+def test_numbers_that_are_not_finite_are_named_by_row(value, way):
     broken = POOL.copy()
     broken[[17, 19], 2] = value
     with pytest.raises(UserError, match="row 17 of the pool holds a number that is not finite \\(2 such rows\\)"):
@@ -382,7 +403,7 @@ def test_numbers_that_are_not_finite_are_named_by_row(value):
 
 
 def test_torch_is_not_needed_until_it_is_asked_for():
-    code = "import sys, citeweave.similarity.nearest; print('torch' in sys.modules)"
+    code = "import sys, citeweave.similarity.topk; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
 
@@ -390,14 +411,14 @@ def test_torch_is_not_needed_until_it_is_asked_for():
 def test_the_device_is_chosen():
     expected = brute_force(POOL, POOL, [Band(0, 3)])
     assert_same(search(POOL, POOL, [Band(0, 3)], device="auto"), expected)
-    if torch_scan.has_cuda():
+    if gpu.has_cuda():
         assert_same(search(POOL, POOL, [Band(0, 3)], device="cuda"), expected)
     else:
         with pytest.raises(UserError, match="torch"):
             search(POOL, POOL, [Band(0, 3)], device="cuda")
 
 
-def test_many_workers_fit_into_little_memory():
+def test_many_workers_fit_into_little_memory(way):
     vectors = np.random.default_rng(0).normal(size=(300, 1200)).astype(np.float32)
     few, many = (nearest(vectors, vectors[:20], 5, workers=workers, memory=128 << 20) for workers in (1, 64))
     np.testing.assert_array_equal(many.rows, few.rows)

@@ -7,8 +7,8 @@ import pytest
 
 from citeweave.columns import write_numbers
 from citeweave.errors import ArtefactError, UserError
-from citeweave.similarity.quick import codes as module
-from citeweave.similarity.quick.codes import Codes, make_codes, write_codes
+from citeweave.similarity.topk import codes as module
+from citeweave.similarity.topk.codes import Codes, QueryCodes, make_codes, write_codes
 
 
 def some_vectors() -> np.ndarray:
@@ -26,7 +26,7 @@ def test_a_folder_holds_what_memory_holds_whatever_the_blocks(tmp_path, monkeypa
     for name in Codes.__slots__:
         np.testing.assert_array_equal(getattr(opened, name), getattr(whole, name))
     assert opened.width == 32 and len(opened) == 50
-    assert not opened.flat.flags.writeable
+    assert not opened.matrix.flags.writeable
 
 
 def test_errors_are_above_the_true_ones() -> None:
@@ -35,10 +35,10 @@ def test_errors_are_above_the_true_ones() -> None:
     unit = vectors.astype(np.longdouble)
     norms = np.sqrt((unit**2).sum(axis=1, keepdims=True))
     unit = unit / np.where(norms > 0, norms, 1)
-    rest = unit - codes.flat.reshape(50, 32)[:, :20] * codes.scales.astype(np.longdouble)[:, None]
+    rest = unit - codes.matrix[:, :20] * codes.scales.astype(np.longdouble)[:, None]
     true = np.sqrt((rest**2).sum(axis=1))
     assert (codes.errors >= true).all() and (codes.errors < true + 1e-6).all()
-    assert not codes.flat.reshape(50, 32)[:, 20:].any()
+    assert not codes.matrix[:, 20:].any()
 
 
 def test_nothing_is_a_folder_too(tmp_path) -> None:
@@ -76,3 +76,16 @@ def test_numbers_that_are_not_finite_are_named_by_their_row(tmp_path, monkeypatc
         make_codes(vectors.astype(np.float16))
     with pytest.raises(UserError, match="row 40 "):
         write_codes(tmp_path, np.where(np.arange(50)[:, None] == 40, np.nan, vectors))
+
+
+@pytest.mark.parametrize("dimension", [3, 384, 1100, 5000])
+def test_sums_of_products_with_the_codes_of_a_query_fit_into_32_bits(dimension) -> None:
+    vectors = np.ones((1, dimension), np.float32)
+    queries = QueryCodes.of(vectors, np.sqrt([float(dimension)]))
+    high, low = queries.halves[0].astype(np.int64)
+    np.testing.assert_array_equal(128 * high + low, queries.words[0])
+    assert 127 * np.abs(queries.words[0].astype(np.int64)).sum() < 2**31
+    codes = make_codes(vectors)
+    total = int(codes.matrix[0].astype(np.int64) @ queries.words[0])
+    factor, constant = queries.error(0)
+    assert abs(total * queries.units[0] * codes.scales[0] - 1) <= codes.errors[0] * factor + constant

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from citeweave.similarity.searching.selecting import Longs
+from citeweave.similarity.topk.kernels import Longs
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours: for each query, the vectors at given ranks of a pool.
+"""Exact nearest neighbors: for each query, the vectors at given ranks of a pool.
 
     >>> pool = np.array([[0, 1], [1, 1], [1, 0], [2, 0]], np.float32)
     >>> found = nearest(pool, pool[[2]], 2, itself=np.array([2]))     # itself: row 2 is not its own neighbour
@@ -8,19 +8,24 @@
     [[[2]], [[3, 0]]]
 
 Ranks count from 1 and leave the query itself out; a band holds the ranks low < rank <= high, as SciNCL takes its
-positives from (20, 25] and its hard negatives from (3998, 4000] (Ostendorff and others, 2022). Neighbours stand by
+positives from (20, 25] and its hard negatives from (3998, 4000] (Ostendorff and others, 2022). Neighbors stand by
 score, the highest first, then by row: the same on any machine, with any number of workers, blocks or devices. Scores
 are computed from the vectors as float32, summed as float64, rounded to float32; a vector of zeros has the cosine 0.
 
 Every query is compared with every vector of the pool, which is never copied as a whole; there is no index and nothing
-is approximate, except in `far_band`.
+is approximate, except in `far_band` and, if you ask for it, with `exact=False`. How that is done depends on the request:
+
+    few queries, codes, cosine        a scan of int8 codes (`scan.py`, `codes.py`)
+    few queries                       one pass over the rows as they are (`scan.py`)
+    many queries                      blocks of matrix products, on the CPU (`blocks.py`) or a GPU (`gpu.py`)
+
+In every way quick scores with a proved error bound propose, and exact scores decide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypedDict, Unpack
 
@@ -30,61 +35,65 @@ from numpy.typing import NDArray
 from citeweave.errors import UserError, choose
 from citeweave.progress import QUIET, Reporter
 from citeweave.randomness import stream
-from citeweave.similarity.searching.question import METRICS, Band, Plan, Question, ask, plan_for
-from citeweave.similarity.searching.scanning import Block, CpuScan, Kept, Threads
-from citeweave.similarity.searching.settling import Placed, Settler
-from citeweave.similarity.searching.torch_scan import TorchScan, has_cuda
+from citeweave.similarity.topk import scan as few
+from citeweave.similarity.topk.blocks import Block, CpuScan, Kept
+from citeweave.similarity.topk.codes import Codes
+from citeweave.similarity.topk.gpu import TorchScan, has_cuda
+from citeweave.similarity.topk.passes import split_keys
+from citeweave.similarity.topk.request import METRICS, Band, Neighbors, Plan, Question, Request, check_request, plan_for
+from citeweave.similarity.topk.settle import Placed, Settler
 
-__all__ = ["DEVICES", "METRICS", "Band", "Neighbours", "Options", "far_band", "nearest", "search", "search_blocks"]
+__all__ = ["DEVICES", "METRICS", "Band", "Neighbors", "Options", "far_band", "nearest", "search", "search_blocks"]
 
 DEVICES = ("auto", "cpu", "cuda")
 
-
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """The members of one band, one line a query, in the order of the ranks."""
-
-    rows: NDArray[np.int32]
-    """Rows of the matrix, (queries, high - low); -1 where the pool has no vector of that rank."""
-
-    scores: NDArray[np.float32]
-    """Higher is nearer: cosine, inner product, or minus the L2 distance; NaN where the row is -1."""
+FEW = 32
+"""Up to so many queries are searched by a scan of the rows; more are faster by matrix products."""
 
 
 class Options(TypedDict, total=False):
     """The options of every search here, all of which may be left out."""
 
     metric: str
-    """One of METRICS; cosine unless told otherwise."""
+    """One of METRICS; the default is cosine."""
+
+    codes: Codes | None
+    """The int8 codes of the pool, which make searches for few queries by cosine two to four times as fast."""
+
+    exact: bool
+    """False leaves out the proof that a scan of codes has missed nothing; True is the default."""
 
     pool_rows: NDArray[Any] | None
-    """Ascending: only these rows of the pool's matrix count; results are rows of the whole matrix all the same."""
+    """Ascending: only these rows of the pool's matrix count; results are rows of the complete matrix all the same."""
+
+    allowed: NDArray[np.bool_] | None
+    """(rows,): rows that are False do not count; where fewer are left than ranks, results end with -1."""
 
     itself: NDArray[Any] | None
     """(queries,): each query's own row, or -1; it is no neighbour of that query and takes no rank."""
 
     workers: int
-    """Threads, beside those of numpy's own matrix product; 0, the default, is one a core."""
+    """Threads, beside those of numpy's own matrix product; 0, the default, means one per core."""
 
     memory: int
-    """Bytes of working memory, without the arguments and the results; 512 MiB unless told otherwise."""
+    """Bytes of working memory, without the arguments and the results; the default is 512 MiB."""
 
     device: str
-    """One of DEVICES; cpu unless told otherwise. cuda needs torch; auto takes a graphics card where there is one."""
+    """One of DEVICES; the default is cpu. cuda needs torch; auto takes a GPU, if there is one, for many queries."""
 
     reporter: Reporter
 
 
 def search(
     pool: NDArray[Any], queries: NDArray[Any], bands: Sequence[Band], **options: Unpack[Options]
-) -> list[Neighbours]:
-    """The neighbours of all queries, one `Neighbours` a band, in the order of `bands`; see `Options`.
+) -> list[Neighbors]:
+    """The neighbors of all queries, one `Neighbors` per band, in the order of `bands`; see `Options`.
 
     `pool` (rows, dimension) and `queries` (queries, dimension) are float16 or float32, in memory or mapped.
     """
     parts = search_blocks(pool, queries, bands, **options)
     shapes = [(len(queries), band.high - band.low) for band in bands]
-    found = [Neighbours(np.empty(shape, np.int32), np.empty(shape, np.float32)) for shape in shapes]
+    found = [Neighbors(np.empty(shape, np.int32), np.empty(shape, np.float32)) for shape in shapes]
     for part, blocks in parts:
         for whole, block in zip(found, blocks, strict=True):
             whole.rows[part], whole.scores[part] = block.rows, block.scores
@@ -97,35 +106,47 @@ def search_blocks(
     bands: Sequence[Band],
     *,
     metric: str = "cosine",
+    codes: Codes | None = None,
+    exact: bool = True,
     pool_rows: NDArray[Any] | None = None,
+    allowed: NDArray[np.bool_] | None = None,
     itself: NDArray[Any] | None = None,
     workers: int = 0,
     memory: int = 512 << 20,
     device: str = "cpu",
     reporter: Reporter = QUIET,
-) -> Iterator[tuple[slice, list[Neighbours]]]:
-    """As `search`, block of queries by block: which queries, and their neighbours, one `Neighbours` a band.
+) -> Iterator[tuple[slice, list[Neighbors]]]:
+    """As `search`, block of queries by block: which queries, and their neighbors, one `Neighbors` per band.
 
     The arguments are checked at once, not when the first block is taken.
     """
     choose(device, DEVICES, "device")
-    question = ask(pool, queries, bands, metric=metric, pool_rows=pool_rows, itself=itself)
-    on_card = device == "cuda" or (device == "auto" and has_cuda())
-    plan = plan_for(question, workers=workers, memory=memory // 2 if on_card else memory)  # two blocks are under way
+    if workers < 0:
+        raise UserError(f"workers is {workers}; it must be 0 (one per core) or more")
+    request = check_request(
+        pool, queries, bands, metric=metric, codes=codes, pool_rows=pool_rows, allowed=allowed, itself=itself
+    )
+    if not len(queries) or ((rows := request.rows()) is not None and not len(rows)):
+        return iter([(slice(0, len(queries)), [Neighbors.empty(len(queries), b.high - b.low) for b in bands])])
+    if _are_few(request, device, memory):
+        return iter([(slice(0, len(queries)), _scan(request, exact, workers, reporter))])
+    on_gpu = device == "cuda" or (device == "auto" and has_cuda())
+    question = request.question(workers)
+    plan = plan_for(question, workers=workers, memory=memory // 2 if on_gpu else memory)  # two blocks are under way
     ranks = question.ranks
-    scan = TorchScan(question.pool, ranks.deepest, "cuda", ranks=ranks) if on_card else None
+    scan = TorchScan(question.pool, ranks.deepest, "cuda", ranks=ranks) if on_gpu else None
     return _answer(question, plan, scan, reporter)
 
 
-def nearest(pool: NDArray[Any], queries: NDArray[Any], k: int, **options: Unpack[Options]) -> Neighbours:
+def nearest(pool: NDArray[Any], queries: NDArray[Any], k: int, **options: Unpack[Options]) -> Neighbors:
     """The k nearest, the nearest first: the band (0, k]. Options are those of `search`."""
     return search(pool, queries, [Band(0, k)], **options)[0]
 
 
 def far_band(
     pool: NDArray[Any], queries: NDArray[Any], band: Band, *, subsample: int, seed: int = 0, **options: Unpack[Options]
-) -> Neighbours:
-    """Neighbours of about the ranks of a far band, out of a random subsample of the pool; options as of `search`.
+) -> Neighbors:
+    """Neighbors of about the ranks of a far band, out of a random subsample of the pool; options as of `search`.
 
     In a uniform subsample of m of n vectors, without replacement, the vector of rank r has the rank r n / m of the
     whole pool, give or take a relative standard error of about sqrt((1 - m / n) / r). So of a band (low, high] the
@@ -149,13 +170,32 @@ def far_band(
     return search(pool, queries, [Band(high - width, high)], **options)[0]
 
 
+def _are_few(request: Request, device: str, memory: int) -> bool:
+    """Whether a scan is the faster way, and fits into the memory."""
+    queries, needed = len(request.queries), few.memory_for(len(request.matrix), len(request.queries), request.deepest)
+    return queries <= FEW and device != "cuda" and few.can_scan(request.matrix) and needed <= memory
+
+
+def _scan(request: Request, exact: bool, workers: int, reporter: Reporter) -> list[Neighbors]:
+    rows = few.Rows.of(request.matrix, metric=request.metric, codes=request.codes, allowed=request.mask())
+    queries = few.Queries.of(request.queries, request.itself)
+    found = [Neighbors.empty(len(queries), band.high - band.low) for band in request.bands]
+    with reporter.task("searching", len(queries), "queries") as advance:
+        for query, keys in enumerate(few.best_keys(rows, queries, request.deepest, exact=exact, workers=workers)):
+            for band, into in zip(request.bands, found, strict=True):
+                members = keys[band.low : band.high]
+                split_keys(members, into.rows[query], into.scores[query])
+            advance(1)
+    return found
+
+
 def _answer(
     question: Question, plan: Plan, scan: TorchScan | None, reporter: Reporter
-) -> Iterator[tuple[slice, list[Neighbours]]]:
+) -> Iterator[tuple[slice, list[Neighbors]]]:
     pool, ranks, total = question.pool, question.ranks, len(question.queries)
-    with Threads(plan.workers) as threads, reporter.task("searching", total, "queries") as advance:
-        own = CpuScan(pool, ranks.deepest, plan.block, threads)
-        settler = Settler(pool, ranks, threads, plan.room)
+    with reporter.task("searching", total, "queries") as advance:
+        own = CpuScan(pool, ranks.deepest, plan.block, plan.workers)
+        settler = Settler(pool, ranks, plan.workers, plan.room)
         for part, block, kept in _one_ahead(question, plan, scan) if scan else _scanned(question, plan, own):
             placed, sure = settler.settle(block, kept)
             unsure = np.flatnonzero(~sure)
@@ -167,7 +207,7 @@ def _answer(
                     unsure = unsure[~sure]
             if len(unsure):
                 placed.put(unsure, settler.exhaust(block.take(unsure)))
-            yield part, _neighbours(question, placed)
+            yield part, _neighbors(question, placed)
             advance(part.stop - part.start)
 
 
@@ -181,7 +221,7 @@ def _scanned(question: Question, plan: Plan, scan: CpuScan | TorchScan) -> Itera
 
 
 def _one_ahead(question: Question, plan: Plan, scan: TorchScan) -> Iterator[tuple[slice, Block, Kept]]:
-    """The same; a graphics card scans the next block while the ranks of one are settled here."""
+    """The same; a GPU scans the next block while the ranks of one are settled here."""
     blocks = _scanned(question, plan, scan)
     with ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(next, blocks, None)
@@ -190,9 +230,9 @@ def _one_ahead(question: Question, plan: Plan, scan: TorchScan) -> Iterator[tupl
             yield found
 
 
-def _neighbours(question: Question, placed: Placed) -> list[Neighbours]:
+def _neighbors(question: Question, placed: Placed) -> list[Neighbors]:
     positions, rows, edges = placed.positions, question.pool.rows, question.ranks.columns
     found = positions if rows is None else np.where(positions < 0, -1, rows[positions]).astype(np.int32)
     return [
-        Neighbours(found[:, left:right].copy(), placed.scores[:, left:right].copy()) for left, right in pairwise(edges)
+        Neighbors(found[:, left:right].copy(), placed.scores[:, left:right].copy()) for left, right in pairwise(edges)
     ]

@@ -1,29 +1,38 @@
-"""Walking through a pool of vectors: prepared tile by tile, multiplied with a block of queries, sifted.
+"""Quick scores of a block of queries by matrix products: the pool is prepared tile by tile, multiplied and sifted.
 
     pool (680,967 x 128, float16 on disk) -> tile (4,096 x 128, float32, scaled) -> quick scores (queries x 4,096)
     -> per query a little more than the k best positions, with every one that rounding might have put out of order
 
-No copy of the pool is made, only one norm a row. Does not decide ranks: see `settling.py`.
+No copy of the pool is made, only one norm per row. Does not decide ranks: see `settle.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
-from types import TracebackType
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from citeweave.errors import UserError
 from citeweave.randomness import stream
-from citeweave.similarity.searching.ranks import Ranks
-from citeweave.similarity.searching.rescoring import COSINE, DOT, L2, measure, stretch
-from citeweave.similarity.searching.selecting import CHUNK, Doubles, Floats, Ints, Longs, raise_cuts, sift
+from citeweave.similarity.topk.kernels import (
+    COSINE,
+    DOT,
+    L2,
+    Doubles,
+    Floats,
+    Ints,
+    Longs,
+    as_float32,
+    measure,
+    numbers_of,
+)
+from citeweave.similarity.topk.ranks import Ranks
+from citeweave.similarity.topk.selection import CHUNK, raise_cuts, sift
+from citeweave.threads import share, share_range
 
 TILE = 4096
 """Rows of the pool taken at a time: enough for one product to be worth its start."""
@@ -33,29 +42,6 @@ SAMPLE = 16_384
 
 _UNIT = 2.0**-24
 """Half the distance from 1 to the next float32."""
-
-
-class Threads:
-    """Runs a compiled loop over parts of a range, one part a thread."""
-
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
-        self._executor = ThreadPoolExecutor(workers)
-
-    def share(self, count: int, job: Callable[[int, int], object]) -> None:
-        """Call `job(low, high)` for parts of range(count)."""
-        edges = [count * part // self.workers for part in range(self.workers + 1)]
-        parts = [(low, high) for low, high in pairwise(edges) if low < high]
-        if len(parts) == 1:
-            job(*parts[0])
-        else:
-            list(self._executor.map(lambda part: job(*part), parts))
-
-    def __enter__(self) -> Threads:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
-        self._executor.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +70,7 @@ class Pool:
     def vectors(self, positions: slice | NDArray[Any]) -> Floats:
         """The vectors at these positions as they are, (number, dimension)."""
         rows = positions if self.rows is None else self.rows[positions]
-        return np.ascontiguousarray(self.matrix[rows], np.float32)
+        return as_float32(self.matrix[rows])
 
     def fill(self, tile: Floats, positions: slice | Longs) -> int:
         """Prepare the vectors at these positions in the first rows of `tile` (rows, width); returns how many.
@@ -96,7 +82,7 @@ class Pool:
         dimension = vectors.shape[1]
         tile[: len(vectors), :dimension] = vectors
         factors = inverse(norms if self.metric == COSINE else np.full(len(norms), self.scale))
-        stretch(tile, dimension, factors)
+        _stretch(tile, dimension, factors)
         if self.metric == L2:
             tile[: len(vectors), dimension] = -0.5 * (norms * factors) ** 2
         return len(vectors)
@@ -106,7 +92,7 @@ class Pool:
         dimension = queries.shape[1]
         ready = np.ones((len(queries), self.width), np.float32)
         ready[:, :dimension] = queries
-        stretch(ready, dimension, inverse(np.full(len(norms), self.scale) if self.metric == L2 else norms))
+        _stretch(ready, dimension, inverse(np.full(len(norms), self.scale) if self.metric == L2 else norms))
         return ready
 
     def margins(self, norms: Doubles) -> Doubles:
@@ -128,14 +114,27 @@ def inverse(values: Doubles) -> Doubles:
     return np.divide(1.0, values, out=np.zeros(len(values)), where=values > 0)
 
 
-def norms_of(matrix: NDArray[Any], rows: Longs | None, what: str) -> Doubles:
+@njit(cache=True, nogil=True)
+def _stretch(vectors: Floats, width: int, factors: Doubles) -> None:
+    """Multiply the first `width` numbers of each of the first vectors by its factor, rounding once."""
+    for row in range(len(factors)):
+        for at in range(width):
+            vectors[row, at] = np.float32(vectors[row, at] * factors[row])
+
+
+def norms_of(matrix: NDArray[Any], rows: Longs | None, what: str, workers: int = 0) -> Doubles:
     """The norm of each vector; a number that is not finite is an error that names its row."""
     size = len(matrix) if rows is None else len(rows)
     norms = np.empty(size)
-    for start in range(0, size, TILE):
-        part = slice(start, min(start + TILE, size))
-        with np.errstate(over="ignore"):
-            measure(np.array(matrix[part if rows is None else rows[part]], np.float32, order="C"), norms[part])
+
+    def work(part: int) -> None:
+        own = slice(part * TILE, min((part + 1) * TILE, size))
+        vectors = matrix[own if rows is None else rows[own]]
+        if vectors.dtype not in (np.float16, np.float32) or not vectors.flags.c_contiguous:
+            vectors = as_float32(vectors)
+        measure(numbers_of(vectors), norms[own])
+
+    share(-(-size // TILE), work, workers)
     bad = np.flatnonzero(~np.isfinite(norms))
     if len(bad):
         row = int(bad[0]) if rows is None else int(rows[bad[0]])
@@ -144,6 +143,16 @@ def norms_of(matrix: NDArray[Any], rows: Longs | None, what: str) -> Doubles:
             "leave those rows out, or make the vectors again"
         )
     return norms
+
+
+def check_scores(metric: int, longest: float, longest_query: float) -> None:
+    """Scores that float32 cannot hold are an error."""
+    score = {COSINE: 1.0, DOT: longest * longest_query, L2: longest + longest_query}[metric]
+    if score > float(np.finfo(np.float32).max):
+        raise UserError(
+            f"vectors as long as {longest:.2g} in the pool and {longest_query:.2g} among the queries have scores that "
+            "float32 cannot hold; scale them down"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +203,10 @@ def capacity_for(k: int, size: int, spare: int = 1024) -> int:
 
 
 class CpuScan:
-    """Scans on the processor. The product runs on numpy's own threads, all else on `threads`."""
+    """Scans on the CPU. The product runs on numpy's own threads, all else on `workers` threads."""
 
-    def __init__(self, pool: Pool, k: int, block: int, threads: Threads) -> None:
-        self._pool, self._k, self._threads = pool, k, threads
+    def __init__(self, pool: Pool, k: int, block: int, workers: int) -> None:
+        self._pool, self._k, self._workers = pool, k, workers
         capacity, height = capacity_for(k, len(pool)), min(TILE, -(-len(pool) // CHUNK) * CHUNK)
         self._tile = np.zeros((height, pool.width), np.float32)
         self._quick = np.empty((block, height), np.float32)
@@ -218,8 +227,10 @@ class CpuScan:
         if guess and self._sample is not None:
             rank = guessed_rank(self._k, SAMPLE, len(self._pool))
             self._walk(block, kept, rank, self._sample)
-            self._threads.share(
-                size, lambda low, high: raise_cuts(rank, block.margins, cuts, counts, kept.scores, low, high)
+            share_range(
+                size,
+                lambda low, high: raise_cuts(rank, block.margins, cuts, counts, kept.scores, low, high),
+                self._workers,
             )
         self._walk(block, kept, self._k, None)
         return kept
@@ -234,11 +245,12 @@ class CpuScan:
             part = slice(start, min(start + len(self._tile), total))
             width = self._pool.fill(self._tile, part if sample is None else sample[part])
             np.matmul(block.ready, self._tile.T, out=quick)
-            self._threads.share(
+            share_range(
                 len(block),
                 lambda low, high, start=start, width=width: sift(  # type: ignore[misc]
                     tile, start, width, k, room, itself, block.margins, kept.cuts, kept.counts, kept.scores, kept.positions, low, high
                 ),
+                self._workers,
             )  # fmt: skip
 
 

@@ -1,14 +1,13 @@
-"""What is asked of a nearest-neighbour search, checked before any work: pool, queries, bands, and the memory for it.
+"""What is asked of a top-k search, checked before any work: pool, queries, bands; and how much memory it may take.
 
-    question = ask(pool, queries, [Band(20, 25)], metric="cosine")
-    plan = plan_for(question, workers=2, memory=512 << 20)      # plan.block = 2048 queries at a time
+    request = check_request(pool, queries, [Band(20, 25)], metric="cosine")
+    plan = plan_for(request.question(), workers=2, memory=512 << 20)      # plan.block = 2048 queries at a time
 
-Does not search; see `nearest.py`.
+Does not search; see `engine.py`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,16 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.errors import UserError, choose
-from citeweave.similarity.searching.ranks import Ranks
-from citeweave.similarity.searching.rescoring import COSINE, DOT, L2
-from citeweave.similarity.searching.scanning import TILE, Block, Pool, capacity_for, norms_of
-from citeweave.similarity.searching.selecting import Doubles, Ints, Longs
-from citeweave.similarity.searching.settling import TOGETHER
+from citeweave.similarity.topk.blocks import TILE, Block, Pool, capacity_for, check_scores, norms_of
+from citeweave.similarity.topk.codes import Codes
+from citeweave.similarity.topk.kernels import COSINE, DOT, L2, Doubles, Flags, Ints, Longs
+from citeweave.similarity.topk.ranks import Ranks
+from citeweave.similarity.topk.settle import TOGETHER
+from citeweave.threads import cores
 
 METRICS = ("cosine", "dot", "l2")
 """Cosine of the angle, inner product, minus the Euclidean distance: higher is nearer."""
 
-_CODES = {"cosine": COSINE, "dot": DOT, "l2": L2}
+METRIC_CODES = {"cosine": COSINE, "dot": DOT, "l2": L2}
 _MOST_ROWS = 2**31 - 1
 _LEAST_BLOCK, _MOST_BLOCK = 16, 2048
 
@@ -44,8 +44,23 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbors:
+    """The members of one band, one line per query, in the order of the ranks."""
+
+    rows: Ints
+    """Rows of the matrix, (queries, high - low); -1 where the pool has no vector of that rank."""
+
+    scores: NDArray[np.float32]
+    """Higher is nearer: cosine, inner product, or minus the L2 distance; NaN where the row is -1."""
+
+    @classmethod
+    def empty(cls, queries: int, width: int) -> Neighbors:
+        return cls(np.full((queries, width), -1, np.int32), np.full((queries, width), np.nan, np.float32))
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
-    """Queries, and the bands of a pool that are wanted of each."""
+    """A request made ready for blocks of queries: the norms of the pool are known."""
 
     pool: Pool
     queries: NDArray[Any]
@@ -65,17 +80,71 @@ class Question:
         return Block(vectors, norms, ready, self.itself[part], margins, needs.astype(np.int64))
 
 
-def ask(
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Queries, and the bands of a pool that are wanted for each; all arguments checked."""
+
+    matrix: NDArray[Any]
+    queries: NDArray[Any]
+    norms: Doubles
+    """Of the queries."""
+
+    itself: Longs
+    """The row of each query in the matrix, or -1."""
+
+    bands: tuple[Band, ...]
+    metric: int
+    pool_rows: Longs | None
+    """Only these rows count, ascending; None where all do."""
+
+    allowed: Flags | None
+    """(rows of the matrix,) of those, only the rows count for which this is true; None where all do."""
+
+    codes: Codes | None
+
+    @property
+    def deepest(self) -> int:
+        return max(band.high for band in self.bands)
+
+    def mask(self) -> Flags | None:
+        """(rows of the matrix,) which rows count; None where all do."""
+        if self.pool_rows is None:
+            return self.allowed
+        mask = np.zeros(len(self.matrix), np.bool_)
+        mask[self.pool_rows] = True if self.allowed is None else self.allowed[self.pool_rows]
+        return mask
+
+    def rows(self) -> Longs | None:
+        """The rows that count, ascending; None where all do."""
+        if self.allowed is None:
+            return self.pool_rows
+        return np.flatnonzero(self.allowed) if self.pool_rows is None else self.pool_rows[self.allowed[self.pool_rows]]
+
+    def question(self, workers: int = 0) -> Question:
+        """Measure the pool; numbers that are not finite are an error."""
+        rows = self.rows()
+        norms = norms_of(self.matrix, rows, "pool", workers)
+        longest, query = float(norms.max(initial=0.0)), float(self.norms.max(initial=0.0))
+        check_scores(self.metric, longest, query)
+        scale = {COSINE: 1.0, DOT: longest, L2: max(longest, query)}[self.metric]
+        pool = Pool(self.matrix, rows, norms, self.metric, scale)
+        ranks = Ranks.of([(band.low, band.high) for band in self.bands])
+        return Question(pool, self.queries, self.norms, _positions(self.itself, rows), ranks)
+
+
+def check_request(
     pool: NDArray[Any],
     queries: NDArray[Any],
     bands: Sequence[Band],
     *,
     metric: str = "cosine",
+    codes: Codes | None = None,
     pool_rows: NDArray[Any] | None = None,
+    allowed: NDArray[Any] | None = None,
     itself: NDArray[Any] | None = None,
-) -> Question:
-    """Check everything that a user can get wrong, and measure the vectors."""
-    code = _CODES[choose(metric, METRICS, "metric")]
+) -> Request:
+    """Check everything that a user can get wrong, except for numbers of the pool that are not finite."""
+    code = METRIC_CODES[choose(metric, METRICS, "metric")]
     _check_matrix(pool, "pool")
     _check_matrix(queries, "queries")
     if pool.shape[1] != queries.shape[1]:
@@ -83,8 +152,17 @@ def ask(
             f"the pool has vectors of {pool.shape[1]} numbers and the queries of {queries.shape[1]}; "
             "embed both with the same model"
         )
+    if codes is not None:
+        codes.check(pool)
     rows = None if pool_rows is None else _checked_rows(pool_rows, len(pool))
-    size = len(pool) if rows is None else len(rows)
+    _check_bands(bands, len(pool) if rows is None else len(rows))
+    own = _checked_itself(itself, len(pool), len(queries))
+    norms = norms_of(queries, None, "queries")
+    mask = None if allowed is None else _checked_mask(allowed, len(pool))
+    return Request(pool, queries, norms, own, tuple(bands), code, rows, mask, codes)
+
+
+def _check_bands(bands: Sequence[Band], size: int) -> None:
     if not size:
         raise UserError("the pool is empty; give at least one vector to search in")
     if not bands:
@@ -92,29 +170,22 @@ def ask(
     for band in bands:
         if band.high > size:
             raise UserError(f"band ({band.low}, {band.high}] ends behind the pool of {size:,} vectors; ask for less")
-    own = _own_positions(itself, rows, len(pool), len(queries))
-    lengths, norms = norms_of(pool, rows, "pool"), norms_of(queries, None, "queries")
-    scale = _scale(code, float(lengths.max()), float(norms.max(initial=0.0)))
-    ranks = Ranks.of([(band.low, band.high) for band in bands])
-    return Question(Pool(pool, rows, lengths, code, scale), queries, norms, own, ranks)
 
 
-def _scale(metric: int, longest: float, longest_query: float) -> float:
-    """The length that becomes 1. Scores that float32 cannot hold are an error."""
-    score = {COSINE: 1.0, DOT: longest * longest_query, L2: longest + longest_query}[metric]
-    if score > float(np.finfo(np.float32).max):
+def _checked_mask(allowed: NDArray[Any], size: int) -> Flags:
+    mask = np.asarray(allowed)
+    if mask.shape != (size,) or mask.dtype != np.bool_:
         raise UserError(
-            f"vectors as long as {longest:.2g} in the pool and {longest_query:.2g} among the queries have scores that "
-            "float32 cannot hold; scale them down"
+            f"allowed has the shape {mask.shape} and type {mask.dtype}; it must be one bool per row, ({size:,},)"
         )
-    return {COSINE: 1.0, DOT: longest, L2: max(longest, longest_query)}[metric]
+    return mask
 
 
 def _check_matrix(matrix: NDArray[Any], what: str) -> None:
     if matrix.ndim != 2 or matrix.dtype.kind != "f" or not matrix.shape[1]:
         raise UserError(
             f"the {what} of shape {matrix.shape} and type {matrix.dtype}: it must be a matrix of floating-point "
-            "numbers, one vector a row"
+            "numbers, one vector per row"
         )
     if len(matrix) > _MOST_ROWS:
         raise UserError(f"the {what} of {len(matrix):,} rows: at most {_MOST_ROWS:,} can be searched; split it")
@@ -133,20 +204,25 @@ def _checked_rows(rows: NDArray[Any], limit: int) -> Longs:
     return checked
 
 
-def _own_positions(itself: NDArray[Any] | None, rows: Longs | None, limit: int, queries: int) -> Ints:
+def _checked_itself(itself: NDArray[Any] | None, limit: int, queries: int) -> Longs:
     if itself is None:
-        return np.full(queries, -1, np.int32)
+        return np.full(queries, -1, np.int64)
     own = _integers(itself, "itself")
     if len(own) != queries:
-        raise UserError(f"itself has {len(own):,} rows for {queries:,} queries; give one a query, -1 for none")
+        raise UserError(f"itself has {len(own):,} rows for {queries:,} queries; give one per query, -1 for none")
     if len(own) and not -1 <= own.min() <= own.max() < limit:
         raise UserError(
             f"itself reaches from {own.min()} to {own.max()}; it must be -1 or one of the rows 0 to {limit - 1}"
         )
-    if rows is None:
-        return own.astype(np.int32)
-    at = np.minimum(np.searchsorted(rows, own), len(rows) - 1)
-    return np.where(rows[at] == own, at, -1).astype(np.int32)
+    return own.astype(np.int64)
+
+
+def _positions(itself: Longs, rows: Longs | None) -> Ints:
+    """The positions of these rows in the pool, -1 where they are not in it."""
+    if rows is None or not len(rows):
+        return itself.astype(np.int32)
+    at = np.minimum(np.searchsorted(rows, itself), len(rows) - 1)
+    return np.where(rows[at] == itself, at, -1).astype(np.int32)
 
 
 def _integers(values: NDArray[Any], what: str) -> NDArray[Any]:
@@ -174,9 +250,7 @@ def plan_for(question: Question, *, workers: int, memory: int) -> Plan:
 
     Every worker has room of its own, more for longer vectors: where that does not fit there are fewer of them.
     """
-    if workers < 0:
-        raise UserError(f"workers is {workers}; it must be 0 (one a core) or more")
-    workers = workers or os.cpu_count() or 1
+    workers = workers or cores()
     size, width, bands = len(question.pool), question.pool.width, len(question.ranks)
     capacity, queries = capacity_for(question.ranks.deepest, size), len(question.queries)
     # a candidate that is scored again takes 4 (position) + 8 (its query) + 8 bytes (its key)

@@ -1,8 +1,8 @@
-"""From kept candidates to ranks: score again what is near the borders of the bands, and put it in order.
+"""From kept candidates to ranks: score exactly what is near the borders of the bands, and put it in order.
 
     band of ranks 3999 and 4000: 3,997 candidates are surely better, 6 may be members -> 6 exact scores, not 4,000
 
-Order is by exact score, the highest first, then by row, the lowest first. Does not search: see `scanning.py`.
+Order is by exact score, the highest first, then by row, the lowest first. Does not search: see `blocks.py` and `gpu.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numba import njit
 
-from citeweave.similarity.searching.ranks import Ranks
-from citeweave.similarity.searching.rescoring import L2, Keys, place, rescore
-from citeweave.similarity.searching.scanning import TILE, Block, Kept, Pool, Threads
-from citeweave.similarity.searching.selecting import Floats, Ints, Longs, collect, find_windows
+from citeweave.similarity.topk.blocks import TILE, Block, Kept, Pool
+from citeweave.similarity.topk.kernels import (
+    L2,
+    Doubles,
+    Flags,
+    Floats,
+    Ints,
+    Keys,
+    Longs,
+    exact_score,
+    key,
+    row_of,
+    score_of,
+)
+from citeweave.similarity.topk.ranks import Ranks
+from citeweave.similarity.topk.selection import collect, find_windows
+from citeweave.threads import share_range
 
 TOGETHER = 4096
 """Pairs scored exactly at a time by one thread."""
@@ -45,10 +58,10 @@ class Settler:
 
     pool: Pool
     ranks: Ranks
-    threads: Threads
+    workers: int
     room: int
 
-    def settle(self, block: Block, kept: Kept) -> tuple[Placed, NDArray[np.bool_]]:
+    def settle(self, block: Block, kept: Kept) -> tuple[Placed, Flags]:
         """The members of the bands, and of which queries they are sure; the lines of the others are empty."""
         size, bands = len(block), len(self.ranks)
         ranks = kept.ranks or self.ranks
@@ -57,11 +70,12 @@ class Settler:
         above, sizes = np.zeros((size, bands), np.int64), np.zeros((size, bands), np.int64)
         steps = np.unique(np.concatenate([ranks.lows + 1, ranks.highs]))[::-1].copy()
         at = np.stack([np.searchsorted(-steps, -ranks.lows - 1), np.searchsorted(-steps, -ranks.highs)], axis=1)
-        self.threads.share(
+        share_range(
             size,
             lambda low, high: find_windows(
                 kept.scores, kept.counts, kept.cuts, block.margins, needs, steps, at, edges, above, sizes, sure, low, high
             ),
+            self.workers,
         )  # fmt: skip
         take = np.where(sure[:, None], self.ranks.reach(block.needs), 0)
         skip = ranks.lows - above
@@ -104,13 +118,14 @@ class Settler:
             yield slice(start, stop)
             start = stop
 
-    def _members(self, kept: Kept, edges: NDArray[np.float64], sizes: Longs, part: slice) -> Ints:
+    def _members(self, kept: Kept, edges: Doubles, sizes: Longs, part: slice) -> Ints:
         ends = np.cumsum(sizes[part])  # (queries * bands,)
         members = np.empty(int(ends[-1]), np.int32)
         scores, positions, counts = kept.scores[part], kept.positions[part], np.maximum(kept.counts[part], 0)
-        self.threads.share(
+        share_range(
             len(counts),
             lambda low, high: collect(scores, positions, counts, edges[part], ends, members, low, high),
+            self.workers,
         )
         return members
 
@@ -122,15 +137,65 @@ class Settler:
                 part = slice(start, min(start + TOGETHER, high))
                 found = members[part]
                 vectors, norms = self.pool.vectors(found), self.pool.norms[found]
-                rescore(block.vectors, block.norms, owners[part], vectors, norms, found, self.pool.metric, keys[part])
+                _rescore(block.vectors, block.norms, owners[part], vectors, norms, found, self.pool.metric, keys[part])
 
-        self.threads.share(len(members), score)
+        share_range(len(members), score, self.workers)
         return keys
 
     def _place(self, keys: Keys, sizes: Longs, skip: Longs, take: Longs, part: slice, placed: Placed) -> None:
         ends, columns = np.cumsum(sizes[part]), self.ranks.columns[:-1].copy()
         positions, scores = placed.positions[part], placed.scores[part]
         skip, take = np.ascontiguousarray(skip[part]), np.ascontiguousarray(take[part])
-        self.threads.share(
-            len(positions), lambda low, high: place(keys, ends, skip, take, columns, positions, scores, low, high)
+        share_range(
+            len(positions),
+            lambda low, high: _place(keys, ends, skip, take, columns, positions, scores, low, high),
+            self.workers,
         )
+
+
+@njit(cache=True, nogil=True)
+def _rescore(
+    queries: Floats,
+    norms: Doubles,
+    owners: Longs,
+    vectors: Floats,
+    lengths: Doubles,
+    found: Ints,
+    metric: int,
+    out: Keys,
+) -> None:
+    """The keys of pairs: query `owners[i]` with `vectors[i]`, of length `lengths[i]`, at the position `found[i]`."""
+    for at in range(len(owners)):
+        own = owners[at]
+        score = exact_score(queries[own], vectors[at], norms[own] * lengths[at], metric)
+        out[at] = key(score, found[at])
+
+
+@njit(cache=True, nogil=True)
+def _place(
+    keys: Keys,
+    ends: Longs,
+    skip: Longs,
+    take: Longs,
+    columns: Longs,
+    positions: Ints,
+    scores: Floats,
+    low: int,
+    high: int,
+) -> None:
+    """Sort each window and write its members `skip` to `skip + take` to the columns of its band.
+
+    `skip` and `take` are (queries, bands), `columns` says where the band begins in `positions` and `scores`
+    (queries, columns).
+    """
+    bands = len(columns)
+    for query in range(low, high):
+        for band in range(bands):
+            window = query * bands + band
+            members = keys[ends[window - 1] if window else 0 : ends[window]]
+            if take[query, band]:
+                members.sort()
+            for at in range(take[query, band]):
+                one = members[skip[query, band] + at]
+                scores[query, columns[band] + at] = score_of(one)
+                positions[query, columns[band] + at] = row_of(one)

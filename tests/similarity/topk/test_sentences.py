@@ -10,14 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.errors import UserError
-from citeweave.similarity.nearest import nearest
-from citeweave.similarity.quick import nearest as quick
-from citeweave.similarity.quick import sentences as module
-from citeweave.similarity.quick.codes import make_codes
-from citeweave.similarity.quick.reranking import rerank
-from citeweave.similarity.quick.sentences import quick_best_sentences
 from citeweave.similarity.sentence_vectors import SentenceVectors
-from citeweave.similarity.transport import DocumentDistance, PlacedSentences
+from citeweave.similarity.topk import kernels, nearest
+from citeweave.similarity.topk import sentences as module
+from citeweave.similarity.topk.codes import make_codes
+from citeweave.similarity.topk.sentences import best_papers
+from citeweave.similarity.transport import DocumentDistance, PlacedSentences, rerank
 
 
 def made_papers(seed: int, papers: int, dimension: int, dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:
@@ -56,7 +54,7 @@ def test_equals_comparing_everything(seed, papers, sentences, count, dtype, shar
     rng = np.random.default_rng(seed + 1)
     queries = rng.standard_normal((sentences, 24)).astype(np.float32)
     allowed = None if share is None else rng.random(papers) < share
-    found = quick_best_sentences(make_codes(matrix), matrix, offsets, queries, count, allowed=allowed)
+    found = best_papers(make_codes(matrix), matrix, offsets, queries, count, allowed=allowed)
     if not len(matrix):
         assert not len(found.papers)
         return
@@ -73,12 +71,12 @@ def test_parts_and_processors_change_nothing(monkeypatch) -> None:
     matrix, offsets = made_papers(5, 700, 32, "float16")
     codes, queries = make_codes(matrix), matrix[:3].astype(np.float32) + 0.1
     for exact in (True, False):
-        once = quick_best_sentences(codes, matrix, offsets, queries, 30, exact=exact)
+        once = best_papers(codes, matrix, offsets, queries, 30, exact=exact)
         with monkeypatch.context() as patch:
             patch.setattr(module, "PART", 9)
             patch.setattr(module, "SCORED", 2)
-            patch.setattr(quick, "_HAS_INSTRUCTION", False)
-            again = quick_best_sentences(codes, matrix, offsets, queries, 30, exact=exact)
+            patch.setattr(module, "halves_are_faster", lambda: not kernels.halves_are_faster())
+            again = best_papers(codes, matrix, offsets, queries, 30, exact=exact)
         for name in ("papers", "scores", "best", "rows"):
             np.testing.assert_array_equal(getattr(once, name), getattr(again, name))
 
@@ -87,15 +85,15 @@ def test_questions_that_cannot_be_answered() -> None:
     matrix, offsets = made_papers(1, 5, 8)
     codes = make_codes(matrix)
     with pytest.raises(UserError, match="count is 0"):
-        quick_best_sentences(codes, matrix, offsets, matrix[:1], 0)
+        best_papers(codes, matrix, offsets, matrix[:1], 0)
     with pytest.raises(UserError, match="query sentences"):
-        quick_best_sentences(codes, matrix, offsets, matrix[:0], 1)
+        best_papers(codes, matrix, offsets, matrix[:0], 1)
     with pytest.raises(UserError, match="offsets"):
-        quick_best_sentences(codes, matrix, np.append(offsets, len(matrix) + 1), matrix[:1], 1)
+        best_papers(codes, matrix, np.append(offsets, len(matrix) + 1), matrix[:1], 1)
     with pytest.raises(UserError, match="offsets"):
-        quick_best_sentences(codes, matrix, np.array([0, 9, 3, len(matrix)]), matrix[:1], 1)
+        best_papers(codes, matrix, np.array([0, 9, 3, len(matrix)]), matrix[:1], 1)
     with pytest.raises(UserError, match="allowed"):
-        quick_best_sentences(codes, matrix, offsets, matrix[:1], 1, allowed=np.ones(3, bool))
+        best_papers(codes, matrix, offsets, matrix[:1], 1, allowed=np.ones(3, bool))
 
 
 @pytest.mark.parametrize("name", ["transport", "single", "mean_best"])

@@ -4,7 +4,7 @@
     the second best of them                 ->   0.7: when room is needed, 0.4 goes and the cut becomes 0.7
 
 A quick score, out of a matrix product, is wrong by at most half of the margin of its query. So what is within the
-margin of a border is kept, to be scored again: see `rescoring.py`. Every loop works on a range of queries of its own,
+margin of a border is kept, to be scored exactly: see `settle.py`. Every loop works on a range of queries of its own,
 so that threads share nothing. Does not see vectors, and knows no rows: only positions in the pool.
 """
 
@@ -12,15 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
+
+from citeweave.similarity.topk.kernels import Doubles, Flags, Floats, Ints, Longs
 
 CHUNK = 16
 """Scores looked at together: most chunks hold none over the cut and cost a few instructions."""
-
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)
@@ -144,7 +140,7 @@ def find_windows(
     edges: Doubles,
     above: Longs,
     sizes: Longs,
-    sure: NDArray[np.bool_],
+    sure: Flags,
     low: int,
     high: int,
 ) -> None:

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.progress import QUIET, Reporter
-from citeweave.similarity.searching.rescoring import COSINE, L2
-from citeweave.similarity.searching.scanning import Pool, inverse, norms_of
 from citeweave.similarity.sentence_vectors import SentenceVectors
+from citeweave.similarity.topk.blocks import Pool, inverse, norms_of
+from citeweave.similarity.topk.kernels import COSINE, L2
 from citeweave.similarity.transport import DocumentDistance
 
 TILE = 4096

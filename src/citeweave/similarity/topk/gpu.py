@@ -1,9 +1,9 @@
-"""Scanning a pool with torch: on a graphics card, or wherever torch can compute.
+"""Quick scores of a block of queries with torch: on a GPU, or wherever torch can compute.
 
     scan = TorchScan(pool, k=4000, device="cuda")
-    kept = scan.scan(block)        # as `CpuScan.scan`: candidates, from which `settling.py` makes exact ranks
+    kept = scan.scan(block)        # as `CpuScan.scan`: candidates, from which `settle.py` makes exact ranks
 
-A large pool is sifted as `CpuScan` does it: a sample of the pool tells each query's cut, and of every tile only what is
+A large pool is sifted as `CpuScan` does it: a sample of the pool gives each query's cut, and of every tile only what is
 over the cut is kept, some thousands of a million. Where bands are asked for that hold a few of these, the others stay on
 the device: see `_narrowed`. A small pool, or a query whose cut was guessed too high, keeps the best of every tile instead.
 
@@ -23,9 +23,9 @@ import numpy as np
 from citeweave.errors import UserError
 from citeweave.extras import require
 from citeweave.randomness import stream
-from citeweave.similarity.searching.ranks import Columns, Ranks
-from citeweave.similarity.searching.scanning import SAMPLE, Block, Kept, Pool, capacity_for, guessed_rank
-from citeweave.similarity.searching.selecting import Floats
+from citeweave.similarity.topk.blocks import SAMPLE, Block, Kept, Pool, capacity_for, guessed_rank
+from citeweave.similarity.topk.kernels import Floats
+from citeweave.similarity.topk.ranks import Columns, Ranks
 
 TILE = 65_536
 """Rows of the pool taken at a time."""
@@ -38,7 +38,7 @@ RESIDENT = 8 << 30
 
 
 def has_cuda() -> bool:
-    """Whether torch is installed and finds a graphics card."""
+    """Whether torch is installed and finds a GPU."""
     return find_spec("torch") is not None and bool(require("torch", extra="train").cuda.is_available())
 
 
@@ -59,7 +59,7 @@ class TorchScan:
         """For the k best of each query, or for these ranks, of which k is the deepest."""
         self._torch = require("torch", extra="train")
         if device == "cuda" and not self._torch.cuda.is_available():
-            raise UserError("device is 'cuda', but torch finds no graphics card; use device 'cpu' or 'auto'")
+            raise UserError("device is 'cuda', but torch finds no GPU; use device 'cpu' or 'auto'")
         self._pool, self._k, self._device, self._height = pool, k, device, tile
         # the members of the margin come on top; a query with more of them is not sure and is scanned again elsewhere
         self._wanted = min(k + max(64, k // 32), len(pool))

@@ -1,1 +1,0 @@
-"""How `nearest.py` finds exact ranks: checking the question, scanning the pool, settling the order."""

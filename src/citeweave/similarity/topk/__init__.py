@@ -1,0 +1,27 @@
+"""Exact top-k and rank bands of a pool of vectors: one query or a million, on the CPU or a GPU.
+
+nearest(pool, queries, 10)                      see `engine.py`
+nearest(pool, query, 10, codes=Codes.open(folder), allowed=years > 2019)
+"""
+
+from citeweave.similarity.topk.codes import Codes, make_codes, write_codes
+from citeweave.similarity.topk.engine import DEVICES, Options, far_band, nearest, search, search_blocks
+from citeweave.similarity.topk.request import METRICS, Band, Neighbors
+from citeweave.similarity.topk.scan import Comparison, compare
+
+__all__ = [
+    "DEVICES",
+    "METRICS",
+    "Band",
+    "Codes",
+    "Comparison",
+    "Neighbors",
+    "Options",
+    "compare",
+    "far_band",
+    "make_codes",
+    "nearest",
+    "search",
+    "search_blocks",
+    "write_codes",
+]
