@@ -51,6 +51,8 @@ class TextReader:
 
         A text without a token of its own has none at all, shape (0,).
         """
+        if not texts:
+            return []
         if self.by_sentence:
             return self._read_by_sentence(texts)
         found = self.tokenizer(

@@ -71,6 +71,9 @@ class ChangeOptions:
     given: Given | None = None
     """Vectors that were made elsewhere; papers without one among them are embedded here."""
 
+    sentences: bool = False
+    """Also vectors of the sentences of new papers where the index has none so far; `fill_vectors` makes those of the others."""
+
 
 _OPTIONS = ChangeOptions()
 
@@ -185,7 +188,9 @@ class _Change:
         if not len(plan.fresh) and not (sentences and len(plan.moved)):
             return None
         options = self.options
-        how = open_embedding(index, options.model, device=options.device, encoder=options.encoder)
+        how = open_embedding(
+            index, options.model, device=options.device, encoder=options.encoder, sentences=options.sentences
+        )
         if options.given is not None:
             options.given.check(how)
             if note := options.given.of_another_corpus(self.corpus.hash):
@@ -199,6 +204,7 @@ class _Change:
             "corpus": self.corpus.hash,
             "intents": self.overlay.hash if self.overlay else "",
             "revision": how.encoder.revision if how else "",
+            "sentences": bool(how and how.sentences),
             "read_as": READ_AS,
             "state": index.number,
         }

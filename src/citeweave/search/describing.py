@@ -21,6 +21,7 @@ def describe(index: Index) -> dict[str, Any]:
         "corpus_name": facts.get("corpus_name", ""),
         "model": known.model if known else "",
         "revision": known.revision if known else "",
+        "passes": sorted({each for segment in index.segments for each in segment.passes}),
         "aspects": list(index.aspects),
         "papers": len(index),
         "deleted": index.size - len(index),

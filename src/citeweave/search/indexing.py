@@ -71,7 +71,11 @@ def index_corpus(
     model = model or index.model
     _check_options(index, model, options)
     how = ChangeOptions(
-        options.vectors, str(model), options.device, given=given if index.provenance is not None else None
+        options.vectors,
+        str(model),
+        options.device,
+        given=given if index.provenance is not None else None,
+        sentences=options.sentences,
     )
     changed = update_index(folder, corpus, options=how, overlay=overlay, reporter=reporter)
     if options.vectors:

@@ -12,7 +12,7 @@
       codes/              of matrix.npy where it is large: `similarity/topk`; codes/0/ ... of the spaces;
                           abstract_sentences/codes/
       sentences/          citing sentences, `citing_sentences.py`
-      manifest.json       an artefact as any other
+      manifest.json       an artefact as any other; its facts name the passes that made the papers' vectors
 
 Rows stand in the order of the ids' UTF-8 bytes. A key is `hash_texts` of an id. Does not search.
 """
@@ -43,6 +43,9 @@ INTENT_BITS = 8
 """Columns of `cited_as`: one a bit of `Intent`."""
 
 NOT_YET, HAS_VECTOR, HAS_NONE = 0, 1, 2
+PAPERS_ALONE, TOGETHER, PRECOMPUTED = "papers alone", "papers and sentences together", "precomputed"
+"""How the network read the papers for their vectors. The vectors of one model differ between these in their last bits."""
+
 PAPER_NUMBERS = {
     "year": np.int16,
     "flags": np.uint8,
@@ -115,6 +118,13 @@ class Segment:
         if self.sentences is None:
             return np.zeros(self.size, bool)
         return np.asarray(self.alive & (np.diff(self.sentences.offsets) > 0))
+
+    @property
+    def passes(self) -> list[str]:
+        """How the papers' vectors were made; several ways where the vectors of other segments were carried over."""
+        passes = self.manifest.facts.get("passes", [PAPERS_ALONE] if self.provenance else [])
+        self._fits(isinstance(passes, list) and all(isinstance(each, str) for each in passes))
+        return list(passes)
 
     def references(self, row: int) -> Keys:
         """Keys of the papers that a paper cites, ascending."""

@@ -2,6 +2,7 @@
 
     plan = Plan(ids, facts, recipe, "float32", shard=16384)
     write_vectors(Path("vectors"), plan, makers, reporter=reporter)
+    write_vectors(Path("vectors"), plan, FinishedShards(work, "papers"))
 
 Shards stay in the partial folder until all are there; then the folder is put together, paper after paper. For that
 time the vectors are on the disk twice. Does not encode: a `Maker` does.
@@ -53,6 +54,26 @@ class Plan:
     overwrite: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class FinishedShards:
+    """Shards that already exist and hold the arrays of several folders: `papers.matrix`, `sentences.matrix`, ..."""
+
+    work: Path
+    name: str
+    """The part of the arrays' names before the dot."""
+
+    def read(self, total: int, size: int) -> Iterator[tuple[int, Arrays]]:
+        """First row and arrays of every shard, in order; the arrays of the other folders are left out."""
+        before = f"{self.name}."
+        for start, arrays in read_shards(self.work, total, size):
+            own = {name.removeprefix(before): array for name, array in arrays.items() if name.startswith(before)}
+            yield start, {**own, "halved": arrays["halved"]}
+
+
+Shards = Sequence[Maker] | Hired | FinishedShards
+"""Who makes the shards of a folder, or where they are."""
+
+
 def kept_rows(found: NDArray[np.float32], dtype: str) -> Arrays:
     """Shard of one vector a paper, (papers, dimension): rows of zeros are left out."""
     filled = np.flatnonzero(found.any(axis=1))  # (papers with a vector,)
@@ -60,7 +81,7 @@ def kept_rows(found: NDArray[np.float32], dtype: str) -> Arrays:
         return {"rows": filled, "matrix": found[filled].astype(dtype)}
 
 
-def write_vectors(folder: Path, plan: Plan, makers: Sequence[Maker] | Hired, *, reporter: Reporter = QUIET) -> Vectors:
+def write_vectors(folder: Path, plan: Plan, makers: Shards, *, reporter: Reporter = QUIET) -> Vectors:
     """One vector a paper; `makers` give `rows` and `matrix`."""
     with _artefact(folder, vectors.KIND, vectors.VERSION, plan) as artefact:
         shards = _filled(artefact, plan, makers, reporter)
@@ -77,9 +98,7 @@ def write_vectors(folder: Path, plan: Plan, makers: Sequence[Maker] | Hired, *, 
             writer.close()
 
 
-def write_ragged(
-    folder: Path, plan: Plan, makers: Sequence[Maker] | Hired, *, reporter: Reporter = QUIET
-) -> SentenceVectors:
+def write_ragged(folder: Path, plan: Plan, makers: Shards, *, reporter: Reporter = QUIET) -> SentenceVectors:
     """Several vectors a paper; `makers` give `offsets`, `numbers`, `matrix` and `lost`."""
     with _artefact(folder, sentence_vectors.KIND, sentence_vectors.VERSION, plan) as artefact:
         shards = _filled(artefact, plan, makers, reporter)
@@ -111,9 +130,9 @@ def _artefact(folder: Path, kind: str, version: int, plan: Plan) -> Iterator[Art
             raise
 
 
-def _filled(
-    artefact: ArtefactWriter, plan: Plan, makers: Sequence[Maker] | Hired, reporter: Reporter
-) -> Iterator[tuple[int, Arrays]]:
+def _filled(artefact: ArtefactWriter, plan: Plan, makers: Shards, reporter: Reporter) -> Iterator[tuple[int, Arrays]]:
+    if isinstance(makers, FinishedShards):
+        return makers.read(len(plan.ids), plan.shard)
     work = artefact.work(f"shards-{plan.shard}{plan.batches}")
     fill_shards(work, len(plan.ids), plan.shard, makers, reporter=reporter)
     return read_shards(work, len(plan.ids), plan.shard)

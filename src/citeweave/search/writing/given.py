@@ -11,7 +11,7 @@ same text then is not seen. Papers without a given vector are embedded here.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,16 @@ from citeweave.columns import MatrixWriter, TextColumn, write_numbers
 from citeweave.errors import UserError
 from citeweave.hashing import Keys
 from citeweave.progress import QUIET, Reporter
-from citeweave.search.segment import HAS_NONE, HAS_VECTOR
+from citeweave.search.segment import HAS_NONE, HAS_VECTOR, PRECOMPUTED
 from citeweave.search.writing.records import Chosen, Records, spread
-from citeweave.search.writing.vectors import SENTENCES, Embedding, embed_abstracts, embed_segment, write_spaces
+from citeweave.search.writing.vectors import (
+    SENTENCES,
+    Embedding,
+    embed_abstracts,
+    embed_segment,
+    vector_facts,
+    write_spaces,
+)
 from citeweave.similarity.provenance import id_keys
 from citeweave.similarity.sentence_vectors import SentenceVectors
 from citeweave.similarity.vectors import Vectors
@@ -124,12 +131,7 @@ def take_given(
     spaces = write_spaces(folder, how, len(chosen), reporter) if how.heads else []
     if how.sentences:
         make_sentences(artefact, how, given, reporter)
-    return {
-        "provenance": asdict(how.provenance),
-        "spaces": spaces,
-        "with_vector": int((status == HAS_VECTOR).sum()),
-        "without_vector": int((status == HAS_NONE).sum()),
-    }
+    return vector_facts(how.provenance, spaces, status, [PRECOMPUTED])
 
 
 def make_sentences(artefact: ArtefactWriter, how: Embedding, given: Given | None, reporter: Reporter = QUIET) -> None:

@@ -3,15 +3,15 @@
     embed_segment(artefact, embedding, keys, reporter)      reads the papers that lie in the artefact's folder
     take_vectors(folder, chosen, segments)                  rows of other segments
 
-Both leave embedded.npy, and where there are vectors matrix.npy, spaces/ and abstract_sentences/. The papers' own vectors
-and those of their sentences are made in two passes: in one the tokens of a text would be those of its sentences apart,
-which are not always the same.
+Both leave embedded.npy, and where there are vectors matrix.npy, spaces/ and abstract_sentences/. Where sentences are wanted
+too, one pass of the network makes both kinds of vectors, unless the encoder's pooling needs a pass of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,29 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.aspects import AspectHeads
 from citeweave.encoders.embedding import SHARD, EmbeddingOptions, embed_papers
-from citeweave.encoders.streaming.embedding_sentences import embed_sentences
+from citeweave.encoders.papers_and_sentences import reads_together
+from citeweave.encoders.streaming.embedding_sentences import embed_papers_and_sentences, embed_sentences
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import EmptyResultError
 from citeweave.files import link_or_copy
 from citeweave.progress import QUIET, Reporter
 from citeweave.search.citing_sentences import CODES
-from citeweave.search.segment import HAS_NONE, HAS_VECTOR, KIND, NOT_YET, VERSION, Segment
+from citeweave.search.segment import (
+    HAS_NONE,
+    HAS_VECTOR,
+    KIND,
+    NOT_YET,
+    PAPERS_ALONE,
+    TOGETHER,
+    VERSION,
+    Segment,
+)
 from citeweave.search.writing.citing import FOLDER as CITING
 from citeweave.search.writing.records import Chosen, spread
 from citeweave.similarity.provenance import Provenance
+from citeweave.similarity.sentence_vectors import SentenceVectors
 from citeweave.similarity.topk import write_codes
+from citeweave.similarity.vectors import Vectors
 
 SENTENCES = "abstract_sentences"
 CODED = 2048
@@ -65,13 +77,58 @@ class Embedding:
 
 def embed_segment(artefact: ArtefactWriter, how: Embedding, reporter: Reporter = QUIET) -> dict[str, Any]:
     """Embed the papers whose columns lie in the artefact's folder; what its manifest should tell."""
-    folder = artefact.folder
-    papers = _papers(folder)
+    folder, papers = artefact.folder, _papers(artefact.folder)
     options = EmbeddingOptions(dtype=how.dtype, shard=how.shard)
+    together = how.sentences and reads_together(how.encoder)
+    vectors: Vectors | None = None
+    if together:
+        work = artefact.work("papers-and-sentences")
+        made = embed_papers_and_sentences(papers, how.encoder, work, options, reporter=reporter)
+        vectors = made.vectors
+        _write_sentences(folder / SENTENCES, how, papers, made.sentences, work / "sentences")
+    else:
+        with suppress(EmptyResultError):
+            vectors = embed_papers(papers, how.encoder, artefact.work("papers") / "vectors", options, reporter=reporter)
+    status = _write_vectors(folder, how, papers, vectors)
+    spaces = write_spaces(folder, how, len(papers), reporter) if how.heads else []
+    if how.sentences and not together:
+        embed_abstracts(artefact, how, reporter)
+    return vector_facts(how.provenance, spaces, status, [TOGETHER if together else PAPERS_ALONE])
+
+
+def vector_facts(
+    provenance: Provenance | None, spaces: list[int], status: NDArray[np.uint8], passes: list[str]
+) -> dict[str, Any]:
+    """What a segment's manifest says about its vectors."""
+    return {
+        "provenance": asdict(provenance) if provenance else None,
+        "spaces": spaces,
+        "with_vector": int((status == HAS_VECTOR).sum()),
+        "without_vector": int((status == HAS_NONE).sum()),
+        "passes": passes,
+    }
+
+
+def leave_empty(folder: Path, papers: int) -> dict[str, Any]:
+    """Words only: no paper was tried yet."""
+    status = np.full(papers, NOT_YET, np.uint8)
+    write_numbers(folder / "embedded.npy", status)
+    return vector_facts(None, [], status, [])
+
+
+def _papers(folder: Path) -> Corpus:
+    """The columns of a segment, which are named as those of a corpus, as one that can be embedded."""
+    digest = hashlib.sha256()
+    for name in ("id.utf8", "title.utf8", "title.offsets.npy", "abstract.utf8", "abstract.offsets.npy"):
+        with (folder / "papers" / name).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return Corpus(folder, Manifest(KIND, VERSION, {}, {}, {"papers": {"sha256": digest.hexdigest()}}))
+
+
+def _write_vectors(folder: Path, how: Embedding, papers: Corpus, made: Vectors | None) -> NDArray[np.uint8]:
+    """The papers' own vectors as files of the segment; which paper has one, as `embedded.npy` says it."""
     status = np.full(len(papers), HAS_NONE, np.uint8)
-    try:
-        made = embed_papers(papers, how.encoder, artefact.work("papers") / "vectors", options, reporter=reporter)
-    except EmptyResultError:
+    if made is None:
         _write_rows(
             folder / "matrix.npy", how, np.empty(0, np.int64), np.empty((0, how.encoder.dimension)), len(papers)
         )
@@ -84,30 +141,7 @@ def embed_segment(artefact: ArtefactWriter, how: Embedding, reporter: Reporter =
         else:
             _write_rows(folder / "matrix.npy", how, rows, made.matrix, len(papers))
     write_numbers(folder / "embedded.npy", status)
-    spaces = write_spaces(folder, how, len(papers), reporter) if how.heads else []
-    if how.sentences:
-        embed_abstracts(artefact, how, reporter)
-    return {
-        "provenance": asdict(how.provenance),
-        "spaces": spaces,
-        "with_vector": int((status == HAS_VECTOR).sum()),
-        "without_vector": int((status == HAS_NONE).sum()),
-    }
-
-
-def leave_empty(folder: Path, papers: int) -> dict[str, Any]:
-    """Words only: no paper was tried yet."""
-    write_numbers(folder / "embedded.npy", np.full(papers, NOT_YET, np.uint8))
-    return {"provenance": None, "spaces": [], "with_vector": 0, "without_vector": 0}
-
-
-def _papers(folder: Path) -> Corpus:
-    """The columns of a segment, which are named as those of a corpus, as one that can be embedded."""
-    digest = hashlib.sha256()
-    for name in ("id.utf8", "title.utf8", "title.offsets.npy", "abstract.utf8", "abstract.offsets.npy"):
-        with (folder / "papers" / name).open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return Corpus(folder, Manifest(KIND, VERSION, {}, {}, {"papers": {"sha256": digest.hexdigest()}}))
+    return status
 
 
 def _write_rows(path: Path, how: Embedding, rows: NDArray[np.int64], matrix: NDArray[Any], papers: int) -> None:
@@ -140,18 +174,23 @@ def write_spaces(folder: Path, how: Embedding, papers: int, reporter: Reporter) 
 def embed_abstracts(artefact: ArtefactWriter, how: Embedding, reporter: Reporter = QUIET) -> None:
     """Vectors of the sentences of the papers whose columns lie in the artefact's folder."""
     papers, options = _papers(artefact.folder), EmbeddingOptions(dtype=how.dtype, shard=how.shard)
-    folder = artefact.folder / SENTENCES
+    work, made = artefact.work("abstracts") / "vectors", None
+    with suppress(EmptyResultError):
+        made = embed_sentences(papers, how.encoder, work, options, reporter=reporter)
+    _write_sentences(artefact.folder / SENTENCES, how, papers, made, work)
+
+
+def _write_sentences(folder: Path, how: Embedding, papers: Corpus, made: SentenceVectors | None, made_in: Path) -> None:
+    """The vectors of sentences, which lie in another folder, as files of the segment."""
     counts = np.zeros(len(papers), np.int64)
-    try:
-        made = embed_sentences(papers, how.encoder, artefact.work("abstracts") / "vectors", options, reporter=reporter)
-    except EmptyResultError:
+    if made is None:
         numbers: NDArray[Any] = np.empty(0, np.int32)
         _write_rows(folder / "matrix.npy", how, np.empty(0, np.int64), np.empty((0, how.encoder.dimension)), 0)
     else:
         assert isinstance(made.ids, TextColumn)
         counts[np.isin(papers.ids.keys(), made.ids.keys())] = made.lengths()
         numbers = made.numbers
-        link_or_copy(artefact.work("abstracts") / "vectors" / "matrix.npy", folder / "matrix.npy")
+        link_or_copy(made_in / "matrix.npy", folder / "matrix.npy")
     write_numbers(folder / "offsets.npy", np.concatenate([[0], np.cumsum(counts)]), np.int64)
     write_numbers(folder / "numbers.npy", numbers, np.int32)
 
@@ -187,7 +226,7 @@ def take_vectors(
     write_numbers(folder / "embedded.npy", status, np.uint8)
     known = [segment for segment in segments if segment.provenance is not None]
     if not known:
-        return {"provenance": None, "spaces": [], "with_vector": 0, "without_vector": 0}
+        return vector_facts(None, [], status, [])
     provenance = known[0].provenance
     assert provenance is not None
     _take_rows(folder / "matrix.npy", chosen, [segment.matrix for segment in segments], provenance.dtype)
@@ -196,12 +235,8 @@ def take_vectors(
         _take_rows(folder / "spaces" / f"{number}.npy", chosen, parts, provenance.dtype)
     if sentences and any(segment.sentences is not None for segment in segments):
         _take_sentences(folder / SENTENCES, chosen, segments, provenance)
-    return {
-        "provenance": asdict(provenance),
-        "spaces": [space.shape[1] for space in known[0].spaces],
-        "with_vector": int((status == HAS_VECTOR).sum()),
-        "without_vector": int((status == HAS_NONE).sum()),
-    }
+    passes = {each for at in np.unique(chosen.source).tolist() for each in segments[at].passes}
+    return vector_facts(provenance, [space.shape[1] for space in known[0].spaces], status, sorted(passes))
 
 
 def _take_rows(path: Path, chosen: Chosen, parts: Sequence[NDArray[Any] | None], dtype: str) -> None:
