@@ -123,7 +123,7 @@ def test_another_kind_or_version_is_named(tmp_path: Path) -> None:
 def _hold(folder: Path, holding: object, done: object) -> None:
     with new_artefact(folder, "thing", 1, RECIPE):
         holding.set()  # type: ignore[attr-defined]
-        done.wait(30)  # type: ignore[attr-defined]
+        done.wait(600)  # type: ignore[attr-defined]
 
 
 def test_two_processes_cannot_write_one_folder(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_two_processes_cannot_write_one_folder(tmp_path: Path) -> None:
     other = context.Process(target=_hold, args=(tmp_path / "x", holding, done))
     other.start()
     try:
-        assert holding.wait(30)
+        assert holding.wait(600)
         with pytest.raises(UserError, match="another process"):
             make(tmp_path / "x")
     finally:

@@ -44,7 +44,7 @@ class Site:
 
     def stop(self) -> None:
         self._server.should_exit = True
-        self._thread.join(20)
+        self._thread.join(300)
 
 
 @pytest.fixture(scope="session")
@@ -67,7 +67,7 @@ class Reader:
             accept_downloads=True,
         )
         self.page = self.context.new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(120_000)  # guards against a hang
         self.page.add_init_script(VIOLATIONS)
         self.site: Any = None
         self.complaints: list[str] = []

@@ -91,8 +91,8 @@ def index(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Pat
 
 def wait_for_the_model(address: str) -> None:
     """Until then a text is searched by words, which have no matching sentence."""
-    for _ in range(1200):
-        with urllib.request.urlopen(f"{address}health", timeout=30) as found:
+    for _ in range(6000):
+        with urllib.request.urlopen(f"{address}health", timeout=300) as found:
             if json.load(found)["reads_texts"]:
                 return
         time.sleep(0.1)
@@ -101,9 +101,9 @@ def wait_for_the_model(address: str) -> None:
 
 @pytest.fixture(scope="module")
 def site(index: Path, site_of: type[Any]) -> Iterator[Any]:
-    # compiled for the first time, the search by sentences takes longer than a request may
+    # compiled for the first time, the search by sentences takes longer than the page waits
     answer(Index.open(index), None, Query(sentences=Chosen(paper="p:3", numbers=(1, 2))))
-    app = create_app({"main": index, "other": index}, ServeOptions(device="cpu"))
+    app = create_app({"main": index, "other": index}, ServeOptions(device="cpu", time_limit=600))
     site = site_of(lambda: app).start()
     wait_for_the_model(site.address)
     yield site
@@ -330,7 +330,7 @@ def test_an_unknown_paper_is_said_in_the_servers_words(reader: Any) -> None:
 
 
 def test_a_server_that_stops_and_comes_back(reader_of: Callable[..., Any], index: Path, site_of: type[Any]) -> None:
-    site = site_of(lambda: create_app({"main": index}, ServeOptions(device="cpu"))).start()
+    site = site_of(lambda: create_app({"main": index}, ServeOptions(device="cpu", time_limit=600))).start()
     reader = reader_of(site)
     page = reader.open("?q=citations")
     reader.see(".card")

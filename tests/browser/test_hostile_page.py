@@ -145,7 +145,7 @@ def ids(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def site(ids: dict[str, Any], site_of: type[Any]) -> Iterator[Any]:
-    app = create_app({"main": ids["index"], "other": ids["index"]}, ServeOptions(device="cpu"))
+    app = create_app({"main": ids["index"], "other": ids["index"]}, ServeOptions(device="cpu", time_limit=600))
     site = site_of(lambda: app).start()
     yield site
     site.stop()

@@ -83,11 +83,11 @@ def test_a_server_that_ctrl_c_ends(source: Path, bert: Path, tmp_path: Path) -> 
             break
     else:
         pytest.fail("".join(told))
-    with urllib.request.urlopen(f"{found[0]}search?q=cell&by=words", timeout=60) as answer:
+    with urllib.request.urlopen(f"{found[0]}search?q=cell&by=words", timeout=300) as answer:
         assert {hit["id"] for hit in json.load(answer)["hits"]} == {"k1", "k2"}
-    with urllib.request.urlopen(f"{found[0]}health", timeout=60) as answer:
+    with urllib.request.urlopen(f"{found[0]}health", timeout=300) as answer:
         health = json.load(answer)
     assert health["papers"] == 3 and "3 of 3 papers have no abstract" in health["lacks"]
     process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=120)[1]
+    rest = process.communicate(timeout=600)[1]
     assert process.returncode == 0 and "stopped; the same command goes on" in rest and "Traceback" not in rest

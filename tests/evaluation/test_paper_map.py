@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citeweave.errors import UserError
+from citeweave.evaluation.measuring.clusters import map_quality
 from citeweave.evaluation.reporting import paper_map
 from citeweave.evaluation.reporting.document import one_line
 from citeweave.evaluation.reporting.map_page import MOST_TOPICS, NO_TOPIC, map_page, number_topics, pack, preview
@@ -85,8 +86,14 @@ def test_papers_of_a_topic_lie_together(made: MapData) -> None:
     assert made.xy.shape == (90, 2) and made.xy.dtype == np.float32
     distances = np.linalg.norm(made.xy[:, None] - made.xy[None], axis=-1) + 1e9 * np.eye(90)  # (n, n)
     assert all(made.labels[row] == made.labels[near] for row, near in enumerate(distances.argmin(axis=1)))
-    assert made.homogeneity > 0.9 and 0 <= made.completeness <= 1
     assert "t-SNE" in made.note
+
+
+def test_topics_of_a_map_are_told_apart(made: MapData) -> None:
+    """Clusters of one topic alone, and at most a quarter of the papers in none, which `map_quality` sets: 0.75 or more."""
+    assert made.homogeneity > 0.74 and 0 <= made.completeness <= 1
+    shuffled = stream(0, "shuffled topics").permutation(made.labels)
+    assert map_quality(made.xy, shuffled).homogeneity < 0.2
 
 
 def test_the_same_seed_gives_the_same_map(made: MapData) -> None:

@@ -26,7 +26,7 @@ import zstandard
 
 SOURCE = Path(__file__).resolve().parent.parent.parent / "src"
 MB = 2**20
-SECONDS, MEMORY = 60, 1000 * MB
+SECONDS, MEMORY = 600, 1000 * MB
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ from citeweave.evaluation.judging.opening import open_judged
 from citeweave.evaluation.suites.registry import read_suite
 from citeweave.evaluation.tasks import Pools
 from citeweave.evaluation.texts import Texts
+
+from .killing import killed_before
 
 KILLS = 4
 """Of a stage; `counted/test_kills.py` has more."""
@@ -172,19 +173,8 @@ def write_benchmark(folder: Path) -> None:
 
 def finished_tasks(out: Path) -> dict[str, tuple[int, bytes]]:
     """When each task that an unfinished evaluation keeps was written, and what."""
-    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in task_files(out)}
-
-
-def task_files(out: Path) -> list[Path]:
-    return list(partial_folder(out).glob(".work/tasks/*/*.json"))
-
-
-def killed_when(reached: Callable[[], bool], *words: object) -> bool:
-    process = subprocess.Popen(command_line(*words), start_new_session=True)
-    while process.poll() is None and not reached():
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    return process.wait() == -signal.SIGKILL
+    files = partial_folder(out).glob(".work/tasks/*/*.json")
+    return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
 class Counted:
@@ -207,23 +197,18 @@ def test_killed_evaluations_judge_no_finished_task_again(tmp_path: Path) -> None
     command = ("evaluate", data / "vectors.jsonl", "--suite", "mdcr", "--data", data)
     suite = read_suite("mdcr", data)
     expected = evaluate(open_judged(str(data / "vectors.jsonl")), suite, tmp_path / "whole").value
-    moments: list[Callable[[], bool]] = [
-        lambda: len(task_files(out)) >= 1,
-        lambda: len(task_files(out)) >= FIELDS // 2,
-        (partial_folder(out) / "report.json").exists,
-    ]
+    half, task = FIELDS // 2, "*/.work/tasks/*/*.json"
     seen: dict[str, tuple[int, bytes]] = {}
-    for number, reached in enumerate(moments):
-        assert killed_when(reached, *command, "-o", out), "the run was not killed: the test proved nothing"
+    # the second task, the next one after half of them, the whole report
+    for pattern, count, expected_tasks in ((task, 2, 1), (task, half, half), (str(out), 1, FIELDS)):
+        assert killed_before(pattern, count, *command, "-o", out, "--quiet"), "the run was not killed"
         kept = finished_tasks(out)
         assert seen.items() <= kept.items(), "a finished task was judged again"
+        assert len(kept) == expected_tasks
         seen = kept
-        if number == 1:
+        if expected_tasks == half:
             shutil.copytree(partial_folder(out), partial_folder(copied))
-            assert FIELDS // 2 <= len(kept) < FIELDS
-            left = FIELDS - len(kept)
-    assert len(seen) == FIELDS
-    for folder, unfinished in ((copied, left), (out, 0)):
+    for folder, unfinished in ((copied, FIELDS - half), (out, 0)):
         vectors = open_judged(str(data / "vectors.jsonl"))
         assert isinstance(vectors, GivenVectors)
         counted = Counted(vectors)

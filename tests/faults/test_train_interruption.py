@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from citeweave.artefacts.publishing import partial_folder
 from citeweave.cli import main
+
+from .killing import killed_before
 
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1"}
 """Every run in a process of its own with one thread: what other tests left behind in this one would round differently."""
@@ -46,12 +46,8 @@ def arguments(made: Path, bert: Path, output: Path) -> list[str]:
 def test_a_killed_training_ends_with_the_same_weights(made: Path, bert: Path, tmp_path: Path) -> None:
     subprocess.run(command(arguments(made, bert, tmp_path / "whole")), env=ALONE, check=True)
     words = arguments(made, bert, tmp_path / "killed")
-    process = subprocess.Popen(command(words), start_new_session=True, env=ALONE)
-    partial = partial_folder(tmp_path / "killed")
-    while process.poll() is None and not list(partial.glob(".work/*/training/checkpoints/step-000000[1-9]*")):
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "it ended before it could be killed"
+    assert killed_before("*/training/checkpoints/step-00000015", 1, *words, env=ALONE), "the run was not killed"
+    assert list(partial_folder(tmp_path / "killed").glob(".work/*/training/checkpoints/step-00000010"))
     assert not (tmp_path / "killed").exists()
     subprocess.run(command(words), env=ALONE, check=True)
     for name in ("model.safetensors", "training/log.jsonl"):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
@@ -26,6 +27,17 @@ def cluster() -> Iterator[str]:
         yield made.address
     finally:
         made.shutdown()
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Here as in the workers, which have one core each: sums are rounded otherwise with other numbers of threads."""
+    torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+    before = torch.get_num_threads()
+    with threadpool_limits(1):
+        torch.set_num_threads(1)
+        yield
+        torch.set_num_threads(before)
 
 
 def _add_node(cluster: Any, name: str) -> None:

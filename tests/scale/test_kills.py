@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,6 +19,8 @@ from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.streaming.elsewhere import Elsewhere, Loading
 from citeweave.scale.options import On
 from citeweave.scale.ray_crew import RayCrew
+
+from ..faults.killing import killed_before
 
 SHARD = 4
 
@@ -78,21 +77,15 @@ def vectors_of(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_killed_driver_and_a_killed_worker_cost_nothing(
-    cluster: str, corpus: Corpus, bert: Path, tmp_path: Path
+    cluster: str, corpus: Corpus, bert: Path, tmp_path: Path, one_thread: None
 ) -> None:
     encoder = load_encoder(bert, device="cpu")
     embed_papers(corpus, encoder, tmp_path / "local", EmbeddingOptions(shard=SHARD))
 
-    command = [sys.executable, "-m", "citeweave", "embed", str(corpus.folder), "--model", str(bert)]
-    command += ["-o", str(tmp_path / "v"), "--shard", str(SHARD), "--device", "cpu", "--on", f"ray:{cluster}"]
-    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while driver.poll() is None and len(list(partial_folder(tmp_path / "v").rglob("*.npz"))) < 5:
-        time.sleep(0.002)
-    driver.kill()
-    assert driver.wait() == -signal.SIGKILL, driver.stderr.read() if driver.stderr else ""
-    driver.communicate()
+    command = ["embed", corpus.folder, "--model", bert, "-o", tmp_path / "v", "--shard", SHARD, "--device", "cpu"]
+    assert killed_before("*.npz", 6, *command, "--on", f"ray:{cluster}"), "the driver was not killed"
     kept = len(list(partial_folder(tmp_path / "v").rglob("*.npz")))
-    assert not (tmp_path / "v").exists() and 5 <= kept < 150
+    assert not (tmp_path / "v").exists() and kept == 5
 
     with RayCrew(On(cluster)) as inner:
         crew = Killing(inner, after=10)

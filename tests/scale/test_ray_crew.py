@@ -79,7 +79,7 @@ def test_a_node_that_cannot_open_the_work_is_refused_and_the_other_does_it(
 ) -> None:
     given = {"needs": "${CITEWEAVE_CACHE}/corpus", "unless": "/nowhere/first", "marks": str(tmp_path), "wait": 0.02}
     found: dict[int, bytes] = {}
-    for number, made in crew.make(Work(SQUARES, given), range(3000)):
+    for number, made in crew.make(Work(SQUARES, given), range(30_000)):
         found[number] = made
         if "gets no more work" in said.getvalue() and len(found) > 4:  # the other node may start late
             break

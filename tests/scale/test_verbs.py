@@ -22,6 +22,8 @@ from citeweave.scale.ray_crew import RayCrew
 
 from ..conftest import content
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
-from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.encoder import BATCH_TOKENS, load_encoder
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.search.building import IndexOptions, build_index
 from citeweave.search.index import Index
@@ -130,10 +130,18 @@ def references(rng: np.random.Generator) -> list[str]:
     return [f"doi:10.1/{number}" if number % 8 == 0 else f"p:{number}" for number in numbers]
 
 
+@pytest.fixture(scope="module")
+def one_text_per_batch() -> Iterator[None]:
+    """The last bits of a vector depend on the shape of its batch; alone in its batch, a text has the same vector always."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BATCH_TOKENS, "cpu", 1)
+        yield
+
+
 @pytest.fixture(scope="session")
 def encoder(bert: Path) -> TorchEncoder:
-    """A runtime whose vectors do not depend on the batch, loaded once."""
-    return load_encoder(bert, device="cpu", runtime="int8")
+    """The model of the indexes whose answers are compared bit by bit, loaded once: see `one_text_per_batch`."""
+    return load_encoder(bert, device="cpu", batch_tokens=1)
 
 
 @dataclass

@@ -36,7 +36,9 @@ from citeweave.search.writing.given import Given
 
 from .conftest import Version, write_corpus
 
-INT8 = IndexOptions(runtime="int8", device="cpu", sentences=True)
+pytestmark = pytest.mark.usefixtures("one_text_per_batch")
+
+SENTENCES = IndexOptions(device="cpu", sentences=True)
 
 
 def answers(index: Index) -> dict[str, Any]:
@@ -114,7 +116,7 @@ class Model:
 def test_any_series_of_changes_equals_a_new_index(versions, bert, encoder, tmp_path, seed):
     rng, folder, model = np.random.default_rng(seed), tmp_path / "index", Model()
     how = ChangeOptions(encoder=encoder)
-    build_index(versions[0].corpus, bert, folder, IndexOptions(**{**_fields(INT8), "vectors": seed % 2 == 0}))
+    build_index(versions[0].corpus, bert, folder, IndexOptions(**{**_fields(SENTENCES), "vectors": seed % 2 == 0}))
     model.take(versions[0], list(versions[0].papers))
     for _ in range(8):
         version = versions[int(rng.integers(len(versions)))]
@@ -140,7 +142,7 @@ def test_any_series_of_changes_equals_a_new_index(versions, bert, encoder, tmp_p
     # ended before its last step, which would make one segment of all
     fill_vectors(folder, shard=3, model=encoder, stop=lambda: not len(pending(Index.open(folder))))
     index = Index.open(folder)
-    anew = build_index(write_corpus(tmp_path / "anew", model.papers, model.cites), bert, tmp_path / "n", INT8)
+    anew = build_index(write_corpus(tmp_path / "anew", model.papers, model.cites), bert, tmp_path / "n", SENTENCES)
     assert len(index) == len(anew) == len(model.papers) and index.with_vector.sum() == anew.with_vector.sum()
     assert answers(index) == answers(anew)
     assert asked(index, encoder) == asked(anew, encoder)
@@ -202,7 +204,7 @@ def test_equal_scores_stand_by_id_whatever_the_segments(made, versions, bert, en
     same = {f"s:{number}": {"id": f"s:{number}", "title": "the cell grows"} for number in range(9)}
     corpus = write_corpus(tmp_path / "same", same, {name: ["s:0"] for name in same})
     folder = tmp_path / "i"
-    build_index(corpus, bert, folder, IndexOptions(runtime="int8", device="cpu", vectors=False))
+    build_index(corpus, bert, folder, IndexOptions(device="cpu", vectors=False))
     delete_papers(folder, [f"s:{number}" for number in range(7)])
     for number in (5, 2, 6, 0, 1):
         add_papers(folder, corpus, corpus.rows([f"s:{number}"]))

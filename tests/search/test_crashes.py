@@ -23,6 +23,8 @@ from citeweave.search.state import read_state, writing
 from .conftest import write_corpus
 from .test_changing import answers, ids_of
 
+pytestmark = pytest.mark.usefixtures("one_text_per_batch")
+
 
 class Death(BaseException):
     """A process that ends at once."""
@@ -78,7 +80,7 @@ def test_a_writer_that_dies_at_any_step_leaves_the_old_or_the_new(versions, bert
         "fill": lambda folder: fill_vectors(folder, shard=6, model=encoder),
     }
     change, start = changes[what], tmp_path / "start"
-    build_index(first, bert, start, IndexOptions(runtime="int8", device="cpu", vectors=what != "fill"))
+    build_index(first, bert, start, IndexOptions(device="cpu", vectors=what != "fill"))
     if what == "compact":
         delete_papers(start, first.ids.take(np.arange(2)))
         add_papers(start, second, np.arange(2), vectors=False)
@@ -118,7 +120,7 @@ def test_a_build_that_dies_goes_on(versions, bert, tmp_path, monkeypatch):
 def test_reading_while_a_writer_works(versions, bert, encoder, tmp_path):
     """What was opened stays as it was; what is opened meanwhile is some whole state."""
     folder, how = tmp_path / "index", ChangeOptions(encoder=encoder)
-    opened = build_index(versions[0].corpus, bert, folder, IndexOptions(runtime="int8", device="cpu"))
+    opened = build_index(versions[0].corpus, bert, folder, IndexOptions(device="cpu"))
     before, seen, stop = answers(opened), list[tuple[int, tuple[str, ...]]](), threading.Event()
     problems: list[BaseException] = []
 

@@ -27,7 +27,9 @@ from citeweave.similarity.vectors import Vectors, new_vectors
 
 from .conftest import papers
 
-INT8 = {"runtime": "int8", "device": "cpu", "dtype": "float32"}
+pytestmark = pytest.mark.usefixtures("one_text_per_batch")
+
+FLOAT32 = {"device": "cpu", "dtype": "float32"}
 
 
 def corpus_of(place: Path, count: int, first: int = 0) -> Corpus:
@@ -39,15 +41,17 @@ def corpus_of(place: Path, count: int, first: int = 0) -> Corpus:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, bert: Path, encoder: TorchEncoder) -> Path:
+def place(
+    tmp_path_factory: pytest.TempPathFactory, bert: Path, encoder: TorchEncoder, one_text_per_batch: None
+) -> Path:
     """Corpora of six and of twelve papers, vectors of the twelve and of their sentences, an index of the six."""
     place = tmp_path_factory.mktemp("filling")
     few, all_of_them = corpus_of(place / "few", 6), corpus_of(place / "all", 12)
     embed_papers(all_of_them, encoder, place / "vectors")
     embed_sentences(all_of_them, encoder, place / "sentences")
-    build_index(few, bert, place / "index", IndexOptions(**INT8))
-    build_index(few, bert, place / "words", IndexOptions(**INT8, vectors=False, sentences=True))
-    build_index(all_of_them, bert, place / "whole", IndexOptions(**INT8, sentences=True))
+    build_index(few, bert, place / "index", IndexOptions(**FLOAT32))
+    build_index(few, bert, place / "words", IndexOptions(**FLOAT32, vectors=False, sentences=True))
+    build_index(all_of_them, bert, place / "whole", IndexOptions(**FLOAT32, sentences=True))
     return place
 
 
@@ -89,7 +93,7 @@ def test_vectors_made_elsewhere_are_those_of_the_index(place, tmp_path, encoder,
         writer.append(list(some.ids)[::2], np.asarray(some.matrix)[::2])
         given = Given(writer.finish(), SentenceVectors.open(place / "sentences"))
     folder = Path(shutil.copytree(place / "words", tmp_path / "index"))
-    options = IndexOptions(**INT8, sentences=True)
+    options = IndexOptions(**FLOAT32, sentences=True)
     corpus = Corpus.open(place / "all" / "corpus")
     told = index_corpus(corpus, bert, folder, options, given=given)
     whole = Index.open(place / "whole")
@@ -102,7 +106,7 @@ def test_vectors_of_another_kind_are_refused(place, tmp_path, encoder, save_bert
     given = Given(Vectors.open(place / "vectors"))
     with pytest.raises(UserError, match="come to .* with words only; give them when the vectors are made"):
         add_papers(folder, corpus, options=ChangeOptions(encoder=encoder, given=given))
-    other = load_encoder(save_bert(tmp_path / "other", seed=9), device="cpu", runtime="int8")
+    other = load_encoder(save_bert(tmp_path / "other", seed=9), device="cpu")
     wrong = Given(embed_papers(Corpus.open(place / "few" / "corpus"), other, tmp_path / "v"))
     for change in (
         lambda: add_papers(place / "index", corpus, options=ChangeOptions(encoder=encoder, given=wrong)),
@@ -140,7 +144,7 @@ def test_sentences_come_later(place, tmp_path, encoder, given):
 def test_index_asks_for_sentences_later(place, tmp_path, bert):
     folder = Path(shutil.copytree(place / "index", tmp_path / "index"))
     corpus = Corpus.open(place / "all" / "corpus")
-    told = index_corpus(corpus, "", folder, IndexOptions(**INT8, sentences=True))  # by its own model
+    told = index_corpus(corpus, "", folder, IndexOptions(**FLOAT32, sentences=True))  # by its own model
     assert sentences_of(told.index) == sentences_of(Index.open(place / "whole"))
     with pytest.raises(UserError, match="sentences True"):
-        index_corpus(corpus, bert, folder, IndexOptions(**INT8))
+        index_corpus(corpus, bert, folder, IndexOptions(**FLOAT32))

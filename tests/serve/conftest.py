@@ -89,13 +89,17 @@ def place(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Pat
     return Place(folder, folder / "corpus", model, folder / "index")
 
 
+PATIENT = {"device": "cpu", "time_limit": 600.0}
+"""Options of servers in tests: the first search of its kind is compiled, which a busy machine may take a minute for."""
+
+
 def client_of(app: FastAPI) -> TestClient:
     return TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
 
 
 def wait_for_model(client: TestClient) -> None:
     """The model is loaded by a thread; texts can be encoded when it is there."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     while not client.get("/health").json()["reads_texts"]:
         assert time.monotonic() < end, client.get("/health").json()
         time.sleep(0.02)
@@ -106,14 +110,14 @@ def serve(place: Place) -> Callable[..., TestClient]:
     """A client of an application with options of its own; it does not wait for the model."""
 
     def make(index: Path | None = None, **options: Any) -> TestClient:
-        return client_of(create_app({"main": index or place.index}, ServeOptions(device="cpu", **options)))
+        return client_of(create_app({"main": index or place.index}, ServeOptions(**{**PATIENT, **options})))
 
     return make
 
 
 @pytest.fixture(scope="session")
 def app(place: Place) -> FastAPI:
-    return create_app({"main": place.index, "other": place.index}, ServeOptions(device="cpu"))
+    return create_app({"main": place.index, "other": place.index}, ServeOptions(**PATIENT))
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,9 @@ from citeweave.progress import QUIET, Reporter
 from citeweave.serve.batching import BatchedEncoder, Batcher
 from citeweave.serve.failures import RefusedError
 
+PATIENCE = 300
+"""Seconds after which a thread is taken for hung."""
+
 
 class Lengths:
     """An encoder of text lengths that waits to be let go and remembers its calls."""
@@ -27,7 +30,7 @@ class Lengths:
     def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
         self.calls.append(list(texts))
         self.begun.set()
-        assert self.go.wait(10)
+        assert self.go.wait(PATIENCE)
         if "bad" in texts:
             raise ValueError("bad text")
         return np.array([[len(text), 1] for text in texts], np.float32).reshape(-1, 2)
@@ -37,17 +40,17 @@ def test_texts_that_come_while_the_encoder_works_go_together() -> None:
     encoder = Lengths(held=True)
     batcher = Batcher(encoder, wait=0)
     first = batcher.submit(["a"])
-    assert encoder.begun.wait(10)
+    assert encoder.begun.wait(PATIENCE)
     others = [batcher.submit(["x" * n, "y"]) for n in range(1, 6)]
     encoder.go.set()
-    assert first.result(10).tolist() == [[1, 1]]
-    assert [other.result(10).tolist() for other in others] == [[[n, 1], [1, 1]] for n in range(1, 6)]
+    assert first.result(PATIENCE).tolist() == [[1, 1]]
+    assert [other.result(PATIENCE).tolist() for other in others] == [[[n, 1], [1, 1]] for n in range(1, 6)]
     assert len(encoder.calls) == 2 and len(encoder.calls[1]) == 10
 
 
 def test_texts_wait_a_moment_for_others() -> None:
     encoder = Lengths()
-    batcher = Batcher(encoder, wait=5, most=4)  # ends at the fourth text, not after five seconds
+    batcher = Batcher(encoder, wait=PATIENCE, most=4)  # ends at the fourth text
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda n: BatchedEncoder(batcher).encode(["x" * n])[0, 0], range(1, 5)))
     assert found == [1, 2, 3, 4] and len(encoder.calls) == 1
@@ -57,11 +60,11 @@ def test_a_cancelled_request_is_left_out_and_disturbs_nobody() -> None:
     encoder = Lengths(held=True)
     batcher = Batcher(encoder, wait=0)
     batcher.submit(["a"])
-    assert encoder.begun.wait(10)
+    assert encoder.begun.wait(PATIENCE)
     dropped, kept = batcher.submit(["dropped"]), batcher.submit(["kept"])
     assert dropped.cancel()
     encoder.go.set()
-    assert kept.result(10).tolist() == [[4, 1]]
+    assert kept.result(PATIENCE).tolist() == [[4, 1]]
     assert encoder.calls == [["a"], ["kept"]]
     with pytest.raises(CancelledError):
         dropped.result()
@@ -70,23 +73,23 @@ def test_a_cancelled_request_is_left_out_and_disturbs_nobody() -> None:
 def test_an_error_reaches_all_that_waited_and_the_next_are_served() -> None:
     batcher = Batcher(Lengths(), wait=0)
     with pytest.raises(ValueError, match="bad text"):
-        batcher.submit(["bad"]).result(10)
-    assert batcher.submit(["good"]).result(10).tolist() == [[4, 1]]
+        batcher.submit(["bad"]).result(PATIENCE)
+    assert batcher.submit(["good"]).result(PATIENCE).tolist() == [[4, 1]]
 
 
 def test_the_line_is_bounded_and_empties() -> None:
     encoder = Lengths(held=True)
     batcher = Batcher(encoder, wait=0, waiting=3)
     running = batcher.submit(["a"])
-    assert encoder.begun.wait(10)
+    assert encoder.begun.wait(PATIENCE)
     waiting = [batcher.submit(["b"]) for _ in range(3)]
     with pytest.raises(RefusedError) as caught:
         batcher.submit(["one too many"])
     assert caught.value.status == 503 and caught.value.after == 1
     encoder.go.set()
     for future in (running, *waiting):
-        future.result(10)
-    assert batcher.submit(["c"] * 20).result(10).shape == (20, 2), "an empty line takes any number"
+        future.result(PATIENCE)
+    assert batcher.submit(["c"] * 20).result(PATIENCE).shape == (20, 2), "an empty line takes any number"
 
 
 def test_closing_serves_what_waits_and_refuses_the_rest() -> None:
@@ -95,12 +98,12 @@ def test_closing_serves_what_waits_and_refuses_the_rest() -> None:
     futures = [batcher.submit(["a"]), batcher.submit(["b"])]
     encoder.go.set()
     batcher.close()
-    assert [future.result(10).shape for future in futures] == [(1, 2), (1, 2)]
+    assert [future.result(PATIENCE).shape for future in futures] == [(1, 2), (1, 2)]
     with pytest.raises(RefusedError):
         batcher.submit(["late"])
 
 
 def test_batches_are_told() -> None:
     told: list[int] = []
-    Batcher(Lengths(), wait=0, tell=told.append).submit(["a", "b"]).result(10)
+    Batcher(Lengths(), wait=0, tell=told.append).submit(["a", "b"]).result(PATIENCE)
     assert told == [2]

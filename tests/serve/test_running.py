@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -28,31 +29,30 @@ from citeweave.serve.connections import PromptProtocol
 from citeweave.serve.options import ServeOptions
 from citeweave.serve.running import app_from_environment, server_of
 
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+PATIENCE = 300.0
+"""Seconds after which a server is taken for hung."""
 
 
 @pytest.fixture(scope="module")
 def port(place: Any) -> Iterator[int]:
-    options = ServeOptions(device="cpu")
-    number = free_port()
-    server = server_of(create_app({"main": place.index}, options), "127.0.0.1", number, options)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    end = time.monotonic() + 30
-    while not server.started:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    yield number
-    server.should_exit = True
-    thread.join(10)
+    options = ServeOptions(device="cpu", time_limit=600)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        number = int(listening.getsockname()[1])
+        server = server_of(create_app({"main": place.index}, options), "127.0.0.1", number, options)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        end = time.monotonic() + PATIENCE
+        while not server.started:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        yield number
+        server.should_exit = True
+        thread.join(PATIENCE)
 
 
-def talk(port: int, data: bytes, *, end: bool = False) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=2) as one:
+def talk(port: int, data: bytes, *, end: bool = False, timeout: float = 2.0) -> bytes:
+    """What the server says until it hangs up, or is silent for so many seconds."""
+    with socket.create_connection(("127.0.0.1", port), timeout=timeout) as one:
         found = b""
         with contextlib.suppress(TimeoutError, OSError):  # it may hang up before it has heard all
             one.sendall(data)
@@ -64,7 +64,7 @@ def talk(port: int, data: bytes, *, end: bool = False) -> bytes:
 
 
 def get(port: int, path: str) -> Any:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
         return json.load(answer)
 
 
@@ -74,8 +74,8 @@ def test_an_id_with_a_percent_sign_is_decoded_once(port: int) -> None:
 
 
 def test_answers_do_not_name_the_server(port: int) -> None:
-    get(port, "/health")  # the first one may take its time
-    head = talk(port, b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").partition(b"\r\n\r\n")[0]
+    request = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    head = talk(port, request, timeout=PATIENCE).partition(b"\r\n\r\n")[0]
     assert head.startswith(b"HTTP/1.1 200") and b"\r\nserver:" not in head.lower() and b"uvicorn" not in head.lower()
     assert b"content-security-policy" in head.lower()
 
@@ -154,19 +154,20 @@ def test_a_thousand_malformed_requests_leave_it_serving(port: int) -> None:
 
 def test_connections_that_say_nothing_are_closed(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a few hundred of them would be all that the server can have."""
-    monkeypatch.setattr(PromptProtocol, "patience", 0.3)
     whole = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    many = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(300)]
-    for number, one in enumerate(many[:200]):
-        one.sendall(whole[: number % 40])
-    many[0].sendall(whole)
-    assert many[0].recv(65_536).startswith(b"HTTP/1.1 ")
-    many[0].sendall(whole[:9])  # a second request that never ends
-    for one in many:
-        with contextlib.suppress(ConnectionError):
-            while one.recv(65_536):
-                pass
-        one.close()
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as first:
+        first.sendall(whole)
+        assert first.recv(65_536).startswith(b"HTTP/1.1 200")
+        monkeypatch.setattr(PromptProtocol, "patience", 0.3)
+        many = [first] + [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(299)]
+        for number, one in enumerate(many[:200]):  # the first begins a second request that never ends
+            with contextlib.suppress(ConnectionError):  # closed already
+                one.sendall(whole[: 1 + number % 40])
+        for one in many:
+            with contextlib.suppress(ConnectionError):
+                while one.recv(65_536):
+                    pass
+            one.close()
     assert get(port, "/health")["status"] == "ok"
 
 
@@ -176,8 +177,10 @@ def test_clients_that_do_not_read_are_cut(port: int, monkeypatch: pytest.MonkeyP
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         one.connect(("127.0.0.1", port))
         one.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400)
-        one.settimeout(30)
-        time.sleep(3)
+        one.settimeout(PATIENCE)
+        cut = select.poll()
+        cut.register(one, 0)  # whatever there is to read, it waits for the end of the connection
+        assert cut.poll(1000 * PATIENCE), "it still waits for the client"
         with pytest.raises(ConnectionResetError):
             while one.recv(65_536):
                 pass
@@ -186,12 +189,12 @@ def test_clients_that_do_not_read_are_cut(port: int, monkeypatch: pytest.MonkeyP
 
 def test_a_body_that_was_refused_is_not_waited_for(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PromptProtocol, "patience", 0.3)
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as one:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as one:
         one.sendall(
             b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 9999\r\n\r\n"
         )
         assert one.recv(65_536).startswith(b"HTTP/1.1 415")
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE
         with contextlib.suppress(ConnectionError):
             while time.monotonic() < end:
                 one.sendall(b" ")
@@ -200,23 +203,35 @@ def test_a_body_that_was_refused_is_not_waited_for(port: int, monkeypatch: pytes
 
 
 def start(place: Any, *more: str) -> tuple[subprocess.Popen[str], int]:
-    port = free_port()
-    command = [sys.executable, "-m", "citeweave", "serve", str(place.index), "--port", str(port), "--device", "cpu"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([*command, *more], stderr=subprocess.PIPE, text=True, env=environment)
-    end = time.monotonic() + 120
     while True:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = int(free.getsockname()[1])
+        command = [sys.executable, "-m", "citeweave", "serve", str(place.index), "--port", str(port), "--device", "cpu"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen([*command, *more], stderr=subprocess.PIPE, text=True, env=environment)
+        if answers(process, port):
+            return process, port
+        assert process.stderr is not None
+        told = process.stderr.read()
+        assert "in use" in told, told  # another process took the port that was free
+
+
+def answers(process: subprocess.Popen[str], port: int) -> bool:
+    """Whether the server begins to answer; False where it ended instead."""
+    end = time.monotonic() + PATIENCE
+    while process.poll() is None:
         with contextlib.suppress(OSError):
             if get(port, "/health")["status"] == "ok":
-                return process, port
-        assert process.poll() is None and time.monotonic() < end, process.stderr and process.stderr.read()
+                return True
+        assert time.monotonic() < end, "it neither answers nor ends"
         time.sleep(0.1)
+    return False
 
 
 def stop(process: subprocess.Popen[str], number: int = signal.SIGINT) -> str:
     process.send_signal(number)
     try:
-        told = process.communicate(timeout=20)[1]
+        told = process.communicate(timeout=PATIENCE)[1]
     finally:
         process.kill()
     assert process.returncode == 0, told

@@ -28,7 +28,7 @@ def test_abandoned_threads_are_known_until_they_are_done() -> None:
 
     def slow() -> None:
         begun.set()
-        go.wait(10)
+        go.wait(300)
 
     async def story() -> list[object]:
         workers, seen = Workers(1), list[object]()

@@ -30,7 +30,7 @@ class Room:
     told: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.barrier = threading.Barrier(self.count, timeout=10)
+        self.barrier = threading.Barrier(self.count, timeout=300)
 
     def ask(self, check: Callable[[Any], None]) -> list[str]:
         """What the check says in every one of them; empty where it finds nothing."""

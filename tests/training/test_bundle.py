@@ -94,7 +94,7 @@ def test_training_from_a_bundle_loads_little(
         "--device",
         "cpu",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     *told, loaded = map(json.loads, done.stdout.splitlines()[-3:])
     assert [set(each) for each in told] == [{"before", "after", "output"}] * 2

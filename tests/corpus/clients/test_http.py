@@ -258,7 +258,7 @@ def test_a_service_that_dribbles_is_cut_off() -> None:
         def dribble() -> None:
             for _ in range(2):
                 with contextlib.suppress(OSError), listening.accept()[0] as connection:
-                    for _ in range(100):
+                    for _ in range(60_000):  # twenty minutes
                         connection.sendall(b"H")
                         time.sleep(0.02)
 
@@ -267,7 +267,7 @@ def test_a_service_that_dribbles_is_cut_off() -> None:
         begun = time.monotonic()
         with pytest.raises(StoppedError, match="took longer than"):
             client_of(service, tries=2, deadline=0.2).ask(WORKS)
-        assert time.monotonic() - begun < 3.0
+        assert time.monotonic() - begun < 300
 
 
 def test_what_passes_is_tried_again(server: Any) -> None:

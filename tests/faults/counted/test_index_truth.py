@@ -39,12 +39,12 @@ REBUILT = 10
 
 LEAST_RECALL = 0.98
 COUNT, QUERIES = 10, 6
-OPTIONS = IndexOptions(runtime="int8", device="cpu")
+OPTIONS = IndexOptions(device="cpu")
 
 
 @pytest.fixture(scope="module")
 def encoder(bert: Path) -> TorchEncoder:
-    return load_encoder(bert, device="cpu", runtime="int8")
+    return load_encoder(bert, device="cpu")
 
 
 def change(folder: Path, held: Held, rng: np.random.Generator) -> str:
