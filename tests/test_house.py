@@ -18,6 +18,7 @@ FLOORS = [
         "arrays",
         "columns",
         "links",
+        "locks",
         "files",
         "artefacts",
         "finite",

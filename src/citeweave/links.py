@@ -10,12 +10,15 @@ Hard links cannot be told from files; so nothing that lies in a folder is opened
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from citeweave.errors import ArtefactError
+
+_NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
 
 
 def check_links(folder: Path) -> None:
@@ -53,9 +56,11 @@ def check_names(names: Iterable[str], path: Path) -> None:
 def open_new(path: Path) -> BinaryIO:
     """A new file to write; what had this name, be it a link, is removed first and not written to."""
     path.unlink(missing_ok=True)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb")
+    return path.open("xb")
 
 
 def open_lock(path: Path) -> BinaryIO:
     """A file to be locked; OSError where a symbolic link is in its place."""
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "rb")
+    if not _NO_LINKS and path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINKS, 0o666), "rb")

@@ -64,7 +64,7 @@ def test_a_killed_replacement_leaves_one_of_both_and_nothing_beside_it(
     folder = tmp_path / "thing"
     make(folder, 0)
     with monkeypatch.context() as patch, pytest.raises(Death):
-        patch.setattr(publishing, "_remove", lambda path: die() if path == folder / ".lock" else None)
+        patch.setattr(publishing, "_remove", lambda path: die() if path == folder / ".work" else None)
         make(folder, 1)
     assert read_manifest(folder, "demo", 1).recipe == {"seed": 1} and names(tmp_path) == ["thing", "thing.old"]
     assert matches(folder, "demo", 1, {"seed": 1})

@@ -4,8 +4,9 @@
     put(folder, target)             the same for a folder that is on the disk already; what `target` was is `target.old`
     remove_leftovers(target)        what an interrupted publication left
 
-    target.partial    is being written; goes on after an interruption
-    target.old        about to replace the older one, and afterwards that: of use to nobody who does not hold its lock
+    target.partial         is being written; goes on after an interruption
+    target.partial.lock    held by its writer; outside, since Windows renames no folder in which a file is open
+    target.old             about to replace the older one, and afterwards that: of use to the writer alone
 
 At every moment `target` is the whole older folder or the whole new one, also for a process that is killed, where the
 system can exchange two names at once; elsewhere for a moment neither has the name.
@@ -14,16 +15,13 @@ system can exchange two names at once; elsewhere for a moment neither has the na
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from citeweave.files import sync
-
-LOCK = ".lock"
-"""File that the writer of a folder holds."""
+from citeweave.locks import take_lock
 
 WORK = ".work"
 """Folder of intermediate files: an interrupted run goes on from them, and nobody once the folder has its name."""
@@ -35,6 +33,12 @@ _HERE = -100  # AT_FDCWD: paths are taken as everywhere
 def partial_folder(folder: Path) -> Path:
     folder = folder if folder.name else folder.absolute()  # "." has no name of its own
     return folder.with_name(folder.name + ".partial")
+
+
+def lock_file(folder: Path) -> Path:
+    """What the writer of a folder holds, beside it."""
+    partial = partial_folder(folder)
+    return partial.with_name(partial.name + ".lock")
 
 
 def publish(partial: Path, target: Path) -> None:
@@ -60,14 +64,16 @@ def put(new: Path, target: Path) -> None:
 
 def remove_leftovers(target: Path) -> None:
     """Remove what a publication that was killed left in the folder and of the one it replaced, unless one is under way."""
-    if not _is_held(_old(target) / LOCK):
-        for path in _leftovers(target):
-            if path.exists():
-                _remove(path)
+    leftovers = [path for path in _leftovers(target) if path.exists()]
+    if not leftovers and not lock_file(target).exists():
+        return
+    with suppress(OSError), take_lock(lock_file(target), remove=True):
+        for path in leftovers:
+            _remove(path)
 
 
 def _leftovers(target: Path) -> tuple[Path, ...]:
-    return target / LOCK, _old(target), target / WORK
+    return _old(target), target / WORK
 
 
 def _old(target: Path) -> Path:
@@ -103,14 +109,3 @@ def _exchange_at_once(one: Path, other: Path) -> bool:
     except (AttributeError, OSError):
         return False
     return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
-
-
-def _is_held(lock: Path) -> bool:
-    try:
-        with lock.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False

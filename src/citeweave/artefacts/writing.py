@@ -11,7 +11,6 @@ is done is never rewritten in place.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -20,16 +19,17 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from citeweave.artefacts.disk_failures import naming_failures, unwritable
 from citeweave.artefacts.manifest import MANIFEST, Manifest, kind_of, read_manifest
-from citeweave.artefacts.publishing import LOCK, WORK, partial_folder, publish, remove_leftovers
+from citeweave.artefacts.publishing import WORK, lock_file, partial_folder, publish, remove_leftovers
 from citeweave.errors import ArtefactError, UserError
 from citeweave.files import hash_json, write_json
-from citeweave.links import check_links, open_lock
+from citeweave.links import check_links
+from citeweave.locks import LockedError, take_lock
 from citeweave.version import __version__
 
 
@@ -54,7 +54,7 @@ class ArtefactWriter:
     def clear(self) -> None:
         """Remove what an interrupted run had begun to write, except its intermediate files."""
         for path in self.folder.iterdir():
-            if path.name not in (WORK, LOCK):
+            if path.name != WORK:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     def finish(self) -> Manifest:
@@ -84,17 +84,16 @@ def new_artefact(
     if folder.exists():
         _refuse_existing(folder, kind, overwrite=overwrite)
     writer = ArtefactWriter(folder, kind, version, recipe)
-    try:
-        writer.folder.mkdir(parents=True, exist_ok=True)
-        check_links(writer.folder)
-        lock = open_lock(writer.folder / LOCK)
-    except OSError as error:
-        raise unwritable(writer.folder, error, "name another place with -o") from None
-    with lock, naming_failures(writer.folder):
+    with ExitStack() as held:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            held.enter_context(take_lock(lock_file(folder), remove=True))
+            writer.folder.mkdir(exist_ok=True)
+            check_links(writer.folder)
+        except LockedError:
             raise UserError(f"{folder} is being written by another process; wait for it or choose another -o") from None
+        except OSError as error:
+            raise unwritable(writer.folder, error, "name another place with -o") from None
+        held.enter_context(naming_failures(writer.folder))
         writer.clear()
         yield writer
 
