@@ -19,6 +19,7 @@ FLOORS = [
         "columns",
         "links",
         "locks",
+        "machine",
         "files",
         "artefacts",
         "finite",

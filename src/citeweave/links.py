@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import BinaryIO
 
 from citeweave.errors import ArtefactError
@@ -44,13 +44,19 @@ def check_names(names: Iterable[str], path: Path) -> None:
     >>> check_names(["../year.npy"], Path("corpus/manifest.json"))
     Traceback (most recent call last):
     citeweave.errors.ArtefactError: corpus/manifest.json names the file '../year.npy', which leads out of its folder; ...
+    >>> check_names([r"C:\\year.npy"], Path("corpus/manifest.json"))
+    Traceback (most recent call last):
+    citeweave.errors.ArtefactError: corpus/manifest.json names the file 'C:\\\\year.npy', which leads out of its folder; ...
     """
     for name in names:
-        place = PurePosixPath(name)
-        if place.is_absolute() or ".." in place.parts or not place.parts or "\0" in name:
+        if "\0" in name or any(_leads_out(place) for place in (PurePosixPath(name), PureWindowsPath(name))):
             raise ArtefactError(
                 f"{path} names the file {name[:200]!r}, which leads out of its folder; do not use this artefact"
             )
+
+
+def _leads_out(place: PurePath) -> bool:
+    return bool(place.anchor) or ".." in place.parts or not place.parts
 
 
 def open_new(path: Path) -> BinaryIO:

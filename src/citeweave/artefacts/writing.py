@@ -11,7 +11,6 @@ is done is never rewritten in place.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -27,7 +26,7 @@ from citeweave.artefacts.disk_failures import naming_failures, unwritable
 from citeweave.artefacts.manifest import MANIFEST, Manifest, kind_of, read_manifest
 from citeweave.artefacts.publishing import WORK, lock_file, partial_folder, publish, remove_leftovers
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import hash_json, write_json
+from citeweave.files import hash_file, hash_json, sync, write_json
 from citeweave.links import check_links
 from citeweave.locks import LockedError, take_lock
 from citeweave.version import __version__
@@ -128,9 +127,8 @@ def _describe(path: Path) -> dict[str, Any]:
         # its own manifest names the time it was made, which must not count
         inner = json.loads(path.read_bytes())
         return {"artefact": inner["hash"], "kind": inner["kind"], "version": inner["version"]}
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        return {"bytes": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    sync(path)
+    return {"bytes": path.stat().st_size, "sha256": hash_file(path)}
 
 
 def _made() -> dict[str, str]:

@@ -23,7 +23,7 @@ from citeweave.cloud.pushing import Pushed, local_files, push
 from citeweave.cloud.slots import WORK_LOCK, Slot, Version, remove
 from citeweave.cloud.storage import list_objects
 from citeweave.errors import UserError
-from citeweave.files import link_or_copy, write_json
+from citeweave.files import link_or_copy, move, write_json
 from citeweave.progress import QUIET, Reporter
 
 _BASE = "base.json"
@@ -99,4 +99,4 @@ def _lay_out(version: Version, folder: Path) -> None:
         target = temporary / name
         target.parent.mkdir(parents=True, exist_ok=True)
         (link_or_copy if name in fixed else shutil.copyfile)(path, target)
-    temporary.rename(folder)
+    move(temporary, folder)

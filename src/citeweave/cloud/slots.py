@@ -29,7 +29,7 @@ from citeweave.cloud.address import Address
 from citeweave.cloud.listing import Listing, decode
 from citeweave.cloud.storage import endpoint
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import cache_folder, write_json
+from citeweave.files import cache_folder, move, write_json
 from citeweave.locks import LockedError, take_lock
 
 KEPT_SECONDS = 7 * 24 * 3600.0
@@ -108,7 +108,7 @@ class Slot:
         made = self.version(hash)
         made.folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(made.folder, ignore_errors=True)
-        partial.folder.rename(made.folder)
+        move(partial.folder, made.folder)
         shutil.rmtree(self.folder / "partial", ignore_errors=True)
         self.prune(keep=made)
         return made
@@ -118,7 +118,7 @@ class Slot:
         partial = self.partial(listing.hash)
         shutil.rmtree(partial.folder, ignore_errors=True)
         partial.record(listing)
-        folder.rename(partial.content)
+        move(folder, partial.content)
         self.publish(partial, listing.hash)
 
     def prune(self, keep: Version, seconds: float = KEPT_SECONDS) -> None:

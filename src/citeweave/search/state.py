@@ -29,7 +29,7 @@ from citeweave.artefacts.manifest import MANIFEST, another_version, kind_of
 from citeweave.artefacts.publishing import partial_folder
 from citeweave.columns import open_numbers, write_numbers
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import hash_file, hash_json, sync, write_json
+from citeweave.files import hash_file, hash_json, move, sync, write_json
 from citeweave.links import check_links
 from citeweave.locks import LockedError, take_lock
 
@@ -193,7 +193,7 @@ class IndexWriter:
         temporary.unlink(missing_ok=True)
         write_numbers(temporary, gone, np.int32)
         sync(temporary)
-        temporary.replace(path)
+        move(temporary, path)
         sync(path.parent)
         return made
 
