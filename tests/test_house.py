@@ -18,6 +18,8 @@ FLOORS = [
         "arrays",
         "columns",
         "links",
+        "locks",
+        "machine",
         "files",
         "artefacts",
         "finite",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -253,7 +254,7 @@ def release(*columns: NDArray[Any] | TextColumn) -> None:
             held = held.base
         if isinstance(held, memoryview):
             held = held.obj
-        if isinstance(held, mmap.mmap):
+        if isinstance(held, mmap.mmap) and sys.platform != "win32":
             held.madvise(mmap.MADV_DONTNEED)
 
 

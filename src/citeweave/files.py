@@ -2,6 +2,7 @@
 
 write_json(path, value)         a JSON file, on the disk before it has its name
 write_whole(path, content)      the same for bytes, without waiting for the disk's table of names
+move(source, target)            another name for a file or a folder
 hash_file(path)                 SHA-256 of its bytes
 """
 
@@ -12,6 +13,7 @@ import io
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 from citeweave.links import open_new
@@ -41,7 +43,7 @@ def write_json(path: Path, value: object) -> None:
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
+    move(temporary, path)
     sync(path.parent)
 
 
@@ -52,7 +54,7 @@ def write_whole(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
+    move(temporary, path)
 
 
 def cache_folder(given: Path | None = None) -> Path:
@@ -66,14 +68,35 @@ def link_or_copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
-    except OSError:
+    except (OSError, AttributeError):
         shutil.copyfile(source, target)
 
 
 def sync(path: Path) -> None:
-    """Force a file's bytes, or the names in a folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Force a file's bytes, or the names in a folder, to the disk; Windows opens no folder and looks after names itself."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)  # it syncs only what may be written
+    except PermissionError:
+        if path.is_dir() or os.name == "nt":
+            return
+        descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def move(source: Path, target: Path) -> None:
+    """Give a file or a folder another name, a file also that of another file.
+
+    Windows refuses while another process has one of them open; who reads is done in a moment, as are virus scanners.
+    """
+    for pause in (0.01, 0.03, 0.1, 0.3, 1.0):
+        try:
+            source.replace(target)
+            return
+        except PermissionError as error:
+            if not hasattr(error, "winerror"):
+                raise
+            time.sleep(pause)
+    source.replace(target)

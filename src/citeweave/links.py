@@ -10,12 +10,15 @@ Hard links cannot be told from files; so nothing that lies in a folder is opened
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import BinaryIO
 
 from citeweave.errors import ArtefactError
+
+_NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
 
 
 def check_links(folder: Path) -> None:
@@ -41,21 +44,29 @@ def check_names(names: Iterable[str], path: Path) -> None:
     >>> check_names(["../year.npy"], Path("corpus/manifest.json"))
     Traceback (most recent call last):
     citeweave.errors.ArtefactError: corpus/manifest.json names the file '../year.npy', which leads out of its folder; ...
+    >>> check_names([r"C:\\year.npy"], Path("corpus/manifest.json"))
+    Traceback (most recent call last):
+    citeweave.errors.ArtefactError: corpus/manifest.json names the file 'C:\\\\year.npy', which leads out of its folder; ...
     """
     for name in names:
-        place = PurePosixPath(name)
-        if place.is_absolute() or ".." in place.parts or not place.parts or "\0" in name:
+        if "\0" in name or any(_leads_out(place) for place in (PurePosixPath(name), PureWindowsPath(name))):
             raise ArtefactError(
                 f"{path} names the file {name[:200]!r}, which leads out of its folder; do not use this artefact"
             )
 
 
+def _leads_out(place: PurePath) -> bool:
+    return bool(place.anchor) or ".." in place.parts or not place.parts
+
+
 def open_new(path: Path) -> BinaryIO:
     """A new file to write; what had this name, be it a link, is removed first and not written to."""
     path.unlink(missing_ok=True)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb")
+    return path.open("xb")
 
 
 def open_lock(path: Path) -> BinaryIO:
     """A file to be locked; OSError where a symbolic link is in its place."""
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "rb")
+    if not _NO_LINKS and path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINKS, 0o666), "rb")

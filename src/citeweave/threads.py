@@ -14,13 +14,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
+from citeweave.machine import cores
+
 _pools: dict[int, ThreadPoolExecutor] = {}
 """The pool of each process: threads do not survive a fork."""
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def share(parts: int, job: Callable[[int], object], workers: int = 0) -> None:

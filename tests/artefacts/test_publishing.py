@@ -15,6 +15,7 @@ from citeweave.artefacts.manifest import read_manifest
 from citeweave.artefacts.publishing import partial_folder
 from citeweave.artefacts.writing import matches, new_artefact
 from citeweave.errors import UserError
+from citeweave.files import write_json
 
 
 class Death(BaseException):
@@ -64,7 +65,7 @@ def test_a_killed_replacement_leaves_one_of_both_and_nothing_beside_it(
     folder = tmp_path / "thing"
     make(folder, 0)
     with monkeypatch.context() as patch, pytest.raises(Death):
-        patch.setattr(publishing, "_remove", lambda path: die() if path == folder / ".lock" else None)
+        patch.setattr(publishing, "_remove", lambda path: die() if path == folder / ".work" else None)
         make(folder, 1)
     assert read_manifest(folder, "demo", 1).recipe == {"seed": 1} and names(tmp_path) == ["thing", "thing.old"]
     assert matches(folder, "demo", 1, {"seed": 1})
@@ -72,17 +73,17 @@ def test_a_killed_replacement_leaves_one_of_both_and_nothing_beside_it(
 
 
 def test_a_replacement_that_fails_leaves_the_older_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, rename = tmp_path / "thing", os.rename
+    folder, rename = tmp_path / "thing", os.replace
     make(folder, 0)
 
     def failing(source: Path, target: Path) -> None:
-        if (Path(source), Path(target)) == (tmp_path / "thing.old", folder):
+        if (Path(source), Path(target)) == (tmp_path / "thing.partial", folder):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         rename(source, target)
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output error"):
         patch.setattr(publishing, "_exchange_at_once", lambda *_: False)
-        patch.setattr(os, "rename", failing)
+        patch.setattr(os, "replace", failing)
         make(folder, 1)
     assert read_manifest(folder, "demo", 1).recipe == {"seed": 0}
     make(folder, 1)
@@ -90,16 +91,58 @@ def test_a_replacement_that_fails_leaves_the_older_one(tmp_path: Path, monkeypat
 
 
 def test_what_another_process_is_about_to_name_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, exchange = tmp_path / "thing", publishing._exchange
+    folder, exchange = tmp_path / "thing", publishing._exchange_at_once
     make(folder, 0)
 
-    def watched(new: Path, target: Path, aside: Path) -> None:
-        assert matches(folder, "demo", 1, {"seed": 0}) and new.is_dir()
-        exchange(new, target, aside)
+    def watched(one: Path, other: Path) -> bool:
+        assert matches(folder, "demo", 1, {"seed": 0}) and one.is_dir()
+        return exchange(one, other)
 
-    monkeypatch.setattr(publishing, "_exchange", watched)
+    monkeypatch.setattr(publishing, "_exchange_at_once", watched)
     make(folder, 1)
     assert (folder / "data.txt").read_text() == "1" and names(tmp_path) == ["thing"]
+
+
+def test_a_folder_that_is_in_use_is_not_replaced_and_the_work_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows, where a server has the older one open."""
+    folder, replace = tmp_path / "thing", os.replace
+    make(folder, 0)
+
+    def refusing(source: Path, target: Path) -> None:
+        if Path(source) == folder:
+            raise PermissionError(errno.EACCES, "Access is denied", str(source))
+        replace(source, target)
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(UserError, match="thing cannot be replaced .Access is denied.; end"),
+    ):
+        patch.setattr(publishing, "_exchange_at_once", lambda *_: False)
+        patch.setattr(os, "replace", refusing)
+        make(folder, 1)
+    assert read_manifest(folder, "demo", 1).recipe == {"seed": 0} and names(tmp_path) == ["thing", "thing.partial"]
+    with new_artefact(folder, "demo", 1, {"seed": 1}, overwrite=True) as writer:
+        assert names(writer.work("parts")) == ["one.txt"]
+
+
+def test_a_name_that_is_taken_for_a_moment_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where somebody reads the file just now."""
+    replace, refusals = os.replace, 3
+
+    def busy(source: Path, target: Path) -> None:
+        nonlocal refusals
+        refusals -= 1
+        if refusals >= 0:
+            error = PermissionError(errno.EACCES, "Access is denied", str(source))
+            error.winerror = 5  # type: ignore[attr-defined,unused-ignore]
+            raise error
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", busy)
+    write_json(tmp_path / "state.json", {"number": 1})
+    assert refusals == -1 and names(tmp_path) == ["state.json"]
 
 
 @pytest.mark.parametrize(

@@ -4,37 +4,44 @@
     put(folder, target)             the same for a folder that is on the disk already; what `target` was is `target.old`
     remove_leftovers(target)        what an interrupted publication left
 
-    target.partial    is being written; goes on after an interruption
-    target.old        about to replace the older one, and afterwards that: of use to nobody who does not hold its lock
+    target.partial         is being written; goes on after an interruption
+    target.partial.lock    held by its writer; outside, since Windows renames no folder in which a file is open
+    target.old             about to replace the older one, and afterwards that: of use to the writer alone
 
 At every moment `target` is the whole older folder or the whole new one, also for a process that is killed, where the
-system can exchange two names at once; elsewhere for a moment neither has the name.
+system can exchange two names at once: Linux and macOS. On Windows and many network file systems neither has the name
+for a moment, and who is killed then leaves the older one as `target.old` and the new one as `target.partial`.
 """
 
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import shutil
+import sys
 from contextlib import suppress
 from pathlib import Path
 
-from citeweave.files import sync
-
-LOCK = ".lock"
-"""File that the writer of a folder holds."""
+from citeweave.errors import UserError
+from citeweave.files import move, sync
+from citeweave.locks import take_lock
 
 WORK = ".work"
 """Folder of intermediate files: an interrupted run goes on from them, and nobody once the folder has its name."""
 
-_EXCHANGE = 2  # RENAME_EXCHANGE of Linux
+_EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
 _HERE = -100  # AT_FDCWD: paths are taken as everywhere
 
 
 def partial_folder(folder: Path) -> Path:
     folder = folder if folder.name else folder.absolute()  # "." has no name of its own
     return folder.with_name(folder.name + ".partial")
+
+
+def lock_file(folder: Path) -> Path:
+    """What the writer of a folder holds, beside it."""
+    partial = partial_folder(folder)
+    return partial.with_name(partial.name + ".lock")
 
 
 def publish(partial: Path, target: Path) -> None:
@@ -50,24 +57,25 @@ def put(new: Path, target: Path) -> None:
     """Give a folder a name; what had it is `target.old`."""
     old = _old(target)
     _remove(old)
-    if target.exists():
-        new.rename(old)  # out of the way of the next writer
-        _exchange(old, target, aside=new)
-    else:
-        new.rename(target)
+    if not target.exists():
+        move(new, target)
+    elif not _is_exchanged(new, target, old):
+        _exchange_by_steps(new, target, old)
     sync(target.parent)
 
 
 def remove_leftovers(target: Path) -> None:
     """Remove what a publication that was killed left in the folder and of the one it replaced, unless one is under way."""
-    if not _is_held(_old(target) / LOCK):
-        for path in _leftovers(target):
-            if path.exists():
-                _remove(path)
+    leftovers = [path for path in _leftovers(target) if path.exists()]
+    if not leftovers and not lock_file(target).exists():
+        return
+    with suppress(OSError), take_lock(lock_file(target), remove=True):
+        for path in leftovers:
+            _remove(path)
 
 
 def _leftovers(target: Path) -> tuple[Path, ...]:
-    return target / LOCK, _old(target), target / WORK
+    return _old(target), target / WORK
 
 
 def _old(target: Path) -> Path:
@@ -83,34 +91,39 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-def _exchange(new: Path, target: Path, aside: Path) -> None:
-    """Two folders change names: at once, or by way of a third name."""
-    if _exchange_at_once(new, target):
-        return
-    target.rename(aside)
+def _is_exchanged(new: Path, target: Path, old: Path) -> bool:
+    """Whether the new folder got the name, and the one that had it is `old`, in one step."""
+    move(new, old)  # out of the way of the next writer
+    if _exchange_at_once(old, target):
+        return True
+    move(old, new)
+    return False
+
+
+def _exchange_by_steps(new: Path, target: Path, old: Path) -> None:
     try:
-        new.rename(target)
+        move(target, old)
+    except PermissionError as error:
+        raise UserError(
+            f"{target} cannot be replaced ({error.strerror}); end what has it open, such as a server, or check its "
+            "permissions, and run the same command again"
+        ) from None
+    try:
+        move(new, target)
     except OSError:
-        aside.rename(target)
+        move(old, target)
         raise
-    aside.rename(new)
 
 
 def _exchange_at_once(one: Path, other: Path) -> bool:
-    """Whether the system could; many network file systems cannot, and systems other than Linux call it otherwise."""
+    """Whether the system could; many network file systems cannot, nor can Windows."""
+    if sys.platform == "win32":
+        return False
+    paths = os.fsencode(one), os.fsencode(other)
     try:
-        rename = ctypes.CDLL(None, use_errno=True).renameat2
+        system = ctypes.CDLL(None, use_errno=True)
+        if sys.platform == "darwin":
+            return bool(system.renamex_np(*paths, _EXCHANGE) == 0)
+        return bool(system.renameat2(_HERE, paths[0], _HERE, paths[1], _EXCHANGE) == 0)
     except (AttributeError, OSError):
         return False
-    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
-
-
-def _is_held(lock: Path) -> bool:
-    try:
-        with lock.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False

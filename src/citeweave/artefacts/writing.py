@@ -11,8 +11,6 @@ is done is never rewritten in place.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
 import platform
@@ -20,16 +18,17 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from citeweave.artefacts.disk_failures import naming_failures, unwritable
 from citeweave.artefacts.manifest import MANIFEST, Manifest, kind_of, read_manifest
-from citeweave.artefacts.publishing import LOCK, WORK, partial_folder, publish, remove_leftovers
+from citeweave.artefacts.publishing import WORK, lock_file, partial_folder, publish, remove_leftovers
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import hash_json, write_json
-from citeweave.links import check_links, open_lock
+from citeweave.files import hash_file, hash_json, sync, write_json
+from citeweave.links import check_links
+from citeweave.locks import LockedError, take_lock
 from citeweave.version import __version__
 
 
@@ -54,7 +53,7 @@ class ArtefactWriter:
     def clear(self) -> None:
         """Remove what an interrupted run had begun to write, except its intermediate files."""
         for path in self.folder.iterdir():
-            if path.name not in (WORK, LOCK):
+            if path.name != WORK:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     def finish(self) -> Manifest:
@@ -84,17 +83,16 @@ def new_artefact(
     if folder.exists():
         _refuse_existing(folder, kind, overwrite=overwrite)
     writer = ArtefactWriter(folder, kind, version, recipe)
-    try:
-        writer.folder.mkdir(parents=True, exist_ok=True)
-        check_links(writer.folder)
-        lock = open_lock(writer.folder / LOCK)
-    except OSError as error:
-        raise unwritable(writer.folder, error, "name another place with -o") from None
-    with lock, naming_failures(writer.folder):
+    with ExitStack() as held:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            held.enter_context(take_lock(lock_file(folder), remove=True))
+            writer.folder.mkdir(exist_ok=True)
+            check_links(writer.folder)
+        except LockedError:
             raise UserError(f"{folder} is being written by another process; wait for it or choose another -o") from None
+        except OSError as error:
+            raise unwritable(writer.folder, error, "name another place with -o") from None
+        held.enter_context(naming_failures(writer.folder))
         writer.clear()
         yield writer
 
@@ -129,9 +127,8 @@ def _describe(path: Path) -> dict[str, Any]:
         # its own manifest names the time it was made, which must not count
         inner = json.loads(path.read_bytes())
         return {"artefact": inner["hash"], "kind": inner["kind"], "version": inner["version"]}
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        return {"bytes": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    sync(path)
+    return {"bytes": path.stat().st_size, "sha256": hash_file(path)}
 
 
 def _made() -> dict[str, str]:

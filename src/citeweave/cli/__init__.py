@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 
@@ -93,6 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command; errors are one line on standard error and an exit code, a traceback only with --debug."""
     arguments = sys.argv[1:] if arguments is None else arguments
     signal.signal(signal.SIGINT, _interrupt)
+    _write_utf8()
     try:
         app(arguments)
     except CiteweaveError as error:
@@ -105,6 +107,13 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:  # the last guard: a fault of ours must not greet the user with a traceback
         what = f"{type(error).__name__}: {error}"
         _fail(f"internal error ({what}); please report it with the output of --debug", 1, debug="--debug" in arguments)
+
+
+def _write_utf8() -> None:
+    """Files and pipes get UTF-8, whatever the system's own encoding is: Windows' has no letter of most titles."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.isatty() and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(encoding="utf-8", errors=stream.errors)
 
 
 class _InterruptedError(BaseException):

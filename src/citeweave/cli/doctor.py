@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.cli.options import Debug, Json, Quiet, print_json
+from citeweave.machine import memory
 
 
 def doctor(json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
@@ -59,7 +60,7 @@ def _version(package: str) -> str | None:
 
 
 def _memory_gb() -> float:
-    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    return round((memory() or 0) / 2**30, 1)
 
 
 def _devices() -> list[str]:

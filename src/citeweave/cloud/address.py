@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 from citeweave.errors import InputError, UserError
 
@@ -110,13 +110,14 @@ def check_name(name: str, place: object) -> str:
     sound = (
         all(part not in ("", ".", "..") and len(part.encode("utf-8", "replace")) <= _LONGEST_PART for part in parts)
         and "\\" not in name
+        and not PureWindowsPath(name).drive
         and all(ord(letter) >= 32 and not 127 <= ord(letter) < 160 for letter in name)
         and 0 < len(encoded) <= _LONGEST_KEY
     )
     if not sound:
         raise InputError(
             f"{place} holds an object named {name[:200]!r}, which cannot be a file: names must be relative, without "
-            "'..', backslashes and control characters; remove or rename it"
+            "drives, '..', backslashes and control characters; remove or rename it"
         )
     return name
 

@@ -14,6 +14,7 @@ from citeweave.cloud.listing import Listing, find_listing
 from citeweave.cloud.pushing import push
 from citeweave.cloud.slots import Slot, Version
 from citeweave.errors import UserError
+from citeweave.files import move
 from citeweave.progress import QUIET, Reporter
 
 
@@ -57,7 +58,7 @@ def copy(
         shutil.rmtree(partial)
     sent = _receive(made, listing, known, reporter)
     if listing.is_single:
-        made.content.replace(folder)
+        move(made.content, folder)
     else:
         put(made.content, folder)
         remove_leftovers(folder)

@@ -21,7 +21,7 @@ from citeweave.cloud.listing import File, Listing, find_listing
 from citeweave.cloud.slots import Slot, Version, touch
 from citeweave.cloud.storage import CHUNK, Counter, VanishedError, reading, stat_object, told
 from citeweave.errors import InputError, UserError
-from citeweave.files import link_or_copy
+from citeweave.files import link_or_copy, move
 from citeweave.progress import QUIET, Reporter
 
 AT_ONCE = 6
@@ -128,7 +128,7 @@ def _take_known(missing: dict[str, Path], listing: Listing, sources: Sequence[Ve
                     temporary = _part(path)
                     temporary.unlink(missing_ok=True)  # a link is not made over a file
                     take(here, temporary)
-                    temporary.replace(path)
+                    move(temporary, path)
 
 
 def _part(path: Path) -> Path:
@@ -159,4 +159,4 @@ def _download(address: Address, file: File, path: Path, counter: Counter) -> Non
         now = stat_object(address)
         if now is None or now.modified != file.modified:
             raise DiffersError(f"{address} was replaced while it was fetched; try again")
-    temporary.replace(path)
+    move(temporary, path)

@@ -20,10 +20,10 @@ from citeweave.cloud.address import Address
 from citeweave.cloud.fetching import fetch_version
 from citeweave.cloud.listing import OBJECTS, Listing, find_listing, hashes_of_manifest
 from citeweave.cloud.pushing import Pushed, local_files, push
-from citeweave.cloud.slots import WORK_LOCK, Slot, Version
+from citeweave.cloud.slots import WORK_LOCK, Slot, Version, remove
 from citeweave.cloud.storage import list_objects
 from citeweave.errors import UserError
-from citeweave.files import link_or_copy, write_json
+from citeweave.files import link_or_copy, move, write_json
 from citeweave.progress import QUIET, Reporter
 
 _BASE = "base.json"
@@ -49,7 +49,7 @@ class Outgoing:
             if must_exist and self._base is None:
                 raise UserError(f"{self.address} is not there; check the address")
             if self.folder.exists() and self._base_of_work() != self._base:
-                _remove(self.folder)  # made from what is not there any more; a partial folder beside it stays
+                remove(self.folder)  # made from what is not there any more; a partial folder beside it stays
             if self._base is not None and not self.folder.exists():
                 _lay_out(fetch_version(self.address, cache=self._cache, reporter=reporter), self.folder)
             self.folder.parent.mkdir(parents=True, exist_ok=True)
@@ -99,8 +99,4 @@ def _lay_out(version: Version, folder: Path) -> None:
         target = temporary / name
         target.parent.mkdir(parents=True, exist_ok=True)
         (link_or_copy if name in fixed else shutil.copyfile)(path, target)
-    temporary.rename(folder)
-
-
-def _remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    move(temporary, folder)

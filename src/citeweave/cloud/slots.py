@@ -13,14 +13,14 @@ a week; `citeweave cache --clear` removes all.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
+import math
 import os
 import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +29,8 @@ from citeweave.cloud.address import Address
 from citeweave.cloud.listing import Listing, decode
 from citeweave.cloud.storage import endpoint
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import cache_folder, write_json
+from citeweave.files import cache_folder, move, write_json
+from citeweave.locks import LockedError, take_lock
 
 KEPT_SECONDS = 7 * 24 * 3600.0
 """How long a version stays that is not the newest, after it was last asked for."""
@@ -91,18 +92,15 @@ class Slot:
     @contextmanager
     def locked(self, name: str = LOCK, *, wait: bool = True) -> Iterator[None]:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / name).open("w")
-            (self.folder / _ADDRESS).write_text(f"{self.address}\n", encoding="utf-8")
+            lock = take_lock(self.folder / name, wait=math.inf if wait else 0.0)
+        except LockedError:
+            raise UserError(f"{self.address} is being written by another process; wait for it") from None
         except OSError as error:
             raise UserError(
                 f"{self.folder} cannot be written ({error.strerror}); name another cache with CITEWEAVE_CACHE"
             ) from None
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except OSError:
-                raise UserError(f"{self.address} is being written by another process; wait for it") from None
+            (self.folder / _ADDRESS).write_text(f"{self.address}\n", encoding="utf-8")
             yield
 
     def publish(self, partial: Version, hash: str) -> Version:
@@ -110,7 +108,7 @@ class Slot:
         made = self.version(hash)
         made.folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(made.folder, ignore_errors=True)
-        partial.folder.rename(made.folder)
+        move(partial.folder, made.folder)
         shutil.rmtree(self.folder / "partial", ignore_errors=True)
         self.prune(keep=made)
         return made
@@ -120,7 +118,7 @@ class Slot:
         partial = self.partial(listing.hash)
         shutil.rmtree(partial.folder, ignore_errors=True)
         partial.record(listing)
-        folder.rename(partial.content)
+        move(folder, partial.content)
         self.publish(partial, listing.hash)
 
     def prune(self, keep: Version, seconds: float = KEPT_SECONDS) -> None:
@@ -161,13 +159,20 @@ def clear(kept: Kept) -> bool:
     """Remove a slot, unless somebody is fetching, sending or working there now."""
     with ExitStack() as locks:
         for name in (LOCK, WORK_LOCK):
-            lock = locks.enter_context((kept.folder / name).open("w"))
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+                locks.enter_context(take_lock(kept.folder / name, remove=True))
+            except LockedError:
                 return False
-        shutil.rmtree(kept.folder)
+        for path in kept.folder.iterdir():
+            if path.name not in (LOCK, WORK_LOCK):
+                remove(path)
+    with suppress(OSError):  # somebody may have begun anew
+        kept.folder.rmdir()
     return True
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def size_of(folder: Path) -> int:

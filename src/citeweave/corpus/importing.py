@@ -31,6 +31,7 @@ from citeweave.corpus.layout import KIND, VERSION
 from citeweave.corpus.readers import reader_of
 from citeweave.errors import UserError, choose
 from citeweave.files import hash_file, hash_json
+from citeweave.machine import processes
 from citeweave.opening import Source
 from citeweave.progress import QUIET, Reporter
 
@@ -185,7 +186,7 @@ def _run(jobs: dict[Path, InputFile], keep_ids: bool, workers: int, size: int) -
             yield file
         return
     # fresh processes: forking one that has started threads can hang
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
         longest_first = sorted(jobs.items(), key=lambda job: -_expected_work(job[1]))
         pending: dict[Future[None], InputFile] = {
             pool.submit(stage_file, file, folder, keep_ids=keep_ids): file for folder, file in longest_first

@@ -12,12 +12,12 @@ network and runs nothing; `here` counts the cores, the memory and the NVIDIA car
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from citeweave.errors import UserError, choose
+from citeweave.machine import cores, memory
 
 GIB = 2**30
 HERE = "here"
@@ -129,10 +129,5 @@ def _named(name: str) -> Machine:
 
 def here() -> Machine:
     """This machine; its cards are taken for H200s, as which kind they are is not looked up."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     cards = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    try:
-        memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (ValueError, OSError):
-        memory = 16.0 * GIB
-    return Machine(HERE, cores, memory, cards, "h200" if cards else "")
+    return Machine(HERE, cores(), float(memory() or 16 * GIB), cards, "h200" if cards else "")

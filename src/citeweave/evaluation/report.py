@@ -29,7 +29,7 @@ from citeweave.evaluation.reporting.markdown import as_markdown
 from citeweave.evaluation.reporting.mteb import as_mteb
 from citeweave.evaluation.reporting.page import as_page
 from citeweave.evaluation.reporting.paper_map import MapData
-from citeweave.files import link_or_copy, write_json
+from citeweave.files import link_or_copy, move, write_json
 
 if TYPE_CHECKING:
     from citeweave.evaluation.reporting.matches import ExampleMatch
@@ -122,7 +122,7 @@ def write_run(path: Path, outcome: Outcome, tag: str) -> None:
                 file.write(f"{first} {_word(paper)} {place} {score:.9g} {last}\n")
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
+    move(temporary, path)
 
 
 def file_names(tasks: Iterable[str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.columns import MatrixWriter, open_matrix, open_numbers, release, write_numbers
-from citeweave.files import sync
+from citeweave.files import move, sync
 from citeweave.graph.dense_rows import BLOCK
 from citeweave.graph.memory_access import seen_by_kernels
 from citeweave.graph.row_kernels import widen_into
@@ -98,4 +98,4 @@ class PanelFiles:
 def _name(begun: Path, path: Path) -> None:
     """Give a file its name once it has reached the disk."""
     sync(begun)
-    begun.replace(path)
+    move(begun, path)

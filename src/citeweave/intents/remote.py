@@ -19,6 +19,7 @@ from citeweave.columns import open_numbers, write_numbers
 from citeweave.corpus.corpus import Corpus
 from citeweave.crew import Make, Work
 from citeweave.errors import UserError
+from citeweave.files import move
 from citeweave.intents.block_reading import Classifier, read_block
 from citeweave.intents.classifier import IntentClassifier
 
@@ -35,7 +36,7 @@ def reading_work(
     path = folder / "wanted.npy"
     temporary = path.with_name("wanted.npy.new")
     write_numbers(temporary, wanted.astype(np.uint8))
-    temporary.replace(path)
+    move(temporary, path)
     given = {
         "corpus": [str(corpus.folder.absolute()), corpus.hash],
         "classifier": {

@@ -27,7 +27,7 @@ from citeweave.columns import open_numbers, write_numbers
 from citeweave.corpus.corpus import Corpus
 from citeweave.crew import Make, Work
 from citeweave.errors import UserError
-from citeweave.files import hash_json, write_whole
+from citeweave.files import hash_json, move, write_whole
 from citeweave.graph import citations
 from citeweave.graph.citations import CitationGraph
 from citeweave.graph.signals import Relations
@@ -158,7 +158,7 @@ def _keep_numbers(path: Path, values: NDArray[Any]) -> str:
     """The same of one column, which workers map."""
     temporary = path.with_name(path.name + ".new")
     write_numbers(temporary, values)
-    temporary.replace(path)
+    move(temporary, path)
     return str(path.absolute())
 
 

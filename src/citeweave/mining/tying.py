@@ -9,14 +9,13 @@ is zero (an isolated node) has no neighbours and is no neighbour.
 
 from __future__ import annotations
 
-import mmap
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.columns import BLOCK
+from citeweave.columns import BLOCK, release
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import UserError
 from citeweave.similarity.vectors import Vectors
@@ -102,7 +101,7 @@ def _copied(matrix: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
     out = np.empty((len(rows), matrix.shape[1]), matrix.dtype)
     for start in range(0, len(rows), BLOCK):
         out[start : start + BLOCK] = matrix[rows[start : start + BLOCK]]
-        _let_go(matrix)
+        release(matrix)
     return out
 
 
@@ -111,14 +110,5 @@ def _zero_rows(matrix: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.bool
     for start in range(0, len(rows), BLOCK):
         part = slice(start, start + BLOCK)
         zero[part] = ~np.asarray(matrix[rows[part]]).any(axis=1)
-        _let_go(matrix)
+        release(matrix)
     return zero
-
-
-def _let_go(matrix: NDArray[Any]) -> None:
-    """The pages of a mapped file that were read no longer count as this process's memory; reading them again is free."""
-    base: Any = matrix
-    while base is not None and not isinstance(base, mmap.mmap):
-        base = getattr(base, "base", None)
-    if base is not None:
-        base.madvise(mmap.MADV_DONTNEED)

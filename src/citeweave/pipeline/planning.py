@@ -8,7 +8,6 @@ what it asks for.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from citeweave.estimate import networks
 from citeweave.estimate.model_stages import MICRO_TOKENS, SENTENCE_TOKENS, SENTENCES, SUITE_PAPERS
 from citeweave.estimate.samples import picks_of, triplets_of
 from citeweave.extras import require
+from citeweave.machine import cores
 from citeweave.mining.aligning.options import AlignmentOptions
 from citeweave.pipeline.aligning import STAGE
 from citeweave.pipeline.intents import STAGE as INTENTS
@@ -140,7 +140,7 @@ class _Planner:
         units = anchors if training.unit == "groups" else anchors * triplets_of(self.read.rules)
         steps = training.steps or max(1, round(units * training.share * training.epochs / training.batch))
         texts = steps * training.batch / max(1, units) * anchors * (1 + picks)
-        seconds = networks.train_seconds(shape, texts, tokens, self.device, _cores())
+        seconds = networks.train_seconds(shape, texts, tokens, self.device, cores())
         micro = training.micro_tokens or MICRO_TOKENS["cuda" if self.device.startswith("cuda") else "cpu"]
         memory = networks.train_bytes(
             shape,
@@ -156,7 +156,7 @@ class _Planner:
     def _aligned(self, alignment: AlignmentOptions, papers: int) -> PlannedStage:
         texts, by = papers * SENTENCES, f"by {alignment.by} with {alignment.encoder}"
         shape = self._shape(alignment.encoder)
-        seconds = networks.embed_seconds(shape, texts, SENTENCE_TOKENS, self.device, _cores())
+        seconds = networks.embed_seconds(shape, texts, SENTENCE_TOKENS, self.device, cores())
         return PlannedStage(STAGE, f"up to {texts:,} sentences, {by}", seconds, 0.0, STAGE in self.known)
 
     def _intents(self) -> PlannedStage:
@@ -166,7 +166,7 @@ class _Planner:
 
     def _report(self, place: str, suite: str) -> PlannedStage:
         papers = min(len(self.corpus), SUITE_PAPERS) if suite in (CORPUS, INTENT_SUITE) else SUITE_PAPERS
-        seconds = networks.embed_seconds(self._shape(), papers, self._tokens(), self.device, _cores())
+        seconds = networks.embed_seconds(self._shape(), papers, self._tokens(), self.device, cores())
         name = f"{place}/{suite}"
         return PlannedStage(name, f"up to {papers:,} papers read", seconds, 0.0, name in self.known)
 
@@ -207,10 +207,6 @@ class _Planner:
 
 def _device() -> str:
     return "cuda" if require("torch", extra="minilm").cuda.is_available() else "cpu"
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _cost(stage: PlannedStage) -> list[str]:

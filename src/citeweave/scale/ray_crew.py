@@ -11,7 +11,6 @@ missing. Workers end with the driver. Does not save anything, and does not choos
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ from typing import Any, Self
 from citeweave.crew import Work
 from citeweave.errors import CiteweaveError, ShardError
 from citeweave.extras import require
+from citeweave.machine import cores
 from citeweave.progress import QUIET, Reporter
 from citeweave.scale.cluster import check_address, join, named
 from citeweave.scale.ledger import Ledger
@@ -89,7 +89,7 @@ class RayCrew:
     def _joined(self) -> ModuleType:
         """The cluster is joined when it is needed: what is made already needs none."""
         if self._ray is None:
-            workers = self.on.workers or max(1, _cores() // self.on.cpus)
+            workers = self.on.workers or max(1, cores() // self.on.cpus)
             self._ray = self._stack.enter_context(join(self.on.address, workers * self.on.cpus))
         return self._ray
 
@@ -185,8 +185,3 @@ class _Shift:
                     self._failed(number, _DIED, member, died=True)
                 else:
                     self._ledger.give_back(number)
-
-
-def _cores() -> int:
-    """Of this machine, as far as this process may use them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -47,7 +47,7 @@ def squares(
         if number in full:
             raise OSError(errno.ENOSPC, "No space left on device")
         if number in dying and _first(Path(marks) / f"died-{number}"):
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))  # on Windows either ends it at once
         if marks:
             with (Path(marks) / f"made-{number}").open("a") as file:
                 file.write(f"{os.getpid()}\n")

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from citeweave.corpus.cleaning import clean_text
 from citeweave.errors import EmptyResultError, InputError
+from citeweave.files import move
 from citeweave.opening import Source
 from citeweave.search.exporting import safe_cell
 from citeweave.search.reviewers import DECIMALS, Fit
@@ -62,7 +63,7 @@ def write_scores(path: Path, fits: Iterable[Fit]) -> int:
     if not count:
         partial.unlink()
         raise EmptyResultError("no person may review any submission: all are left out as authors or by conflicts")
-    partial.replace(path)
+    move(partial, path)
     return count
 
 

@@ -11,11 +11,9 @@ state, and after it the new one. What an interrupted writer left is removed by t
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -31,8 +29,9 @@ from citeweave.artefacts.manifest import MANIFEST, another_version, kind_of
 from citeweave.artefacts.publishing import partial_folder
 from citeweave.columns import open_numbers, write_numbers
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import hash_file, hash_json, sync, write_json
-from citeweave.links import check_links, open_lock
+from citeweave.files import hash_file, hash_json, move, sync, write_json
+from citeweave.links import check_links
+from citeweave.locks import LockedError, take_lock
 
 FORMAT, VERSION = "citeweave-index", 2
 STATE, SEGMENTS, DELETED, HEADS = "state.json", "segments", "deleted", "heads"
@@ -40,7 +39,7 @@ PATIENCE = 60.0
 """Seconds that a writer waits for another one."""
 
 _LOCK = ".lock"
-_OURS = {STATE, f"{STATE}.new", SEGMENTS, DELETED, HEADS, _LOCK}
+_OURS = {STATE, f"{STATE}.new", SEGMENTS, DELETED, HEADS, _LOCK, f"{_LOCK}.held"}
 _NAME = re.compile(r"\d{6,12}-[0-9a-f]{8}")
 
 
@@ -194,7 +193,7 @@ class IndexWriter:
         temporary.unlink(missing_ok=True)
         write_numbers(temporary, gone, np.int32)
         sync(temporary)
-        temporary.replace(path)
+        move(temporary, path)
         sync(path.parent)
         return made
 
@@ -218,7 +217,7 @@ class IndexWriter:
         lists = {deleted_path(self.folder, entry).name for entry in entries if entry.deleted}
         for path in _within(self.folder / SEGMENTS):
             if path.name not in names:
-                shutil.rmtree(path, ignore_errors=True)
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         for path in _within(self.folder / DELETED):
             if path.name not in lists:
                 path.unlink(missing_ok=True)
@@ -237,25 +236,13 @@ def writing(folder: Path, *, create: bool = False, patience: float = PATIENCE) -
         read_state(folder)
     try:
         check_links(folder)
-        lock = open_lock(folder / _LOCK)
+        lock = take_lock(folder / _LOCK, wait=patience)
+    except LockedError:
+        raise UserError(f"{folder} is being written by another process; wait for it and try again") from None
     except OSError as error:
         raise unwritable(folder, error, "change a copy of it, or its permissions") from None
     with lock, naming_failures(folder):
-        _wait(lock.fileno(), folder, patience)
         yield IndexWriter(folder, read_state(folder) if is_index(folder) else None)
-
-
-def _wait(descriptor: int, folder: Path, patience: float) -> None:
-    end = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() >= end:
-                raise UserError(f"{folder} is being written by another process; wait for it and try again") from None
-            time.sleep(0.05)
-        else:
-            return
 
 
 def _check_place(folder: Path) -> None:

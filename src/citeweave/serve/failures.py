@@ -23,8 +23,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _LONGEST = 600
 """Characters of an error's words; they may quote what a client sent."""
 
-_PATH = re.compile(r"(?<![\w:/.-])/(?:[^\s/'\"`;:,()]+/)+[^\s/'\"`;:,()]+")
-"""An absolute path of two or more names."""
+_PATH = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:[\\/]|/|\\\\)(?:[^\s\\/'\"`;:,()]+[\\/])+[^\s\\/'\"`;:,()]+")
+"""An absolute path of two or more names, here or on Windows."""
 
 
 class RefusedError(Exception):
@@ -56,8 +56,10 @@ def without_paths(words: str) -> str:
 
     >>> without_paths("the paper 'doi:10.1/a/b' is not in /srv/all/index; look in it")
     "the paper 'doi:10.1/a/b' is not in index; look in it"
+    >>> without_paths(r"C:\\Users\\ada\\index is damaged")
+    'index is damaged'
     """
-    return _PATH.sub(lambda found: found[0].rpartition("/")[2], words)
+    return _PATH.sub(lambda found: re.split(r"[\\/]", found[0])[-1], words)
 
 
 def printable(text: str) -> str:

@@ -89,7 +89,8 @@ def run_until_told(server: uvicorn.Server) -> None:
     def end(number: int, frame: object) -> None:
         server.should_exit = True  # before uvicorn listens to signals itself, and when it passes one on at its end
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    known = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
+    for number in known:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup
             signal.signal(number, end)
     server.run()
@@ -108,7 +109,8 @@ def check_port(host: str, port: int) -> int:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if os.name == "posix":  # on Windows it would take the port from who listens there
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
             return int(probe.getsockname()[1])
     except (OSError, UnicodeError, OverflowError) as error:

@@ -57,7 +57,7 @@ def check_shared(processes: Processes, folder: Path) -> None:
     mark = folder / "met"
     word = secrets.token_hex(8) if processes.is_first else ""
     if processes.is_first:
-        mark.write_text(word)
+        mark.write_text(word, encoding="utf-8")
     word = processes.tell(word)[0]
     seen = [[sees, host] for sees, host in processes.tell([_appears(mark, word), socket.gethostname()])]
     for rank, (sees, host) in enumerate(seen):
@@ -72,7 +72,7 @@ def _appears(mark: Path, word: str) -> bool:
     end = time.monotonic() + SEEN_WITHIN
     while True:
         try:
-            if mark.read_text() == word:
+            if mark.read_text(encoding="utf-8") == word:
                 return True
         except OSError:
             pass

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from citeweave.artefacts.integrity import sealed, unsealed
 from citeweave.errors import ArtefactError, CiteweaveError, UserError
-from citeweave.files import hash_file, sync, write_json
+from citeweave.files import hash_file, move, sync, write_json
 from citeweave.training.sharding import is_shard, like, take_whole
 
 KEPT = 2
@@ -71,7 +71,7 @@ def _write(
         hashes = {name: hash_file(partial / name) for name in _TENSORS}
         write_json(partial / "state.json", sealed({"step": step, **state, "sha256": hashes}))
         shutil.rmtree(target, ignore_errors=True)
-        partial.rename(target)
+        move(partial, target)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
         last = max((found.name for found in folder.glob(f"{_STEP}????????")), default="none yet")

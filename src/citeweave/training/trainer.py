@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from citeweave.errors import CiteweaveError, UserError, choose
-from citeweave.files import sync
+from citeweave.files import move, sync
 from citeweave.progress import QUIET, Reporter
 from citeweave.training.aspect_heads import PREFIX
 from citeweave.training.batches import Batches
@@ -223,7 +223,7 @@ class _Loop:
         kept = take_whole(self.run.weights, keep=first)
         if first:
             save_file(kept, path.with_suffix(".new"))
-            path.with_suffix(".new").replace(path)
+            move(path.with_suffix(".new"), path)
 
     def _take_best(self) -> None:
         self.run.stepper.processes.wait()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.artefacts.integrity import sealed, unsealed
-from citeweave.files import hash_json
+from citeweave.files import hash_json, move
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class AnswerCache:
         head = json.dumps(sealed(told)).encode()
         temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.new")
         temporary.write_bytes(head + b"\n" + body)
-        temporary.replace(path)
+        move(temporary, path)
 
     def _path(self, request: dict[str, Any]) -> Path:
         name = hash_json(request)

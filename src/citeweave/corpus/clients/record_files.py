@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from citeweave.corpus.clients.http import StoppedError
+from citeweave.files import move
 from citeweave.progress import Advance
 
 _Item = TypeVar("_Item")
@@ -47,7 +48,7 @@ def write_records(records: Iterable[dict[str, Any]], path: Path, advance: Advanc
         temporary.unlink(missing_ok=True)
         raise
     if count:
-        temporary.replace(path)
+        move(temporary, path)
     else:
         temporary.unlink()
         path.unlink(missing_ok=True)

@@ -135,6 +135,7 @@ def _write_ids(folder: Path, staged: Staged, assignment: Assignment, tally: Tall
         rows = np.arange(start, min(start + BLOCK, len(plain)))
         writer.append([renamed.get(row, text) for row, text in zip(rows.tolist(), plain.take(rows), strict=True)])
     writer.close()
+    del plain  # Windows removes no file that is mapped
     for path in (folder / "numbering").iterdir():
         path.unlink()
     (folder / "numbering").rmdir()

@@ -30,6 +30,7 @@ from citeweave.corpus.paper import CitationBlock, Context, Intent, Paper
 from citeweave.corpus.synthetic.literature import Block, Synthetic, block, describe
 from citeweave.errors import ArtefactError, UserError
 from citeweave.hashing import Keys, hash_texts
+from citeweave.machine import processes
 from citeweave.progress import QUIET, Reporter
 
 PAPERS_PER_PART = 20_000
@@ -109,7 +110,7 @@ def _run(options: Synthetic, todo: list[tuple[int, Path]], workers: int) -> Iter
             _stage_part(options, start, folder)
             yield
         return
-    with ProcessPoolExecutor(min(workers, len(todo)), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes(workers, len(todo)), mp_context=get_context("spawn")) as pool:
         pending = [pool.submit(_stage_part, options, start, folder) for start, folder in todo]
         try:
             for future in as_completed(pending):

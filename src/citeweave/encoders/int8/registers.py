@@ -30,7 +30,7 @@ def processor_has(*features: str) -> bool:
     """
     known = platform.machine() in ("aarch64", "arm64") and llvmlite.binding.get_host_cpu_name() != "generic"
     told = Path("/proc/cpuinfo")
-    return known and told.is_file() and set(features) <= set(told.read_text().split())
+    return known and told.is_file() and set(features) <= set(told.read_text(encoding="utf-8").split())
 
 
 def pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any, element: Any) -> Any:

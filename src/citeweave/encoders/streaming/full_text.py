@@ -12,7 +12,6 @@ A corpus holds no full text, hence the file; it is read where the papers are, an
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -84,7 +83,8 @@ class FullText:
         if self.starts[row] < 0:
             return []
         with self.path.open("rb") as file:
-            line = os.pread(file.fileno(), int(self.lengths[row]), int(self.starts[row]))
+            file.seek(int(self.starts[row]))
+            line = file.read(int(self.lengths[row]))
         return _sections(parse_json_object(line))
 
     def _note(self, corpus: Corpus, line: bytes, at: int) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from citeweave.columns import open_matrix
 from citeweave.encoders.encoder import Encoder
+from citeweave.files import move
 from citeweave.mining.aligning.texts import AlignmentTexts
 from citeweave.progress import QUIET, Reporter
 
@@ -60,4 +61,4 @@ def _save(path: Path, matrix: NDArray[np.float32]) -> None:
         np.save(file, matrix)
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(path)
+    move(temporary, path)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from citeweave.artefacts.manifest import MANIFEST
 from citeweave.errors import UserError
-from citeweave.files import sync
+from citeweave.files import move, sync
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def new_files(
     for name in set(every) - set(names):
         (folder / name).unlink(missing_ok=True)
     for name, path in paths.items():
-        path.replace(folder / name)
+        move(path, folder / name)
     sync(folder)
 
 

@@ -3,8 +3,8 @@
     python -m citeweave.serve.libraries.background FOLDER '{"enrich": "openalex"}'
 
 The process tells its progress as JSON lines on standard output, which `BackgroundWork` reads in a thread. It ends when it
-is done, when it is told to, and when the process that started it is gone. Whatever it had finished stays: the next start
-goes on from there.
+is done, when it is told to, and when its standard input ends, as it does with the process that started it. Whatever it
+had finished stays: the next start goes on from there.
 
     {"what": "embedding", "done": 256, "total": 1900}
     {"error": "the encoder 'weave' needs torch; pip install 'citeweave[minilm]'"}
@@ -36,6 +36,11 @@ _SHARD = 128
 
 _GRACE = 5.0
 """Seconds that the process gets to end before it is ended."""
+
+_APART: dict[str, Any] = {"start_new_session": True}
+"""In a session or group of its own: Ctrl-C is for the server, which then ends this process."""
+if sys.platform == "win32":
+    _APART = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.BELOW_NORMAL_PRIORITY_CLASS}
 
 
 def work_on(
@@ -122,9 +127,9 @@ class BackgroundWork:
             json.dumps(asdict(self.options)),
         ]
         with (self._library.folder / "background.log").open("wb") as log:
-            # in a session of its own: Ctrl-C is for the server, which then ends this one
+            # nothing is sent to it: the pipe ends when this process does
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, encoding="utf-8", **_APART
             )
         self._thread = threading.Thread(target=self._listen, name="citeweave-library", daemon=True)
         self._thread.start()
@@ -165,8 +170,8 @@ class BackgroundWork:
         finally:
             code = self._process.wait()
             self._set(None)
-            # ended by a signal is ended by us, or by somebody who meant it
-            if code > 0 and not self.error:
+            # ended by a signal is ended by us, or by somebody who meant it; Windows knows no signals, but a code
+            if code > 0 and not self.error and not self._stopped:
                 self.error = (
                     f"the work on vectors ended with code {code}; see {self._library.folder / 'background.log'}"
                 )
@@ -213,19 +218,29 @@ class BackgroundWork:
 
 def main(arguments: list[str]) -> int:
     """The process itself."""
-    parent = os.getppid()
     reporter = LineReporter(stream=sys.stdout)
-    with suppress(OSError):  # a matter of manners only
-        os.nice(_NICE)
+    if hasattr(os, "nice"):
+        with suppress(OSError):  # a matter of manners only
+            os.nice(_NICE)
+    alone = threading.Event()
+    threading.Thread(target=_wait_for_end, args=(alone,), daemon=True).start()
     try:
         options = LibraryOptions(**json.loads(arguments[1]))
-        work_on(LibraryFolder(Path(arguments[0])), options, stop=lambda: os.getppid() != parent, reporter=reporter)
+        work_on(LibraryFolder(Path(arguments[0])), options, stop=alone.is_set, reporter=reporter)
     except CiteweaveError as error:
         reporter.fail(str(error))
         return error.exit_code
     except BrokenPipeError:
         return 0  # nobody listens any more
     return 0
+
+
+def _wait_for_end(alone: threading.Event) -> None:
+    """Standard input ends with the process that started this one."""
+    with suppress(OSError):
+        while os.read(0, 1):
+            pass
+    alone.set()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ is embedded. Does not serve: see `app.py`.
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.layout import STUB
 from citeweave.errors import ArtefactError, UserError
-from citeweave.links import open_lock
+from citeweave.locks import LockedError, take_lock
 from citeweave.progress import QUIET, Reporter
 from citeweave.serve.libraries.background import BackgroundWork, work_on
 from citeweave.serve.libraries.preparing import LibraryFolder, LibraryOptions, prepare_words
@@ -171,15 +170,12 @@ def open_library(
 def _alone(folder: Path) -> Iterator[None]:
     """Keep other processes off a library's folder."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = open_lock(folder / _LOCK)
+        lock = take_lock(folder / _LOCK)
+    except LockedError:
+        raise UserError(
+            f"{folder} is being explored already; look for its page in the browser, or end the other command"
+        ) from None
     except OSError as error:
         raise UserError(f"{folder} cannot be written ({error.strerror}); name another place with --folder") from None
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(
-                f"{folder} is being explored already; look for its page in the browser, or end the other command"
-            ) from None
         yield

@@ -138,4 +138,6 @@ def data_folder() -> Path:
     home = Path.home()
     if sys.platform == "darwin":
         return home / "Library" / "Application Support" / "citeweave"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "citeweave"
     return Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share") / "citeweave"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.errors import InputError
+from citeweave.files import move
 
 DATABASE = "zotero.sqlite"
 _BESIDE = ("-journal", "-wal")
@@ -86,7 +87,7 @@ def write_csl(database: Path, path: Path) -> int:
         raise InputError(f"{database} has no item with a title; open Zotero and check that it is the right folder")
     temporary = path.with_name(path.name + ".new")
     temporary.write_bytes(json.dumps(entries, ensure_ascii=False, indent=0).encode("utf-8", "replace"))
-    temporary.replace(path)
+    move(temporary, path)
     return len(entries)
 
 
