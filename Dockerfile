@@ -14,7 +14,7 @@ WORKDIR /app
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
 # the wheels of torch without CUDA are a tenth of the size
-RUN pip install --extra-index-url https://download.pytorch.org/whl/cpu '.[minilm,search,serve]' \
+RUN pip install --extra-index-url https://download.pytorch.org/whl/cpu '.[explore]' \
     && rm -rf /app/src \
     && useradd --system --uid 10001 --home-dir /nonexistent --shell /usr/sbin/nologin citeweave
 

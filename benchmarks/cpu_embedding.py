@@ -119,7 +119,11 @@ def measure(corpus: str, papers: int, threads: int, rounds: int, only: str | Non
     print_table(
         f"MiniLM, {papers:,} papers of {tokens:.0f} tokens on average, {threads} threads, best of {rounds} rounds",
         rows,
-        [f"not installed: {name}; pip install 'citeweave[fast]'" for name in WAYS if not importlib.util.find_spec(name)]
+        [
+            f"not installed: {name}; pip install 'citeweave[runtimes]'"
+            for name in WAYS
+            if not importlib.util.find_spec(name)
+        ]
         + [versions("torch", "transformers", PEER, "onnxruntime", "openvino", "numba")],
     )
 

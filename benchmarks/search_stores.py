@@ -52,7 +52,7 @@ def main() -> None:
         print("|---|---|---|---|---|---|---|---|---|")
         found: list[dict[str, Any]] = []
         for kind in options.only or MODULES:
-            absent = missing(MODULES[kind], "citeweave[search] milvus-lite")
+            absent = missing(MODULES[kind], "citeweave[stores] milvus-lite")
             if absent is not None:
                 print(f"| {kind} | {absent.remark} |")
                 continue

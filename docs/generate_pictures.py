@@ -3,7 +3,7 @@
     python docs/generate_pictures.py            makes the literature and its index first (a minute or two)
     python docs/generate_pictures.py INDEX      over an index that is there
 
-Needs the extras `minilm`, `serve` and `plots` (Pillow), playwright and a chromium.
+Needs the extras `explore` and `plots` (Pillow), playwright and a chromium.
 """
 
 from __future__ import annotations

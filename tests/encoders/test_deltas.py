@@ -28,7 +28,7 @@ TEXTS = ["The cell grows.[SEP]We find how models learn.", "data", "how models le
 def train(encoder: TorchEncoder, parts: str, **options: Any) -> list[str]:
     """Move what may be trained by a fixed amount, as if by training."""
     if parts == "lora":
-        pytest.importorskip("peft", reason="pip install 'citeweave[train]'")
+        pytest.importorskip("peft", reason="pip install 'citeweave[lora]'")
     chosen = choose_parts(encoder.network.model, parts, **options)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():

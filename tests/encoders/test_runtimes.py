@@ -26,12 +26,12 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    pytest.importorskip("onnxscript", reason="pip install 'citeweave[fast]'")
+    pytest.importorskip("onnxscript", reason="pip install 'citeweave[runtimes]'")
     return tmp_path_factory.mktemp("cache")
 
 
 def runtime_of(name, cache):
-    pytest.importorskip(PACKAGES[name], reason="pip install 'citeweave[fast]'")
+    pytest.importorskip(PACKAGES[name], reason="pip install 'citeweave[runtimes]'")
     return Runtime(name, threads=1, cache=cache)
 
 

@@ -8,6 +8,8 @@ import math
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
 
@@ -16,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave.errors import UserError
+from citeweave.errors import MissingExtraError, UserError
 from citeweave.evaluation.measuring.clusters import map_quality
 from citeweave.evaluation.reporting import paper_map
 from citeweave.evaluation.reporting.document import one_line
@@ -75,9 +77,19 @@ def unpacked(page: str) -> tuple[dict[str, Any], np.ndarray, list[str], list[str
     return data, xy, topics, json.loads(scripts.found["titles"]).split("\n")
 
 
+@pytest.fixture(scope="module", params=["openTSNE", "scikit-learn"])
+def engine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What places the papers."""
+    if request.param == "openTSNE":
+        pytest.importorskip("openTSNE", reason="pip install 'citeweave[maps]'")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param != "openTSNE":
+            patch.setitem(sys.modules, "openTSNE", None)
+        yield
+
+
 @pytest.fixture(scope="module")
-def made() -> MapData:
-    pytest.importorskip("openTSNE", reason="pip install 'citeweave[plots]'")
+def made(engine: None) -> MapData:
     matrix, labels = clusters()
     return make_map(matrix, labels, [f"paper {row}" for row in range(len(matrix))], seed=1)
 
@@ -116,13 +128,20 @@ def test_few_papers_are_placed_by_principal_components(papers: int, dimension: i
     preview(found)
 
 
-def test_the_smallest_map_by_t_sne_is_finite() -> None:
-    pytest.importorskip("openTSNE", reason="pip install 'citeweave[plots]'")
+def test_the_smallest_map_by_t_sne_is_finite(engine: None) -> None:
     matrix, labels = clusters(FEWEST, 2)
     matrix[3:9] = matrix[3]  # papers on one spot
     matrix[0] = 0
     found = make_map(matrix, labels, labels)
     assert np.isfinite(found.xy).all() and "1 papers have a vector of zeros" in found.note
+
+
+def test_large_maps_need_opentsne(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    monkeypatch.setattr(paper_map, "_MAX_WITHOUT_OPENTSNE", 89)
+    matrix, labels = clusters()
+    with pytest.raises(MissingExtraError, match=r"pip install 'citeweave\[maps\]'"):
+        make_map(matrix, labels, labels)
 
 
 def test_a_sample_keeps_papers_with_their_titles() -> None:

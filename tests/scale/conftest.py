@@ -17,7 +17,7 @@ def cluster() -> Iterator[str]:
     """Its address; the two nodes have one core each, and another value of CITEWEAVE_CACHE."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # 127.0.0.1 only
     os.environ.update({"RAY_worker_niceness": "0"})  # workers do not give way to other tests
-    pytest.importorskip("ray", reason="pip install 'citeweave[scale]'")
+    pytest.importorskip("ray", reason="pip install 'citeweave[ray]'")
     from ray.cluster_utils import Cluster
 
     made = Cluster()

@@ -8,8 +8,8 @@ import pytest
 
 from citeweave.errors import UserError
 
-torch = pytest.importorskip("torch", reason="pip install 'citeweave[train]'")
-transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[train]'")
+torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.encoders.saved.layer_mix import add_mix  # noqa: E402
 from citeweave.training.partial import choose_parts, encoder_layers  # noqa: E402
@@ -59,7 +59,7 @@ def test_only_what_was_chosen_is_trained(parts, frozen):
 
 
 def test_low_rank_layers_begin_at_nothing_and_take_all_the_change():
-    pytest.importorskip("peft", reason="pip install 'citeweave[train]'")
+    pytest.importorskip("peft", reason="pip install 'citeweave[lora]'")
     model = make()
     before = output(model).detach()
     chosen = choose_parts(model, "lora", lora_rank=2, frozen_layers=1)
@@ -74,7 +74,7 @@ def test_low_rank_layers_begin_at_nothing_and_take_all_the_change():
 
 
 def test_low_rank_layers_are_drawn_by_the_seed_alone():
-    pytest.importorskip("peft", reason="pip install 'citeweave[train]'")
+    pytest.importorskip("peft", reason="pip install 'citeweave[lora]'")
     torch.manual_seed(1)
     first = dict(choose_parts(make(), "lora", seed=3))
     state = torch.get_rng_state()
@@ -93,7 +93,7 @@ def test_other_models_have_layers_too(kind, name):
     names = [name for name, _ in choose_parts(model, "all", frozen_layers=2)]
     assert names and not any(part.startswith(("embed", f"{name}.0.", f"{name}.1.")) for part in names)
     if kind == "ModernBert":
-        pytest.importorskip("peft", reason="pip install 'citeweave[train]'")
+        pytest.importorskip("peft", reason="pip install 'citeweave[lora]'")
         lora = [part for part, _ in choose_parts(make(kind, pad_token_id=0), "lora", lora_rank=2)]
         assert len(lora) == 2 * 4 * 3  # A and B of four linear layers in three layers
 
@@ -122,7 +122,7 @@ def test_a_mix_of_layers_is_always_trained():
 )
 def test_wrong_options_are_refused(parts, options, message):
     if parts == "lora":
-        pytest.importorskip("peft", reason="pip install 'citeweave[train]'")
+        pytest.importorskip("peft", reason="pip install 'citeweave[lora]'")
     with pytest.raises(UserError, match=message):
         choose_parts(make(), parts, **options)
 

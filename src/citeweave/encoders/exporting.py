@@ -102,7 +102,7 @@ def _export(network: Network, path: Path) -> None:
 
 
 def _quantize(plain: Path, path: Path) -> None:
-    quantization = require("onnxruntime.quantization", extra="fast")
+    quantization = require("onnxruntime.quantization", extra="runtimes")
     with _silence():
         quantization.quantize_dynamic(
             plain,

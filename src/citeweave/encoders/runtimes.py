@@ -150,7 +150,7 @@ def same_weights(one: str, other: str) -> bool:
 
 
 def _onnx(file: Path, threads: int) -> Run:
-    runtime = require("onnxruntime", extra="fast")
+    runtime = require("onnxruntime", extra="runtimes")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
@@ -163,7 +163,7 @@ def _onnx(file: Path, threads: int) -> Run:
 
 
 def _openvino(file: Path, threads: int, precision: str) -> Run:
-    core = require("openvino", extra="fast").Core()
+    core = require("openvino", extra="runtimes").Core()
     wanted = {
         "PERFORMANCE_HINT": "LATENCY",  # one batch at a time with all threads
         "INFERENCE_NUM_THREADS": threads,
@@ -179,7 +179,7 @@ def _openvino(file: Path, threads: int, precision: str) -> Run:
 
 
 def _check_processor(precision: str) -> None:
-    core: Any = require("openvino", extra="fast").Core()
+    core: Any = require("openvino", extra="runtimes").Core()
     can = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     if _HINTS[precision][1] not in can:
         names = [name for name, (_, capability) in _HINTS.items() if capability in can]

@@ -34,7 +34,7 @@ class DevicePowers:
     def __init__(
         self, adjacency: Adjacency, degrees: NDArray[np.float64], weights: Sequence[float], device: str
     ) -> None:
-        self._torch: Any = require("torch", extra="train")
+        self._torch: Any = require("torch", extra="minilm")
         if device == "cuda" and not self._torch.cuda.is_available():
             raise UserError("--device is cuda, but torch finds no graphics card; use cpu or auto")
         self._weights, self._device = weights, device

@@ -105,7 +105,7 @@ def embed(
     adjacency: Adjacency, out: NDArray[np.float32], chosen: EdgeModel, run: EmbeddingRun, reporter: Reporter
 ) -> None:
     """Train the vectors of all nodes in `out`, (nodes, dimension), on the edges of every part."""
-    torch = require("torch", extra="train")
+    torch = require("torch", extra="minilm")
     device, epochs = _device(torch, run.device), chosen.epochs
     rng = stream(run.seed, "edge model")
     with _threads(torch, run.workers), _memory_errors(torch):

@@ -39,7 +39,7 @@ def join(address: str, cores: int) -> Iterator[ModuleType]:
     local = address == "local"
     if local:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # Ray's name for: bind to 127.0.0.1 only
-    ray = require("ray", extra="scale")
+    ray = require("ray", extra="ray")
     how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if local:
         how |= {"num_cpus": cores, "include_dashboard": False, "object_store_memory": STORE}

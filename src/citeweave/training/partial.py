@@ -116,7 +116,7 @@ def _add_low_rank(model: Any, frozen: set[str], rank: int, alpha: float, seed: i
         )
     if not layers:
         return
-    peft = require("peft", extra="train")
+    peft = require("peft", extra="lora")
     config = peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=layers, lora_dropout=0.0, bias="none")
     with torch.random.fork_rng(devices=[]):
         peft.inject_adapter_in_model(config, model)
@@ -127,7 +127,7 @@ def _add_low_rank(model: Any, frozen: set[str], rank: int, alpha: float, seed: i
 def _linear_layers(model: Any) -> Sequence[str]:
     """The linear layers that get low-rank changes: those peft takes for this kind of model, else all in the layers."""
     prefix, _ = encoder_layers(model)
-    known = require("peft.utils.constants", extra="train").TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+    known = require("peft.utils.constants", extra="lora").TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
     ends = known.get(model.config.model_type)
     names = [
         name

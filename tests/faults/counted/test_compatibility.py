@@ -1,7 +1,7 @@
 """Vectors that are the same whoever computes them, and artefacts of other versions that say what to do.
 
 Paths of vectors: our encoder with torch, packed and padded; sentence-transformers alone, from a folder without a line of ours;
-ONNX Runtime and OpenVINO where they are installed (`pip install 'citeweave[fast]'`). An empty text has a vector of zeros
+ONNX Runtime and OpenVINO where they are installed (`pip install 'citeweave[runtimes]'`). An empty text has a vector of zeros
 through every path of ours, as `Encoder.encode` promises; sentence-transformers gives it a vector, and is not asked.
 """
 

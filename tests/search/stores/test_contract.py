@@ -48,7 +48,7 @@ def opened(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """Opens the store of a name; one database a module, as milvus-lite takes its time to start."""
     kind, place = request.param, tmp_path_factory.mktemp(request.param)
     for module in {"lance": ["lancedb"], "milvus": ["pymilvus", "milvus_lite"]}[kind]:
-        pytest.importorskip(module, reason="pip install 'citeweave[search]'")
+        pytest.importorskip(module, reason="pip install 'citeweave[stores]'")
     stores: list[VectorStore] = []
 
     def open_one(name: str, provenance: Provenance | None = MODEL) -> VectorStore:
@@ -256,7 +256,7 @@ def _recall(found: list[list[str]], scores: NDArray[np.float32], ids: list[str])
 
 
 def test_foreign_places_are_refused(tmp_path: Path) -> None:
-    lancedb = pytest.importorskip("lancedb", reason="pip install 'citeweave[search]'")
+    lancedb = pytest.importorskip("lancedb", reason="pip install 'citeweave[stores]'")
     lancedb.connect(str(tmp_path / "theirs")).create_table("papers", [{"vector": [1.0, 2.0]}])
     with pytest.raises(ArtefactError, match="no store of citeweave"):
         open_store(f"lance:{tmp_path / 'theirs'}", MODEL)

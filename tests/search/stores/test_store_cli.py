@@ -10,7 +10,7 @@ import pytest
 
 from citeweave.cli import main
 
-pytest.importorskip("lancedb", reason="pip install 'citeweave[search]'")
+pytest.importorskip("lancedb", reason="pip install 'citeweave[stores]'")
 
 
 def test_a_store_is_made_and_brought_up_to_date(made: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,7 +40,7 @@ def test_mistakes(made: Any, options: list[str], says: str, capsys: pytest.Captu
 
 
 def test_the_token_is_not_told(made: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("pymilvus", reason="pip install 'citeweave[search]'")
+    pytest.importorskip("pymilvus", reason="pip install 'citeweave[stores]'")
     monkeypatch.setenv("CITEWEAVE_MILVUS_TOKEN", "root:verysecret")
     with pytest.raises(SystemExit) as ended:
         main(["store", str(made.index.folder), "--milvus", "http://127.0.0.1:9"])

@@ -85,7 +85,7 @@ def library(tmp_path: Path, made: Any) -> Library:
 @pytest.fixture(params=["lance", "milvus"])
 def name(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     for module in {"lance": ["lancedb"], "milvus": ["pymilvus", "milvus_lite"]}[request.param]:
-        pytest.importorskip(module, reason="pip install 'citeweave[search]'")
+        pytest.importorskip(module, reason="pip install 'citeweave[stores]'")
     return {"lance": f"lance:{tmp_path / 'store'}", "milvus": f"milvus:{tmp_path / 'store.db'}"}[request.param]
 
 
@@ -150,7 +150,7 @@ class Breaking(LanceTable):
 
 
 def test_a_crash_is_gone_on_from(library: Library, tmp_path: Path) -> None:
-    pytest.importorskip("lancedb", reason="pip install 'citeweave[search]'")
+    pytest.importorskip("lancedb", reason="pip install 'citeweave[stores]'")
     index, folder = Index.open(library.folder), tmp_path / "store"
     broken = VectorStore.open(Breaking(folder), index.provenance)
     with pytest.raises(KeyboardInterrupt):
@@ -162,7 +162,7 @@ def test_a_crash_is_gone_on_from(library: Library, tmp_path: Path) -> None:
 
 
 def test_another_index_is_not_written_over(library: Library, tmp_path: Path, made: Any) -> None:
-    pytest.importorskip("lancedb", reason="pip install 'citeweave[search]'")
+    pytest.importorskip("lancedb", reason="pip install 'citeweave[stores]'")
     index = Index.open(library.folder)
     store = open_store(f"lance:{tmp_path / 'store'}", index.provenance)
     sync_store(index, store)

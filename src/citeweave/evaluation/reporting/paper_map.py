@@ -3,9 +3,10 @@
     map_data = make_map(matrix, labels, titles, seed=0)
     map_data.xy, map_data.homogeneity
 
-t-SNE (van der Maaten and Hinton, JMLR 2008) by openTSNE, on exact nearest neighbours by cosine, begun from the first two
-principal components (Kobak and Berens, Nature Communications 2019). The same seed gives the same map with any number of
-workers. Nearness means something on it; its axes, distances between far groups and the size of groups do not.
+t-SNE (van der Maaten and Hinton, JMLR 2008) on exact nearest neighbours by cosine, begun from the first two principal
+components (Kobak and Berens, Nature Communications 2019): by openTSNE, or by scikit-learn on one core where openTSNE is not
+installed. Each gives the same map for the same seed, with any number of workers. Nearness means something on it; its axes,
+distances between far groups and the size of groups do not.
 
 Does not draw: see `map_page`.
 """
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.errors import UserError
+from citeweave.errors import MissingExtraError, UserError
 from citeweave.evaluation.measuring.clusters import map_quality
 from citeweave.extras import require
 from citeweave.progress import QUIET, Reporter
@@ -42,6 +43,9 @@ often progress is told."""
 
 _MANY = 1000
 """Papers from which on several cores are of use."""
+
+_MAX_WITHOUT_OPENTSNE = 10_000
+"""Papers that scikit-learn places; 5,000 take as long as with openTSNE, 20,000 more than twice as long."""
 
 Floats = NDArray[np.float32]
 Plane = NDArray[np.float64]
@@ -146,19 +150,24 @@ def principal(vectors: Floats) -> Plane:
 
 def t_sne(vectors: Floats, seed: int, *, start: Plane | None = None, reporter: Reporter = QUIET) -> Plane:
     """(n, 2): places of vectors of length 1, begun from their principal components or from the places `start`, (n, 2)."""
-    opentsne = require("openTSNE", extra="plots")
     perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
-    found = nearest(vectors, vectors, math.floor(3 * perplexity), itself=np.arange(len(vectors)), reporter=reporter)
-    distances = np.sqrt(np.maximum(0, 2 - 2 * found.scores.astype(np.float64)))  # (n, neighbours)
-    index = require("openTSNE.nearest_neighbors", extra="plots").PrecomputedNeighbors(found.rows, distances)
-    workers = -1 if len(vectors) >= _MANY else 1  # the map is the same with any number
-    affinities = opentsne.affinity.PerplexityBasedNN(knn_index=index, perplexity=perplexity, n_jobs=workers)
     shaken = stream(seed, "map", "start").normal(size=(len(vectors), 2))  # papers on one spot would never part
     if start is None:
         xy = principal(vectors)
         begin, early, late = 1e-4 * (xy / (xy[:, 0].std() or 1.0) + 0.01 * shaken), _EARLY, _LATE
     else:
         begin, early, late = start + 1e-3 * shaken, 0, _AGAIN
+    try:
+        opentsne = require("openTSNE", extra="maps")
+    except MissingExtraError:
+        if len(vectors) > _MAX_WITHOUT_OPENTSNE:
+            raise
+        return _scikit_learn_t_sne(vectors, begin, perplexity, early=early, iterations=early + late)
+    found = nearest(vectors, vectors, math.floor(3 * perplexity), itself=np.arange(len(vectors)), reporter=reporter)
+    distances = np.sqrt(np.maximum(0, 2 - 2 * found.scores.astype(np.float64)))  # (n, neighbours)
+    index = require("openTSNE.nearest_neighbors", extra="maps").PrecomputedNeighbors(found.rows, distances)
+    workers = -1 if len(vectors) >= _MANY else 1  # the map is the same with any number
+    affinities = opentsne.affinity.PerplexityBasedNN(knn_index=index, perplexity=perplexity, n_jobs=workers)
     with reporter.task("mapping", total=early + late, unit="steps") as advance:
         tsne = opentsne.TSNE(
             perplexity=perplexity,
@@ -172,6 +181,21 @@ def t_sne(vectors: Floats, seed: int, *, start: Plane | None = None, reporter: R
         )
         with _silent("openTSNE.tsne"):
             return np.asarray(tsne.fit(affinities=affinities), np.float64)
+
+
+def _scikit_learn_t_sne(vectors: Floats, begin: Plane, perplexity: float, *, early: int, iterations: int) -> Plane:
+    """The same by scikit-learn, on one core: on several, sums would depend on their number."""
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    tsne = TSNE(
+        perplexity=perplexity,
+        init=begin.astype(np.float32),
+        early_exaggeration=12.0 if early else 1.0,  # its first 250 iterations are always called early
+        max_iter=iterations,
+    )
+    with threadpool_limits(1):
+        return np.asarray(tsne.fit_transform(vectors), np.float64)
 
 
 @contextmanager

@@ -4,7 +4,7 @@
     place_others(vectors, landmarks, xy, keys)              (papers, 2)
 
 t-SNE as in `evaluation/reporting/paper_map.py`, begun from the first two principal components or from the places of an
-earlier map. Without openTSNE, or with few papers, the principal components themselves are the map.
+earlier map. With few papers, the principal components themselves are the map.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.errors import MissingExtraError
 from citeweave.evaluation.reporting.paper_map import FEWEST, Floats, Plane, principal, t_sne, unit
-from citeweave.extras import require
 from citeweave.hashing import Keys, mix
 from citeweave.progress import QUIET, Reporter
 from citeweave.similarity.topk import nearest
@@ -47,10 +45,6 @@ def lay_out(vectors: Floats, *, seed: int, start: Plane | None = None, reporter:
         return Layout(
             principal(vectors), f"The first two principal components, as {FEWEST} papers are the least for t-SNE."
         )
-    try:
-        require("openTSNE", extra="plots")
-    except MissingExtraError as error:
-        return Layout(principal(vectors), f"The first two principal components, as {error}.")
     return Layout(t_sne(vectors, seed, start=start, reporter=reporter), "t-SNE of the vectors by cosine.")
 
 

@@ -73,7 +73,7 @@ class LanceTable:
         return about
 
     def create(self, about: About) -> None:
-        require("lancedb", extra="search")
+        require("lancedb", extra="stores")
         self._where.make()
         self.tell(about)
         self._create_table(about)
@@ -119,7 +119,7 @@ class LanceTable:
         table.optimize(cleanup_older_than=_KEPT_VERSIONS)
         papers = table.count_rows()
         if papers >= APPROXIMATE_FROM and not any("vector" in index.columns for index in table.list_indices()):
-            kinds = require("lancedb.index", extra="search")
+            kinds = require("lancedb.index", extra="stores")
             lists = max(1, papers // _PARTITION)
             # after `optimize`: an index whose rows were moved afterwards answered in 20 ms instead of 12
             table.create_index("vector", config=kinds.IvfSq(distance_type="dot", num_partitions=lists))
@@ -132,7 +132,7 @@ class LanceTable:
 
     def _connect(self) -> Any:
         # another process may write: every search sees the newest version
-        return require("lancedb", extra="search").connect(
+        return require("lancedb", extra="stores").connect(
             str(self._where), read_consistency_interval=timedelta(0), storage_options=self._where.options()
         )
 
@@ -147,7 +147,7 @@ class LanceTable:
 
 
 def _schema(dimension: int) -> Any:
-    arrow = require("pyarrow", extra="search")
+    arrow = require("pyarrow", extra="stores")
     numbers = arrow.list_(arrow.int64())
     return arrow.schema(
         [
@@ -165,7 +165,7 @@ def _schema(dimension: int) -> Any:
 
 
 def _as_arrow(papers: Columns, schema: Any) -> Any:
-    arrow = require("pyarrow", extra="search")
+    arrow = require("pyarrow", extra="stores")
     vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(papers.vectors.reshape(-1)), papers.vectors.shape[1])
     plain = (papers.keys, papers.prints, papers.ids, papers.years, papers.has_abstract, papers.stub)
     lists = (papers.venue_keys, papers.field_keys)

@@ -87,7 +87,7 @@ class MilvusCollection:
             Path(self._address).absolute().parent.mkdir(parents=True, exist_ok=True)
         with self._telling() as client:
             if not client.has_collection(self._about_name):
-                kinds = require("pymilvus", extra="search").DataType
+                kinds = require("pymilvus", extra="stores").DataType
                 schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
                 schema.add_field("key", kinds.INT64, is_primary=True)
                 schema.add_field("text", kinds.VARCHAR, max_length=_LONGEST)
@@ -172,7 +172,7 @@ class MilvusCollection:
         self._opened.close()
         self._opened = None
         if self.is_file:
-            manager = require("milvus_lite.server_manager", extra="search").server_manager_instance
+            manager = require("milvus_lite.server_manager", extra="stores").server_manager_instance
             manager.release_server(self._address)  # else this process holds the file until it ends
 
     @property
@@ -180,7 +180,7 @@ class MilvusCollection:
         return f"{self._name}_about"
 
     def _create_papers(self, client: Any, dimension: int) -> None:
-        kinds = require("pymilvus", extra="search").DataType
+        kinds = require("pymilvus", extra="stores").DataType
         schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("key", kinds.INT64, is_primary=True)
         schema.add_field("print", kinds.INT64)
@@ -196,9 +196,9 @@ class MilvusCollection:
     @contextmanager
     def _telling(self) -> Iterator[Any]:
         """The client; what goes wrong in it is told in one line."""
-        milvus = require("pymilvus", extra="search")
+        milvus = require("pymilvus", extra="stores")
         if self.is_file:
-            require("milvus_lite", extra="search")
+            require("milvus_lite", extra="stores")
         for name in ("pymilvus", "grpc._server"):
             # they print tracebacks of errors that they raise too, and of calls that milvus-lite does not have
             logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -39,7 +39,7 @@ RESIDENT = 8 << 30
 
 def has_cuda() -> bool:
     """Whether torch is installed and finds a GPU."""
-    return find_spec("torch") is not None and bool(require("torch", extra="train").cuda.is_available())
+    return find_spec("torch") is not None and bool(require("torch", extra="minilm").cuda.is_available())
 
 
 class TorchScan:
@@ -57,7 +57,7 @@ class TorchScan:
         beside: int = BESIDE,
     ) -> None:
         """For the k best of each query, or for these ranks, of which k is the deepest."""
-        self._torch = require("torch", extra="train")
+        self._torch = require("torch", extra="minilm")
         if device == "cuda" and not self._torch.cuda.is_available():
             raise UserError("device is 'cuda', but torch finds no GPU; use device 'cpu' or 'auto'")
         self._pool, self._k, self._device, self._height = pool, k, device, tile

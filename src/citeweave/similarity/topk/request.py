@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.errors import UserError, choose
+from citeweave.machine import cores
 from citeweave.similarity.topk.blocks import TILE, Block, Pool, capacity_for, check_scores, norms_of
 from citeweave.similarity.topk.codes import Codes
 from citeweave.similarity.topk.kernels import COSINE, DOT, L2, Doubles, Flags, Ints, Longs
 from citeweave.similarity.topk.ranks import Ranks
 from citeweave.similarity.topk.settle import TOGETHER
-from citeweave.threads import cores
 
 METRICS = ("cosine", "dot", "l2")
 """Cosine of the angle, inner product, minus the Euclidean distance: higher is nearer."""
