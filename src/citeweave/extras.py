@@ -15,7 +15,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "plots": ("matplotlib",),
     "lora": ("peft",),
     "baselines": ("gensim", "torch"),
-    "runtimes": ("openvino", "onnxruntime", "onnx", "onnxscript"),
+    "runtimes": ("openvino",),
     "stores": ("lancedb", "pymilvus", "milvus_lite"),
     "ray": ("ray",),
 }

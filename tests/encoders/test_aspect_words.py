@@ -209,7 +209,7 @@ def test_what_cannot_be_done_is_said(bert, tmp_path):
     from citeweave.encoders.streaming.full_text import chunk_maker
 
     with pytest.raises(UserError, match="pooling aspect_words needs weights on top of it; take torch"):
-        load(bert, runtime="onnx")
+        load(bert, runtime="openvino")
     encoder = load(bert)
     with pytest.raises(UserError, match="full texts are cut into chunks"):
         chunk_maker(None, None, encoder, "float32", several=False)  # type: ignore[arg-type]

@@ -155,14 +155,6 @@ def test_other_models_are_refused(save_bert, tmp_path):
         load_encoder(odd, runtime="int8")
 
 
-@pytest.mark.skipif(has_instruction(), reason="the processor has the instruction")
-def test_a_processor_without_the_instruction_is_refused(bert):
-    with pytest.raises(UserError, match="--runtime int8 needs an ARM processor.*take --runtime torch"):
-        load_encoder(bert, runtime="int8")
-
-
 def test_what_the_runtime_cannot_do_is_refused(bert):
     with pytest.raises(UserError, match="gives the last layer only, and pooling layers needs all"):
         load_encoder(bert, runtime="int8", pooling="layers")
-    with pytest.raises(UserError, match="--dtype with --runtime int8 is 'float16'"):
-        load_encoder(bert, runtime="int8", dtype="float16")

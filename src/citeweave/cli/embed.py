@@ -45,7 +45,9 @@ _Pooling = Annotated[
 _MaxTokens = Annotated[
     int | None, typer.Option("--max-tokens", help="Where texts are cut; else the model's own.", show_default=False)
 ]
-_Runtime = Annotated[str, typer.Option("--runtime", help="torch, onnx, openvino or int8.")]
+_Runtime = Annotated[
+    str, typer.Option("--runtime", help="What computes the network: auto (the fastest here), torch, openvino or int8.")
+]
 _Compiled = Annotated[
     bool, typer.Option("--compiled", help="With torch on a GPU: compile the layers first; pays in long runs.")
 ]
@@ -75,7 +77,7 @@ def embed(
     precision: _Precision = "float32",
     pooling: _Pooling = None,
     max_tokens: _MaxTokens = None,
-    runtime: _Runtime = "torch",
+    runtime: _Runtime = "auto",
     compiled: _Compiled = False,
     device: _Device = "auto",
     batch_tokens: _BatchTokens = None,
@@ -99,8 +101,7 @@ def embed(
     opened = Corpus.open(corpus)
     usual = FULL_TEXT_SHARD if full_text else SHARD
     recipe = TextRecipe(parts=tuple(part.strip() for part in text.split(",")))
-    computed = precision if runtime == "torch" else f"{runtime} {precision}"
-    options = EmbeddingOptions(recipe, dtype, usual if shard is None else shard, tokens, computed)
+    options = EmbeddingOptions(recipe, dtype, usual if shard is None else shard, tokens)
     chosen = _Chosen(output, as_ or "", sentences, full_text, keep_chunks)
     chosen.check()
     if aspect and (sentences or full_text):
@@ -111,13 +112,16 @@ def embed(
     reporter = reporter_of(quiet or json)
     with open_crew(on, reporter) as crew:
         if crew is None:
-            encoders = _load(model, aspect, device, Runtime(runtime, compiled=compiled), settings)
+            encoders = _load(model, aspect, device, replace(Runtime.parse(runtime), compiled=compiled), settings)
         else:
             loading = Loading(model, aspect, device, runtime, compiled, settings)
             encoders, elsewhere = _load_for(crew, loading)
             options = replace(options, elsewhere=elsewhere)
+        computed = encoders[0].runtime
+        options = replace(options, precision=precision if computed.label == "torch" else computed.label)
         made = chosen.make(opened, encoders, options, overwrite=overwrite, reporter=reporter)
     facts = {**(made.manifest.facts if made.manifest else {}), "papers": len(opened), "output": str(output)}
+    facts["runtime"] = computed.label
     if json:
         print_json(facts)
     elif not quiet:
@@ -143,16 +147,18 @@ def _load_for(crew: RayCrew, loading: Loading) -> tuple[list[Any], Elsewhere]:
         raise UserError(
             f"--device is {loading.device!r}; with --on it must be cpu, cuda or auto: a worker has one device"
         )
-    gpu = loading.device == "cuda" or (loading.device == "auto" and loading.runtime == "torch" and crew.gpus)
+    gpu = loading.device == "cuda" or (loading.device == "auto" and loading.runtime in ("auto", "torch") and crew.gpus)
     if gpu and not crew.gpus:
         raise UserError("--device is cuda, and the cluster has no graphics cards for it; take --device cpu")
     settings = dict(loading.settings)
     if gpu and settings["batch_tokens"] is None:
         settings["batch_tokens"] = BATCH_TOKENS["cuda"]
-    loading = replace(loading, device="cuda" if gpu else "cpu", settings=settings)
+    name = "torch" if gpu else loading.runtime
     # in torch the precision is no part of the model, and this processor may not compute in it
-    here = settings | {"dtype": "float32" if loading.runtime == "torch" else settings["dtype"]}
-    encoders = _load(loading.model, loading.aspect, "cpu", Runtime(loading.runtime), here)
+    here = settings | {"dtype": "float32" if name == "torch" else settings["dtype"]}
+    encoders = _load(loading.model, loading.aspect, "cpu", Runtime.parse(name), here)
+    label = encoders[0].runtime.label  # workers do not choose for themselves
+    loading = replace(loading, device="cuda" if gpu else "cpu", settings=settings, runtime=label)
     return encoders, Elsewhere(crew, loading)
 
 
@@ -210,4 +216,4 @@ def _text(folder: Path, facts: dict[str, Any]) -> str:
     rows += [(f"  {what}", number) for what, number in facts["notes"].items()]
     if "out_of_memory" in facts:
         rows.append(("batches made smaller, out of memory", facts["out_of_memory"]))
-    return f"{folder}: {facts['dimension']} numbers ({facts['dtype']}) of {facts['model']}\n{table(rows)}"
+    return f"{folder}: {facts['dimension']} numbers ({facts['dtype']}) of {facts['model']}, computed by {facts['runtime']}\n{table(rows)}"

@@ -82,6 +82,9 @@ _Precision = Annotated[
     str, typer.Option("--precision", help="Round vectors of a file: float16, float32 or float64.", show_default=False)
 ]
 _Pooling = Annotated[str | None, typer.Option("--pooling", help="Of a model: cls, mean or layers.", show_default=False)]
+_Runtime = Annotated[
+    str, typer.Option("--runtime", help="What computes the network: auto (the fastest here), torch, openvino or int8.")
+]
 _MaxTokens = Annotated[
     int | None, typer.Option("--max-tokens", help="Of a model: cut texts at this length.", show_default=False)
 ]
@@ -152,6 +155,7 @@ def evaluate(
     precision: _Precision = "",
     pooling: _Pooling = None,
     max_tokens: _MaxTokens = None,
+    runtime: _Runtime = "auto",
     temperature: _Temperature = None,
     sentence_metric: _SentenceMetric = "l2",
     whole: _Whole = False,
@@ -199,6 +203,7 @@ def evaluate(
         sentence_metric,
         whole,
         aspect,
+        "torch" if on and runtime == "auto" else runtime,  # workers do not choose for themselves
     )
     source = AskedSuite(suite, data, split, made_from, papers, intents)
     asked = source.read(reporter)

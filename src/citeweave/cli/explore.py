@@ -36,7 +36,7 @@ _Most = Annotated[int, typer.Option("--most", help="With openalex: or s2: papers
 _Refresh = Annotated[bool, typer.Option("--refresh", help="Ask the services again, whatever was kept.")]
 _Runtime = Annotated[
     str,
-    typer.Option("--runtime", help="torch, onnx, openvino or int8; else int8 where it runs.", show_default=False),
+    typer.Option("--runtime", help="What computes the network: auto (the fastest here), torch, openvino or int8."),
 ]
 _Samples = Annotated[
     Path | None, typer.Option("--samples", help="Mined samples of the corpus to look at.", show_default=False)
@@ -55,7 +55,7 @@ def explore(
     most: _Most = 1000,
     refresh: _Refresh = False,
     model: OwnModel = "",
-    runtime: _Runtime = "",
+    runtime: _Runtime = "auto",
     samples: _Samples = None,
     port: _Port = 0,
     browser: _Browser = True,

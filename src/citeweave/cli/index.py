@@ -36,7 +36,13 @@ _Intents = Annotated[
     typer.Option("--intents", help="Intents that `citeweave annotate` found; else the corpus's.", show_default=False),
 ]
 _Dtype = Annotated[str, typer.Option("--dtype", help="Numbers of the vectors: float16 or float32.")]
-_Runtime = Annotated[str, typer.Option("--runtime", help="torch, onnx, openvino or int8; searches use the same.")]
+_Runtime = Annotated[
+    str,
+    typer.Option(
+        "--runtime",
+        help="What computes the network: auto (the fastest here), torch, openvino or int8. Searches use the same.",
+    ),
+]
 _Sentences = Annotated[
     bool, typer.Option("--sentences/--no-sentences", help="Also a vector a sentence of the abstracts.")
 ]
@@ -59,7 +65,7 @@ def index(
     most_contexts: _Most = 10,
     intents: _Intents = None,
     dtype: _Dtype = "float16",
-    runtime: _Runtime = "torch",
+    runtime: _Runtime = "auto",
     sentences: _Sentences = False,
     words_only: _Words = False,
     vectors: _Vectors = None,
@@ -137,5 +143,9 @@ def describe_text(folder: Path, facts: dict[str, Any]) -> str:
     for name, count in facts.get("changed", {}).items():
         rows.append((f"{name.replace('_', ' ')} now", count))
     spaces = f", aspects {', '.join(facts['aspects'])}" if facts["aspects"] else ""
-    by = f"{facts['dimension']} numbers ({facts['dtype']}) of {facts['model']}{spaces}" if facts["model"] else "words"
+    by = (
+        f"{facts['dimension']} numbers ({facts['dtype']}) of {facts['model']}{spaces}, computed by {facts['runtime']}"
+        if facts["model"]
+        else "words"
+    )
     return f"{folder}: {by}\n{table(rows)}"

@@ -78,7 +78,9 @@ _Classifier = Annotated[str, typer.Argument(help="Folder of a classifier, or def
 _Data = Annotated[list[Path], typer.Option("--data", help="JSON lines of labelled sentences; may be repeated.")]
 _Judged = Annotated[str, typer.Option("--split", help="Split to judge on, where the records name one; '' = all.")]
 _AsThree = Annotated[bool, typer.Option("--as-three", help="Read ACL-ARC's six labels as the three of SciCite.")]
-_Runtime = Annotated[str, typer.Option("--runtime", help="torch, int8 (fast on ARM processors), or auto.")]
+_Runtime = Annotated[
+    str, typer.Option("--runtime", help="What computes the network: auto (int8 where it runs), torch or int8.")
+]
 
 
 @app.command("train")

@@ -36,7 +36,9 @@ _Concurrent = Annotated[int, typer.Option("--concurrent", help="Requests worked 
 _Runtime = Annotated[
     str,
     typer.Option(
-        "--runtime", help="torch, onnx, openvino or int8, to read texts; else that of the index.", show_default=False
+        "--runtime",
+        help="What computes the network: auto, torch, openvino or int8; else as the index was made.",
+        show_default=False,
     ),
 ]
 _Log = Annotated[str, typer.Option("--log", help="Form of the log's lines: json, text or none.")]

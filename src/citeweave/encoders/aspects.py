@@ -28,6 +28,7 @@ from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.locating import locate
 from citeweave.encoders.model_folder import WEIGHTS, check_unchanged, read_json
 from citeweave.encoders.reading import TextReader, Tokens
+from citeweave.encoders.runtimes import Runtime
 from citeweave.encoders.saved.delta_settings import check_format
 from citeweave.encoders.saved.tensors_file import read_tensors
 from citeweave.encoders.torch_encoder import TorchEncoder
@@ -194,6 +195,10 @@ class AspectEncoder:
     @property
     def name(self) -> str:
         return f"{self.inner.name} ({self.aspect})"
+
+    @property
+    def runtime(self) -> Runtime:
+        return self.inner.runtime
 
     @property
     def revision(self) -> str:

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from citeweave.encoders.locating import DEFAULT_MODEL, locate
 from citeweave.encoders.model_folder import ASPECT_WORDS, ModelFolder, Settings
-from citeweave.encoders.network import Network, load_network, speed_up
+from citeweave.encoders.network import Network, load_network
 from citeweave.encoders.pooling import POOLINGS
 from citeweave.encoders.reading import TextReader, make_reader
-from citeweave.encoders.runtimes import Runtime, check_runtime, exported_network, revision_in
+from citeweave.encoders.runtimes import AUTO, Runtime, check_runtime, network_in, revision_in
 from citeweave.encoders.saved.deltas import base_revision, complete_model, open_model
 from citeweave.encoders.sentence_attention import embed_words
 from citeweave.encoders.torch_encoder import TorchEncoder
@@ -35,8 +35,8 @@ from citeweave.progress import QUIET, Reporter
 PLAIN_TOKENS = 512
 """Length at which texts are cut where a folder does not say; SPECTER's, SciNCL's and SPECTER2's."""
 
-BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536, "int8": 65_536}
-"""Tokens of a batch where the caller does not say."""
+BATCH_TOKENS = {"cpu": 2048, "cuda": 65_536, "int8": 65_536}
+"""Tokens of a batch where the caller does not say. On CPUs a larger batch leaves the cache: 4,096 tokens take longer."""
 
 
 class Encoder(Protocol):
@@ -77,17 +77,21 @@ def load_encoder(
 
     A plain Hugging Face folder says nothing: cls pooling, raw vectors, at most 512 tokens. `dtype` is what the network
     computes in (vectors are always float32); in torch it is no part of the revision. `batch_tokens` decides memory, not
-    results. `runtime` is what computes the network: torch, onnx, openvino or int8, see `runtimes.py`.
+    results. `runtime` is what computes the network: auto, torch, openvino or int8, see `runtimes.py`; with auto and a
+    `dtype` other than float32 it is torch. The encoder's `runtime` says which it became.
     """
-    runtime = Runtime(runtime) if isinstance(runtime, str) else runtime
+    runtime = Runtime.parse(runtime) if isinstance(runtime, str) else runtime
+    if runtime.name == AUTO and dtype != "float32":
+        runtime = replace(runtime, name="torch")
     located = locate(name_or_path)
     model = open_model(located.folder)
     pooling = pooling or model.settings.pooling
     if pooling not in POOLINGS:
         choose(pooling, POOLINGS, f"the pooling of {located.name}")
     check_runtime(runtime, dtype, pooling, device)
+    on_torch = runtime.name in ("torch", AUTO)
     network, tokenizer = load_network(
-        model.weights, *((device, dtype) if runtime.name == "torch" else ("cpu", "float32"))
+        model.weights, *((device, runtime.computes_in(dtype)) if on_torch else ("cpu", "float32"))
     )
     complete_model(network.model, model, pooling)
     settings = replace(
@@ -99,21 +103,23 @@ def load_encoder(
     reader = _reader(tokenizer, settings, located.name)
     if pooling == ASPECT_WORDS:
         embed_words(network, reader)
-    place = "int8" if runtime.name == "int8" else network.device.partition(":")[0]
-    budget = BATCH_TOKENS[place] if batch_tokens is None else batch_tokens
+    if runtime.name == AUTO:
+        from citeweave.encoders.fastest import fastest
+
+        chosen = fastest(network, reader, settings, located.name, revision=base_revision(model), asked=runtime)
+        runtime, network = chosen.runtime, chosen.network
+    else:
+        network = network_in(runtime, network, reader, located.name, dtype=dtype, revision=base_revision(model))
+    budget = BATCH_TOKENS[batch_place(network)] if batch_tokens is None else batch_tokens
     if budget < 1:
         raise UserError(f"--batch-tokens is {budget}; it must be at least 1")
-    if runtime.name == "torch":
-        network = replace(network, packed=runtime.packed)
-        network = speed_up(network) if runtime.compiled else network
-    elif runtime.name == "int8":
-        from citeweave.encoders.int8.forward import int8_network
-
-        network = int8_network(network, reader, located.name, runtime.threads)
-    else:
-        network = exported_network(network, base_revision(model), runtime, dtype)
     revision = revision_in(model.revision(settings), runtime, dtype)
-    return TorchEncoder(located.name, revision, reader, network, settings, budget)
+    return TorchEncoder(located.name, revision, reader, network, settings, budget, runtime)
+
+
+def batch_place(network: Network) -> str:
+    """Which of `BATCH_TOKENS` a network takes; one outside torch cuts its batches into texts or pieces itself."""
+    return network.device.partition(":")[0] if network.is_torch else "int8"
 
 
 def _reader(tokenizer: Any, settings: Settings, name: str) -> TextReader:

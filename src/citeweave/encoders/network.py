@@ -55,6 +55,11 @@ class Network:
         return int(self.model.config.hidden_size)
 
     @property
+    def is_torch(self) -> bool:
+        """Whether torch computes it; other networks only carry the configuration of their model."""
+        return hasattr(self.model, "parameters")
+
+    @property
     def longest(self) -> int | None:
         """Most tokens that the model has positions for; None where there is no limit."""
         positions = getattr(self.model.config, "max_position_embeddings", None)

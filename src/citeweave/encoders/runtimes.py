@@ -1,108 +1,100 @@
-"""What computes an encoder's network: torch, ONNX Runtime, OpenVINO or code of this project, behind one option.
+"""What computes an encoder's network: torch, OpenVINO or code of this project, behind one option.
 
-    load_encoder("minilm", runtime="openvino", dtype="float16")
-    load_encoder("minilm", runtime=Runtime("onnx", threads=2, cache=Path("cache")), dtype="int8")
+    load_encoder("minilm", runtime="auto")                              the fastest one here: see `fastest.py`
+    load_encoder("minilm", runtime="openvino-int8")
+    load_encoder("minilm", runtime=Runtime("openvino", threads=2, cache=Path("cache")), dtype="float16")
 
-    torch      float32, bfloat16, float16    processors and graphics cards
-    onnx       float32, int8                 processors
-    openvino   float32, float16, bfloat16    processors; half precision where the processor computes in it
-    int8       int8, whatever dtype says     ARM processors with the dot-product instruction; see `int8/forward.py`
+    torch      float32, bfloat16, float16          CPUs and GPUs
+    openvino   float32, float16, bfloat16, int8    CPUs; half precision where the processor computes in it
+    int8       int8                                ARM processors with the dot-product instruction (`int8/forward.py`);
+                                                   on other processors it is openvino's int8
 
-onnx and openvino read a file that `exporting.py` makes once. All but torch give the last layer alone, without gradients, so
-that they serve the poolings `cls` and `mean`, and no training.
+A runtime is named alone or with its precision, as in `openvino-int8`. All but torch give the last layer alone, without
+gradients, so that they serve the poolings `cls` and `mean`, and no training.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from citeweave.encoders.exporting import exported
 from citeweave.encoders.model_folder import ASPECT_WORDS
-from citeweave.encoders.network import DTYPES, Network
-from citeweave.encoders.pooling import PaddedStates, States
-from citeweave.encoders.reading import Tokens
+from citeweave.encoders.network import DTYPES, Network, speed_up
+from citeweave.encoders.openvino_model import check_precision, openvino_network
+from citeweave.encoders.reading import TextReader
 from citeweave.errors import UserError, choose
 from citeweave.extras import require
 
-if TYPE_CHECKING:
-    from torch import Tensor
+PRECISIONS = {"torch": DTYPES, "openvino": ("float32", "float16", "bfloat16", "int8"), "int8": ("int8",)}
+"""Runtime -> what it computes in."""
 
-PRECISIONS = {
-    "torch": DTYPES,
-    "onnx": ("float32", "int8"),
-    "openvino": ("float32", "float16", "bfloat16"),
-    "int8": ("float32", "int8"),
-}
-"""Runtime -> what --dtype may be; int8 computes products in int8 and all else in float32 with either."""
-
-_POOLINGS = ("cls", "mean")
-_HINTS = {"float32": ("f32", "FP32"), "float16": ("f16", "FP16"), "bfloat16": ("bf16", "BF16")}
-"""Precision -> OpenVINO's name of it as a hint, and as a capability of a processor."""
-
-Ids = NDArray[np.int64]
-Run = Callable[[Ids, Ids], NDArray[np.float32]]
-"""Ids and mask, each (texts, tokens), to states (texts, tokens, dimension)."""
+AUTO = "auto"
+NAMES = (AUTO, *PRECISIONS)
+POOLINGS = ("cls", "mean")
+"""Poolings that need the last layer only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What computes the network, and how."""
+    """What computes the network, and with which options."""
 
     name: str = "torch"
+    precision: str = ""
+    """Empty means what `load_encoder` is given as `dtype`."""
+
     packed: bool | None = None
-    """torch only: whether texts are read without padding; None = where that pays."""
+    """torch only: whether texts are read without padding; None means where that pays."""
 
     compiled: bool = False
-    """torch only: whether packed layers are compiled at the first batch; for long runs on a graphics card."""
+    """torch only: whether packed layers are compiled at the first batch; for long runs on a GPU."""
 
     threads: int = 0
-    """onnx and openvino: threads of one batch; 0 = the processor's cores. torch has torch.set_num_threads, and int8
-    takes its number for 0."""
+    """openvino and int8: threads; 0 means one per core. torch has torch.set_num_threads."""
 
     cache: Path | None = None
-    """Where exported models are kept; None = $CITEWEAVE_CACHE, else ~/.cache/citeweave."""
+    """Where converted models and measurements are kept; None means $CITEWEAVE_CACHE, else ~/.cache/citeweave."""
 
     def __post_init__(self) -> None:
-        choose(self.name, PRECISIONS, "--runtime")
+        choose(self.name, NAMES, "--runtime")
+        if self.precision:
+            choose(self.precision, PRECISIONS.get(self.name, ()), f"the precision of --runtime {self.name}")
         if self.threads < 0:
             raise UserError(f"threads of a runtime is {self.threads}; it must be at least 0")
 
+    @classmethod
+    def parse(cls, text: str) -> Runtime:
+        """A runtime by its name, with or without a precision.
 
-@dataclass(frozen=True, slots=True)
-class ExportedNetwork(Network):
-    """A network whose states another runtime computes; `model` only says its shape."""
+        >>> Runtime.parse("openvino-int8").precision, Runtime.parse("torch").precision
+        ('int8', '')
+        """
+        name, _, precision = text.partition("-")
+        return cls(name, precision)
 
-    run: Run | None = None
+    @property
+    def label(self) -> str:
+        """What `parse` reads: `torch`, `int8`, `openvino-int8`."""
+        return f"{self.name}-{self.precision}" if self.precision and self.precision != self.name else self.name
 
-    def states(self, batch: Sequence[Tokens], *, first_only: bool = False) -> States:
-        (states,), mask = self.padded(batch)
-        return PaddedStates(states, mask)
-
-    def padded(self, batch: Sequence[Tokens], *, every: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
-        """States of the last layer; a runtime that is not torch has no others and no gradients."""
-        assert self.run is not None and not every
-        torch = require("torch", extra="minilm")
-        ids = np.full((len(batch), max(map(len, batch))), self.pad, np.int64)  # (texts, tokens)
-        mask = np.zeros(ids.shape, np.int64)  # (texts, tokens)
-        for row, tokens in enumerate(batch):
-            ids[row, : len(tokens)], mask[row, : len(tokens)] = tokens, 1
-        return (torch.from_numpy(self.run(ids, mask)),), torch.from_numpy(mask)
+    def computes_in(self, dtype: str) -> str:
+        """The precision, where the caller asks for `dtype`."""
+        return self.precision or ("int8" if self.name == "int8" else dtype)
 
 
-def check_runtime(runtime: Runtime, precision: str, pooling: str, device: str) -> None:
+def has_own_int8() -> bool:
+    """Whether this processor has the instructions of `int8/forward.py`."""
+    from citeweave.encoders.int8.instruction import has_instruction
+
+    return has_instruction()
+
+
+def check_runtime(runtime: Runtime, dtype: str, pooling: str, device: str) -> None:
     """Refuse what a runtime cannot do, before anything is loaded."""
-    if runtime.name == "torch":
+    if runtime.name in ("torch", AUTO):
         return  # load_network checks what the device can
-    choose(precision, PRECISIONS[runtime.name], f"--dtype with --runtime {runtime.name}")
-    if pooling not in _POOLINGS:
+    precision = choose(runtime.computes_in(dtype), PRECISIONS[runtime.name], f"--precision with {runtime.name}")
+    if pooling not in POOLINGS:
         needed = "weights on top of it" if pooling == ASPECT_WORDS else "all"
         raise UserError(
             f"--runtime {runtime.name} gives the last layer only, and pooling {pooling} needs {needed}; take torch"
@@ -111,33 +103,57 @@ def check_runtime(runtime: Runtime, precision: str, pooling: str, device: str) -
         raise UserError(
             f"--runtime {runtime.name} runs on the processor, and --device is {device}; take --runtime torch"
         )
-    if runtime.name == "openvino":
-        _check_processor(precision)
-    if runtime.name == "int8":
-        from citeweave.encoders.int8.instruction import check_instruction
-
-        check_instruction()
+    if runtime.name == "openvino" or not has_own_int8():
+        check_precision(precision)
 
 
-def exported_network(network: Network, revision: str, runtime: Runtime, precision: str) -> ExportedNetwork:
-    """The same network in another runtime; `revision` names weights and tokenizer. The torch weights can be freed."""
-    file = exported(network, revision, precision="int8" if precision == "int8" else "float32", cache=runtime.cache)
-    threads = runtime.threads or os.cpu_count() or 1
-    run = _onnx(file, threads) if runtime.name == "onnx" else _openvino(file, threads, precision)
-    return ExportedNetwork(SimpleNamespace(config=network.model.config), "cpu", network.pad, packed=False, run=run)
+def network_in(
+    runtime: Runtime, network: Network, reader: TextReader, name: str, *, dtype: str = "float32", revision: str = ""
+) -> Network:
+    """A network of torch in another runtime; `name` is the model's, for errors; its torch weights can be freed.
+
+    With a `revision` of the weights, what is made of them is kept in the cache.
+    """
+    precision = runtime.computes_in(dtype)
+    if runtime.name == "torch":
+        return _torch_network(runtime, network, precision)
+    if runtime.name == "int8" and has_own_int8():
+        from citeweave.encoders.int8.forward import int8_network
+
+        return int8_network(network, reader, name, runtime.threads)
+    return openvino_network(network, name, precision, revision=revision, threads=runtime.threads, cache=runtime.cache)
 
 
-def revision_in(revision: str, runtime: Runtime, precision: str) -> str:
+def _torch_network(runtime: Runtime, network: Network, precision: str) -> Network:
+    torch = require("torch", extra="minilm")
+    wanted = getattr(torch, precision)
+    if network.model.dtype != wanted:
+        network = replace(network, model=copy.deepcopy(network.model).to(wanted))
+    network = replace(network, packed=runtime.packed)
+    return speed_up(network) if runtime.compiled else network
+
+
+def revision_in(revision: str, runtime: Runtime, dtype: str) -> str:
     """The revision of vectors made so; float32 of any runtime agrees within 1e-5, and so does not count.
 
-    >>> revision_in("1f0c", Runtime("onnx"), "float32"), revision_in("1f0c", Runtime("onnx"), "int8")
-    ('1f0c', '1f0c-onnx-int8')
-    >>> revision_in("1f0c", Runtime("int8"), "float32")
-    '1f0c-int8'
+    >>> revision_in("1f0c", Runtime("openvino"), "float32"), revision_in("1f0c", Runtime("openvino"), "int8")
+    ('1f0c', '1f0c-openvino-int8')
     """
-    if runtime.name == "int8":
-        return f"{revision}-int8"
-    return revision if runtime.name == "torch" or precision == "float32" else f"{revision}-{runtime.name}-{precision}"
+    precision = runtime.computes_in(dtype)
+    if runtime.name == "torch" or precision == "float32":
+        return revision
+    own = runtime.name == "int8" and has_own_int8()
+    return f"{revision}-int8" if own else f"{revision}-openvino-{precision}"
+
+
+def runtime_of(revision: str) -> str:
+    """The runtime that made vectors of this revision, as `Runtime.parse` reads it.
+
+    >>> runtime_of("1f0c"), runtime_of("1f0c-int8"), runtime_of("1f0c-openvino-int8")
+    ('torch', 'int8', 'openvino-int8')
+    """
+    label = revision.partition("-")[2]
+    return label if label.partition("-")[0] in PRECISIONS else "torch"
 
 
 def same_weights(one: str, other: str) -> bool:
@@ -147,42 +163,3 @@ def same_weights(one: str, other: str) -> bool:
     (True, False)
     """
     return one.partition("-")[0] == other.partition("-")[0]
-
-
-def _onnx(file: Path, threads: int) -> Run:
-    runtime = require("onnxruntime", extra="runtimes")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-
-    def run(ids: Ids, mask: Ids) -> NDArray[np.float32]:
-        states: NDArray[np.float32] = session.run(["states"], {"input_ids": ids, "attention_mask": mask})[0]
-        return states
-
-    return run
-
-
-def _openvino(file: Path, threads: int, precision: str) -> Run:
-    core = require("openvino", extra="runtimes").Core()
-    wanted = {
-        "PERFORMANCE_HINT": "LATENCY",  # one batch at a time with all threads
-        "INFERENCE_NUM_THREADS": threads,
-        "INFERENCE_PRECISION_HINT": _HINTS[precision][0],
-    }
-    request = core.compile_model(core.read_model(str(file)), "CPU", wanted).create_infer_request()
-
-    def run(ids: Ids, mask: Ids) -> NDArray[np.float32]:
-        found = request.infer({"input_ids": ids, "attention_mask": mask})["states"]
-        return np.array(found, np.float32)  # its own memory is written over at the next batch
-
-    return run
-
-
-def _check_processor(precision: str) -> None:
-    core: Any = require("openvino", extra="runtimes").Core()
-    can = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    if _HINTS[precision][1] not in can:
-        names = [name for name, (_, capability) in _HINTS.items() if capability in can]
-        raise UserError(
-            f"--dtype is {precision}, in which this processor does not compute; take one of {', '.join(names)}"
-        )

@@ -8,7 +8,7 @@ precision.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from citeweave.encoders.backing_off import run_batches
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
 from citeweave.encoders.reading import TextReader, Tokens
+from citeweave.encoders.runtimes import Runtime
 from citeweave.encoders.text_vectors import text_vectors
 from citeweave.extras import require
 from citeweave.progress import QUIET, Advance, Reporter
@@ -37,6 +38,9 @@ class TorchEncoder:
     settings: Settings
     batch_tokens: int
     """Tokens of a batch, padding included."""
+
+    runtime: Runtime = field(default_factory=Runtime)
+    """What computes the network; its label names it in reports."""
 
     @property
     def dimension(self) -> int:

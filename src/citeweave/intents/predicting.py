@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from citeweave.encoders.backing_off import run_batches
+from citeweave.encoders.fastest import is_small
+from citeweave.encoders.runtimes import Runtime, network_in
 from citeweave.errors import UserError
 from citeweave.intents.marking import Citance
 from citeweave.intents.network import IntentNetwork
@@ -70,21 +72,17 @@ def _fill(
 
 
 def in_int8(network: IntentNetwork, threads: int = 0) -> None:
-    """Let a merged network compute in int8, on processors that can (see `encoders/int8`); 0 threads are torch's number."""
-    from citeweave.encoders.int8.forward import int8_network
-
+    """Let a merged network compute in int8, see `encoders/runtimes.py`; 0 threads means one per core."""
     base = network.base
-    fast = int8_network(base.network, base.reader.reader, base.name, threads)
+    fast = network_in(Runtime("int8", threads=threads), base.network, base.reader.reader, base.name)
     network.base = replace(base, network=fast)
     network.encoder = torch.nn.Identity()  # its memory is free again
 
 
 def try_int8(network: IntentNetwork, threads: int = 0) -> None:
     """The same where processor and encoder can; else the network stays as it is."""
-    from citeweave.encoders.int8.instruction import has_instruction
-
-    if network.device_kind == "cpu" and has_instruction():
-        with suppress(UserError):  # an encoder of another kind or size
+    if network.device_kind == "cpu" and not is_small(network.base.network):
+        with suppress(UserError):  # an encoder of another kind or size, or no runtime for it
             in_int8(network, threads)
 
 

@@ -54,7 +54,7 @@ class IndexOptions:
     contexts: int = 0
     """Citing sentences kept of a paper, so many with the same intents; 0 = none."""
 
-    runtime: str = "torch"
+    runtime: str = "auto"
     """What computes the network, now and when a text is searched for: see `load_encoder`."""
 
     device: str = "auto"

@@ -22,6 +22,7 @@ def describe(index: Index) -> dict[str, Any]:
         "model": known.model if known else "",
         "revision": known.revision if known else "",
         "passes": sorted({each for segment in index.segments for each in segment.passes}),
+        "runtime": index.runtime if known else "",
         "aspects": list(index.aspects),
         "papers": len(index),
         "deleted": index.size - len(index),

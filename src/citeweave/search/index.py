@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.encoders.aspects import ALL, AspectHeads, find_heads
+from citeweave.encoders.runtimes import AUTO, runtime_of
 from citeweave.errors import ArtefactError, UserError, choose
 from citeweave.search.indexed import Hit, IndexedPaper, IndexedPapers, joined
 from citeweave.search.near_ids import near_ids
@@ -46,13 +47,17 @@ class Index(IndexedPapers):
         self._living = sum(entry.papers - entry.deleted for entry in state.segments)
         facts = state.facts
         try:
-            self.model, self.runtime = str(facts["model_path"]), str(facts["runtime"])
-            """Where the model was when the index was made; what computes it."""
+            self.model, asked = str(facts["model_path"]), str(facts["runtime"])
+            """Where the model was when the index was made."""
             self.corpus, self.aspects = str(facts["corpus"]), tuple(str(name) for name in facts["aspects"])
         except (KeyError, TypeError):
             raise ArtefactError(f"{folder}/{STATE} does not describe an index; build it again") from None
         self.provenance = provenance_of(facts.get("provenance"), folder)
         """Of all vectors; None where the index has words only."""
+        self.any_runtime = asked == AUTO
+        """Whether texts may be read by another runtime than papers were, where that one does not run."""
+        self.runtime = runtime_of(self.provenance.revision) if self.any_runtime and self.provenance else asked
+        """What computes the model."""
         self._check_segments()
 
     @classmethod

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.locating import DEFAULT_MODEL, remembered
+from citeweave.encoders.runtimes import AUTO
 from citeweave.errors import UserError
 from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.progress import QUIET, Reporter
@@ -88,10 +89,12 @@ def index_corpus(
 def _check_options(index: Index, model: str | Path, options: IndexOptions) -> None:
     """Refuse another model or other options than the index was made with."""
     facts = index.state.facts
-    asked = {"dtype": options.dtype, "contexts": options.contexts, "runtime": options.runtime}
+    asked = {"dtype": options.dtype, "contexts": options.contexts}
     if not options.sentences:  # those that are missing are made
         asked["sentences"] = False
     other = [name for name, value in asked.items() if facts.get(name) != value]
+    if options.runtime not in (AUTO, index.runtime):
+        other.append("runtime")
     if other:
         told = ", ".join(f"{name} {facts.get(name)}" for name in other)
         raise UserError(

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.encoder import Encoder, load_encoder
-from citeweave.encoders.runtimes import same_weights
+from citeweave.encoders.runtimes import AUTO, same_weights
+from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import UserError
 from citeweave.search.exact import check_count, nearest_papers
 from citeweave.search.index import Hit, Index
@@ -69,7 +70,18 @@ def open_reader(index: Index, model: str | Path | None = None, *, device: str = 
     where = str(model or index.model)
     if not model and Path(where).is_absolute() and not Path(where).is_dir():
         raise UserError(f"the model of {index.folder} is no longer at {where}; say with --model where it is")
-    return Reader(index, load_encoder(where, device=device, runtime=index.runtime))
+    encoder = load_reader_encoder(index, where, device=device, runtime=index.runtime)
+    return Reader(index, encoder, any_runtime=index.any_runtime)
+
+
+def load_reader_encoder(index: Index, model: str, *, device: str, runtime: str) -> TorchEncoder:
+    """The model in this runtime; where it does not run and the index allows any, in the fastest one of this processor."""
+    try:
+        return load_encoder(model, device=device, runtime=runtime)
+    except UserError:
+        if not index.any_runtime or runtime == AUTO:
+            raise
+        return load_encoder(model, device=device, runtime=AUTO)
 
 
 def search_text(index: Index, reader: Reader, text: str, *, count: int = 10, aspect: str = "") -> list[Hit]:

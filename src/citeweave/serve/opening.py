@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from citeweave.encoders.encoder import Encoder, load_encoder
+from citeweave.encoders.encoder import Encoder
 from citeweave.errors import CiteweaveError
 from citeweave.search.asking.answering import answer
 from citeweave.search.asking.query import Chosen, Query
 from citeweave.search.asking.sentences import encode_alone
 from citeweave.search.index import Index
-from citeweave.search.searching import Reader
+from citeweave.search.searching import Reader, load_reader_encoder
 from citeweave.serve.batching import BatchedEncoder, Batcher
 from citeweave.serve.failures import RefusedError, clip, printable, without_paths
 from citeweave.serve.metrics import Metrics
@@ -171,7 +171,7 @@ class Shelf:
         made: Batcher | str
         _warm(index, None)
         try:
-            encoder = load_encoder(key[0], device=self._options.device, runtime=key[1])
+            encoder = load_reader_encoder(index, key[0], device=self._options.device, runtime=key[1])
             made = Batcher(
                 encoder,
                 wait=self._options.batch_wait,
@@ -189,7 +189,7 @@ class Shelf:
             self._batchers[key] = made
 
     def _reader(self, index: Index, encoder: Encoder) -> Reader:
-        return Reader(index, encoder, any_runtime=bool(self._options.runtime))
+        return Reader(index, encoder, any_runtime=bool(self._options.runtime) or index.any_runtime)
 
     def _model(self, name: str, index: Index) -> str:
         moved = self._options.model if name == next(iter(self.folders)) else ""

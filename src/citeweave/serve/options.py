@@ -92,7 +92,7 @@ class ServeOptions:
     def __post_init__(self) -> None:
         choose(self.log, LOGS, "--log")
         if self.runtime:
-            Runtime(self.runtime)  # refuses what is none
+            Runtime.parse(self.runtime)  # refuses what is none
         for name, least in _AT_LEAST.items():
             if getattr(self, name) < least:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be at least {least}")

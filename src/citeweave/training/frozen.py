@@ -2,22 +2,21 @@
 
     training.parts = "heads"        only the aspect heads learn: minutes on two cores, where the encoder would take hours
 
-Where the processor has an instruction for it (see `encoders/int8`), papers are read in int8: their vectors differ a
-little from those in float32, with which the model is used later.
+Papers are read by the fastest runtime of this processor (`encoders/fastest.py`): in int8 their vectors differ a little
+from those in float32, with which the model is used later.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from contextlib import suppress
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from citeweave.encoders.encoder import BATCH_TOKENS
+from citeweave.encoders.encoder import BATCH_TOKENS, batch_place
+from citeweave.encoders.fastest import fastest
 from citeweave.encoders.torch_encoder import WINDOW, TorchEncoder
-from citeweave.errors import UserError
 from citeweave.progress import Reporter
 from citeweave.training.data import TrainingData
 
@@ -33,14 +32,8 @@ def frozen_vectors(start: TorchEncoder, data: TrainingData, reporter: Reporter) 
 
 
 def _fastest(start: TorchEncoder) -> TorchEncoder:
-    """The encoder in int8, where processor and network can."""
-    from citeweave.encoders.int8.instruction import has_instruction
-
     start.network.model.eval()
-    if start.network.device == "cpu" and has_instruction():
-        from citeweave.encoders.int8.forward import int8_network
-
-        with suppress(UserError):  # a network of another kind or size
-            network = int8_network(start.network, start.reader, start.name, 0)
-            return dataclasses.replace(start, network=network, batch_tokens=BATCH_TOKENS["int8"])
-    return start
+    chosen = fastest(start.network, start.reader, start.settings, start.name)
+    if chosen.runtime.name == "torch":
+        return start
+    return dataclasses.replace(start, network=chosen.network, batch_tokens=BATCH_TOKENS[batch_place(chosen.network)])

@@ -23,11 +23,11 @@ from citeweave.encoders.int8.instruction import check_instruction
 from citeweave.encoders.int8.kernels import BLOCK, add_norm, attend_all, finish, layer, make_heads
 from citeweave.encoders.int8.quantizing import Floats, Layer, group_of, norm_of, quantize_layers
 from citeweave.encoders.int8.rows import STRIDE
-from citeweave.encoders.int8.sample_texts import sample_texts
 from citeweave.encoders.int8.tiles import COLUMNS, ROWS
 from citeweave.encoders.network import Network
 from citeweave.encoders.pooling import PaddedStates, States, TokenStates
 from citeweave.encoders.reading import TextReader, Tokens
+from citeweave.encoders.sample_texts import sample_texts
 from citeweave.errors import UserError
 from citeweave.extras import require
 from citeweave.threads import share

@@ -11,10 +11,12 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from llvmlite import ir  # type: ignore[import-untyped]
+import llvmlite.binding  # type: ignore[import-untyped]
+from llvmlite import ir
 
-from citeweave.encoders.int8.registers import I32, INTS, call, processor_has
+from citeweave.encoders.int8.registers import I32, INTS, call
 from citeweave.errors import UserError
+from citeweave.machine import instruction_sets
 
 F16, F32 = ir.HalfType(), ir.FloatType()
 HALVES, FLOATS = ir.VectorType(F16, 8), ir.VectorType(F32, 4)
@@ -26,15 +28,16 @@ FUSED = ("contract",)
 
 def has_instruction() -> bool:
     """Whether this processor has SDOT and float16 arithmetic, and the compiler knows that it does."""
-    return processor_has("asimddp", "asimdhp")
+    known = platform.machine() in ("aarch64", "arm64") and llvmlite.binding.get_host_cpu_name() != "generic"
+    return known and {"asimddp", "asimdhp"} <= instruction_sets()
 
 
 def check_instruction() -> None:
     """Refuse a processor without the instruction."""
     if not has_instruction():
         raise UserError(
-            "--runtime int8 needs an ARM processor with the dot-product instruction (asimddp) and float16 (asimdhp) under Linux, "
-            f"and this one is {platform.machine()}; take --runtime torch"
+            "the int8 network needs an ARM processor with the dot-product instruction (asimddp) and float16 (asimdhp) "
+            f"under Linux, and this one is {platform.machine()}; take --runtime auto"
         )
 
 

@@ -2,35 +2,20 @@
 
     acc[i] += a[4 i] b[4 i] + a[4 i + 1] b[4 i + 1] + a[4 i + 2] b[4 i + 2] + a[4 i + 3] b[4 i + 3]      i = 0 .. 3
 
-Says what this processor has, and writes vectors of numbers in LLVM's language. Loops over rows are in `dots.py`; those
-of a network are in `encoders/int8`.
+Writes vectors of numbers in LLVM's language, for `tiles.py` and `rows.py`.
 """
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import llvmlite.binding  # type: ignore[import-untyped]
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 BYTES, INTS = ir.VectorType(I8, 16), ir.VectorType(I32, 4)
 """Two readings of a register of 128 bits."""
-
-
-def processor_has(*features: str) -> bool:
-    """Whether this is an ARM processor with these features of /proc/cpuinfo, and the compiler knows it.
-
-    >>> processor_has("no-such-feature")
-    False
-    """
-    known = platform.machine() in ("aarch64", "arm64") and llvmlite.binding.get_host_cpu_name() != "generic"
-    told = Path("/proc/cpuinfo")
-    return known and told.is_file() and set(features) <= set(told.read_text(encoding="utf-8").split())
 
 
 def pointer(context: Any, builder: Any, kind: Any, array: Any, at: Any, element: Any) -> Any:

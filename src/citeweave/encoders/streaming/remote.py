@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,9 @@ def embed_maker(
     for path, found in fingerprints(how).items():
         if found != beside[path]:
             raise UserError(f"{path} is another one here ({found}) than at the driver ({beside[path]}); share one")
-    # onnx and openvino would take every core of the machine, of which this worker has but some
-    threads = int(os.environ.get("OMP_NUM_THREADS", "0")) if loading["runtime"] in ("onnx", "openvino") else 0
-    runtime = Runtime(loading["runtime"], compiled=loading["compiled"], threads=threads)
+    # other runtimes than torch would take every core of the machine, of which this worker has but some
+    threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
+    runtime = replace(Runtime.parse(loading["runtime"]), compiled=loading["compiled"], threads=threads)
     encoder = load_aspect_encoder(
         loading["model"], loading["aspect"], device=loading["device"], runtime=runtime, **loading["settings"]
     )

@@ -77,6 +77,9 @@ class OpeningOptions:
     """Of a model with aspect heads: the name of one, `all` side by side, `matching` (of each query the one that it asks
     about); empty = the encoder's own vector."""
 
+    runtime: str = "torch"
+    """What computes an encoder, see `encoders/runtimes.py`."""
+
     def __post_init__(self) -> None:
         for part in parts_of(self.distance) if self.distance else ():
             choose(part, (*VECTOR_DISTANCES, *INSIDE), "--distance")
@@ -189,7 +192,9 @@ def _load(name: str, options: OpeningOptions, reporter: Reporter) -> Judged:
     from citeweave.evaluation.judging.encoded import Encoded
 
     max_tokens = options.max_tokens or (SENTENCE_TOKENS if options.reads_inside else None)
-    encoder = load_encoder(name, pooling=options.pooling, max_tokens=max_tokens, device=options.device)
+    encoder = load_encoder(
+        name, pooling=options.pooling, max_tokens=max_tokens, device=options.device, runtime=options.runtime
+    )
     if not options.reads_inside:
         return Encoded(encoder, cache=options.cache, reporter=reporter)
     from citeweave.evaluation.judging.sentence_level import SentenceLevel

@@ -52,8 +52,8 @@ class LibraryOptions:
     model: str = ""
     """What makes the vectors; empty = that of a library that is there already, else the default one."""
 
-    runtime: str = ""
-    """What computes them; empty = int8 where this processor can, else torch."""
+    runtime: str = "auto"
+    """What computes them; auto means the fastest here, or what a library was made with before."""
 
     enrich: str = ""
     """Service that is asked for abstracts, references and citations; empty = none."""
@@ -141,7 +141,7 @@ def index_words(library: LibraryFolder, corpus: Corpus, options: LibraryOptions,
         if _is_brought_up(library.index, corpus, options, reporter):
             return
         shutil.rmtree(library.index)
-    how = IndexOptions(vectors=False, sentences=True, runtime=options.runtime or best_runtime())
+    how = IndexOptions(vectors=False, sentences=True, runtime=options.runtime)
     build_index(corpus, options.model or DEFAULT_MODEL, library.index, how, overwrite=True, reporter=reporter)
 
 
@@ -150,7 +150,7 @@ def _is_brought_up(index: Path, corpus: Corpus, options: LibraryOptions, reporte
     try:
         facts = read_state(index).facts
         models = ("", facts.get("model_path"))
-        if remembered(options.model) not in models or options.runtime not in ("", facts.get("runtime")):
+        if remembered(options.model) not in models or options.runtime not in ("auto", facts.get("runtime")):
             reporter.say(
                 f"another model or runtime than before: the vectors of {facts.get('model_path')} are made anew"
             )
@@ -162,13 +162,6 @@ def _is_brought_up(index: Path, corpus: Corpus, options: LibraryOptions, reporte
         reporter.say(f"the index is made anew: {error}")
         return False
     return True
-
-
-def best_runtime() -> str:
-    """`int8` where the processor has the instruction for it, else `torch`."""
-    from citeweave.encoders.int8.instruction import has_instruction
-
-    return "int8" if has_instruction() else "torch"
 
 
 def open_client(name: str, library: LibraryFolder, options: LibraryOptions, reporter: Reporter) -> Any:

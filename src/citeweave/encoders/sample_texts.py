@@ -1,4 +1,4 @@
-"""Made-up prose of many sciences: what `quantizing.py` looks at to learn how large a model's states grow.
+"""Invented prose of many sciences: what quantization and the choice of a runtime are measured on.
 
 Holds no sentence of a real paper, and nothing that an evaluation could ask about.
 """
