@@ -40,7 +40,7 @@ from citeweave.similarity.topk.kernels import (
     widen,
 )
 
-CHUNK = 64
+CHUNK = 128
 """Rows that all queries are multiplied with while they are in the nearest cache."""
 
 _SMALL, _LARGE = np.float32(1e-20), np.float32(1e30)
@@ -57,6 +57,11 @@ def _offer(line: Floats, first: int, itself: int, heap: Keys, count: int, floor:
         line[itself - first] = -np.inf
     worst = min(floor, heap[0] if count == len(heap) else WORST)
     cut = np.float32(-np.inf) if worst == WORST else score_of(worst)
+    reached = 0
+    for at in range(len(line)):  # no branches: most chunks hold nothing and cost a few instructions
+        reached += line[at] >= cut
+    if not reached:
+        return count
     for at in range(len(line)):
         if line[at] >= cut and line[at] > -np.inf:
             count = push(heap, count, key(line[at], first + at))
@@ -98,27 +103,33 @@ def scan_rows(
 ) -> float:  # fmt: skip
     """Rows start to stop into quick (queries, rows) and best (queries, kept); returns the largest norm that was met."""
     buffer, counts, longest = np.empty(matrix.shape[1], np.float32), np.zeros(len(norms), np.int64), 0.0
+    sums, squares = np.empty((len(norms), CHUNK), np.float32), np.empty(CHUNK, np.float32)
     for first in range(start, stop, CHUNK):
         last = min(first + CHUNK, stop)
-        for row in range(first, last):
-            if len(allowed) and not allowed[row]:
-                quick[:, row] = -np.inf
-                continue
-            if metric == L2:
-                norm = _quick_distances(matrix[row], vectors, buffer, quick[:, row])
-            else:
-                norm = _quick_products(matrix[row], directions, norms, metric, buffer, quick[:, row])
-            if norm < 0:  # float32 is not enough
-                widen(matrix[row], buffer)
-                norm = norm_of(buffer)
-                for query in range(len(norms)):
-                    quick[query, row] = exact_score(vectors[query], buffer, norms[query] * norm, metric)
-                if not math.isfinite(norm):
-                    broken[0], broken[1] = max(broken[0], 0) + 1, row if broken[1] < 0 else broken[1]
-            longest = max(longest, norm)
+        if len(norms) == 1 and (metric != L2 or matrix.itemsize == 4):
+            _sums_of_one(matrix, allowed, first, last, directions[0], metric, sums[0], squares)
+        else:
+            _sums_of_several(matrix, allowed, first, last, directions, metric, buffer, sums, squares)
+        lines = quick[:, first:last]
+        if not len(allowed) and _are_usual(sums, squares, 0, last - first, metric, matrix.itemsize):
+            longest = max(longest, _scores_of_sums(sums, squares, 0, last - first, norms, metric, lines))
+        else:
+            for row in range(first, last):
+                at = row - first
+                if len(allowed) and not allowed[row]:
+                    lines[:, at] = -np.inf
+                elif _are_usual(sums, squares, at, at + 1, metric, matrix.itemsize):
+                    longest = max(longest, _scores_of_sums(sums, squares, at, at + 1, norms, metric, lines))
+                else:  # float32 is not enough
+                    widen(matrix[row], buffer)
+                    norm = norm_of(buffer)
+                    longest = max(longest, norm)
+                    for query in range(len(norms)):
+                        lines[query, at] = exact_score(vectors[query], buffer, norms[query] * norm, metric)
+                    if not math.isfinite(norm):
+                        broken[0], broken[1] = max(broken[0], 0) + 1, row if broken[1] < 0 else broken[1]
         for query in range(len(norms)):
-            line = quick[query, first:last]
-            counts[query] = _offer(line, first, itself[query], best[query], counts[query], floors[query])
+            counts[query] = _offer(lines[query], first, itself[query], best[query], counts[query], floors[query])
     for query in range(len(norms)):
         if counts[query] == best.shape[1]:
             floors[query] = min(floors[query], best[query, 0])
@@ -126,38 +137,78 @@ def scan_rows(
 
 
 @njit(cache=True, nogil=True)
-def _quick_products(line: Any, directions: Floats, norms: Doubles, metric: int, buffer: Floats, out: Floats) -> float:
-    """Quick cosines or inner products of a row with all queries; returns its norm, -1 where float32 is not enough."""
-    if len(norms) == 1:
-        total, square = quick_dot_and_square(line, directions[0])
-    else:
-        widen(line, buffer)
-        total, square = quick_dot_and_square(buffer, directions[0])
-    if not _SMALL < square < (_LARGE if line.itemsize == 4 else _LARGE_HALF):
-        return -1.0
-    norm = np.sqrt(square)
-    for query in range(len(norms)):
-        if query:
-            total = quick_dot(buffer, directions[query])
-        out[query] = total / norm if metric == COSINE else np.float32(total * norms[query])
-    return np.float64(norm)
+def _are_usual(sums: Floats, squares: Floats, start: int, stop: int, metric: int, itemsize: int) -> bool:
+    """Whether float32 has lost nothing in the sums of the rows start to stop of a chunk."""
+    largest = _LARGE if itemsize == 4 or metric == L2 else _LARGE_HALF
+    usual = 0
+    if metric == L2:
+        for query in range(len(sums)):
+            line = sums[query]
+            for at in range(start, stop):
+                usual += (line[at] > _SMALL) & (line[at] < largest)
+        return usual == len(sums) * (stop - start)
+    for at in range(start, stop):
+        usual += (squares[at] > _SMALL) & (squares[at] < largest)
+    return usual == stop - start
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _scores_of_sums(
+    sums: Floats, squares: Floats, start: int, stop: int, norms: Doubles, metric: int, out: Floats
+) -> float:
+    """Quick scores (queries, rows of the chunk) of the rows start to stop; returns the largest norm, 0 for L2."""
+    longest = np.float32(0)
+    if metric != L2:
+        for at in range(start, stop):
+            longest = max(longest, squares[at])
+    for query in range(len(sums)):
+        line, scores = sums[query], out[query]
+        if metric == L2:
+            for at in range(start, stop):
+                scores[at] = -np.sqrt(line[at])
+        elif metric == COSINE:
+            for at in range(start, stop):
+                scores[at] = line[at] / np.sqrt(squares[at])
+        else:
+            for at in range(start, stop):
+                scores[at] = line[at] * norms[query]
+    return math.sqrt(longest)
+
+
+# the loops of sums do nothing else: with branches around them LLVM makes code that is half as fast
 
 
 @njit(cache=True, nogil=True)
-def _quick_distances(line: Any, vectors: Floats, buffer: Floats, out: Floats) -> float:
-    """Minus the quick distances of a row from all queries; returns 0, or -1 where float32 is not enough."""
-    is_wide = len(vectors) == 1 and line.itemsize == 4
-    if not is_wide:
-        widen(line, buffer)
-    for query in range(len(vectors)):
-        if not is_wide:
-            square = quick_squared_distance(buffer, vectors[query])
+def _sums_of_one(
+    matrix: Any, allowed: Flags, first: int, last: int, query: Floats, metric: int, sums: Floats, squares: Floats
+) -> None:
+    """Squared distances of rows first to last from a query, or inner products and the squares of the rows' lengths."""
+    for row in range(first, last):
+        if len(allowed) and not allowed[row]:
+            continue
+        if metric == L2:
+            sums[row - first] = quick_squared_distance(matrix[row], query)
         else:
-            square = quick_squared_distance(line, vectors[query])
-        if not _SMALL < square < _LARGE:
-            return -1.0
-        out[query] = -np.sqrt(square)
-    return 0.0
+            sums[row - first], squares[row - first] = quick_dot_and_square(matrix[row], query)
+
+
+@njit(cache=True, nogil=True)
+def _sums_of_several(
+    matrix: Any, allowed: Flags, first: int, last: int, queries: Floats, metric: int, buffer: Floats, sums: Floats,
+    squares: Floats,
+) -> None:  # fmt: skip
+    """The same of several queries, into sums (queries, CHUNK)."""
+    for row in range(first, last):
+        if len(allowed) and not allowed[row]:
+            continue
+        widen(matrix[row], buffer)
+        if metric == L2:
+            for query in range(len(queries)):
+                sums[query, row - first] = quick_squared_distance(buffer, queries[query])
+        else:
+            sums[0, row - first], squares[row - first] = quick_dot_and_square(buffer, queries[0])
+            for query in range(1, len(queries)):
+                sums[query, row - first] = quick_dot(buffer, queries[query])
 
 
 @njit(cache=True, nogil=True)
@@ -167,14 +218,29 @@ def find_likely(
 ) -> int:  # fmt: skip
     """Rows start to stop whose score may be `least` or more; see `ErrorBound`."""
     count = 0
-    for row in range(start, stop):
-        value = np.float64(quick[row])
-        error = of_score * abs(value) + constant
+    for first in range(start, stop, CHUNK):
+        last = min(first + CHUNK, stop)
+        line = quick[first:last]
+        reached = 0
         if len(errors):
-            error += np.float64(errors[row]) * of_row
-        if value > -np.inf and value + error >= least:
-            found[count] = row
-            count += 1
+            widths = errors[first:last]
+            for at in range(last - first):
+                value = np.float64(line[at])
+                reached += value + (of_score * abs(value) + constant + np.float64(widths[at]) * of_row) >= least
+        else:
+            for at in range(last - first):
+                value = np.float64(line[at])
+                reached += value + (of_score * abs(value) + constant) >= least
+        if not reached:
+            continue
+        for row in range(first, last):
+            value = np.float64(quick[row])
+            error = of_score * abs(value) + constant
+            if len(errors):
+                error += np.float64(errors[row]) * of_row
+            if value > -np.inf and value + error >= least:
+                found[count] = row
+                count += 1
     return count
 
 
