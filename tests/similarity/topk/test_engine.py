@@ -122,11 +122,10 @@ def test_torch_keeps_what_is_over_the_cuts():
     for query in range(30):
         scores = unit @ unit[query]
         scores[query] = -np.inf
-        own = np.argsort(kept.positions[query, : kept.counts[query]])
-        assert kept.counts[query] >= 40
-        np.testing.assert_array_equal(
-            kept.positions[query, : kept.counts[query]][own], np.flatnonzero(scores > kept.cuts[query])
-        )
+        own, cut = kept.positions[query, : kept.counts[query]], kept.cuts[query]
+        assert kept.counts[query] >= 40 and len(set(own.tolist())) == len(own)
+        # torch and numpy round otherwise: what is nearly at the cut may be on either side
+        assert set(np.flatnonzero(scores > cut + 1e-5)) <= set(own.tolist()) <= set(np.flatnonzero(scores > cut - 1e-5))
     scan._k = -500  # room for 24 alone
     assert (scan.scan(block).counts == -1).all()
     answer = _answer(question, plan_for(question, workers=1, memory=64 << 20), scan, QUIET)
