@@ -11,7 +11,6 @@ rounds alternate; of each the best round counts, once by the clock and once by C
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import tempfile
 from dataclasses import replace
@@ -19,19 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import Clock, Cost, Row, print_table, run_step, versions
+from measuring import Clock, Cost, Row, print_table, processor, run_step, versions
 from numpy.typing import NDArray
 
 from citeweave.randomness import stream
 
 PEER = "sentence-transformers"
-WAYS = {
-    "torch": [("torch", "float32")],
-    "numba": [("int8", "int8")],
-    "onnxruntime": [("onnx", "float32"), ("onnx", "int8")],
-    "openvino": [("openvino", "float32"), ("openvino", "float16"), ("openvino", "bfloat16")],
-}
-"""Package -> runtimes and precisions that need it."""
+WAYS = ("auto", "torch", "torch-bfloat16", "int8", "openvino-float32", "openvino-float16", "openvino-bfloat16",
+    "openvino-int8",
+)  # fmt: skip
+"""Runtimes as `--runtime` names them; those that this machine lacks are named with the reason."""
 
 
 def texts_of(corpus: str, papers: int) -> list[str]:
@@ -62,7 +58,7 @@ def peer(clock: Clock, corpus: str, papers: int, threads: int) -> dict[str, Any]
     return {"vectors": np.asarray(vectors)}
 
 
-def ours(clock: Clock, corpus: str, papers: int, threads: int, runtime: str, dtype: str) -> dict[str, Any]:
+def ours(clock: Clock, corpus: str, papers: int, threads: int, runtime: str) -> dict[str, Any]:
     import torch
 
     from citeweave.encoders.encoder import load_encoder
@@ -71,18 +67,15 @@ def ours(clock: Clock, corpus: str, papers: int, threads: int, runtime: str, dty
 
     torch.set_num_threads(threads)
     texts = texts_of(corpus, papers)
-    budget = None if runtime == "int8" else 2048  # int8 cuts its batches into pieces itself
     try:
-        encoder = load_encoder(
-            "minilm", device="cpu", dtype=dtype, runtime=Runtime(runtime, threads=threads), batch_tokens=budget
-        )
+        encoder = load_encoder("minilm", device="cpu", runtime=replace(Runtime.parse(runtime), threads=threads))
     except UserError as error:
         return {"refused": str(error)}
     encoder.encode(texts[:8])
     with clock:
         vectors = encoder.encode(texts)
     lengths = [len(ids) for ids in encoder.reader.read(texts)]
-    return {"vectors": vectors, "tokens": float(np.mean(lengths))}
+    return {"vectors": vectors, "tokens": float(np.mean(lengths)), "runtime": encoder.runtime.label}
 
 
 def best(costs: list[Cost]) -> Cost:
@@ -102,29 +95,24 @@ def row_of(label: str, cost: Cost, base: Cost) -> Row:
 
 
 def measure(corpus: str, papers: int, threads: int, rounds: int, only: str | None) -> None:
-    ways = [way for package, ways in WAYS.items() if importlib.util.find_spec(package) for way in ways]
-    ways = [way for way in ways if only in (None, way[0])]
+    ways = [way for way in WAYS if only in (None, way)]
     peers: list[Cost] = []
-    costs: dict[tuple[str, str], list[Cost]] = {way: [] for way in ways}
+    costs: dict[str, list[Cost]] = {way: [] for way in ways}
     for _ in range(rounds):
         peers.append(run_step(peer, corpus, papers, threads))
         for way in ways:
             if not any("refused" in cost.found for cost in costs[way]):
-                costs[way].append(run_step(ours, corpus, papers, threads, *way))
+                costs[way].append(run_step(ours, corpus, papers, threads, way))
     base = best(peers)
-    tokens = next(
-        (cost.found["tokens"] for found in costs.values() for cost in found if "tokens" in cost.found), np.nan
-    )
-    rows = [row_of(f"{PEER} float32", base, base), *(row_of(" ".join(way), best(costs[way]), base) for way in ways)]
+    measured = [cost.found for found in costs.values() for cost in found if "tokens" in cost.found]
+    tokens = measured[0]["tokens"] if measured else np.nan
+    labels = {way: f"{way} ({found[0].found['runtime']})" for way, found in costs.items() if way == "auto"}
+    rows = [row_of(f"{PEER} float32", base, base)]
+    rows += [row_of(labels.get(way, way), best(found), base) for way, found in costs.items()]
     print_table(
         f"MiniLM, {papers:,} papers of {tokens:.0f} tokens on average, {threads} threads, best of {rounds} rounds",
         rows,
-        [
-            f"not installed: {name}; pip install 'citeweave[runtimes]'"
-            for name in WAYS
-            if not importlib.util.find_spec(name)
-        ]
-        + [versions("torch", "transformers", PEER, "onnxruntime", "openvino", "numba")],
+        [processor(), versions("torch", "transformers", PEER, "openvino", "numba")],
     )
 
 
@@ -134,7 +122,7 @@ def main() -> None:
     parser.add_argument("--papers", type=int, default=300)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", help="one runtime: torch, onnx, openvino or int8")
+    parser.add_argument("--only", help=f"one runtime: {', '.join(WAYS)}")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         corpus = options.corpus

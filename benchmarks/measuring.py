@@ -21,7 +21,6 @@ import importlib.util
 import json
 import math
 import os
-import platform
 import resource
 import sys
 import threading
@@ -32,6 +31,8 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+from citeweave import machine
 
 FIGURES = "CITEWEAVE_BENCH_JSON"
 """The variable that names the file for tables."""
@@ -250,21 +251,8 @@ def processor() -> str:
     >>> bool(processor())
     True
     """
-    try:
-        lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
-    except OSError:
-        lines = []
-    fields = {name.strip().lower(): value.strip() for name, _, value in reversed(lines)}
-    name = fields.get("model name") or _arm_name(fields) or platform.processor() or platform.machine()
-    flags = set(fields.get("flags", fields.get("features", "")).split())
-    return " ".join([name, *(f"+{flag}" for flag in _INSTRUCTIONS if flag in flags)])
-
-
-def _arm_name(fields: Mapping[str, str]) -> str:
-    """ARM processors give numbers, not a name."""
-    parts = {"0xd0c": "Neoverse-N1", "0xd40": "Neoverse-V1", "0xd49": "Neoverse-N2", "0xd4f": "Neoverse-V2"}
-    part = fields.get("cpu part", "")
-    return parts.get(part) or (f"ARM implementer {fields.get('cpu implementer', '?')} part {part}" if part else "")
+    flags = machine.instruction_sets()
+    return " ".join([machine.processor(), *(f"+{flag}" for flag in _INSTRUCTIONS if flag in flags)])
 
 
 def _cpu_seconds() -> float:

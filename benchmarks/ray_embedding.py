@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("--papers", type=int, default=2000)
     parser.add_argument("--model", default="small", help="small (random weights), minilm, or a folder")
     parser.add_argument("--shard", type=int, default=512)
-    parser.add_argument("--runtime", default="torch", help="as that of `citeweave embed`: torch, int8, onnx")
+    parser.add_argument("--runtime", default="torch", help="as that of `citeweave embed`: auto, torch, openvino, int8")
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--each", type=int, default=1, help="kills of one run")
     parser.add_argument("--rounds", type=int, default=1, help="local and cluster in turn; the best of each counts")

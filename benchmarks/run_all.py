@@ -111,7 +111,7 @@ def _keep(place: Path, name: str, command: str, seconds: float, tables: list[dic
         "command": command,
         "seconds": seconds,
         "tables": tables,
-        "machine": f"{os.cpu_count()} cores of {processor()}, {platform.machine()}, {platform.system()}",
+        "machine": f"{os.cpu_count()} cores of {processor()}, {platform.system()}",
         "versions": versions(*PACKAGES),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "printed": printed,
