@@ -5,13 +5,14 @@
     cache/openvino/1f0c...-int8/model.xml, model.bin      OpenVINO's own format
                                 manifest.json             which encoder it is of; its hashes are checked at every reading
 
-In int8 the weights of every linear layer are rounded to 8 bits, with one scale for every 64 inputs of an output; the
-processor rounds the states in front of them the same way while it runs ("dynamic quantization"). One text is one
-request, so that nothing is padded; as many requests run at a time as there are threads.
+In int8 the weights of linear layers are rounded to 8 bits, with one scale for every 64 inputs of an output, but for the
+projections to the values of attention; the processor rounds the states in front of them the same way while it runs
+("dynamic quantization"). One text is one request, so that nothing is padded; as many requests run at a time as there are threads.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -42,6 +43,9 @@ MODEL = "model.xml"
 
 GROUP = 64
 """Inputs that share a scale in int8, of weights and of states."""
+
+_VALUES = re.compile(r"\.(value|v|v_lin|v_proj)\.weight$")
+"""Projections to the values of attention, as transformers names them: rounding them costs the most, so they stay float32."""
 
 _HINTS = {"float32": ("f32", "FP32"), "float16": ("f16", "FP16"), "bfloat16": ("bf16", "BF16"), "int8": ("f32", "INT8")}
 """Precision -> OpenVINO's name for what is not rounded to 8 bits, and the capability that a processor needs."""
@@ -119,7 +123,7 @@ def _kept(network: Network, name: str, precision: str, revision: str, cache: Pat
     openvino = require("openvino", extra="runtimes")
     kind = precision if precision == "int8" else "float32"  # half precision reads the same file
     folder = cache_folder(cache) / "openvino" / f"{revision}-{kind}"
-    recipe = {"encoder": revision, "precision": kind, "openvino": openvino.__version__}
+    recipe = {"encoder": revision, "precision": kind, "openvino": openvino.__version__, "group": GROUP}
     if not _is_complete(folder, recipe):
         with new_artefact(folder, KIND, VERSION, recipe, overwrite=True) as writer:
             openvino.save_model(_convert(network, name, precision), str(writer.folder / MODEL), compress_to_fp16=False)
@@ -168,12 +172,13 @@ def _convert(network: Network, name: str, precision: str) -> Any:
 
 
 def _round_weights(model: Any) -> None:
-    """Replace the weights of every linear layer by int8 numbers times a scale for each group of inputs."""
+    """Replace the weights of linear layers by int8 numbers times a scale for each group of inputs."""
     opset = require("openvino.opset13", extra="runtimes")
     for node in model.get_ordered_ops():
-        if node.get_type_name() != "MatMul" or node.input_value(1).get_node().get_type_name() != "Constant":
+        right = node.input_value(1).get_node() if node.get_type_name() == "MatMul" else node
+        if right.get_type_name() != "Constant" or right is node or _VALUES.search(right.get_friendly_name()):
             continue
-        weights = np.array(node.input_value(1).get_node().get_data(), np.float32)
+        weights = np.array(right.get_data(), np.float32)
         weights = weights if node.get_attributes().get("transpose_b") else weights.T  # (outputs, inputs)
         rounded, scales = round_in_groups(weights)  # (outputs, groups, inputs of a group), (outputs, groups, 1)
         numbers = opset.multiply(opset.convert(opset.constant(rounded), "f32"), opset.constant(scales))
