@@ -226,11 +226,11 @@ def find_likely(
             widths = errors[first:last]
             for at in range(last - first):
                 value = np.float64(line[at])
-                reached += value + (of_score * abs(value) + constant + np.float64(widths[at]) * of_row) >= least
+                reached += int(value + (of_score * abs(value) + constant + np.float64(widths[at]) * of_row) >= least)
         else:
             for at in range(last - first):
                 value = np.float64(line[at])
-                reached += value + (of_score * abs(value) + constant) >= least
+                reached += int(value + (of_score * abs(value) + constant) >= least)
         if not reached:
             continue
         for row in range(first, last):
