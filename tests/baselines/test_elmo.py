@@ -23,7 +23,7 @@ def test_padding_changes_no_vector(network):
     with torch.inference_mode():
         together = text_means(torch, network, _batch(torch, [LONG, SHORT]))
         alone = text_means(torch, network, _batch(torch, [SHORT]))
-    assert np.allclose(together[1], alone[0], atol=1e-6)
+    assert np.allclose(together[1], alone[0], atol=1e-5)
 
 
 def test_each_direction_sees_its_own_side_only(network):
@@ -40,7 +40,7 @@ def test_a_vector_is_the_mean_over_words_and_layers(network):
     batch = _batch(torch, [LONG])
     with torch.inference_mode():
         expected = torch.stack(layers(torch, network, batch)).mean(dim=(0, 2))
-        assert np.allclose(text_means(torch, network, batch), expected.numpy(), atol=1e-6)
+        assert np.allclose(text_means(torch, network, batch), expected.numpy(), atol=1e-5)
 
 
 def test_it_learns_what_comes_next(network):

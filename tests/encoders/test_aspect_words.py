@@ -95,7 +95,7 @@ def test_other_poolings_read_as_before(bert):
     plain, own = load(bert, pooling="cls"), load(bert)
     assert words_of(plain, "The cell[SEP]We learn. We find.") == "[CLS] the cell [SEP] we learn . we find . [SEP]"
     assert "by_sentence" not in reader_facts(plain.reader) and reader_facts(own.reader)["by_sentence"]
-    np.testing.assert_allclose(own.encode(["The cell"]), plain.encode(["The cell"]), atol=1e-6)  # one sentence
+    np.testing.assert_allclose(own.encode(["The cell"]), plain.encode(["The cell"]), atol=1e-5)  # one sentence
 
 
 @settings(max_examples=30)
@@ -130,7 +130,7 @@ def test_words_begin_as_the_start_model_reads_them(bert):
     encoder = load(bert)
     alone = load(bert, pooling="cls").encode(list(WORDS))
     numbers = word_numbers(encoder.network.model)
-    np.testing.assert_allclose(numbers["queries"].numpy(), alone, atol=1e-6)
+    np.testing.assert_allclose(numbers["queries"].numpy(), alone, atol=1e-5)
     np.testing.assert_array_equal(numbers["weight"].detach().numpy(), np.eye(32))
     assert not numbers["bias"].any()
 
@@ -162,7 +162,7 @@ def test_a_saved_model_gives_the_same_vectors_and_others_read_its_first_token(be
     first = load(folder, pooling="cls").encode(TEXTS)
     package = pytest.importorskip("sentence_transformers", reason="pip install 'citeweave[minilm]'")
     theirs = package.SentenceTransformer(str(folder), device="cpu").encode(TEXTS, show_progress_bar=False)
-    np.testing.assert_allclose(theirs, first, atol=2e-6)
+    np.testing.assert_allclose(theirs, first, atol=1e-5)
     other = load(bert, normalize=True, max_tokens=30)  # same weights below, other words
     assert again.revision != load_encoder(save(other, tmp_path / "other"), device="cpu").revision
 

@@ -61,12 +61,12 @@ def test_a_delta_gives_the_vectors_of_the_trained_model(bert, tmp_path, parts, p
     trained = make_delta(bert, tmp_path / "delta", parts, pooling, **options)
     loaded = load_encoder(tmp_path / "delta", device="cpu")
     assert loaded.settings == trained.settings and loaded.revision != load_encoder(bert).revision
-    np.testing.assert_allclose(loaded.encode(TEXTS), trained.encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(loaded.encode(TEXTS), trained.encode(TEXTS), atol=1e-5)
     # the same trained model saved whole, its low-rank changes merged in
     (tmp_path / "whole").mkdir()
     save_encoder(tmp_path / "whole", trained.network, trained.reader.tokenizer, trained.settings, card=CARD)
     whole = load_encoder(tmp_path / "whole", device="cpu")
-    np.testing.assert_allclose(whole.encode(TEXTS), trained.encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(whole.encode(TEXTS), trained.encode(TEXTS), atol=1e-5)
     sizes = [(tmp_path / name).stat().st_size for name in ("delta/delta.safetensors", "whole/model.safetensors")]
     assert sizes[0] < sizes[1]
     assert "citeweave.load_encoder(" in (tmp_path / "delta/README.md").read_text()
@@ -78,7 +78,7 @@ def test_sentence_transformers_loads_merged_low_rank_changes(bert, tmp_path):
     (tmp_path / "whole").mkdir()
     save_encoder(tmp_path / "whole", trained.network, trained.reader.tokenizer, trained.settings, card=CARD)
     model = st.SentenceTransformer(str(tmp_path / "whole"), device="cpu")
-    np.testing.assert_allclose(model.encode(TEXTS, show_progress_bar=False), trained.encode(TEXTS), atol=2e-6)
+    np.testing.assert_allclose(model.encode(TEXTS, show_progress_bar=False), trained.encode(TEXTS), atol=1e-5)
 
 
 def test_the_same_delta_is_the_same_bytes_and_revision_wherever_its_base_is(bert, tmp_path):
@@ -92,7 +92,7 @@ def test_the_same_delta_is_the_same_bytes_and_revision_wherever_its_base_is(bert
 def test_a_delta_may_stand_on_another(bert, tmp_path):
     make_delta(bert, tmp_path / "one", "bias")
     trained = make_delta(tmp_path / "one", tmp_path / "two", "lora")
-    np.testing.assert_allclose(load_encoder(tmp_path / "two").encode(TEXTS), trained.encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(load_encoder(tmp_path / "two").encode(TEXTS), trained.encode(TEXTS), atol=1e-5)
 
 
 def test_a_delta_can_be_read_with_another_pooling(bert, tmp_path):

@@ -69,7 +69,7 @@ def test_texts_are_lowered_but_not_the_separator(save_bert, tmp_path):
         save_bert(tmp_path / "cased", lower=False), MODULES, {"pooling_mode": "mean"}, do_lower_case=True
     )
     upper, lower = load_encoder(model).encode(["DATA[SEP]Models", "data[SEP]models"])
-    np.testing.assert_allclose(upper, lower, atol=1e-6)
+    np.testing.assert_allclose(upper, lower, atol=1e-5)
     ids = load_encoder(model).reader.read(["DATA[SEP]MODELS"])[0]
     assert load_encoder(model).reader.tokenizer.decode(ids).split() == ["[CLS]", "data", "[SEP]", "models", "[SEP]"]
 
@@ -81,7 +81,7 @@ def test_a_default_prompt_stands_before_every_text(model):
         json.dumps({"prompts": {"p": "a paper "}, "default_prompt_name": "p"})
     )
     prompted = load_encoder(model)
-    np.testing.assert_allclose(prompted.encode(["shows"]), plain.encode(["a paper shows"]), atol=1e-6)
+    np.testing.assert_allclose(prompted.encode(["shows"]), plain.encode(["a paper shows"]), atol=1e-5)
     assert prompted.revision != plain.revision and not prompted.encode([""]).any()
     write_modules(model, MODULES, {"pooling_mode": "mean", "include_prompt": False})
     with pytest.raises(UserError, match="leaves its prompt out"):

@@ -56,9 +56,9 @@ def test_sentence_transformers_gives_the_same_vectors(bert, tmp_path, pooling, n
     ours = load_encoder(bert, pooling=pooling, normalize=normalize, max_tokens=20, device="cpu")
     ours.encode(TEXTS)  # leaves its length behind in the tokenizer
     folder = save(ours, tmp_path / "model")
-    np.testing.assert_allclose(theirs(folder, TEXTS), ours.encode(TEXTS), atol=2e-6)
+    np.testing.assert_allclose(theirs(folder, TEXTS), ours.encode(TEXTS), atol=1e-5)
     again = load_encoder(folder, device="cpu")
-    np.testing.assert_allclose(again.encode(TEXTS), ours.encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(again.encode(TEXTS), ours.encode(TEXTS), atol=1e-5)
     kept = "mix" if pooling == "layers" else pooling
     assert again.settings == Settings(kept, 20, normalize=normalize)
 
@@ -78,14 +78,14 @@ def test_a_second_save_has_the_same_bytes_and_the_same_revision(bert, tmp_path):
 def test_a_learned_mix_is_kept_and_is_part_of_the_revision(bert, tmp_path):
     ours = with_mix(bert, [0.2, -0.5, 2.0])
     folder = save(ours, tmp_path / "model")
-    np.testing.assert_allclose(theirs(folder, TEXTS), ours.encode(TEXTS), atol=2e-6)
+    np.testing.assert_allclose(theirs(folder, TEXTS), ours.encode(TEXTS), atol=1e-5)
     again = load_encoder(folder, device="cpu")
     np.testing.assert_array_equal(again.encode(TEXTS), ours.encode(TEXTS))
     other = load_encoder(save(with_mix(bert, [1.0, 1.0, 2.0]), tmp_path / "other"), device="cpu")
     assert other.revision != again.revision
     assert load_encoder(folder, pooling="mean").revision == load_encoder(tmp_path / "other", pooling="mean").revision
     last = with_mix(bert, [0.0, 0.0, 3.0])
-    np.testing.assert_allclose(last.encode(TEXTS), load_encoder(bert, pooling="mean").encode(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(last.encode(TEXTS), load_encoder(bert, pooling="mean").encode(TEXTS), atol=1e-5)
 
 
 def test_a_mix_that_sentence_transformers_saved_is_read(bert, tmp_path):
@@ -97,7 +97,7 @@ def test_a_mix_that_sentence_transformers_saved_is_read(bert, tmp_path):
     model.save(str(tmp_path / "st"))
     ours = load_encoder(tmp_path / "st", device="cpu")
     assert ours.settings.pooling == "mix"
-    np.testing.assert_allclose(ours.encode(TEXTS), model.encode(TEXTS, show_progress_bar=False), atol=2e-6)
+    np.testing.assert_allclose(ours.encode(TEXTS), model.encode(TEXTS, show_progress_bar=False), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_half_precision_files_are_half_the_size_and_computed_in_float32(bert, tm
     whole, half = save(ours, tmp_path / "whole"), save(ours, tmp_path / "half", dtype="float16")
     sizes = [(folder / "model.safetensors").stat().st_size for folder in (whole, half)]
     assert sizes[1] < 0.6 * sizes[0]
-    np.testing.assert_allclose(theirs(half, TEXTS), load_encoder(half, device="cpu").encode(TEXTS), atol=2e-6)
+    np.testing.assert_allclose(theirs(half, TEXTS), load_encoder(half, device="cpu").encode(TEXTS), atol=1e-5)
     np.testing.assert_allclose(load_encoder(half, device="cpu").encode(TEXTS), ours.encode(TEXTS), atol=2e-2)
     with pytest.raises(UserError, match="must be one of float16, float32"):
         save(ours, tmp_path / "other", dtype="int8")
@@ -152,11 +152,11 @@ def test_prompts_and_lower_case_are_kept(save_bert, tmp_path):
     assert again.settings == settings
     lowers_separators = int(package.__version__.partition(".")[0]) < 6
     texts = ["DATA. Models learn" if lowers_separators else "DATA[SEP]Models learn"]
-    np.testing.assert_allclose(theirs(tmp_path / "model", texts), again.encode(texts), atol=2e-6)
+    np.testing.assert_allclose(theirs(tmp_path / "model", texts), again.encode(texts), atol=1e-5)
     plain = load_encoder(tmp_path / "cased", pooling="mean", device="cpu").encode(
         [f"a paper {texts[0].lower()}".replace("[sep]", "[SEP]")]
     )
-    np.testing.assert_allclose(again.encode(texts), plain, atol=1e-6)
+    np.testing.assert_allclose(again.encode(texts), plain, atol=1e-5)
 
 
 def test_minilm_is_the_same_in_sentence_transformers(tmp_path):

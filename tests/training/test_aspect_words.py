@@ -82,6 +82,6 @@ def test_a_delta_has_the_words_and_losses_on_sentences_are_refused(paired: Liter
     whole = train(paired, tmp_path / "bias", parts="bias", steps=2).folder
     texts = ["a paper shows[SEP]We find how. The cell grows."]
     found = [load_encoder(place, device="cpu").encode(texts) for place in (whole, whole / "delta")]
-    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
     with pytest.raises(UserError, match="encoder.pooling is 'aspect_words', and losses on sentences"):
         train(paired, tmp_path / "sentences", losses={"sentence_in_batch": {}})

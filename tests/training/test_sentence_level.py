@@ -259,9 +259,9 @@ def plain_distances(name: str, matrix: Any, pairs: list[tuple[int, int]]) -> Any
 
 
 def agree(found: Any, wanted: Any, matrix: Any) -> None:
-    assert found.item() == pytest.approx(wanted.item(), rel=1e-6) and found.item() > 0
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-5) and found.item() > 0
     gradients = [torch.autograd.grad(value, matrix)[0] for value in (found, wanted)]
-    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("negatives", ["batch", "own"])
