@@ -47,8 +47,10 @@ lint: install  ## Check style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: install  ## Check types
-	$(BIN)/mypy
+types: install  ## Check types, as on Linux, Windows and macOS
+	$(BIN)/mypy --platform linux
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 
 format: install  ## Repair style
 	$(BIN)/ruff check --fix .
