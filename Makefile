@@ -54,8 +54,10 @@ lint: dev  ## Check style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: dev  ## Check types
-	$(BIN)/mypy
+types: dev  ## Check types, as on Linux, Windows and macOS
+	$(BIN)/mypy --platform linux
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 
 format: dev  ## Repair style
 	$(BIN)/ruff check --fix .

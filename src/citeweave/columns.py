@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -254,7 +253,7 @@ def release(*columns: NDArray[Any] | TextColumn) -> None:
             held = held.base
         if isinstance(held, memoryview):
             held = held.obj
-        if isinstance(held, mmap.mmap) and sys.platform != "win32":
+        if hasattr(held, "madvise") and hasattr(mmap, "MADV_DONTNEED"):  # a map, and not on Windows
             held.madvise(mmap.MADV_DONTNEED)
 
 

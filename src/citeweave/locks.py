@@ -31,29 +31,36 @@ def take_lock(path: Path, *, wait: float = 0.0, remove: bool = False) -> ExitSta
 
     `remove` takes the file away at the end. OSError where it cannot be opened, LockedError where another has it.
     """
-    from filelock import lock_descriptor  # half a tenth of a second, which those who only read need not wait
-
-    end = time.monotonic() + wait
-    held = ExitStack()
-    path = path.absolute()  # a command may change its folder before the end
+    path, end = path.absolute(), time.monotonic() + wait  # a command may change its folder before the end
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = open_lock(path)
-        try:
-            taken = lock_descriptor(file.fileno(), blocking=False)
-        except OSError as error:
-            file.close()
-            if error.errno != errno.ENOSYS:
-                raise
-            return _existence_lock(path, wait)  # some network file systems
-        if taken and _is_at(path, file):
-            held.callback(_end, path, file, remove)
-            return held
-        file.close()
-        if not taken and time.monotonic() >= end:
-            raise LockedError(errno.EAGAIN, "in use by another process", str(path))
-        if not taken:
+        with ExitStack() as held:
+            file = held.enter_context(open_lock(path))
+            is_taken = _is_taken(path, file, held)
+            if is_taken and _is_at(path, file):
+                held.callback(_end, path, file, remove)
+                return held.pop_all()
+        if not is_taken:
+            if time.monotonic() >= end:
+                raise LockedError(errno.EAGAIN, "in use by another process", str(path))
             time.sleep(_POLL)
+
+
+def _is_taken(path: Path, file: BinaryIO, held: ExitStack) -> bool:
+    """Whether the lock is ours now; some network file systems have none, and a file beside it takes its place."""
+    # a twentieth of a second to import, for which those who only read need not wait
+    from filelock import SoftFileLock, Timeout, lock_descriptor
+
+    try:
+        return lock_descriptor(file.fileno(), blocking=False)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+    try:
+        held.enter_context(SoftFileLock(path.with_name(path.name + ".held"), timeout=0, thread_local=False))
+    except Timeout:
+        return False
+    return True
 
 
 def _is_at(path: Path, file: BinaryIO) -> bool:
@@ -67,24 +74,13 @@ def _is_at(path: Path, file: BinaryIO) -> bool:
 
 
 def _end(path: Path, file: BinaryIO, remove: bool) -> None:
-    remove = remove and os.fstat(file.fileno()).st_size == 0  # nobody writes to our locks: this would be another's file
-    if sys.platform != "win32" and remove:
-        with suppress(OSError):
-            path.unlink()  # while it is locked: who waits for it sees that it is gone
-    file.close()
-    if sys.platform == "win32" and remove:
-        with suppress(OSError):
-            path.unlink()  # who waits for it has it open, and it stays
-
-
-def _existence_lock(path: Path, wait: float) -> ExitStack:
-    """Where the file system has no locks, a file beside it that is there while somebody works."""
-    from filelock import SoftFileLock, Timeout
-
-    held = ExitStack()
-    lock = SoftFileLock(path.with_name(path.name + ".held"), timeout=wait, poll_interval=_POLL, thread_local=False)
+    if not remove or os.fstat(file.fileno()).st_size:  # nobody writes to our locks: this is another's file
+        return
     try:
-        held.enter_context(lock)
-    except Timeout:
-        raise LockedError(errno.EAGAIN, "in use by another process", str(path)) from None
-    return held
+        path.unlink()  # while it is locked: who waits for it sees that it is gone
+    except PermissionError:  # Windows; who waits for it has it open, and then it stays
+        file.close()
+        with suppress(OSError):
+            path.unlink()
+    except OSError:
+        pass

@@ -117,13 +117,11 @@ def _exchange_by_steps(new: Path, target: Path, old: Path) -> None:
 
 def _exchange_at_once(one: Path, other: Path) -> bool:
     """Whether the system could; many network file systems cannot, nor can Windows."""
-    if sys.platform == "win32":
-        return False
     paths = os.fsencode(one), os.fsencode(other)
     try:
         system = ctypes.CDLL(None, use_errno=True)
         if sys.platform == "darwin":
             return bool(system.renamex_np(*paths, _EXCHANGE) == 0)
         return bool(system.renameat2(_HERE, paths[0], _HERE, paths[1], _EXCHANGE) == 0)
-    except (AttributeError, OSError):
+    except (AttributeError, OSError, TypeError):  # the last of Windows, which has no such library
         return False

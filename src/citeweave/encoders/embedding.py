@@ -138,11 +138,11 @@ def embed_smaller(
         raise UserError(f"{folder} exists and was made from other inputs or options; choose another -o or --overwrite")
     work = ArtefactWriter(folder, "", 0, recipe).work("whole")
     try:
-        whole = embed_papers(corpus, encoders, work / "vectors", options, reporter=reporter)
+        embed_papers(corpus, encoders, work / "vectors", options, reporter=reporter)
     except EmptyResultError:
         shutil.rmtree(partial_folder(folder), ignore_errors=True)  # going on would end the same way
         raise
-    return compress(whole, folder, kind, recipe=recipe, overwrite=overwrite)
+    return compress(work / "vectors", folder, kind, recipe=recipe, overwrite=overwrite)
 
 
 def embed_texts(

@@ -113,18 +113,23 @@ def make_token_store(
         _tokenize(reader, texts, work, "uint16" if size <= 2**16 else "uint32", reporter)
         for name in ("ids.npy", "offsets.npy"):
             link_or_copy(work / name, artefact.folder / name)
-        made = TokenStore(_open(work / "ids.npy", ("uint16", "uint32")), _open(work / "offsets.npy", ("int64",)))
-        lengths = made.lengths()
-        artefact.facts = {
-            "texts": len(lengths),
-            "tokens": int(lengths.sum()),
-            "empty": int((lengths == 0).sum()),
-            "longest": int(lengths.max(initial=0)),
-            "vocabulary": size,
-            "dtype": str(made.ids.dtype),
-        }
+        artefact.facts = _count(work, size)
         artefact.finish()
     return TokenStore.open(folder)
+
+
+def _count(work: Path, vocabulary: int) -> dict[str, Any]:
+    """What the manifest says; nothing stays mapped, since Windows gives no name to a folder that is in use."""
+    made = TokenStore(_open(work / "ids.npy", ("uint16", "uint32")), _open(work / "offsets.npy", ("int64",)))
+    lengths = made.lengths()
+    return {
+        "texts": len(lengths),
+        "tokens": int(lengths.sum()),
+        "empty": int((lengths == 0).sum()),
+        "longest": int(lengths.max(initial=0)),
+        "vocabulary": vocabulary,
+        "dtype": str(made.ids.dtype),
+    }
 
 
 def reader_facts(reader: TextReader) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.columns import write_numbers
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import UserError, choose
-from citeweave.files import link_or_copy
+from citeweave.files import link_or_copy, move
 from citeweave.graph.adjacency import Adjacency
 from citeweave.graph.citations import DIRECTIONS, KIND, MEMORY, VERSION, CitationGraph, write_graph
 from citeweave.graph.node_vectors import NodeVectorOptions, embed_nodes
@@ -138,25 +138,39 @@ def make_graph(
     recipe = {"corpus": corpus.hash, **_plain(options), "judged": judged, **(intents.as_recipe() if intents else {})}
     if not matches(folder, KIND, VERSION, recipe):
         with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-            graph = write_graph(corpus, writer, memory=options.vectors.memory, before=folder)
-            if not graph.edges:
-                raise UserError(f"{corpus.folder} has no citations between its papers; node vectors need some")
-
-            def embed(of: CitationGraph) -> NDArray[np.float32]:
-                return embed_nodes(adjacency_of(of, corpus, options, reporter), options.vectors, reporter=reporter)
-
-            if judge is not None:
-                writer.facts["links"] = judge(graph, embed)
-            write = _VectorMaker(corpus, options, writer, reporter)
-            writer.facts["isolated"] = write(graph)
-            if options.vectors.device == "cuda" and options.vectors.method == "fastrp":
-                writer.facts["device"] = "cuda"  # its numbers are not those of a processor
-            if intents is not None:
-                told = intents.put(graph)
-                _replace_intents(writer.folder, told)
-                writer.facts["apart"] = _embed_apart(told, intents, write)
+            # what it maps of the folder is let go at its end: Windows gives no name to a folder that is in use
+            _fill(writer, corpus, options, judge, intents, folder, reporter)
             writer.finish()
     return CitationGraph.open(folder)
+
+
+def _fill(
+    writer: ArtefactWriter,
+    corpus: Corpus,
+    options: GraphOptions,
+    judge: Judge | None,
+    intents: GraphIntents | None,
+    before: Path,
+    reporter: Reporter,
+) -> None:
+    """The graph, how well the method does on it, and vectors."""
+    graph = write_graph(corpus, writer, memory=options.vectors.memory, before=before)
+    if not graph.edges:
+        raise UserError(f"{corpus.folder} has no citations between its papers; node vectors need some")
+
+    def embed(of: CitationGraph) -> NDArray[np.float32]:
+        return embed_nodes(adjacency_of(of, corpus, options, reporter), options.vectors, reporter=reporter)
+
+    if judge is not None:
+        writer.facts["links"] = judge(graph, embed)
+    write = _VectorMaker(corpus, options, writer, reporter)
+    writer.facts["isolated"] = write(graph)
+    if options.vectors.device == "cuda" and options.vectors.method == "fastrp":
+        writer.facts["device"] = "cuda"  # its numbers are not those of a processor
+    if intents is not None:
+        told = intents.put(graph)
+        _replace_intents(writer.folder, told)
+        writer.facts["apart"] = _embed_apart(told, intents, write)
 
 
 def vectors_folder(folder: Path, intent: str = "") -> Path:
@@ -207,7 +221,7 @@ def _replace_intents(folder: Path, graph: CitationGraph) -> None:
     """Put another column in the place of one that is memory-mapped, so it must not be written over."""
     place = folder / "edges" / "intents.npy"
     write_numbers(place.with_name("intents.new.npy"), graph.intents, np.uint8)
-    place.with_name("intents.new.npy").replace(place)
+    move(place.with_name("intents.new.npy"), place)
 
 
 def check_made_for(folder: Path, wanted: GraphOptions) -> None:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from citeweave.artefacts.integrity import check_files
 from citeweave.artefacts.manifest import Manifest, read_manifest
-from citeweave.artefacts.writing import matches, new_artefact
+from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.columns import MatrixWriter, open_matrix, open_numbers, write_numbers
 from citeweave.errors import ArtefactError, UserError, choose
 from citeweave.files import link_or_copy
@@ -109,11 +109,19 @@ class CompressedVectors(PaperRows):
 
 
 def compress(
-    vectors: Vectors, folder: str | Path, kind: str, *, recipe: dict[str, Any] | None = None, overwrite: bool = False
+    vectors: Vectors | Path,
+    folder: str | Path,
+    kind: str,
+    *,
+    recipe: dict[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> Vectors | CompressedVectors:
-    """Write smaller vectors into a new folder: `int8`, `binary` or `truncate:N`. Opens what is there already."""
-    kept = parse_kind(kind, vectors.provenance.dimension)
-    recipe = {"vectors": vectors.manifest.hash, "as": kind} if recipe is None else recipe
+    """Write smaller vectors into a new folder: `int8`, `binary` or `truncate:N`. Opens what is there already.
+
+    A path is opened only while it is read, and may lie in the new folder's work: Windows names no folder that is in use.
+    """
+    kept = parse_kind(kind, _opened(vectors).provenance.dimension)
+    recipe = {"vectors": _opened(vectors).manifest.hash, "as": kind} if recipe is None else recipe
     if (found := open_compressed(folder, kind, recipe)) is not None:
         return found
     return (
@@ -121,6 +129,10 @@ def compress(
         if kept
         else _encode(vectors, folder, kind, recipe, overwrite)
     )
+
+
+def _opened(vectors: Vectors | Path) -> Vectors:
+    return vectors if isinstance(vectors, Vectors) else Vectors.open(vectors)
 
 
 def open_compressed(folder: str | Path, kind: str, recipe: dict[str, Any]) -> Vectors | CompressedVectors | None:
@@ -157,49 +169,60 @@ def decode(codes: NDArray[Any], kind: str, dimension: int, scales: NDArray[np.fl
 
 
 def _encode(
-    vectors: Vectors, folder: str | Path, kind: str, recipe: dict[str, Any], overwrite: bool
+    vectors: Vectors | Path, folder: str | Path, kind: str, recipe: dict[str, Any], overwrite: bool
 ) -> CompressedVectors:
-    provenance = vectors.provenance
     with new_artefact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as artefact:
-        scales = _scales(vectors) if kind == "int8" else _ones(provenance.dimension)
-        writer = MatrixWriter(artefact.folder / "codes.npy", CODES[kind], _width(kind, provenance.dimension))
-        for block in _blocks(vectors):
-            if kind == "int8":
-                writer.append(np.clip(np.rint(block / scales), -127, 127).astype(np.int8))
-            else:
-                writer.append(np.packbits(block > 0, axis=1))
-        writer.close()
-        if kind == "int8":
-            write_numbers(artefact.folder / "scales.npy", scales)
-        for name in ("id.utf8", "id.offsets.npy"):
-            link_or_copy(vectors.folder / name, artefact.folder / name)
-        artefact.facts = {
-            **vectors.manifest.facts,
-            "model": provenance.model if kind == "int8" else _renamed(provenance.model, kind),
-            "dtype": kind,
-        }
+        _write_codes(artefact, _opened(vectors), kind)
         artefact.finish()
     return CompressedVectors.open(folder)
 
 
-def _truncate(vectors: Vectors, folder: str | Path, kept: int, recipe: dict[str, Any], overwrite: bool) -> Vectors:
-    facts = {name: vectors.manifest.facts[name] for name in ("model", "revision", "text_recipe", "source")}
+def _write_codes(artefact: ArtefactWriter, vectors: Vectors, kind: str) -> None:
+    provenance = vectors.provenance
+    scales = _scales(vectors) if kind == "int8" else _ones(provenance.dimension)
+    writer = MatrixWriter(artefact.folder / "codes.npy", CODES[kind], _width(kind, provenance.dimension))
+    for block in _blocks(vectors):
+        if kind == "int8":
+            writer.append(np.clip(np.rint(block / scales), -127, 127).astype(np.int8))
+        else:
+            writer.append(np.packbits(block > 0, axis=1))
+    writer.close()
+    if kind == "int8":
+        write_numbers(artefact.folder / "scales.npy", scales)
+    for name in ("id.utf8", "id.offsets.npy"):
+        link_or_copy(vectors.folder / name, artefact.folder / name)
+    artefact.facts = {
+        **vectors.manifest.facts,
+        "model": provenance.model if kind == "int8" else _renamed(provenance.model, kind),
+        "dtype": kind,
+    }
+
+
+def _truncate(
+    vectors: Vectors | Path, folder: str | Path, kept: int, recipe: dict[str, Any], overwrite: bool
+) -> Vectors:
+    told = _opened(vectors).manifest.facts
+    facts = {name: told[name] for name in ("model", "revision", "text_recipe", "source")}
     facts["model"] = _renamed(facts["model"], f"truncate:{kept}")
     with new_artefact(Path(folder), VECTORS, VECTORS_VERSION, recipe, overwrite=overwrite) as artefact:
-        writer = VectorsWriter(Path(folder), artefact, vectors.provenance.dtype, facts)
+        writer = VectorsWriter(Path(folder), artefact, told["dtype"], facts)
         # what was rejected when the vectors were made counts on
-        writer.tally = Tally.from_json(vectors.manifest.facts)
+        writer.tally = Tally.from_json(told)
         writer.tally.counts["vectors"].kept = 0
-        start = 0
         try:
-            for block in _blocks(vectors):
-                short = block[:, :kept]  # (rows, kept)
-                lengths = np.linalg.norm(short, axis=1, keepdims=True)  # (rows, 1)
-                writer.append(vectors.ids[start : start + len(block)], short / np.where(lengths > 0, lengths, 1))
-                start += len(block)
+            _append_shortened(writer, _opened(vectors), kept)
             return writer.finish()
         finally:
             writer.close()
+
+
+def _append_shortened(writer: VectorsWriter, vectors: Vectors, kept: int) -> None:
+    start = 0
+    for block in _blocks(vectors):
+        short = block[:, :kept]  # (rows, kept)
+        lengths = np.linalg.norm(short, axis=1, keepdims=True)  # (rows, 1)
+        writer.append(vectors.ids[start : start + len(block)], short / np.where(lengths > 0, lengths, 1))
+        start += len(block)
 
 
 def _scales(vectors: Vectors) -> NDArray[np.float32]:

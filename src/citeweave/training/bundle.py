@@ -82,6 +82,7 @@ def make_bundle(
             save_heads(writer.folder / "model", heads)
         write_json(writer.folder / "bundle.json", {"plan": _plan_json(plan), "made_of": made_of})
         writer.facts = {"papers": len(data.rows), **data.facts}
+        del data  # its tokens are mapped, and Windows gives no name to a folder that is in use
         writer.finish()
     return folder
 

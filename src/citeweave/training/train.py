@@ -150,14 +150,16 @@ class Training:
             data = gathered(start, writer.work("data") / "tokens")
             if processes.is_first:
                 processes.wait()
-            manifest = self._train(start, data, writer, processes, reporter)
+            self._train(start, data, writer, processes, reporter)
+            del data  # its tokens are mapped, and Windows gives no name to a folder that is in use
+            manifest = writer.finish() if processes.is_first else None
         processes.wait()
         return EncoderRun(self.folder, manifest) if manifest else EncoderRun.open(self.folder)
 
     def _train(
         self, start: TorchEncoder, data: TrainingData, writer: ArtefactWriter, processes: Processes, reporter: Reporter
-    ) -> Manifest | None:
-        """Train and write the folder; only the first process writes."""
+    ) -> None:
+        """Train and fill the folder; only the first process writes."""
         begun, work = time.monotonic(), writer.work("training")
         plan = dataclasses.replace(self.plan, encoder=self._encoder)
         run = make_run(start, data, plan, processes, reporter)
@@ -166,7 +168,7 @@ class Training:
         mix_with_start(run.weights, before, self.plan.training.start_share)
         start = whole_encoder(start, run, plan) if run.stepper.sharded else start
         if not processes.is_first:
-            return None
+            return
         name = self.folder.resolve().name
         write_encoder(writer.folder, name, self.plan, start, data, progress, list(run.weights))
         if (heads := run.stepper.objective.material.heads) is not None:
@@ -188,7 +190,6 @@ class Training:
             "device": hardware(run.stepper.network.device),
             "seconds": round(time.monotonic() - begun, 1),
         }
-        return writer.finish()
 
     def _recipe(self, start: TorchEncoder) -> dict[str, Any]:
         encoder, training = dataclasses.asdict(self.plan.encoder), dataclasses.asdict(self.plan.training)

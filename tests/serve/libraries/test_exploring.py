@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -127,6 +131,18 @@ def test_the_work_behind_is_a_process_that_tells_how_far_it_is(
         assert told is None or set(told) == {"what", "done", "total", "seconds_left"}
         library.wait(300)
         assert library.working() is None and with_vectors(library) == 4 and "code" not in " ".join(library.lacks())
+
+
+def test_the_work_behind_ends_with_the_process_that_started_it(
+    opened: Callable[..., Any], options: LibraryOptions
+) -> None:
+    """Its standard input ends then; here it does at once, before there is a vector."""
+    asked = [json.dumps(dataclasses.asdict(options))]
+    with opened() as library:
+        command = [sys.executable, "-m", "citeweave.serve.libraries.background", str(library.places.folder), *asked]
+        source = {**os.environ, "PYTHONPATH": str(Path(citeweave.__file__).parents[1])}
+        subprocess.run(command, env=source, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+        assert with_vectors(library) == 0
 
 
 def test_work_that_fails_is_told(opened: Callable[..., Any], options: LibraryOptions, tmp_path: Path) -> None:
