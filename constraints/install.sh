@@ -12,7 +12,8 @@ shift 2
 cpu_wheels=https://download.pytorch.org/whl/cpu
 torch=$(grep '^torch==' "$pins")
 
-pip() { "$python" -m pip install --quiet --disable-pip-version-check "$@"; }
+# as with uv, modules are compiled when they are first imported: most never are
+pip() { "$python" -m pip install --quiet --no-compile --disable-pip-version-check "$@"; }
 
 torch_is_installed() { "$python" -m pip list --format freeze 2>/dev/null | grep -qE "^$torch(\+|$)"; }
 
