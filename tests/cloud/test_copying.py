@@ -238,7 +238,7 @@ def test_copy_both_ways_and_from_bucket_to_bucket(bucket: Any, folder: Path, tmp
         copy(folder, tmp_path / "c")
 
 
-@pytest.mark.parametrize("at", ["_exchange", "sync"])
+@pytest.mark.parametrize("at", ["_exchange_at_once", "sync"])
 def test_a_copy_that_is_killed_while_it_replaces_leaves_one_of_both(
     bucket: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
@@ -253,7 +253,7 @@ def test_a_copy_that_is_killed_while_it_replaces_leaves_one_of_both(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(publishing, at, die)
         copy(address, target, overwrite=True)
-    assert content(target) == (older if at == "_exchange" else content(folder))
+    assert content(target) == (older if at == "_exchange_at_once" else content(folder))
     copy(address, target, overwrite=True)
     assert content(target) == content(folder)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("back.")]
