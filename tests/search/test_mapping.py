@@ -148,7 +148,7 @@ def test_t_sne_keeps_clouds_apart_and_others_beside_their_like(monkeypatch, inst
     keys = rng.integers(1, 1 << 60, len(others)).astype(np.uint64)
     placed = place_others(others, vectors, xy, keys)
     assert np.array_equal(np.linalg.norm(placed[:, None] - middles, axis=2).argmin(axis=1), whose)
-    assert np.array_equal(placed[5:9], place_others(others[5:9], vectors, xy, keys[5:9]))
+    np.testing.assert_allclose(placed[5:9], place_others(others[5:9], vectors, xy, keys[5:9]), rtol=1e-9)
     zeros = place_others(np.zeros((2, 8), np.float32), vectors, xy, keys[:2])
     assert np.isfinite(zeros).all()
     moved = lay_out(vectors, seed=0, start=xy).xy

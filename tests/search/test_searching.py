@@ -40,15 +40,18 @@ def test_by_text(made, aspect):
 
 @pytest.mark.parametrize("block", [1, 3, 7, 19, 100])
 def test_blocks_change_nothing(made, block):
-    """Papers 7 and 8 have equal vectors: the lower row comes first, also from different blocks."""
+    """Papers 7 and 8 have one text: of equal vectors the lower row comes first, also from different blocks."""
     index = made.index
     row = index.row("p:3")
     query = index.take(np.array([row]), "all")[0]
     whole = nearest_papers(index, query, 19, "all", itself=row)
     parts = nearest_papers(index, query, 19, "all", itself=row, block=block)
     assert parts.rows.tolist() == whole.rows.tolist() and parts.scores.tolist() == whole.scores.tolist()
-    ranked = parts.rows[0].tolist()
-    assert ranked.index(index.row("p:7")) + 1 == ranked.index(index.row("p:8"))
+    twins, ranked = [index.row("p:7"), index.row("p:8")], parts.rows[0].tolist()
+    first, second = map(ranked.index, twins)
+    assert abs(first - second) == 1
+    # a BLAS may round equal rows of a matrix in two ways
+    assert first < second or not np.array_equal(*index.take(np.array(twins), "all"))
 
 
 def test_a_paper_is_not_its_own_neighbour(made):

