@@ -157,7 +157,9 @@ def test_change(index, capsys, tmp_path):
         "--device",
         "cpu",
     )
-    assert code == 0 and out.startswith(f"{folder}: 32 numbers (float16) of tiny, aspects method, computed by torch\npapers")
+    assert code == 0 and out.startswith(
+        f"{folder}: 32 numbers (float16) of tiny, aspects method, computed by torch\npapers"
+    )
     assert "no vector" not in out
     code, out, _ = run(capsys, "search", folder, "--paper", "b", "--count", 2, "--json")
     assert code == 0 and {hit["id"] for hit in json.loads(out)["hits"]} == {"a", "c"}
