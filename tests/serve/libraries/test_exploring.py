@@ -125,7 +125,7 @@ def test_the_work_behind_is_a_process_that_tells_how_far_it_is(
         library.start()
         told = library.working()
         assert told is None or set(told) == {"what", "done", "total", "seconds_left"}
-        library.wait(300)
+        library.wait(1200)
         assert library.working() is None and with_vectors(library) == 4 and "code" not in " ".join(library.lacks())
 
 
@@ -133,7 +133,7 @@ def test_work_that_fails_is_told(opened: Callable[..., Any], options: LibraryOpt
     with opened(how=LibraryOptions(model="nowhere-and-no-name", runtime="torch")) as library:
         assert words(library, "models") == ["k0"]  # words need no model
         library.start()
-        library.wait(300)
+        library.wait(1200)
         assert any("nowhere-and-no-name" in line for line in library.lacks())
 
 
