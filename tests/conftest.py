@@ -7,6 +7,7 @@ weights and a vocabulary of a few words.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from citeweave import progress
 from citeweave.artefacts import integrity
 from citeweave.crew import Alone, Work
 from citeweave.errors import ShardError
@@ -31,6 +33,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("same")
+
+# lines of progress come after some seconds: on a slow machine they would stand among what tests compare
+progress._PLAIN_EVERY = progress._END_AFTER = math.inf
 
 _CTRL_C = signal.getsignal(signal.SIGINT)
 

@@ -20,6 +20,8 @@ Advance = Callable[[int], None]
 
 _TERMINAL_EVERY = 0.2
 _PLAIN_EVERY = 15.0
+_END_AFTER = 1.0
+"""Seconds after which a task's end is worth a line that is not on a terminal."""
 
 
 @dataclass(slots=True)
@@ -67,7 +69,7 @@ class _Meter:
     def finish(self) -> None:
         if self._terminal:
             self._show("\r\033[K", "\n")
-        elif time.monotonic() - self._start >= 1.0 and not (self._told and self._told == self._done):
+        elif time.monotonic() - self._start >= _END_AFTER and not (self._told and self._told == self._done):
             self._show("", "\n")
 
     def _show(self, before: str, after: str) -> None:
