@@ -1,13 +1,12 @@
 """What this machine has, on every system: cores and memory.
 
 cores()             those that this process may use
-memory()            bytes, None where the system does not say
+memory()            bytes, None where the system does not say, as on Windows
 processes(64, 10)   how many processes do 10 jobs where 64 are allowed: 10
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 
@@ -19,12 +18,11 @@ def cores() -> int:
 
 def memory() -> int | None:
     """Bytes of memory, None where the system does not say."""
-    if sys.platform == "win32":
-        status = (ctypes.c_uint64 * 8)(64)  # MEMORYSTATUSEX begins with its own size; its second number is the memory
-        return int(status[1]) if ctypes.windll.kernel32.GlobalMemoryStatusEx(status) else None
+    if not hasattr(os, "sysconf"):
+        return None
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
+        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (ValueError, OSError):
         return None
 
 
