@@ -3,13 +3,12 @@
 processor()         its name, such as "Neoverse-N1 (aarch64)"
 instruction_sets()  {"asimddp", "asimdhp", ...}; empty where the system does not say
 cores()             those that this process may use
-memory()            bytes, None where the system does not say
+memory()            bytes, None where the system does not say, as on Windows
 processes(64, 10)   how many processes do 10 jobs where 64 are allowed: 10
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import platform
@@ -24,12 +23,11 @@ def cores() -> int:
 
 def memory() -> int | None:
     """Bytes of memory, None where the system does not say."""
-    if sys.platform == "win32":
-        status = (ctypes.c_uint64 * 8)(64)  # MEMORYSTATUSEX begins with its own size; its second number is the memory
-        return int(status[1]) if ctypes.windll.kernel32.GlobalMemoryStatusEx(status) else None
+    if not hasattr(os, "sysconf"):
+        return None
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
+        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (ValueError, OSError):
         return None
 
 

@@ -59,8 +59,8 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _memory_gb() -> float:
-    return round((memory() or 0) / 2**30, 1)
+def _memory_gb() -> float | None:
+    return None if (found := memory()) is None else round(found / 2**30, 1)
 
 
 def _devices() -> list[str]:
@@ -77,7 +77,7 @@ def _devices() -> list[str]:
 def _text(report: dict[str, Any]) -> str:
     lines = [
         f"citeweave {report['citeweave']}, Python {report['python']}, {report['platform']}",
-        f"{report['cores']} cores, {report['memory_gb']} GB memory, {report['free_disk_gb']} GB free disk here",
+        f"{report['cores']} cores, {report['memory_gb'] or 'unknown'} GB memory, {report['free_disk_gb']} GB free disk here",
         "devices: " + ", ".join(report["devices"]),
         "packages: " + ", ".join(f"{name} {version or 'missing'}" for name, version in report["packages"].items()),
     ]
