@@ -159,6 +159,10 @@ def _by_own_engine(target: Target, seconds: float, seed: int, most: int) -> Fuzz
     return Fuzzed(executions, 0, "own", f"{target.name}: {why} at the input {bytes(shared[64 : 64 + size])!r}")
 
 
+_IMPORTING = 60.0
+"""Seconds that a seed may take besides: what a path needs is imported, and compiled, when it is first gone."""
+
+
 @dataclass(frozen=True)
 class Bounds:
     """Where fuzzing ends: processor seconds, inputs."""
@@ -175,7 +179,7 @@ def _loop(target: Target, bounds: Bounds, rng: random.Random, shared: mmap.mmap)
         shared[:16] = len(data).to_bytes(8, "little") + executions.to_bytes(8, "little")
         shared[64 : 64 + len(data)] = data
         known = len(lines.seen)
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS if executions >= len(target.seeds) else SECONDS + _IMPORTING)
         lines.begin()
         try:
             target.run(data)

@@ -46,7 +46,7 @@ OPENED_BY = {
 OF_COMMANDS = ("bundle", "search-benchmark", "treccovid-rf")
 """Kinds whose manifests commands read themselves."""
 
-OF_CACHES = ("exported encoder",)
+OF_CACHES = ("openvino model",)
 """Kinds that are made again without a word."""
 
 
