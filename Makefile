@@ -32,7 +32,7 @@ demo: install  ## Make a small literature, import it, mine samples, train an enc
 	@$(BIN)/python examples/demo.py
 
 test: dev  ## Run all tests, in JOBS processes (2)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/faults/counted
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations 20 --ignore tests/faults/counted
 
 trust: dev  ## Count what survives kills, full disks, corrupted files, ... (hours; SHARE=quick: minutes)
 	CITEWEAVE_TRUST=$(SHARE) CITEWEAVE_TRUST_SECONDS=$(SECONDS) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/faults/counted

@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--index", type=Path, help="an index that is there")
     parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--load", type=float, default=50, help="requests a second; 0 = no server")
-    parser.add_argument("--runtime", default="torch", help="by which the server reads texts")
+    parser.add_argument("--runtime", default="auto", help="by which the server reads texts; auto = the index's")
     parser.add_argument("--seconds", type=float, default=60)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
@@ -86,7 +86,7 @@ def main() -> None:
 def make_up(folder: Path, papers: int) -> tuple[Path, Path, Path]:
     """A corpus, its vectors and its sentence vectors."""
     synthesize(folder / "corpus", Synthetic(papers=papers))
-    corpus, encoder = Corpus.open(folder / "corpus"), load_encoder("minilm", device="cpu")
+    corpus, encoder = Corpus.open(folder / "corpus"), load_encoder("minilm", device="cpu", runtime="auto")
     facts = {"model": encoder.name, "revision": encoder.revision, "text_recipe": TextRecipe().hash}
     draw = stream(0, "benchmark vectors")
     topics = draw.standard_normal((TOPICS, encoder.dimension)).astype(np.float32)

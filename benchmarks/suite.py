@@ -84,8 +84,8 @@ BENCHMARKS = {
     "search": Benchmark(
         "search.py",
         "a whole index, and a server under load",
-        "--papers 5000 --load 10 --seconds 5 --queries 50 --runtime int8",
-        "--papers 100000 --load 50 --seconds 60 --runtime int8",
+        "--papers 5000 --load 10 --seconds 5 --queries 50 --runtime auto",
+        "--papers 100000 --load 50 --seconds 60 --runtime auto",
     ),
     "search_scan": Benchmark(
         "search_scan.py",

@@ -19,7 +19,7 @@ import numpy as np
 from citeweave import Corpus
 
 FOLDER = Path("demo")
-PAPERS = 2000
+PAPERS = 1500
 HELD_BACK = 50
 LIBRARY = 60
 BENCHMARK = 40

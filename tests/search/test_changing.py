@@ -238,6 +238,14 @@ def test_given_vectors_are_taken_and_checked(versions, bert, save_bert, tmp_path
         build_index(corpus, save_bert(tmp_path / "other", seed=9), tmp_path / "x", options, given=Given(whole))
 
 
+def test_questions_are_read_by_the_runtime_of_given_vectors(versions, bert, tmp_path):
+    pytest.importorskip("openvino", reason="pip install 'citeweave[runtimes]'")
+    corpus = versions[0].corpus
+    whole = embed_papers(corpus, load_encoder(bert, device="cpu", runtime="openvino-int8"), tmp_path / "v")
+    index = build_index(corpus, bert, tmp_path / "i", IndexOptions(device="cpu"), given=Given(whole))
+    assert index.runtime == "openvino-int8" and index.with_vector.any()
+
+
 def test_a_model_that_changed_is_refused(versions, bert, save_bert, tmp_path):
     model = Path(shutil.copytree(bert, tmp_path / "model"))
     build_index(versions[0].corpus, model, tmp_path / "i", IndexOptions(device="cpu"))

@@ -12,7 +12,7 @@ before the new one is whole. Later changes are made by `changing.py`.
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from citeweave.encoders.aspects import find_heads
 from citeweave.encoders.embedding import SHARD
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.locating import remembered
+from citeweave.encoders.runtimes import AUTO, runtime_of
 from citeweave.errors import EmptyResultError, UserError, choose
 from citeweave.files import hash_json
 from citeweave.graph.intent_overlay import IntentOverlay
@@ -97,6 +98,8 @@ def build_index(
         overlay.check(corpus)
     if options.contexts and not len(corpus.contexts):
         raise UserError(f"--contexts needs citing sentences, and {corpus.folder} has none; leave it out")
+    if given is not None and options.runtime == AUTO:  # questions are read as the vectors were made
+        options = replace(options, runtime=runtime_of(given.vectors.provenance.revision))
     folder, how = Path(folder), _embedding(model, options)
     if given is not None:
         if how is None:
