@@ -6,6 +6,7 @@ INSTALLED_DEV := .venv/.installed-dev
 OLDEST := .venv-oldest
 JOBS ?= 2
 SHARE ?= whole
+PLATFORMS ?= linux win32 darwin
 SECONDS ?=
 
 .DEFAULT_GOAL := help
@@ -54,10 +55,9 @@ lint: dev  ## Check style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: dev  ## Check types, as on Linux, Windows and macOS
-	$(BIN)/mypy --platform linux
-	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32
-	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
+types: dev  ## Check types, as on Linux, Windows and macOS (PLATFORMS)
+	@for platform in $(PLATFORMS); do echo "mypy --platform $$platform"; \
+	    $(BIN)/mypy --platform $$platform --cache-dir .mypy_cache/$$platform || exit 1; done
 
 format: dev  ## Repair style
 	$(BIN)/ruff check --fix .

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import bz2
 import gzip
 import io
 import json
 import lzma
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -16,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +62,52 @@ class Ran:
         assert not self.output.exists()
 
 
-AS_NOBODY = """
-import concurrent.futures.process, contextlib, io, os, citeweave.corpus.importing, citeweave.corpus.summary
+PARENT = """
+import concurrent.futures.process, contextlib, io, json, os, sys, traceback
+import citeweave.corpus.importing, citeweave.corpus.summary
 from citeweave.cli import main
 from citeweave.corpus.readers import FORMATS, reader_of
 all(map(reader_of, FORMATS))
 with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
     main(["import", "--help"])
-os.setegid(65534), os.seteuid(65534)
-main()
+
+def run(words, files, is_nobody):
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for descriptor, file in zip((1, 2), files):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_TRUNC), descriptor)
+    if is_nobody:
+        os.setegid(65534), os.seteuid(65534)
+    try:
+        main(words)
+        return 0
+    except SystemExit as end:
+        return int(end.code or 0)
+    except BaseException:
+        traceback.print_exc()
+        return 99
+    finally:
+        sys.stdout.flush(), sys.stderr.flush()
+
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        os._exit(run(*json.loads(line)))
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-"""Root may read everything: loads the code as root, which other users may be unable to, and goes on as nobody."""
+"""Each command is a fork of a process that has loaded the code, which takes longer than most imports. Root may read everything:
+it goes on as nobody where that matters."""
+
+
+@cache
+def parent() -> subprocess.Popen[bytes]:
+    """The process that starts the commands of this one."""
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    made = subprocess.Popen(
+        [sys.executable, "-c", PARENT], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    )
+    atexit.register(made.communicate)
+    return made
 
 
 def peak_memory(pid: int) -> int:
@@ -81,22 +119,21 @@ def peak_memory(pid: int) -> int:
     return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("VmHWM")), 0)
 
 
-def run_import(output: Path, *arguments: object, start: tuple[str, ...] = ("-m", "citeweave")) -> Ran:
-    command = [sys.executable, *start, "import", *map(str, arguments), "-o", str(output), "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
+def run_import(output: Path, *arguments: object, is_nobody: bool = False) -> Ran:
+    words = ["import", *map(str, arguments), "-o", str(output), "--json"]
+    pipes = parent()
+    assert pipes.stdin is not None and pipes.stdout is not None
+    with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
+        pipes.stdin.write(json.dumps([words, [out.name, err.name], is_nobody]).encode() + b"\n")
+        child = int(pipes.stdout.readline())
         deadline, memory = time.monotonic() + SECONDS, 0
-        while process.poll() is None:
-            memory = max(memory, peak_memory(process.pid))
+        while not select.select([pipes.stdout], [], [], 0.02)[0]:
+            memory = max(memory, peak_memory(child))
             if time.monotonic() > deadline:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                raise AssertionError(f"no end after {SECONDS} seconds: {command}")
-            time.sleep(0.02)
-        out.seek(0)
-        err.seek(0)
-        return Ran(process.returncode, out.read().decode(), err.read().decode(), memory, output)
+                os.kill(child, signal.SIGKILL)
+        code = int(pipes.stdout.readline())
+        assert time.monotonic() <= deadline, f"no end after {SECONDS} seconds: {words}"
+        return Ran(code, out.read().decode(), err.read().decode(), memory, output)
 
 
 @pytest.fixture
@@ -481,20 +518,20 @@ def open_folder() -> Iterator[Path]:
 
 
 def test_without_permission(open_folder: Path) -> None:
-    start = ("-c", AS_NOBODY) if os.geteuid() == 0 else ("-m", "citeweave")
+    who = {"is_nobody": os.geteuid() == 0}
     locked, folder, output = open_folder / "locked.jsonl", open_folder / "folder", open_folder / "corpus"
     (folder / "inner").mkdir(parents=True)
     for path in (locked, folder / "papers.jsonl", folder / "inner" / "papers.jsonl"):
         path.write_text(PAPERS)
     locked.chmod(0)
     for options in ((), ("--format", "plain")):
-        run_import(output, locked, *options, start=start).assert_refused("locked.jsonl cannot be opened: Permission")
+        run_import(output, locked, *options, **who).assert_refused("locked.jsonl cannot be opened: Permission")
         folder.chmod(0)
-        run_import(output, folder, *options, start=start).assert_refused("folder cannot be read: Permission")
-        run_import(output, folder / "papers.jsonl", *options, start=start).assert_refused("cannot be read: Permission")
+        run_import(output, folder, *options, **who).assert_refused("folder cannot be read: Permission")
+        run_import(output, folder / "papers.jsonl", *options, **who).assert_refused("cannot be read: Permission")
         folder.chmod(0o444)  # names can be listed, files cannot be reached
-        run_import(output, folder, *options, start=start).assert_refused("cannot be read: Permission")
+        run_import(output, folder, *options, **who).assert_refused("cannot be read: Permission")
         folder.chmod(0o755)
         (folder / "inner").chmod(0)
-        run_import(output, folder, *options, start=start).assert_refused("inner cannot be read: Permission")
+        run_import(output, folder, *options, **who).assert_refused("inner cannot be read: Permission")
         (folder / "inner").chmod(0o755)
