@@ -24,7 +24,7 @@ HELD_BACK = 50
 LIBRARY = 60
 BENCHMARK = 40
 LITTLE = (
-    "--set encoder.max_tokens=48 --set training.frozen_layers=4 --set training.steps=7 "
+    "--set encoder.max_tokens=48 --set training.frozen_layers=4 --set training.steps=5 "
     "--set training.learning_rate=2e-4 --set training.validation=0.02"
 )
 """Training that two cores do in half a minute."""
