@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.publishing import work_folder
 from citeweave.cli import main
 
 from .killing import killed_before
@@ -47,7 +47,7 @@ def test_a_killed_training_ends_with_the_same_weights(made: Path, bert: Path, tm
     subprocess.run(command(arguments(made, bert, tmp_path / "whole")), env=ALONE, check=True)
     words = arguments(made, bert, tmp_path / "killed")
     assert killed_before("*/training/checkpoints/step-00000015", 1, *words, env=ALONE), "the run was not killed"
-    assert list(partial_folder(tmp_path / "killed").glob(".work/*/training/checkpoints/step-00000010"))
+    assert list(work_folder(tmp_path / "killed").glob("work/*/training/checkpoints/step-00000010"))
     assert not (tmp_path / "killed").exists()
     subprocess.run(command(words), env=ALONE, check=True)
     for name in ("model.safetensors", "training/log.jsonl"):
