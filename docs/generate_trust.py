@@ -51,6 +51,50 @@ The tests are in `tests/faults/counted`, what is promised to whom in [SECURITY.m
 tried, all for a part of the time (`make trust SECONDS=60`), or so far the quick share alone. Minutes are of a machine that had other work to do.
 """
 
+REMOVALS = (
+    (
+        "the work folder `.NAME.citeweave-<8 hex>` beside an output, its lock, and what `--overwrite` replaces",
+        "the folder's `owner.json` names citeweave and the output; a lock is empty; in a replaced folder every file is named by "
+        "a manifest of citeweave, else the command is refused and names the file",
+        "artefacts/publishing.py, artefacts/ownership.py, artefacts/writing.py, locks.py",
+    ),
+    (
+        "files inside that work folder: parts, sorted runs, blocks, panels, tokens, checkpoints, logs",
+        "the writer has the lock and wrote them",
+        "columns.py, corpus/intake/assembling.py, corpus/intake/citation_codes.py, corpus/intake/spill.py, "
+        "corpus/intake/staging.py, corpus/intake/updating.py, encoders/token_store.py, graph/citations.py, "
+        "graph/panel_files.py, graph/vector_writing.py, intents/remote.py, mining/remote.py, search/writing/citing.py, "
+        "training/checkpoints.py, training/trainer.py",
+    ),
+    (
+        "a file that is replaced when its successor is whole: `-o FILE` with `--overwrite`, state and settings of our folders",
+        "the file that the user named; until then the new one has a hidden name with a random part, made for it alone",
+        "files.py, mining/converting/new_files.py",
+    ),
+    (
+        "in an index: segments, maps and lists of deleted papers that no state names",
+        "named as citeweave names them, in the folder of an index; of segments and maps only files that a manifest names",
+        "search/state.py, search/mapping.py, search/building.py",
+    ),
+    (
+        "in the folder of a library that `explore` made: its index, where it must be made anew; answers of services",
+        "named by the library's record and the index's manifests",
+        "serve/libraries/preparing.py, corpus/clients/record_files.py",
+    ),
+    (
+        "in the cache: versions of what was fetched, older than a week or with `citeweave cache --clear`; what is being sent",
+        "a slot has `address.txt`, and versions are named by their hash",
+        "cloud/slots.py, cloud/fetching.py, cloud/outgoing.py, cloud/pushing.py",
+    ),
+    (
+        "in object storage: objects that the last listing of citeweave at the address names and the new one does not",
+        "`objects.json` of that address, which citeweave wrote, names them",
+        "cloud/pushing.py, cloud/storage.py, cloud/uploading.py",
+    ),
+    ("of a copy from an address: the older folder, with `--overwrite`", "as of any output", "cloud/copying.py"),
+)
+"""What may be removed or replaced, why it is ours, and the modules that do it. A test knows all that could."""
+
 
 def main() -> None:
     counts: dict[str, dict[str, Any]] = json.loads(COUNTS.read_bytes()) if COUNTS.is_file() else {}
@@ -90,7 +134,16 @@ def page(counts: dict[str, dict[str, Any]]) -> str:
     told = [chapter(title, found) for title, found in zip(CHAPTERS.values(), chapters, strict=True) if found]
     missing = {count["chapter"] for count in counts.values()} - CHAPTERS.keys()
     assert not missing, f"no title for {sorted(missing)}: add it to CHAPTERS"
-    return "\n".join([HEAD, *told])
+    return "\n".join([HEAD, removals(), *told])
+
+
+def removals() -> str:
+    head = ["| what | why it is ours | modules |", "|---|---|---|"]
+    rows = [
+        f"| {what} | {why} | {', '.join(f'`{name}`' for name in names.split(', '))} |" for what, why, names in REMOVALS
+    ]
+    text = "Nothing else is ever removed, replaced or written to."
+    return "\n".join(["## What is removed or replaced", "", text, "", *head, *rows, ""])
 
 
 def chapter(title: str, counts: list[dict[str, Any]]) -> str:

@@ -1,6 +1,7 @@
 """Files that are there whole or not at all, and what they hash to.
 
-write_json(path, value)         a JSON file, on the disk before it has its name
+with new_file(path) as file:     a binary file, on the disk before it has its name; none where the block fails
+write_json(path, value)         the same for JSON
 write_whole(path, content)      the same for bytes, without waiting for the disk's table of names
 move(source, target)            another name for a file or a folder
 hash_file(path)                 SHA-256 of its bytes
@@ -9,14 +10,15 @@ hash_file(path)                 SHA-256 of its bytes
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
+import secrets
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-
-from citeweave.links import open_new
+from typing import BinaryIO
 
 
 def hash_file(path: Path) -> str:
@@ -35,26 +37,41 @@ def seal_of(value: object) -> str:
     return hash_json(json.loads(json.dumps(value)))
 
 
+def hidden_name(path: Path) -> Path:
+    """A new name beside a path, which nobody else's file can have."""
+    return path.with_name(f".{path.name[:60]}.citeweave-{secrets.token_hex(4)}")
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which gets its name, in the place of another file or link, once it is whole and on the disk.
+
+    Until then it has a hidden name with a random part, as `hidden_name` makes it.
+    """
+    temporary = hidden_name(path)
+    with temporary.open("xb") as file:
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            file.close()
+            temporary.unlink(missing_ok=True)
+            raise
+    move(temporary, path)
+
+
 def write_json(path: Path, value: object) -> None:
     """Write a JSON file so that it is there whole or not at all."""
-    temporary = path.with_name(path.name + ".new")
-    with io.TextIOWrapper(open_new(temporary), encoding="utf-8") as file:
-        json.dump(value, file, indent=1, ensure_ascii=False)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    move(temporary, path)
+    with new_file(path) as file:
+        file.write(f"{json.dumps(value, indent=1, ensure_ascii=False)}\n".encode())
     sync(path.parent)
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it is there whole or not at all."""
-    temporary = path.with_name(path.name + ".new")
-    with open_new(temporary) as file:
+    with new_file(path) as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    move(temporary, path)
 
 
 def cache_folder(given: Path | None = None) -> Path:

@@ -2,8 +2,8 @@
 
     check_links(folder)          a symbolic link to something outside is refused
     check_names(files, path)     the same for the names in a manifest
-    open_new(path)               a new file, never the one that a link at this place leads to
     open_lock(path)              a file to be locked, left as it is
+    output_place(path)           where an output goes: a symbolic link is followed, never replaced
 
 Hard links cannot be told from files; so nothing that lies in a folder is opened for writing.
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import BinaryIO
 
-from citeweave.errors import ArtefactError
+from citeweave.errors import ArtefactError, UserError
 
 _NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
 
@@ -59,14 +59,20 @@ def _leads_out(place: PurePath) -> bool:
     return bool(place.anchor) or ".." in place.parts or not place.parts
 
 
-def open_new(path: Path) -> BinaryIO:
-    """A new file to write; what had this name, be it a link, is removed first and not written to."""
-    path.unlink(missing_ok=True)
-    return path.open("xb")
-
-
 def open_lock(path: Path) -> BinaryIO:
     """A file to be locked; OSError where a symbolic link is in its place."""
     if not _NO_LINKS and path.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINKS, 0o666), "rb")
+
+
+def output_place(path: Path) -> Path:
+    """Where an output goes: the target of a symbolic link, whose folder must exist, else the path itself."""
+    if not path.is_symlink():
+        return path
+    target = Path(os.path.realpath(path))
+    if target.is_symlink() or not target.parent.is_dir():
+        raise UserError(
+            f"{path} is a link to {target}, which cannot be made; make {target.parent}, or choose another -o"
+        )
+    return target

@@ -21,6 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from citeweave import extras
 from citeweave.errors import UserError, choose
+from citeweave.files import write_whole
+from citeweave.links import output_place
 from citeweave.randomness import stream
 
 # suffix -> what is left out of the file, so that it does not differ from day to day
@@ -219,7 +221,7 @@ def _picture(
         figure.savefig(buffer, format=suffix[1:], metadata=FORMATS[suffix])
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(buffer.getvalue())
+            write_whole(output_place(path), buffer.getvalue())
         except OSError as error:
             raise UserError(f"{path} cannot be written ({error.strerror}); name another place") from None
 

@@ -12,7 +12,7 @@ import pytest
 from citeweave.artefacts import publishing
 from citeweave.artefacts.disk_failures import naming_failures, unwritable
 from citeweave.artefacts.manifest import read_manifest
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.publishing import work_folder
 from citeweave.artefacts.writing import matches, new_artefact
 from citeweave.errors import UserError
 from citeweave.files import write_json
@@ -41,9 +41,9 @@ def test_work_is_kept_until_the_artefact_has_its_name(tmp_path: Path, monkeypatc
     with monkeypatch.context() as patch, pytest.raises(Death):
         patch.setattr(shutil, "rmtree", die)
         make(tmp_path / "thing", 0)
-    assert names(tmp_path) == ["thing"] and (tmp_path / "thing" / ".work").is_dir()
+    assert (tmp_path / "thing").is_dir() and (work_folder(tmp_path / "thing") / "work").is_dir()
     assert matches(tmp_path / "thing", "demo", 1, {"seed": 0})
-    assert names(tmp_path / "thing") == ["data.txt", "manifest.json"]
+    assert names(tmp_path) == ["thing"] and names(tmp_path / "thing") == ["data.txt", "manifest.json"]
 
 
 def test_a_run_that_ends_before_its_artefact_has_a_name_goes_on(
@@ -65,9 +65,9 @@ def test_a_killed_replacement_leaves_one_of_both_and_nothing_beside_it(
     folder = tmp_path / "thing"
     make(folder, 0)
     with monkeypatch.context() as patch, pytest.raises(Death):
-        patch.setattr(publishing, "_remove", lambda path: die() if path == folder / ".work" else None)
+        patch.setattr(publishing, "_remove", die)
         make(folder, 1)
-    assert read_manifest(folder, "demo", 1).recipe == {"seed": 1} and names(tmp_path) == ["thing", "thing.old"]
+    assert read_manifest(folder, "demo", 1).recipe == {"seed": 1} and work_folder(folder).is_dir()
     assert matches(folder, "demo", 1, {"seed": 1})
     assert names(tmp_path) == ["thing"] and names(folder) == ["data.txt", "manifest.json"]
 
@@ -77,7 +77,7 @@ def test_a_replacement_that_fails_leaves_the_older_one(tmp_path: Path, monkeypat
     make(folder, 0)
 
     def failing(source: Path, target: Path) -> None:
-        if (Path(source), Path(target)) == (tmp_path / "thing.partial", folder):
+        if (Path(source), Path(target)) == (work_folder(folder) / "new", folder):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         rename(source, target)
 
@@ -122,7 +122,7 @@ def test_a_folder_that_is_in_use_is_not_replaced_and_the_work_is_kept(
         patch.setattr(publishing, "_exchange_at_once", lambda *_: False)
         patch.setattr(os, "replace", refusing)
         make(folder, 1)
-    assert read_manifest(folder, "demo", 1).recipe == {"seed": 0} and names(tmp_path) == ["thing", "thing.partial"]
+    assert read_manifest(folder, "demo", 1).recipe == {"seed": 0} and work_folder(folder).is_dir()
     with new_artefact(folder, "demo", 1, {"seed": 1}, overwrite=True) as writer:
         assert names(writer.work("parts")) == ["one.txt"]
 
@@ -151,7 +151,7 @@ def test_a_name_that_is_taken_for_a_moment_is_waited_for(tmp_path: Path, monkeyp
 def test_a_failed_write_names_the_folder(tmp_path: Path, error: Exception) -> None:
     with pytest.raises(OSError) as caught, new_artefact(tmp_path / "thing", "demo", 1, {}):
         raise error
-    assert caught.value.filename == str(partial_folder(tmp_path / "thing")) and caught.value.errno == errno.ENOSPC
+    assert caught.value.filename == str(work_folder(tmp_path / "thing")) and caught.value.errno == errno.ENOSPC
 
 
 def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:

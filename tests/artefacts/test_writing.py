@@ -10,7 +10,7 @@ import pytest
 
 from citeweave.artefacts.integrity import check_files
 from citeweave.artefacts.manifest import read_manifest
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.publishing import work_folder
 from citeweave.artefacts.writing import matches, new_artefact
 from citeweave.errors import ArtefactError, UserError
 from citeweave.files import write_json
@@ -53,7 +53,7 @@ def test_what_fails_leaves_the_old_artefact(tmp_path: Path) -> None:
     assert (tmp_path / "x" / "a.txt").read_text() == "hello"
     make(tmp_path / "x", text="new", recipe={"seed": 2}, overwrite=True)
     assert (tmp_path / "x" / "a.txt").read_text() == "new"
-    assert not partial_folder(tmp_path / "x").exists()
+    assert not work_folder(tmp_path / "x").exists()
 
 
 def test_what_another_recipe_left_behind_is_not_taken_over(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from citeweave.artefacts.publishing import work_folder
+
 from .conftest import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -158,7 +160,7 @@ def test_mistakes_are_one_line_and_exit_2(
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "citeweave", "synthesize", "-o", str(tmp_path / "c"), "--papers", "2000000"]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    while not (tmp_path / "c.partial").exists():
+    while not work_folder(tmp_path / "c").exists():
         assert process.poll() is None
         time.sleep(0.05)
     time.sleep(0.5)

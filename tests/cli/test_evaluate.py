@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from citeweave.artefacts.publishing import work_folder
 from citeweave.cli import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -187,7 +188,7 @@ def test_mistakes_are_one_line_and_exit_2(run: Run, data: Path, good: Path, word
     code, out, err = run("evaluate", *(data if word == "DATA" else word for word in words), "-o", "out")
     assert (code, out) == (2, "")
     assert err.startswith("error: ") and err.count("\n") == 1 and message in err
-    assert not Path("out").exists() and not Path("out.partial").exists()
+    assert not Path("out").exists() and not work_folder(Path("out")).exists()
 
 
 def test_a_report_is_not_replaced_unasked(run: Run, data: Path, good: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 from citeweave.artefacts import publishing
 from citeweave.artefacts.integrity import check_files
 from citeweave.artefacts.manifest import read_manifest
+from citeweave.artefacts.publishing import work_folder
 from citeweave.cloud import copy, fetch, push, uploading
 from citeweave.cloud.address import Address
 from citeweave.cloud.listing import OBJECTS
@@ -223,11 +224,11 @@ def test_copy_both_ways_and_from_bucket_to_bucket(bucket: Any, folder: Path, tmp
     assert copy(folder, address).sent == 3
     assert copy(address, tmp_path / "back").files == 3
     assert content(tmp_path / "back") == content(folder)
-    assert not (tmp_path / "back.partial").exists()
+    assert not work_folder(tmp_path / "back").exists()
     with pytest.raises(UserError, match="exists; choose another place"):
         copy(address, tmp_path / "back")
     copy(address, tmp_path / "back", overwrite=True)
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith("back.")]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith((".back.", "back."))]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("x")
     with pytest.raises(UserError, match="is not an artefact"):
@@ -238,7 +239,7 @@ def test_copy_both_ways_and_from_bucket_to_bucket(bucket: Any, folder: Path, tmp
         copy(folder, tmp_path / "c")
 
 
-@pytest.mark.parametrize("at", ["_exchange_at_once", "sync"])
+@pytest.mark.parametrize("at", ["_exchange_at_once", "_remove"])
 def test_a_copy_that_is_killed_while_it_replaces_leaves_one_of_both(
     bucket: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
@@ -256,7 +257,7 @@ def test_a_copy_that_is_killed_while_it_replaces_leaves_one_of_both(
     assert content(target) == (older if at == "_exchange_at_once" else content(folder))
     copy(address, target, overwrite=True)
     assert content(target) == content(folder)
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith("back.")]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith((".back.", "back."))]
 
 
 def test_a_copy_does_not_share_files_with_the_cache(bucket: Any, folder: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, ImportOptions, exclude_papers, import_papers
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.publishing import work_folder
 from citeweave.errors import ArtefactError, EmptyResultError, InputError, UserError
 
 
@@ -179,7 +179,7 @@ def test_an_interrupted_import_goes_on(library: Path, tmp_path: Path, monkeypatc
     resumed = import_papers([library], tmp_path / "broken").corpus
     assert staged[3:] == ["papers.jsonl.gz"], "parts that were done are not read again"
     assert resumed.hash == whole.hash
-    assert not partial_folder(tmp_path / "broken").exists()
+    assert not work_folder(tmp_path / "broken").exists()
 
 
 def test_records_of_one_paper_are_merged_by_the_rule(tmp_path: Path) -> None:

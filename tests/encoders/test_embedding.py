@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.publishing import work_folder
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import ImportOptions, import_papers
 from citeweave.corpus.text import TextRecipe
@@ -206,14 +206,14 @@ def test_an_interrupted_run_goes_on_with_the_next_shard(bert, corpus, tmp_path, 
     whole = embed_papers(corpus, inner, tmp_path / "whole", options)
     with pytest.raises(KeyboardInterrupt):
         embed_papers(corpus, Counting(inner, 30), tmp_path / "v", options)
-    assert partial_folder(tmp_path / "v").exists() and not (tmp_path / "v").exists()
+    assert work_folder(tmp_path / "v").exists() and not (tmp_path / "v").exists()
     other = Counting(load_encoder(bert, device="cpu", pooling="mean"), 8)
     with pytest.raises(KeyboardInterrupt):  # another model begins anew and leaves alone what is there
         embed_papers(corpus, other, tmp_path / "v", options)
     rest, recorder = Counting(inner), Recorder()
     assert same(embed_papers(corpus, rest, tmp_path / "v", options, reporter=recorder), whole)
     assert rest.read == 60 - 24 and recorder.done == 60
-    assert not partial_folder(tmp_path / "v").exists()
+    assert not work_folder(tmp_path / "v").exists()
 
 
 def test_two_devices_give_the_bytes_of_one(bert, corpus, tmp_path):
@@ -345,4 +345,4 @@ def test_smaller_vectors_go_on_after_an_interruption(bert, corpus, tmp_path, kin
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s", "whole"]
     with pytest.raises(EmptyResultError):
         embed_smaller(corpus, encoder, tmp_path / "none", kind, EmbeddingOptions(text=TextRecipe(("venue",))))
-    assert not partial_folder(tmp_path / "none").exists()
+    assert not work_folder(tmp_path / "none").exists()

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.publishing import work_folder
 from citeweave.encoders import token_store
 from citeweave.encoders.reading import TextReader, make_reader
 from citeweave.encoders.token_store import TokenStore, make_token_store, tokenizer_hash
@@ -87,7 +87,7 @@ def test_an_interrupted_run_goes_on_with_its_block(reader, texts, tmp_path, fail
     with pytest.raises(Killed):
         make_token_store(reader, Fragile(texts, fails_at), tmp_path / "t", recipe=RECIPE)
     # a block that was being written when the power went
-    for path in partial_folder(tmp_path / "t").rglob("*.npy"):
+    for path in work_folder(tmp_path / "t").rglob("*.npy"):
         with path.open("ab") as file:
             file.write(b"half a block")
     rest = Fragile(texts, None)
@@ -149,7 +149,7 @@ def test_damage_is_an_error_not_a_crash(reader, texts, tmp_path, damage):
 def test_a_damaged_note_of_progress_begins_anew(reader, texts, tmp_path):
     with pytest.raises(Killed):
         make_token_store(reader, Fragile(texts, 16), tmp_path / "t", recipe=RECIPE)
-    (note,) = partial_folder(tmp_path / "t").rglob("progress.json")
+    (note,) = work_folder(tmp_path / "t").rglob("progress.json")
     note.write_text(json.dumps(["nothing"]))
     made = make_token_store(reader, texts, tmp_path / "t", recipe=RECIPE)
     assert [tokens.tolist() for tokens in made.take(range(50))] == [tokens.tolist() for tokens in reader.read(texts)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.publishing import work_folder
 from citeweave.errors import ArtefactError, EmptyResultError, InputError, UserError
 from citeweave.evaluation.deriving import derive
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
@@ -102,7 +102,7 @@ def test_a_report_holds_everything_and_its_metrics_follow_from_its_rows(
     assert report.metrics == Report.open(tmp_path / "r").metrics == value["metrics"]
     assert (tmp_path / "r/report.html").read_text().count("<html") == 1
     assert "toy on" in (tmp_path / "r/report.md").read_text()
-    assert not partial_folder(tmp_path / "r").exists()
+    assert not work_folder(tmp_path / "r").exists()
 
 
 def test_what_is_finished_is_not_judged_again(scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(
     expected = evaluate(whole, scidocs, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         evaluate(Counting(vectors, stop_at=stop_at), scidocs, tmp_path / "r")
-    kept = list(partial_folder(tmp_path / "r").rglob("tasks/*/*.json"))
+    kept = list(work_folder(tmp_path / "r").rglob("tasks/*/*.json"))
     resumed = Counting(vectors)
     assert evaluate(resumed, scidocs, tmp_path / "r").value == expected.value
     assert files_of(tmp_path / "r/runs") == files_of(tmp_path / "whole/runs")  # also of the tasks before
@@ -240,7 +240,7 @@ def test_tasks_without_an_answer_are_told(folders: dict[str, Path], scidocs: Sui
     with pytest.raises(EmptyResultError, match="bm25 answers no task of scirepeval: bm25 has no vectors") as error:
         evaluate(Lexical(), read_suite("scirepeval", folders["scirepeval"]), tmp_path / "none")
     assert str(error.value).count("no vectors") == 1
-    assert not (tmp_path / "none").exists() and not partial_folder(tmp_path / "none").exists()
+    assert not (tmp_path / "none").exists() and not work_folder(tmp_path / "none").exists()
 
 
 def test_tasks_without_texts_are_told(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -365,4 +365,4 @@ def test_maps_that_cannot_be_drawn(folders: dict[str, Path], scidocs: Suite, vec
             evaluate(judged, scidocs, tmp_path / "r", with_map=True)
     with pytest.raises(UserError, match="no paper of mag has a vector"):
         evaluate(GivenVectors(["x"], np.eye(1), name="x"), scidocs, tmp_path / "r", with_map=True)
-    assert not (tmp_path / "r").exists() and not partial_folder(tmp_path / "r").exists()
+    assert not (tmp_path / "r").exists() and not work_folder(tmp_path / "r").exists()

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from citeweave import Corpus
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.publishing import work_folder
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.corpus.synthetic.writing import synthesize
 from citeweave.similarity.vectors import Vectors
@@ -50,7 +50,7 @@ def test_killed_embeddings_read_no_finished_shard_again(tmp_path: Path, bert: Pa
     out = tmp_path / "broken"
 
     def shards() -> dict[str, int]:
-        return {path.name: path.stat().st_mtime_ns for path in partial_folder(out).glob(".work/*/shards*/*.npz")}
+        return {path.name: path.stat().st_mtime_ns for path in work_folder(out).glob("work/*/shards*/*.npz")}
 
     words, seen = arguments(tmp_path, bert, "broken"), dict[str, int]()
     for count, finished in ((4, 3), (SHARDS // 2, SHARDS // 2 + 2)):  # the one that it died of is made again
@@ -63,4 +63,4 @@ def test_killed_embeddings_read_no_finished_shard_again(tmp_path: Path, bert: Pa
     whole, resumed = Vectors.open(tmp_path / "whole"), Vectors.open(out)
     assert len(whole) == len(Corpus.open(tmp_path / "corpus"))
     assert (whole.manifest.hash, whole.manifest.facts) == (resumed.manifest.hash, resumed.manifest.facts)
-    assert not partial_folder(out).exists()
+    assert not work_folder(out).exists()

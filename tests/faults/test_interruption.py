@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.publishing import begin_work, work_folder
 from citeweave.evaluation.evaluate import evaluate
 from citeweave.evaluation.judging.given_vectors import GivenVectors
 from citeweave.evaluation.judging.opening import open_judged
@@ -48,7 +48,7 @@ def time_of_writing(*words: object, out: Path) -> float:
 
 
 def await_writing(process: subprocess.Popen[bytes], out: Path) -> None:
-    while process.poll() is None and not partial_folder(out).exists():
+    while process.poll() is None and not work_folder(out).exists():
         time.sleep(0.001)
 
 
@@ -115,7 +115,7 @@ def test_killed_runs_are_completed_by_the_next(tmp_path: Path, name: str) -> Non
     whole, resumed = Corpus.open(tmp_path / "whole"), Corpus.open(tmp_path / "broken")
     assert whole.hash == resumed.hash
     assert whole.manifest.facts == resumed.manifest.facts
-    assert not partial_folder(tmp_path / "broken").exists()
+    assert not work_folder(tmp_path / "broken").exists()
 
 
 STAGES = {
@@ -145,7 +145,7 @@ def test_killed_stages_are_completed_by_the_next(tmp_path: Path, name: str) -> N
     assert killed > 0, "no run was killed: the test proved nothing"
     whole, resumed = (json.loads((tmp_path / kind / "manifest.json").read_text()) for kind in ("whole", "broken"))
     assert (whole["hash"], whole["facts"]) == (resumed["hash"], resumed["facts"])
-    assert not partial_folder(tmp_path / "broken").exists()
+    assert not work_folder(tmp_path / "broken").exists()
 
 
 # --- evaluations -------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def write_benchmark(folder: Path) -> None:
 
 def finished_tasks(out: Path) -> dict[str, tuple[int, bytes]]:
     """When each task that an unfinished evaluation keeps was written, and what."""
-    files = partial_folder(out).glob(".work/tasks/*/*.json")
+    files = work_folder(out).glob("work/tasks/*/*.json")
     return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
@@ -197,7 +197,7 @@ def test_killed_evaluations_judge_no_finished_task_again(tmp_path: Path) -> None
     command = ("evaluate", data / "vectors.jsonl", "--suite", "mdcr", "--data", data)
     suite = read_suite("mdcr", data)
     expected = evaluate(open_judged(str(data / "vectors.jsonl")), suite, tmp_path / "whole").value
-    half, task = FIELDS // 2, "*/.work/tasks/*/*.json"
+    half, task = FIELDS // 2, "*/work/tasks/*/*.json"
     seen: dict[str, tuple[int, bytes]] = {}
     # the second task, the next one after half of them, the whole report
     for pattern, count, expected_tasks in ((task, 2, 1), (task, half, half), (str(out), 1, FIELDS)):
@@ -207,7 +207,7 @@ def test_killed_evaluations_judge_no_finished_task_again(tmp_path: Path) -> None
         assert len(kept) == expected_tasks
         seen = kept
         if expected_tasks == half:
-            shutil.copytree(partial_folder(out), partial_folder(copied))
+            shutil.copytree(work_folder(out) / "work", begin_work(copied) / "work", dirs_exist_ok=True)
     for folder, unfinished in ((copied, FIELDS - half), (out, 0)):
         vectors = open_judged(str(data / "vectors.jsonl"))
         assert isinstance(vectors, GivenVectors)
@@ -217,4 +217,4 @@ def test_killed_evaluations_judge_no_finished_task_again(tmp_path: Path) -> None
         assert json.loads((folder / "report.json").read_text()) == expected
         for path in (tmp_path / "whole/runs").iterdir():
             assert (folder / "runs" / path.name).read_bytes() == path.read_bytes()
-        assert not partial_folder(folder).exists()
+        assert not work_folder(folder).exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.publishing import work_folder
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.corpus.synthetic.writing import synthesize
@@ -116,7 +116,7 @@ def test_a_killed_run_goes_on(
         kill_after(patch, owner, name, calls)
         with pytest.raises(Killed):
             make_graph(corpus, place, chosen)
-    assert partial_folder(place).is_dir() and not place.exists()
+    assert work_folder(place).is_dir() and not place.exists()
     done = {"sorts": 0, "panels": 0}
 
     def counting(key: str, whole: object) -> object:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave.artefacts.publishing import work_folder
 from citeweave.errors import UserError
 from citeweave.graph import related_files
 from citeweave.graph.citations import CitationGraph, graph_from_edges
@@ -60,7 +61,7 @@ def test_a_stopped_run_goes_on_at_its_block(
     assert counted == [49, 6]  # five of seven were there
     expected: Related = related(graph, Signal("cocited"), np.arange(300))
     np.testing.assert_array_equal(found.related.targets, expected.targets)
-    assert not (tmp_path / "r.partial").exists()
+    assert not work_folder(tmp_path / "r").exists()
 
 
 def test_the_same_call_opens_and_another_graph_is_refused(graph: CitationGraph, tmp_path: Path) -> None:

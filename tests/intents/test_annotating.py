@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from citeweave import Corpus, Intent, import_papers
 from citeweave.artefacts.manifest import read_manifest
+from citeweave.artefacts.publishing import work_folder
 from citeweave.corpus.citation_marks import find_marks
 from citeweave.errors import EmptyResultError, UserError
 from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay
@@ -232,7 +233,7 @@ def test_nothing_to_annotate(tmp_path: Path) -> None:
     spoken = make_corpus(tmp_path / "spoken", [link(1, 2)], [context(1, "We use it [1].", 2)])
     with pytest.raises(EmptyResultError, match="gave no intents, and no classifier"):
         annotate_intents(spoken, tmp_path / "x", None)
-    assert not (tmp_path / "x").exists() and not (tmp_path / "x.partial").exists()
+    assert not (tmp_path / "x").exists() and not work_folder(tmp_path / "x").exists()
 
 
 def test_given_intents_without_a_sentence(tmp_path: Path) -> None:

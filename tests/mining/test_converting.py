@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.publishing import work_folder
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import ImportOptions, import_papers
 from citeweave.corpus.text import paper_text
@@ -501,7 +501,7 @@ def test_hostile_files_are_counted_or_refused(tmp_path, corpus, format, data):
         with pytest.raises((InputError, EmptyResultError, UserError)) as raised:
             import_samples(path, corpus, tmp_path / "s", format=guess)
         assert "\n" not in str(raised.value)
-        assert not (tmp_path / "s").exists() and not partial_folder(tmp_path / "s").exists()
+        assert not (tmp_path / "s").exists() and not work_folder(tmp_path / "s").exists()
 
 
 def test_parquet_of_other_types_is_counted_or_refused(tmp_path, corpus):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.publishing import work_folder
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import import_papers
 from citeweave.crew import Work
@@ -84,7 +84,7 @@ def test_a_killed_driver_and_a_killed_worker_cost_nothing(
 
     command = ["embed", corpus.folder, "--model", bert, "-o", tmp_path / "v", "--shard", SHARD, "--device", "cpu"]
     assert killed_before("*.npz", 6, *command, "--on", f"ray:{cluster}"), "the driver was not killed"
-    kept = len(list(partial_folder(tmp_path / "v").rglob("*.npz")))
+    kept = len(list(work_folder(tmp_path / "v").rglob("*.npz")))
     assert not (tmp_path / "v").exists() and kept == 5
 
     with RayCrew(On(cluster)) as inner:

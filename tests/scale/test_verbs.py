@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, synthesize
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.publishing import work_folder
 from citeweave.cli import main
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.errors import ShardError
@@ -93,7 +93,7 @@ def test_a_damaged_block_is_named_and_the_next_run_completes(
         monkeypatch.setattr(remote, "_keep_numbers", damaged)
         with pytest.raises(ShardError, match=r"mining: 1 of \d shards failed .* \(1; .*row 1000000000 is not in"):
             mine_samples(corpus, rules, tmp_path / "s", inputs, options, crew=crew)
-        assert len(list(partial_folder(tmp_path / "s").rglob("blocks-0/*.npz"))) >= 2
+        assert len(list(work_folder(tmp_path / "s").rglob("blocks-0/*.npz"))) >= 2
         monkeypatch.setattr(remote, "_keep_numbers", real)
         mine_samples(corpus, rules, tmp_path / "s", inputs, options, crew=crew)
     mine_samples(corpus, rules, tmp_path / "whole", inputs, options)

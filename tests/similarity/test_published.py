@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from citeweave import parquet
+from citeweave.artefacts.publishing import work_folder
 from citeweave.errors import EmptyResultError, InputError, UserError
 from citeweave.similarity.published import import_vectors
 from citeweave.similarity.vectors import Vectors
@@ -128,7 +129,7 @@ def test_models_are_not_mixed(tmp_path):
         import_vectors([one, other], tmp_path / "v")
     with pytest.raises(UserError, match=r"unnamed.jsonl holds vectors of an unnamed model"):
         import_vectors([one, unnamed], tmp_path / "v")
-    assert not (tmp_path / "v").exists() and not (tmp_path / "v.partial").exists()
+    assert not (tmp_path / "v").exists() and not work_folder(tmp_path / "v").exists()
     assert import_vectors([one], tmp_path / "v", model="mine").provenance.label == "mine"
 
 
@@ -215,7 +216,7 @@ SETTINGS = settings(max_examples=80, suppress_health_check=[HealthCheck.function
 def check_any(folder: Path, path: Path) -> None:
     with contextlib.suppress(UserError):
         counts(import_vectors([path], folder / "v", overwrite=True))
-    assert not (folder / "v.partial").exists()
+    assert not work_folder(folder / "v").exists()
 
 
 @SETTINGS

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.publishing import work_folder
 from citeweave.columns import TextColumn, TextWriter
 from citeweave.errors import ArtefactError, EmptyResultError, UserError
 from citeweave.similarity.provenance import Provenance
@@ -108,7 +108,7 @@ def test_nothing_is_left_of_a_failure(tmp_path):
 
 
 def test_what_an_interrupted_run_left_does_not_get_in(tmp_path):
-    partial = partial_folder(tmp_path / "v")
+    partial = work_folder(tmp_path / "v")
     (partial / "old").mkdir(parents=True)
     (partial / "old/file").write_text("x")
     (partial / "matrix.npy").write_text("x")

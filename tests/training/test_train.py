@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from citeweave.artefacts.publishing import work_folder
 from citeweave.encoders.encoder import load_encoder
 from citeweave.errors import CiteweaveError, EmptyResultError, UserError
 from citeweave.progress import QUIET
@@ -106,7 +107,7 @@ def test_a_log_that_lost_its_end_is_not_filled_up(
     literature: Literature, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_training(literature, tmp_path / "cut", monkeypatch, 5)
-    (log,) = (tmp_path / "cut.partial").rglob("log.jsonl")
+    (log,) = work_folder(tmp_path / "cut").rglob("log.jsonl")
     log.write_text('{"step": 1}\n')
     train(literature, tmp_path / "cut", patience=5)
     lines = (tmp_path / "cut" / "training" / "log.jsonl").read_text().splitlines()

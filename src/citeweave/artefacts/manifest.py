@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.ownership import MANIFEST
+from citeweave.artefacts.publishing import work_folder
 from citeweave.errors import ArtefactError
 from citeweave.files import hash_json, seal_of
 from citeweave.links import check_links, check_names
 
-MANIFEST = "manifest.json"
 _MADE_BY = {
     "corpus": "import",
     "graph": "graph",
@@ -162,7 +162,7 @@ def kind_of(folder: Path) -> str:
 def _why_no_manifest(folder: Path, kind: str) -> str:
     if not folder.exists():
         return f"{folder} does not exist; give a folder that holds {_called(kind)}"
-    if partial_folder(folder).exists():
+    if work_folder(folder).exists():
         return f"{folder} was interrupted while it was made; run the same command again to finish it"
     return f"{folder} is not an artefact of citeweave (no {MANIFEST}); give a folder that holds {_called(kind)}"
 

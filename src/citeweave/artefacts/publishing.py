@@ -1,106 +1,127 @@
-"""How a finished folder gets its name: beside nothing, or in the place of an older one, in one step.
+"""How a folder is made beside its name, and gets that name in one step, in the place of an older one or of nothing.
 
-    publish(partial, target)        the finished folder is `target`; what `target` was is gone
-    put(folder, target)             the same for a folder that is on the disk already; what `target` was is `target.old`
-    remove_leftovers(target)        what an interrupted publication left
+    begin_work(target)          its work folder, found or made; the caller has the lock
+    publish(target)             what was written is `target` now; what `target` was is gone, and so is the work folder
+    discard_work(target)        nothing of it would help another run
+    remove_leftovers(target)    the same for what an interrupted publication left, unless somebody is at work
 
-    target.partial         is being written; goes on after an interruption
-    target.partial.lock    held by its writer; outside, since Windows renames no folder in which a file is open
-    target.old             about to replace the older one, and afterwards that: of use to the writer alone
+    .NAME.citeweave-1f0c2a9b/   hidden, and with a random part: no user's folder has such a name
+        owner.json              that it is citeweave's, and of which folder; without it nothing here is touched
+        new/                    is being written; after the exchange what NAME was
+        work/                   intermediate files: an interrupted run goes on from them
+    .NAME.citeweave.lock        held by the writer; it stays empty
 
-At every moment `target` is the whole older folder or the whole new one, also for a process that is killed, where the
+At every moment NAME is the whole older folder or the whole new one, also for a process that is killed, where the
 system can exchange two names at once: Linux and macOS. On Windows and many network file systems neither has the name
-for a moment, and who is killed then leaves the older one as `target.old` and the new one as `target.partial`.
+for a moment, and who is killed then leaves both in the work folder, as `old` and `new`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import glob
+import json
 import os
+import secrets
 import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+from citeweave.artefacts.ownership import check_replaceable
 from citeweave.errors import UserError
-from citeweave.files import move, sync
+from citeweave.files import move, sync, write_json
 from citeweave.locks import take_lock
 
-WORK = ".work"
-"""Folder of intermediate files: an interrupted run goes on from them, and nobody once the folder has its name."""
-
+_OWNER = "owner.json"
+_NEW, _WORK, _OLD = "new", "work", "old"
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
 _HERE = -100  # AT_FDCWD: paths are taken as everywhere
 
 
-def partial_folder(folder: Path) -> Path:
-    folder = folder if folder.name else folder.absolute()  # "." has no name of its own
-    return folder.with_name(folder.name + ".partial")
-
-
-def lock_file(folder: Path) -> Path:
+def lock_file(target: Path) -> Path:
     """What the writer of a folder holds, beside it."""
-    partial = partial_folder(folder)
-    return partial.with_name(partial.name + ".lock")
+    return _named(target).with_name(f".{_named(target).name}.citeweave.lock")
 
 
-def publish(partial: Path, target: Path) -> None:
-    """Give a finished folder its name, once everything in it has reached the disk."""
-    for folder in [partial, *(path for path in partial.rglob("*") if path.is_dir())]:
+def work_folder(target: Path) -> Path:
+    """The work folder of `target`; where none was begun, a path at which nothing is."""
+    target = _named(target)
+    start = target.with_name(f".{target.name}.citeweave-")
+    found = sorted(target.parent.glob(f"{glob.escape(start.name)}????????"))
+    return next((path for path in found if _is_ours(path, target)), start)
+
+
+def begin_work(target: Path) -> Path:
+    """The work folder of `target`, made where there is none."""
+    folder = work_folder(target)
+    if not folder.exists():
+        folder = folder.with_name(folder.name + secrets.token_hex(4))
+        folder.mkdir()
+    if not (folder / _OWNER).exists():
+        write_json(folder / _OWNER, {"made_by": "citeweave", "work_of": _named(target).name})
+    for name in (_NEW, _WORK):
+        (folder / name).mkdir(exist_ok=True)
+    return folder
+
+
+def publish(target: Path) -> None:
+    """Give what was written its name, once everything in it has reached the disk."""
+    work = work_folder(target)
+    new = work / _NEW
+    for folder in [new, *(path for path in new.rglob("*") if path.is_dir())]:
         sync(folder)
-    put(partial, target)
-    for path in _leftovers(target):
-        _remove(path)
-
-
-def put(new: Path, target: Path) -> None:
-    """Give a folder a name; what had it is `target.old`."""
-    old = _old(target)
-    _remove(old)
+    check_replaceable(target)
     if not target.exists():
         move(new, target)
-    elif not _is_exchanged(new, target, old):
-        _exchange_by_steps(new, target, old)
+    elif not _exchange_at_once(new, target):
+        _exchange_by_steps(new, target, work / _OLD)
     sync(target.parent)
+    _remove(work)
+
+
+def discard_work(target: Path) -> None:
+    """Remove the work folder; the caller has the lock."""
+    _remove(work_folder(target))
 
 
 def remove_leftovers(target: Path) -> None:
-    """Remove what a publication that was killed left in the folder and of the one it replaced, unless one is under way."""
-    leftovers = [path for path in _leftovers(target) if path.exists()]
-    if not leftovers and not lock_file(target).exists():
+    """Remove what a publication that was killed left beside the folder, unless one is under way."""
+    if not work_folder(target).exists() and not lock_file(target).exists():
         return
     with suppress(OSError), take_lock(lock_file(target), remove=True):
-        for path in leftovers:
-            _remove(path)
+        discard_work(target)
 
 
-def _leftovers(target: Path) -> tuple[Path, ...]:
-    return _old(target), target / WORK
+def _named(folder: Path) -> Path:
+    return folder if folder.name else folder.absolute()  # "." has no name of its own
 
 
-def _old(target: Path) -> Path:
-    return target.with_name(target.name + ".old")
+def _is_ours(folder: Path, target: Path) -> bool:
+    """Whether a folder says that it is the work folder of `target`; an empty one was interrupted before it could."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    try:
+        owner = json.loads((folder / _OWNER).read_bytes())
+    except FileNotFoundError:
+        return not any(folder.iterdir())
+    except (OSError, ValueError):
+        return False
+    return bool(owner == {"made_by": "citeweave", "work_of": target.name})
 
 
-def _remove(path: Path) -> None:
-    """Remove what nobody needs; what cannot be removed now is removed by the next publication."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink()
-
-
-def _is_exchanged(new: Path, target: Path, old: Path) -> bool:
-    """Whether the new folder got the name, and the one that had it is `old`, in one step."""
-    move(new, old)  # out of the way of the next writer
-    if _exchange_at_once(old, target):
-        return True
-    move(old, new)
-    return False
+def _remove(work: Path) -> None:
+    """Remove a work folder, its owner last, so that one that is half removed is still known to be ours."""
+    for name in (_NEW, _WORK, _OLD):
+        shutil.rmtree(work / name, ignore_errors=True)
+    with suppress(OSError):
+        if [path.name for path in work.iterdir()] == [_OWNER]:
+            (work / _OWNER).unlink()
+        work.rmdir()
 
 
 def _exchange_by_steps(new: Path, target: Path, old: Path) -> None:
+    shutil.rmtree(old, ignore_errors=True)  # of an earlier exchange that was killed once the new folder had its name
     try:
         move(target, old)
     except PermissionError as error:

@@ -1,8 +1,8 @@
 """Artefacts in the making: folders that appear whole or not at all.
 
-A stage writes into `<folder>.partial` and the folder gets its name by one rename, after every file has
-reached the disk. What is interrupted leaves the partial folder, from which the next run goes on; what
-is done is never rewritten in place.
+A stage writes into a hidden folder beside it (see `publishing.py`), which gets the name by one rename, after every file
+has reached the disk. What is interrupted leaves that work folder, from which the next run goes on; what is done is never
+rewritten in place.
 
     with new_artefact(folder, kind, version, recipe) as artefact:
         write(artefact.folder / "data.txt")
@@ -24,19 +24,20 @@ from typing import Any
 
 from citeweave.artefacts.disk_failures import naming_failures, unwritable
 from citeweave.artefacts.manifest import MANIFEST, Manifest, kind_of, read_manifest
-from citeweave.artefacts.publishing import WORK, lock_file, partial_folder, publish, remove_leftovers
+from citeweave.artefacts.ownership import check_replaceable
+from citeweave.artefacts.publishing import begin_work, discard_work, lock_file, publish, remove_leftovers
 from citeweave.errors import ArtefactError, UserError
 from citeweave.files import hash_file, hash_json, sync, write_json
-from citeweave.links import check_links
+from citeweave.links import check_links, output_place
 from citeweave.locks import LockedError, take_lock
 from citeweave.version import __version__
 
 
 class ArtefactWriter:
-    """The partial folder of an artefact that is being made."""
+    """The work folder of an artefact that is being made, and in it the folder that will have its name."""
 
-    def __init__(self, folder: Path, kind: str, version: int, recipe: dict[str, Any]) -> None:
-        self.folder = partial_folder(folder)
+    def __init__(self, folder: Path, kind: str, version: int, recipe: dict[str, Any], *, place: Path) -> None:
+        self.place, self.folder = place, place / "new"
         self._target, self._kind, self._version, self._recipe = folder, kind, version, recipe
         self.facts: dict[str, Any] = {}
 
@@ -46,15 +47,18 @@ class ArtefactWriter:
 
     def shared_work(self, name: str) -> Path:
         """The same for files that any recipe may use, because their names say what they were made of."""
-        path = self.folder / WORK / name
+        path = self.place / "work" / name
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     def clear(self) -> None:
         """Remove what an interrupted run had begun to write, except its intermediate files."""
         for path in self.folder.iterdir():
-            if path.name != WORK:
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+    def discard(self) -> None:
+        """Remove all that was written: nothing of it would help another run."""
+        discard_work(self._target)
 
     def finish(self) -> Manifest:
         """Hash the files, write the manifest, give the folder its name; only then are intermediate files removed."""
@@ -62,16 +66,14 @@ class ArtefactWriter:
         names = sorted(
             path.relative_to(self.folder).as_posix()
             for path in self.folder.rglob("*")
-            if path.is_file()
-            and not path.relative_to(self.folder).parts[0].startswith(".")
-            and (path.name == MANIFEST or not any(folder in path.parents for folder in inner))
+            if path.is_file() and (path.name == MANIFEST or not any(folder in path.parents for folder in inner))
         )
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             described = list(pool.map(lambda name: _describe(self.folder / name), names))
         files = dict(zip(names, described, strict=True))
         manifest = Manifest(self._kind, self._version, self._recipe, self.facts, files, _made())
         write_json(self.folder / MANIFEST, manifest.as_json())
-        publish(self.folder, self._target)
+        publish(self._target)
         return manifest
 
 
@@ -80,21 +82,36 @@ def new_artefact(
     folder: Path, kind: str, version: int, recipe: dict[str, Any], *, overwrite: bool = False
 ) -> Iterator[ArtefactWriter]:
     """Make an artefact; the caller ends with `writer.finish()`. One writer at a time."""
+    folder = output_place(folder)
     if folder.exists():
         _refuse_existing(folder, kind, overwrite=overwrite)
-    writer = ArtefactWriter(folder, kind, version, recipe)
+    with working(folder) as place:
+        writer = ArtefactWriter(folder, kind, version, recipe, place=place)
+        writer.clear()
+        yield writer
+
+
+def early_work(folder: Path, recipe: dict[str, Any], name: str) -> Path:
+    """The same as `ArtefactWriter.work`, for what is made before the artefact itself is begun."""
+    folder = output_place(folder)
+    with working(folder) as place:
+        return ArtefactWriter(folder, "", 0, recipe, place=place).work(name)
+
+
+@contextmanager
+def working(folder: Path) -> Iterator[Path]:
+    """The work folder of an output, for one process at a time; in it no link leads out of it."""
     with ExitStack() as held:
         try:
             held.enter_context(take_lock(lock_file(folder), remove=True))
-            writer.folder.mkdir(exist_ok=True)
-            check_links(writer.folder)
+            place = begin_work(folder)
         except LockedError:
             raise UserError(f"{folder} is being written by another process; wait for it or choose another -o") from None
         except OSError as error:
-            raise unwritable(writer.folder, error, "name another place with -o") from None
-        held.enter_context(naming_failures(writer.folder))
-        writer.clear()
-        yield writer
+            raise unwritable(folder, error, "name another place with -o") from None
+        check_links(place)
+        held.enter_context(naming_failures(place))
+        yield place
 
 
 def _refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:
@@ -106,6 +123,7 @@ def _refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:
             raise UserError(
                 f"{folder} holds an artefact made from other inputs or options; choose another -o or --overwrite"
             )
+        check_replaceable(folder)
     elif not folder.is_dir() or any(folder.iterdir()):
         raise UserError(f"{folder} exists and is not an artefact of citeweave; choose another -o")
 

@@ -12,6 +12,8 @@ import typer
 
 from citeweave.cli.options import Debug, Json, Quiet, Seed, print_json
 from citeweave.errors import UserError
+from citeweave.files import write_whole
+from citeweave.links import output_place
 
 if TYPE_CHECKING:
     from citeweave.evaluation.comparison import Comparison
@@ -94,4 +96,4 @@ def _free_name(names: list[str], taken: Container[str]) -> str:
 def _write(path: Path, comparison: Comparison, text: str) -> None:
     from citeweave.evaluation.reporting.page import comparison_as_page
 
-    path.write_text(comparison_as_page(comparison) if path.suffix == ".html" else text, encoding="utf-8")
+    write_whole(output_place(path), (comparison_as_page(comparison) if path.suffix == ".html" else text).encode())

@@ -10,6 +10,8 @@ import typer
 from citeweave.artefacts.manifest import kind_of
 from citeweave.cli.options import Debug, Json, Overwrite, Quiet, print_json
 from citeweave.errors import ArtefactError, UserError
+from citeweave.files import write_whole
+from citeweave.links import output_place
 
 if TYPE_CHECKING:
     from citeweave.cli.paper_texts import PaperTexts
@@ -79,7 +81,8 @@ def explain(
 
         titles = [known.title(paper) or paper for paper in papers]
         shown = PairTexts(titles[0], titles[1], known.sentences(papers[0]), known.sentences(papers[1]))
-        output.write_text(explain_page(found, shown, chosen, model=opened.provenance.label), encoding="utf-8")
+        page = explain_page(found, shown, chosen, model=opened.provenance.label)
+        write_whole(output_place(output), page.encode())
     if json:
         names = {"papers": list(papers), "titles": [known.title(paper) for paper in papers], "name": chosen.name}
         print_json({**names, **found.as_json(), "output": str(output) if output else None})

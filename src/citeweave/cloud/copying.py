@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from citeweave.artefacts.manifest import MANIFEST
-from citeweave.artefacts.publishing import partial_folder, put, remove_leftovers
+from citeweave.artefacts.ownership import check_replaceable
+from citeweave.artefacts.publishing import discard_work, publish
+from citeweave.artefacts.writing import working
 from citeweave.cloud.address import Address, is_address
 from citeweave.cloud.fetching import fetch, fill
 from citeweave.cloud.listing import Listing, find_listing
@@ -15,6 +17,7 @@ from citeweave.cloud.pushing import push
 from citeweave.cloud.slots import Slot, Version
 from citeweave.errors import UserError
 from citeweave.files import move
+from citeweave.links import output_place
 from citeweave.progress import QUIET, Reporter
 
 
@@ -50,19 +53,17 @@ def copy(
     if listing.is_single and folder.is_dir():
         folder = folder / address.name
     _refuse(folder, listing, overwrite=overwrite)
-    partial = partial_folder(folder)
-    known = Slot(address, cache).all()
-    made = Version(partial, folder.name)
-    begun = made.listing(listing.base)
-    if begun is not None and begun.hash != listing.hash:
-        shutil.rmtree(partial)
-    sent = _receive(made, listing, known, reporter)
-    if listing.is_single:
-        move(made.content, folder)
-    else:
-        put(made.content, folder)
-        remove_leftovers(folder)
-    shutil.rmtree(partial)
+    folder = output_place(folder)
+    with working(folder) as place:
+        made = Version(place / "work" / listing.hash[:16], folder.name)
+        sent = _receive(made, listing, Slot(address, cache).all(), reporter)
+        if listing.is_single:
+            move(made.content, folder)
+            discard_work(folder)
+        else:
+            shutil.rmtree(place / "new")  # empty, or what an exchange that was killed took away
+            move(made.content, place / "new")
+            publish(folder)
     return Copied(str(folder), len(listing.files), listing.bytes, sent)
 
 
@@ -83,3 +84,5 @@ def _refuse(folder: Path, listing: Listing, *, overwrite: bool) -> None:
     ours = any((folder / name).is_file() for name in (MANIFEST, "state.json"))
     if folder.is_file() != listing.is_single or (folder.is_dir() and not ours):
         raise UserError(f"{folder} exists and is not an artefact of citeweave; choose another place")
+    if folder.is_dir():
+        check_replaceable(folder)

@@ -132,7 +132,8 @@ def _take_known(missing: dict[str, Path], listing: Listing, sources: Sequence[Ve
 
 
 def _part(path: Path) -> Path:
-    return path.with_name(path.name + ".part")
+    """A file on its way, in a folder that is ours; a storage's own files are never hidden."""
+    return path.with_name(f".{path.name}.part")
 
 
 def _download(address: Address, file: File, path: Path, counter: Counter) -> None:

@@ -223,10 +223,10 @@ def local_files(folder: Path) -> dict[str, File]:
 
 def _names(folder: Path) -> Iterator[str]:
     for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".") and not name.endswith(".partial")]
+        folders[:] = [name for name in folders if not name.startswith(".")]
         for name in [*folders, *names]:
             if Path(parent, name).is_symlink():
                 raise UserError(f"{Path(parent, name)} is a link; copy what it leads to, for a storage has no links")
         for name in names:
-            if not name.startswith(".") and not name.endswith(".new"):
+            if not name.startswith("."):
                 yield Path(parent, name).relative_to(folder).as_posix()

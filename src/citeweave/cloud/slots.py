@@ -147,10 +147,11 @@ def kept_in(cache: Path | None = None) -> list[Kept]:
     """What the cache holds, slot by slot."""
     found = []
     for folder in _within(cache_folder(cache) / "cloud"):
+        if not (folder / _ADDRESS).is_file():
+            continue  # not ours, should somebody call a folder of theirs the cache
         versions = _within(folder / "versions")
         used = max((path.stat().st_mtime for path in [*versions, folder]), default=0.0)
-        named = folder / _ADDRESS
-        address = named.read_text(encoding="utf-8").strip() if named.is_file() else folder.name
+        address = (folder / _ADDRESS).read_text(encoding="utf-8").strip()
         found.append(Kept(address, folder, len(versions), size_of(folder), used))
     return found
 

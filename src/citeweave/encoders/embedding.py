@@ -15,7 +15,6 @@ texts and encoder is opened and nothing is computed.
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from citeweave.artefacts.publishing import partial_folder
-from citeweave.artefacts.writing import ArtefactWriter, matches
+from citeweave.artefacts.publishing import remove_leftovers
+from citeweave.artefacts.writing import early_work, matches
 from citeweave.columns import release
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe
@@ -136,11 +135,11 @@ def embed_smaller(
         return found
     if folder.exists() and not overwrite:  # before the work, not after it
         raise UserError(f"{folder} exists and was made from other inputs or options; choose another -o or --overwrite")
-    work = ArtefactWriter(folder, "", 0, recipe).work("whole")
+    work = early_work(folder, recipe, "whole")
     try:
         embed_papers(corpus, encoders, work / "vectors", options, reporter=reporter)
     except EmptyResultError:
-        shutil.rmtree(partial_folder(folder), ignore_errors=True)  # going on would end the same way
+        remove_leftovers(folder)  # going on would end the same way
         raise
     return compress(work / "vectors", folder, kind, recipe=recipe, overwrite=overwrite)
 

@@ -11,7 +11,6 @@ options is not replaced unless `overwrite` says so. Tasks of a `Shared` thing ar
 from __future__ import annotations
 
 import platform
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -101,7 +100,7 @@ def evaluate(
             _write(value, writer.folder, judged, chosen, finished, topics, reporter)
         except UserError:
             if work.is_empty:
-                shutil.rmtree(writer.folder, ignore_errors=True)
+                writer.discard()
             raise
         writer.facts |= {"metrics": value["metrics"], "suite": suite.name, "model": judged.name}
         manifest = writer.finish()

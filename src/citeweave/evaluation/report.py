@@ -13,7 +13,6 @@ Does not judge and does not compare: see `evaluate` and `compare`.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +28,7 @@ from citeweave.evaluation.reporting.markdown import as_markdown
 from citeweave.evaluation.reporting.mteb import as_mteb
 from citeweave.evaluation.reporting.page import as_page
 from citeweave.evaluation.reporting.paper_map import MapData
-from citeweave.files import link_or_copy, move, write_json
+from citeweave.files import link_or_copy, new_file, write_json
 
 if TYPE_CHECKING:
     from citeweave.evaluation.reporting.matches import ExampleMatch
@@ -114,15 +113,11 @@ def write_report(
 
 def write_run(path: Path, outcome: Outcome, tag: str) -> None:
     """`query Q0 paper rank score tag`, best first; the file is there whole or not at all."""
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("w", encoding="utf-8", errors="replace") as file:
+    with new_file(path) as file:
         for query, ranked in outcome.ranked.items():
             first, last = f"{_word(query)} Q0", _word(tag)
             for place, (paper, score) in enumerate(ranked, 1):
-                file.write(f"{first} {_word(paper)} {place} {score:.9g} {last}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    move(temporary, path)
+                file.write(f"{first} {_word(paper)} {place} {score:.9g} {last}\n".encode("utf-8", "replace"))
 
 
 def file_names(tasks: Iterable[str]) -> dict[str, str]:

@@ -12,7 +12,6 @@ section 3.2.2). Writes new samples with everything of the old ones; those are no
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +71,7 @@ def align_samples(
         outcome = _align(corpus, pairs, encoder, writer, reporter)
         counts = _counts(outcome)
         if not counts["kept"]:
-            shutil.rmtree(writer.folder, ignore_errors=True)  # nothing in it would help another run
+            writer.discard()  # nothing in it would help another run
             raise EmptyResultError(_nothing(samples, options, counts["rejected"]))
         for name in samples.manifest.files:
             if name not in ALIGNMENT_COLUMNS.values():  # samples that were aligned before are aligned anew

@@ -26,7 +26,6 @@ Says nothing of how picks are chosen: `mine.py` does that.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -259,5 +258,5 @@ def new_samples(
         try:
             yield SamplesWriter(Path(folder), artefact, names, {"corpus": corpus, **(facts or {})})
         except EmptyResultError:
-            shutil.rmtree(artefact.folder, ignore_errors=True)  # nothing in it would help another run
+            artefact.discard()  # nothing in it would help another run
             raise

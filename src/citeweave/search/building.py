@@ -11,7 +11,6 @@ before the new one is whole. Later changes are made by `changing.py`.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from citeweave.artefacts.manifest import kind_of
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.ownership import remove_artefact
+from citeweave.artefacts.publishing import remove_leftovers
 from citeweave.artefacts.writing import ArtefactWriter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe
@@ -109,7 +109,7 @@ def build_index(
             reporter.say(note)
     facts = _facts(corpus, model, options, overlay, how)
     if overwrite and kind_of(folder) == "index" and not is_index(folder):
-        shutil.rmtree(folder)  # of format version 1
+        remove_artefact(folder)  # of format version 1
     with writing(folder, create=True) as writer:
         if writer.state is not None and writer.state.facts.get("built_from") == facts["built_from"]:
             reporter.say(f"{folder} is there already: same papers, model and intents")
@@ -182,7 +182,7 @@ class _Building:
             ]
         except (EmptyResultError, UserError):
             for told in recipes:  # again would end the same way
-                shutil.rmtree(partial_folder(writer.segment(told)), ignore_errors=True)
+                remove_leftovers(writer.segment(told))
             raise
 
     def _segment(self, writer: IndexWriter, recipe: dict[str, Any], chosen: Chosen, given: Given | None) -> Entry:

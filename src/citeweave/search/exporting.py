@@ -32,6 +32,8 @@ from typing import Protocol
 
 from citeweave.corpus.cleaning import clean_text, fold
 from citeweave.errors import UserError
+from citeweave.files import write_whole
+from citeweave.links import output_place
 
 
 class Exportable(Protocol):
@@ -243,4 +245,4 @@ def check_export(path: Path) -> str:
 
 def export(papers: Sequence[Exportable], path: Path) -> None:
     """Write the papers in the format of the file's name."""
-    path.write_text(FORMATS[check_export(path)](papers), encoding="utf-8", errors="replace", newline="")
+    write_whole(output_place(path), FORMATS[check_export(path)](papers).encode("utf-8", "replace"))

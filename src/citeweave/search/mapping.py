@@ -16,7 +16,6 @@ t-SNE placed its landmarks, or has vectors of another model, they are placed aga
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.artefacts.ownership import remove_artefact
 from citeweave.corpus.layout import STUB
 from citeweave.errors import UserError
 from citeweave.files import hash_json
@@ -134,8 +134,8 @@ def _newest(folder: Path) -> PaperMap | None:
 
 def _remove_older(folder: Path) -> None:
     for path in folder.parent.iterdir():
-        if path.name < folder.name and not path.name.endswith(".partial"):  # of which another process may be at work
-            shutil.rmtree(path, ignore_errors=True)
+        if path.name < folder.name and not path.name.startswith("."):  # another process may be at work in a hidden one
+            remove_artefact(path)
 
 
 def _known_to(old: PaperMap, keys: Keys) -> NDArray[np.int64]:

@@ -22,7 +22,8 @@ from pathlib import Path
 
 from citeweave.corpus.cleaning import clean_text
 from citeweave.errors import EmptyResultError, InputError
-from citeweave.files import move
+from citeweave.files import new_file
+from citeweave.links import output_place
 from citeweave.opening import Source
 from citeweave.search.exporting import safe_cell
 from citeweave.search.reviewers import DECIMALS, Fit
@@ -53,17 +54,17 @@ def read_conflicts(path: Path) -> set[tuple[str, str]]:
 
 def write_scores(path: Path, fits: Iterable[Fit]) -> int:
     """Write the scores; the file is there when it is complete. Says how many lines it has beside the first."""
-    partial, count = path.with_name(f"{path.name}.partial"), 0
-    with partial.open("w", encoding="utf-8", errors="replace", newline="") as stream:
+    count = 0
+    with new_file(output_place(path)) as file:
+        stream = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="", write_through=True)
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(COLUMNS)
         for fit in fits:
             writer.writerow([safe_cell(fit.submission), safe_cell(fit.reviewer), f"{fit.score:.{DECIMALS}f}"])
             count += 1
-    if not count:
-        partial.unlink()
-        raise EmptyResultError("no person may review any submission: all are left out as authors or by conflicts")
-    move(partial, path)
+        stream.detach()
+        if not count:
+            raise EmptyResultError("no person may review any submission: all are left out as authors or by conflicts")
     return count
 
 

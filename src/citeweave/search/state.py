@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -26,11 +25,12 @@ from numpy.typing import NDArray
 from citeweave.artefacts.disk_failures import naming_failures, unwritable
 from citeweave.artefacts.integrity import sealed, unsealed
 from citeweave.artefacts.manifest import MANIFEST, another_version, kind_of
-from citeweave.artefacts.publishing import partial_folder
+from citeweave.artefacts.ownership import INDEX_PARTS, remove_artefact
+from citeweave.artefacts.publishing import remove_leftovers, work_folder
 from citeweave.columns import open_numbers, write_numbers
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import hash_file, hash_json, move, sync, write_json
-from citeweave.links import check_links
+from citeweave.files import hash_file, hash_json, hidden_name, move, sync, write_json
+from citeweave.links import check_links, output_place
 from citeweave.locks import LockedError, take_lock
 
 FORMAT, VERSION = "citeweave-index", 2
@@ -39,8 +39,14 @@ PATIENCE = 60.0
 """Seconds that a writer waits for another one."""
 
 _LOCK = ".lock"
-_OURS = {STATE, f"{STATE}.new", SEGMENTS, DELETED, HEADS, _LOCK, f"{_LOCK}.held"}
 _NAME = re.compile(r"\d{6,12}-[0-9a-f]{8}")
+_MADE = re.compile(rf"\.?({_NAME.pattern})(?:\.citeweave[-.]\w+)?")
+"""A segment, its work folder, or the lock of its writer."""
+
+_BEGUN = re.compile(r"\..*\.citeweave-[0-9a-f]{8}")
+"""A file that a killed writer had begun."""
+
+_LIST = re.compile(rf"{_NAME.pattern}-\d+\.npy|{_BEGUN.pattern}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,7 @@ def _why_none(folder: Path) -> str:
         return f"{folder} is an index of format version 1, which cannot be changed; build it again with `citeweave index --overwrite`"
     if kind:
         return f"{folder} holds {kind}, not index; give a folder that holds an index"
-    if (folder / SEGMENTS).is_dir() or partial_folder(folder).exists():
+    if (folder / SEGMENTS).is_dir() or work_folder(folder).exists():
         return f"{folder} was interrupted while it was made; run the same command again to finish it"
     return f"{folder} is not an index (no {STATE}); give a folder that `citeweave index` made"
 
@@ -189,8 +195,7 @@ class IndexWriter:
             return entry
         made = Entry(entry.name, entry.hash, entry.papers, len(gone), self.number)
         path = deleted_path(self.folder, made)
-        temporary = path.with_name(path.name + ".new")
-        temporary.unlink(missing_ok=True)
+        temporary = hidden_name(path)
         write_numbers(temporary, gone, np.int32)
         sync(temporary)
         move(temporary, path)
@@ -213,20 +218,23 @@ class IndexWriter:
         """Remove what no state names, except segments that are about to be made, whose beginnings help."""
         entries = self.state.segments if self.state else ()
         names = {entry.name for entry in entries} | {path.name for path in keep}
-        names |= {partial_folder(path).name for path in keep}
         lists = {deleted_path(self.folder, entry).name for entry in entries if entry.deleted}
         for path in _within(self.folder / SEGMENTS):
-            if path.name not in names:
-                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+            made = _MADE.fullmatch(path.name)
+            if made and made[1] not in names:
+                remove_artefact(path) if path.name == made[1] else remove_leftovers(path.with_name(made[1]))
         for path in _within(self.folder / DELETED):
-            if path.name not in lists:
+            if _LIST.fullmatch(path.name) and path.name not in lists:
                 path.unlink(missing_ok=True)
+        for path in self.folder.glob(f".{STATE}.citeweave-????????"):
+            path.unlink(missing_ok=True)
 
 
 @contextmanager
 def writing(folder: Path, *, create: bool = False, patience: float = PATIENCE) -> Iterator[IndexWriter]:
     """Change an index; one writer at a time, another waits so many seconds. `create` allows a folder without state."""
     if create:
+        folder = output_place(folder)
         _check_place(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -256,7 +264,9 @@ def _check_place(folder: Path) -> None:
             if kind != "index"
             else f"{folder} is an index of format version 1; choose another -o or --overwrite"
         )
-    if not folder.is_dir() or any(path.name not in _OURS for path in folder.iterdir()):
+    if not folder.is_dir() or any(
+        path.name not in INDEX_PARTS and not _BEGUN.fullmatch(path.name) for path in folder.iterdir()
+    ):
         raise UserError(f"{folder} exists and is not an index of citeweave; choose another -o")
 
 

@@ -15,7 +15,6 @@ A paper may have no sentence. Does not compute vectors or compare them: see `tra
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -229,7 +228,7 @@ def new_sentence_vectors(
             yield writer
         except BaseException:
             # a paper's sentences are read again from their beginning: nothing in the partial folder would help
-            shutil.rmtree(artefact.folder, ignore_errors=True)
+            artefact.discard()
             raise
         finally:
             writer.close()

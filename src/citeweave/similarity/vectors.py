@@ -17,7 +17,6 @@ Does not compute vectors or compare them; nothing here knows what a paper is bes
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -218,7 +217,7 @@ def new_vectors(
             yield writer
         except BaseException:
             # vectors are read again from their beginning: nothing in the partial folder would help the next run
-            shutil.rmtree(artefact.folder, ignore_errors=True)
+            artefact.discard()
             raise
         finally:
             writer.close()

@@ -1,6 +1,6 @@
 """The log of a run in TensorBoard or Weights & Biases, for those who have them installed.
 
-    --set training.track=tensorboard        events in model.partial/.work/.../training/tensorboard while it runs
+    --set training.track=tensorboard        events in the work folder, training/tensorboard, while it runs
     --set training.track=wandb              a run of its own; project and key come from the environment
 
 The log itself, log.jsonl, is always written; this is a second reader of it and changes nothing.

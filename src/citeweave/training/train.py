@@ -29,6 +29,7 @@ from citeweave.artefacts.manifest import Manifest, read_manifest
 from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.encoders.aspects import find_heads, save_heads
 from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.links import output_place
 from citeweave.progress import QUIET, Reporter
 from citeweave.training.agreement import check_agreement, check_shared
 from citeweave.training.aspect_heads import as_arrays
@@ -206,6 +207,8 @@ def _writer(folder: Path, recipe: dict[str, Any], processes: Processes, *, overw
     """The folder that is being made; only the first process may make and name it."""
     if processes.is_first:
         with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+            processes.tell(writer.place.name)
             yield writer
     else:
-        yield ArtefactWriter(folder, KIND, VERSION, recipe)
+        folder = output_place(folder)
+        yield ArtefactWriter(folder, KIND, VERSION, recipe, place=folder.with_name(processes.tell("")[0]))

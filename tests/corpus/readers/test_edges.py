@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus, ImportOptions, import_papers
+from citeweave.artefacts.publishing import work_folder
 from citeweave.corpus.paper import Citation, CitationBlock, Intent, NumberedCitations, NumberedPapers, Paper
 from citeweave.corpus.readers import edges, guess_format
 from citeweave.corpus.readers.edge_scan import EdgeColumns, scan_edges
@@ -214,7 +215,7 @@ def test_an_interrupted_import_goes_on(tmp_path: Path) -> None:
     bad.write_bytes(whole[:-20])
     with pytest.raises(InputError, match="damaged"):
         import_papers([good, bad], tmp_path / "corpus", KEEP)
-    (part,) = (tmp_path / "corpus.partial").glob(".work/parts/*/part.json")
+    (part,) = work_folder(tmp_path / "corpus").glob("work/parts/*/part.json")
     written = part.stat().st_mtime_ns
     bad.write_bytes(whole[:-20])
     with pytest.raises(InputError, match="damaged"):

@@ -2,7 +2,7 @@
 
     python -m tests.faults.counted.command_server        a line of JSON in, a line of JSON out
 
-    {"words": ["graph", ...], "told": "file", "trouble": {"kind": "kill", "at": 17}, "kill_after": null}
+    {"words": ["graph", ...], "told": "file", "trouble": {"kind": "kill", "at": 17}, "kill_after": null, "folder": null}
     {"status": -9, "steps": 17, "seconds": 0.31}
 
 Each command is a process of its own, as from the shell, without the seconds that importing takes. What it prints goes to
@@ -90,6 +90,7 @@ def command(request: dict[str, Any], counter: mmap.mmap) -> int:
     for descriptor in (1, 2):
         os.dup2(told, descriptor)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.chdir(request.get("folder") or ".")
     troubles.begin(request.get("trouble"), counter)
     return citeweave(request["words"])
 

@@ -53,9 +53,17 @@ class CommandServer:
     def close(self) -> None:
         self._process.communicate()
 
-    def run(self, words: list[str], trouble: Trouble | None = None, *, kill_after: float | None = None) -> Run:
-        """A command in a process of its own, killed after so many seconds where they are given."""
-        return self._ask(words=words, trouble=trouble, kill_after=kill_after)
+    def run(
+        self,
+        words: list[str],
+        trouble: Trouble | None = None,
+        *,
+        kill_after: float | None = None,
+        folder: Path | None = None,
+    ) -> Run:
+        """A command in a process of its own, in a folder, killed after so many seconds where they are given."""
+        place = None if folder is None else str(folder)
+        return self._ask(words=words, trouble=trouble, kill_after=kill_after, folder=place)
 
     def prepare(self, words: list[str]) -> None:
         """A command that makes inputs, in the server itself: what it compiles or loads the later ones find."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from citeweave.artefacts.integrity import check_files
 from citeweave.artefacts.manifest import MANIFEST
+from citeweave.artefacts.publishing import begin_work
 from citeweave.cloud.address import Address
 from citeweave.cloud.listing import decode
 from citeweave.corpus.corpus import Corpus
@@ -165,7 +166,7 @@ def _changed(lab: Lab, name: str) -> Trap:
 
 
 def index_whose_next_state_is_a_link(lab: Lab) -> Trap:
-    return _changed(lab, "state.json.new")
+    return _changed(lab, "state.json")
 
 
 def index_whose_lock_is_a_link(lab: Lab) -> Trap:
@@ -196,9 +197,9 @@ def index_with_a_segment_that_leads_up(lab: Lab) -> Trap:
 
 def unfinished_work_that_is_a_link(lab: Lab) -> Trap:
     papers = lab.file("papers.jsonl", json.dumps({"id": "p:1", "title": "A title"}))
-    partial = lab.out.with_name("out.partial")
-    partial.mkdir()
-    (partial / ".work").symlink_to(lab.folder / "given")
+    work = begin_work(lab.out) / "work"
+    work.rmdir()
+    work.symlink_to(lab.folder / "given")
     return Trap(_import(lab, papers))
 
 
@@ -335,10 +336,11 @@ def listing_of_an_object_elsewhere(lab: Lab) -> Trap:
 
 
 def hard_link(lab: Lab) -> Path:
-    """An index with a hard link to the canary where its next state is written; that cannot be told from a file."""
+    """An index with a hard link to the canary where its state is, in whose place the next one is written; that cannot be told from a file."""
     folder = lab.copy("index")
-    lab.canary.write_text("as it was")
-    os.link(lab.canary, folder / "state.json.new")
+    lab.canary.write_bytes((folder / "state.json").read_bytes())
+    (folder / "state.json").unlink()
+    os.link(lab.canary, folder / "state.json")
     return folder
 
 

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from citeweave.artefacts.integrity import sealed, unsealed
-from citeweave.files import hash_json, move
+from citeweave.files import hash_json, write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +64,7 @@ class AnswerCache:
         path.parent.mkdir(parents=True, exist_ok=True)
         told = {"at": int(time.time()), "status": status, "request": request, "sha256": _hash(body)}
         head = json.dumps(sealed(told)).encode()
-        temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.new")
-        temporary.write_bytes(head + b"\n" + body)
-        move(temporary, path)
+        write_whole(path, head + b"\n" + body)
 
     def _path(self, request: dict[str, Any]) -> Path:
         name = hash_json(request)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from citeweave.corpus.clients.http import StoppedError
-from citeweave.files import move
+from citeweave.files import new_file
 from citeweave.progress import Advance
 
 _Item = TypeVar("_Item")
@@ -34,24 +34,18 @@ class Written:
 def write_records(records: Iterable[dict[str, Any]], path: Path, advance: Advance = lambda amount: None) -> Written:
     """Write records to a file; no file is left where none came."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary, count, stopped = path.with_name(path.name + ".new"), 0, ""
-    try:
-        with temporary.open("wb") as file:
+    count, stopped = 0, ""
+    with new_file(path) as file:
+        try:
             for record in records:
                 # lone surrogates of strangers become question marks: no reader would take the line with them
                 file.write(json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
                 count += 1
                 advance(1)
-    except StoppedError as error:
-        stopped = str(error)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    if count:
-        move(temporary, path)
-    else:
-        temporary.unlink()
-        path.unlink(missing_ok=True)
+        except StoppedError as error:
+            stopped = str(error)
+    if not count:
+        path.unlink()
     return Written(count, stopped)
 
 

@@ -10,7 +10,6 @@ time the vectors are on the disk twice. Does not encode: a `Maker` does.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -126,7 +125,7 @@ def _artefact(folder: Path, kind: str, version: int, plan: Plan) -> Iterator[Art
         try:
             yield artefact
         except EmptyResultError:
-            shutil.rmtree(artefact.folder, ignore_errors=True)  # going on would end the same way
+            artefact.discard()  # going on would end the same way
             raise
 
 

@@ -8,7 +8,6 @@ Vectors are the encoder's own, of length 1 or not as it makes them. A text witho
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from citeweave.columns import open_matrix
 from citeweave.encoders.encoder import Encoder
-from citeweave.files import move
+from citeweave.files import new_file
 from citeweave.mining.aligning.texts import AlignmentTexts
 from citeweave.progress import QUIET, Reporter
 
@@ -56,9 +55,5 @@ def encode_texts(texts: AlignmentTexts, encoder: Encoder, work: Path, *, reporte
 
 def _save(path: Path, matrix: NDArray[np.float32]) -> None:
     """There whole or not at all."""
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("wb") as file:
+    with new_file(path) as file:
         np.save(file, matrix)
-        file.flush()
-        os.fsync(file.fileno())
-    move(temporary, path)

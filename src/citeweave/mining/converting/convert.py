@@ -8,13 +8,11 @@ Both account for every record by reason. What the formats look like is told in t
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from citeweave.artefacts.publishing import partial_folder
 from citeweave.artefacts.writing import matches
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.intake.sources import written_name
@@ -161,8 +159,7 @@ def import_samples(
             if not writer.count:
                 raise EmptyResultError(f"{', '.join(facts['source'])}: no sample could be made ({_reasons(tally)})")
         except BaseException:
-            # samples are read again from their beginning: nothing in the partial folder would help the next run
-            shutil.rmtree(partial_folder(Path(folder)), ignore_errors=True)
+            writer.artefact.discard()  # samples are read again from their beginning
             raise
         writer.facts |= tally.as_json()
         return writer.finish()

@@ -1,7 +1,7 @@
 """Files that appear whole or not at all: written under another name, renamed together at the end.
 
     with new_files(Path("out"), ["train.txt"], every=["train.txt", "val.txt"]) as paths:
-        paths["train.txt"].write_text("a")         # out/.train.txt.partial until the block ends
+        paths["train.txt"].write_text("a")         # a hidden file of another name until the block ends
 
 What the same format left there before is refused, or replaced as a whole: an old val.txt does not stay beside a
 new train.txt. An artefact of citeweave is a folder with one rename; see `files.py`.
@@ -9,6 +9,7 @@ new train.txt. An artefact of citeweave is a folder with one rename; see `files.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 from citeweave.artefacts.manifest import MANIFEST
 from citeweave.errors import UserError
 from citeweave.files import move, sync
+from citeweave.links import output_place
 
 
 @contextmanager
@@ -29,7 +31,8 @@ def new_files(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder} cannot be made ({error.strerror}); name another place with -o") from None
-    paths = {name: folder / f".{name}.partial" for name in names}
+    mark = secrets.token_hex(4)  # no file of the user's has such a name
+    paths = {name: folder / f".{name}.citeweave-{mark}" for name in names}
     try:
         yield paths
     except BaseException:
@@ -43,7 +46,7 @@ def new_files(
     for name in set(every) - set(names):
         (folder / name).unlink(missing_ok=True)
     for name, path in paths.items():
-        move(path, folder / name)
+        move(path, output_place(folder / name))
     sync(folder)
 
 

@@ -13,13 +13,13 @@ Does not make vectors and does not serve: see `background.py` and `exploring.py`
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from citeweave.artefacts.integrity import sealed, unsealed
 from citeweave.artefacts.manifest import another_version
+from citeweave.artefacts.ownership import remove_artefact
 from citeweave.corpus.clients.enriching import Enriched, EnrichOptions, enrich_library
 from citeweave.corpus.clients.http import Client, HttpOptions
 from citeweave.corpus.clients.joining import join_fetched
@@ -140,7 +140,7 @@ def index_words(library: LibraryFolder, corpus: Corpus, options: LibraryOptions,
     if is_index(library.index):
         if _is_brought_up(library.index, corpus, options, reporter):
             return
-        shutil.rmtree(library.index)
+        remove_artefact(library.index)
     how = IndexOptions(vectors=False, sentences=True, runtime=options.runtime)
     build_index(corpus, options.model or DEFAULT_MODEL, library.index, how, overwrite=True, reporter=reporter)
 

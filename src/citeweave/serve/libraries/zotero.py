@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.errors import InputError
-from citeweave.files import move
+from citeweave.files import write_whole
 
 DATABASE = "zotero.sqlite"
 _BESIDE = ("-journal", "-wal")
@@ -85,9 +85,7 @@ def write_csl(database: Path, path: Path) -> int:
             raise InputError(f"{database} cannot be read: {error.strerror}; check its permissions") from None
     if not entries:
         raise InputError(f"{database} has no item with a title; open Zotero and check that it is the right folder")
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_bytes(json.dumps(entries, ensure_ascii=False, indent=0).encode("utf-8", "replace"))
-    move(temporary, path)
+    write_whole(path, json.dumps(entries, ensure_ascii=False, indent=0).encode("utf-8", "replace"))
     return len(entries)
 
 

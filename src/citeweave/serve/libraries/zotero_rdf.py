@@ -18,7 +18,7 @@ from xml.etree.ElementTree import Element
 
 from citeweave.corpus.parsing.xml_records import plain_text, xml_records
 from citeweave.errors import InputError
-from citeweave.files import move
+from citeweave.files import write_whole
 from citeweave.opening import Source
 from citeweave.serve.libraries.zotero import issued
 
@@ -35,9 +35,7 @@ def write_csl_of_rdf(export: Path, path: Path) -> int:
     entries = [entry for item in _items(export) for entry in _entry(item, venues)]
     if not entries:
         raise InputError(f"{export} has no item with a title; export the library as CSL JSON or BibTeX instead")
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_text(json.dumps(entries, ensure_ascii=True, indent=0), encoding="utf-8")
-    move(temporary, path)
+    write_whole(path, json.dumps(entries, ensure_ascii=True, indent=0).encode())
     return len(entries)
 
 
