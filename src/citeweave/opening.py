@@ -21,6 +21,7 @@ import orjson
 from isal import igzip, igzip_lib
 
 from citeweave.errors import InputError
+from citeweave.files import open_input
 from citeweave.tally import Tally
 
 MAX_LINE = 64 * 2**20
@@ -194,7 +195,7 @@ class _Guarded(io.RawIOBase):
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._file = path.open("rb")
+            self._file = open_input(path)
             self._stream = _decompressed(self._file)
         except OSError as error:
             raise InputError(

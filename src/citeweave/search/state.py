@@ -29,7 +29,7 @@ from citeweave.artefacts.manifest import MANIFEST, another_version, kind_of
 from citeweave.artefacts.publishing import partial_folder
 from citeweave.columns import open_numbers, write_numbers
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import hash_file, hash_json, move, sync, write_json
+from citeweave.files import hash_file, hash_json, move, read_input, sync, write_json
 from citeweave.links import check_links
 from citeweave.locks import LockedError, take_lock
 
@@ -99,7 +99,7 @@ def read_state(folder: Path) -> State:
     """The state of an index folder; says what else the folder is where it is none."""
     path = folder / STATE
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_input(path))
     except FileNotFoundError:
         raise ArtefactError(_why_none(folder)) from None
     except NotADirectoryError:

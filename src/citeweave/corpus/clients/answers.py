@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.artefacts.integrity import sealed, unsealed
-from citeweave.files import hash_json, move
+from citeweave.files import hash_json, move, read_input
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class AnswerCache:
     def find(self, request: dict[str, Any]) -> Answer | None:
         """The answer to a request, None where it is not there, too old or damaged."""
         try:
-            head, _, body = self._path(request).read_bytes().partition(b"\n")
+            head, _, body = read_input(self._path(request)).partition(b"\n")
             told = unsealed(json.loads(head))
             if told.get("sha256") != _hash(body):
                 return None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from citeweave.corpus.readers import guess_format, reader_of
 from citeweave.errors import InputError, UserError
+from citeweave.files import check_regular, open_input
 from citeweave.opening import Source
 
 OUTSIDE_FILES = ("references.jsonl", "reference_titles.jsonl")
@@ -62,9 +63,7 @@ def find_inputs(paths: Sequence[Path], format: str | None, *, keep_outside: bool
         elif stat.S_ISREG(mode):
             files.append(_named_file(path, format))
         elif mode:
-            raise InputError(
-                f"{path} is a pipe or a device, which cannot be read twice; save its content in a file first"
-            )
+            check_regular(path)
         else:
             raise UserError(f"{path} does not exist; check the path")
     if not files:
@@ -132,7 +131,7 @@ def _is_another_table(path: Path) -> bool:
 
 def _advice(path: Path) -> str:
     """What to do with a file that no reader takes, by its first bytes."""
-    with path.open("rb") as file:
+    with open_input(path) as file:
         head = file.read(4)
     if head == b"%PDF":
         return "it is a PDF: convert it to TEI with GROBID first"

@@ -37,7 +37,7 @@ from citeweave.corpus.paper import (
     Paper,
     StagedRecord,
 )
-from citeweave.files import write_json
+from citeweave.files import read_input, write_json
 from citeweave.hashing import hash_numbers, hash_texts
 from citeweave.tally import Tally
 
@@ -302,7 +302,7 @@ class Part:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.facts: dict[str, Any] = json.loads((folder / _DONE).read_bytes())
+        self.facts: dict[str, Any] = json.loads(read_input(folder / _DONE))
         self.tally = Tally.from_json(self.facts["tally"])
 
     @property
@@ -355,7 +355,7 @@ class Part:
 def is_complete(folder: Path) -> bool:
     """Whether a part was finished and all its files have the size they had then."""
     try:
-        sizes = unsealed(json.loads((folder / _DONE).read_bytes()))["sizes"]
+        sizes = unsealed(json.loads(read_input(folder / _DONE)))["sizes"]
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
