@@ -40,7 +40,7 @@ _ACL_URL = re.compile(r"(?:aclanthology\.org|aclweb\.org/anthology)/(?:papers/)?
 def recognises(head: Head) -> bool:
     if head.name.lower().endswith((".bib", ".bibtex", ".biblatex")):
         return True
-    start = head.data[:65536].decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
+    start = head.text.lstrip("\ufeff \t\r\n")
     lines = [line for line in start.splitlines() if line.strip() and not line.lstrip().startswith("%")]
     found = HEADER.match("\n".join(lines[:3]).lstrip())
     return found is not None and _KNOWN_TYPE.fullmatch(found[1]) is not None

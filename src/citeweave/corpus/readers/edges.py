@@ -76,7 +76,7 @@ def _has_papers(names: set[str]) -> bool:
 
 
 def read(source: Source, tally: Tally) -> Iterator[StagedRecord]:
-    if not recognises(source.head()):
+    if source.start(len(_MAGIC)) != _MAGIC:
         yield from plain.read(source, tally)
         return
     try:
