@@ -99,7 +99,7 @@ def import_papers(
     """Import files or folders into a new corpus folder.
 
     `update` names a corpus that the new one continues; `delete` names files whose papers and citations
-    are to be left out of it. The same inputs and options give the same bytes, with any number of workers.
+    are to be left out of it. The same inputs and options give the same bytes, in any order and with any number of workers.
     """
     options = options or ImportOptions()
     folder = Path(output)
@@ -115,11 +115,12 @@ def import_papers(
     if options.strict:
         inputs.refuse_left_aside()
     hashes = _hash_all([file.path for file in (*inputs.files, *deletions)], reporter)
-    recipe = _recipe(inputs.files, deletions, hashes, options, base)
+    files = _in_order(inputs.files, hashes)
+    recipe = _recipe(files, _in_order(deletions, hashes), hashes, options, base)
     if matches(folder, KIND, VERSION, recipe):
         return Imported(Corpus.open(folder), inputs, skipped=True)
     with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-        parts = _stage_all(inputs.files, hashes, writer, options, reporter)
+        parts = _stage_all(files, hashes, writer, options, reporter)
         deleted = _stage_all(deletions, hashes, writer, options, reporter)
         if options.outside == "keep":
             parts.append(stage_outside(parts, writer.work("outside"), memory=options.memory))
@@ -133,6 +134,11 @@ def import_papers(
         writer.facts |= {**inputs.account(), "formats": inputs.formats()}
         writer.finish()
     return Imported(Corpus.open(folder), inputs, skipped=False)
+
+
+def _in_order(files: list[InputFile], hashes: dict[Path, str]) -> list[InputFile]:
+    """By name and content: which record wins, and which row a paper gets, must not depend on the order given."""
+    return sorted(files, key=lambda file: (file.inside or file.name, hashes[file.path], file.format))
 
 
 def _recipe(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ class InputFile:
     path: Path
     format: str
     guessed: bool
+    inside: str = ""
+    """The path inside the folder that was named; empty for a file that was named itself."""
 
     @property
     def name(self) -> str:
@@ -107,7 +109,7 @@ def find_inputs(paths: Sequence[Path], format: str | None, *, keep_outside: bool
             for inner in _files_below(path):
                 file = _file_of_folder(inner, format, keep_outside=keep_outside)
                 if isinstance(file, InputFile):
-                    files.append(file)
+                    files.append(replace(file, inside=_written(inner.relative_to(path).as_posix())))
                 else:
                     left_aside.append(_left_aside(inner, path, file))
         elif stat.S_ISREG(mode):
