@@ -35,7 +35,7 @@ from citeweave.machine import processes
 from citeweave.opening import Source
 from citeweave.progress import QUIET, Reporter
 
-READERS_VERSION = 4
+READERS_VERSION = 5
 """Raised when a reader starts to give other records for the same file, so that old parts are not used."""
 
 _ONE_PROCESS_BELOW = 64 * 2**20

@@ -1,7 +1,7 @@
 """A segment of an index: papers that were written together and are never changed, only left out one by one.
 
     segments/000003-1f2e3d4c/
-      papers/             id title abstract venue authors fields ids (texts), year flags key text_key record_key, cited_as
+      papers/             id title abstract venue authors fields ids extra (texts), year flags key text_key record_key, cited_as
       ids/                from any id of a paper to its row
       references/         offsets.npy and key.npy: the papers that each paper cites, by the key of their id, ascending;
                           cited.npy and row.npy: the same the other way round, by the cited paper's key
@@ -38,7 +38,7 @@ from citeweave.similarity.provenance import DTYPES, MAX_DIMENSION, Provenance
 from citeweave.similarity.sentence_vectors import SentenceVectors
 from citeweave.similarity.topk import Codes
 
-KIND, VERSION = "index_segment", 1
+KIND, VERSION = "index_segment", 2
 INTENT_BITS = 8
 """Columns of `cited_as`: one a bit of `Intent`."""
 
@@ -63,7 +63,7 @@ class Segment:
         papers = folder / "papers"
         self.ids, self.titles, self.abstracts = (TextColumn(papers, name) for name in ("id", "title", "abstract"))
         self.venues, self.authors, self.fields = (TextColumn(papers, name) for name in ("venue", "authors", "fields"))
-        self.other_ids = TextColumn(papers, "ids")
+        self.other_ids, self.extras = TextColumn(papers, "ids"), TextColumn(papers, "extra")
         numbers = {name: open_numbers(papers / f"{name}.npy", dtype) for name, dtype in PAPER_NUMBERS.items()}
         self.years: NDArray[np.int16] = numbers["year"]
         self.flags: NDArray[np.uint8] = numbers["flags"]
@@ -72,7 +72,7 @@ class Segment:
         self.text_keys, self.record_keys = numbers["text_key"], numbers["record_key"]
         """Hashes of title and abstract, and of all that is known of a paper, (papers,)."""
         self.size = len(self.ids)
-        texts = (self.titles, self.abstracts, self.venues, self.authors, self.fields, self.other_ids)
+        texts = (self.titles, self.abstracts, self.venues, self.authors, self.fields, self.other_ids, self.extras)
         self._fits(all(len(column) == self.size for column in (*texts, *numbers.values())))
         self.cited_as: NDArray[np.int32] = open_matrix(papers / "cited_as.npy", np.int32, (self.size, INTENT_BITS))
         """Citations with each intent, by bit; (papers, 8)."""

@@ -64,7 +64,7 @@ def hash_records(records: Records) -> RecordKeys:
     text = mix(records.texts["title"].keys(), records.texts["abstract"].keys())
     whole = mix(text, np.asarray(records.years).astype(np.uint64))
     whole = mix(whole, np.asarray(records.flags).astype(np.uint64))
-    for name in ("id", "venue", "authors", "fields", "ids"):
+    for name in ("id", "venue", "authors", "fields", "ids", "extra"):
         whole = mix(whole, records.texts[name].keys())
     for bit in range(INTENT_BITS):
         whole = mix(whole, np.ascontiguousarray(records.cited_as[:, bit]).astype(np.uint64))

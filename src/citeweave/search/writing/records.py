@@ -23,7 +23,7 @@ from citeweave.hashing import Keys
 from citeweave.search.citing_sentences import mentions_of
 from citeweave.search.segment import INTENT_BITS, Segment
 
-TEXTS = ("id", "title", "abstract", "venue", "authors", "fields", "ids")
+TEXTS = ("id", "title", "abstract", "venue", "authors", "fields", "ids", "extra")
 BLOCK = 65_536
 """Papers whose texts are held at a time."""
 
@@ -56,6 +56,7 @@ def of_segment(segment: Segment) -> Records:
         "authors": segment.authors,
         "fields": segment.fields,
         "ids": segment.other_ids,
+        "extra": segment.extras,
     }
     return Records(
         texts,
@@ -78,6 +79,7 @@ def records_of(corpus: Corpus, overlay: IntentOverlay | None = None) -> Records:
         corpus.authors,
         corpus.fields,
         corpus.other_ids,
+        corpus.extras,
     )
     offsets, keys = _references(corpus)
     texts = dict(zip(TEXTS, columns, strict=True))
