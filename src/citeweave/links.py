@@ -28,7 +28,10 @@ def check_links(folder: Path) -> None:
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = Path(parent, name)
-            mode = path.lstat().st_mode
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:
+                continue  # a writer has just removed it
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
                 raise ArtefactError(f"{path} is a pipe or a device; an artifact holds files only: do not use it")
             if stat.S_ISLNK(mode) and not _is_within(os.path.realpath(path), root):
