@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from citeweave.columns import TextColumn
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.index import IdIndex
+from citeweave.corpus.outside_names import OutsideNames
 from citeweave.graph.intent_overlay import CitationPlaces, IntentOverlay
 from citeweave.hashing import Keys
 from citeweave.search.citing_sentences import mentions_of
@@ -41,6 +42,7 @@ class Records:
 
     cited_as: NDArray[np.int32]
     ids: IdIndex
+    outside_names: OutsideNames | None = None
 
     def __len__(self) -> int:
         return len(self.years)
@@ -66,6 +68,7 @@ def of_segment(segment: Segment) -> Records:
         segment.reference_keys,
         segment.cited_as,
         segment.id_index,
+        segment.outside_names,
     )
 
 
@@ -83,7 +86,8 @@ def records_of(corpus: Corpus, overlay: IntentOverlay | None = None) -> Records:
     )
     offsets, keys = _references(corpus)
     texts = dict(zip(TEXTS, columns, strict=True))
-    return Records(texts, corpus.years, corpus.flags, offsets, keys, cited_as_of(corpus, overlay), corpus.index)
+    counts, names = cited_as_of(corpus, overlay), corpus.outside_names
+    return Records(texts, corpus.years, corpus.flags, offsets, keys, counts, corpus.index, names)
 
 
 def _references(corpus: Corpus) -> tuple[NDArray[np.int64], Keys]:
