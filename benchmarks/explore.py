@@ -29,7 +29,7 @@ from search import _free_port, _wait_for
 
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.corpus.synthetic.writing import synthesize
-from citeweave.search.exporting import to_bibtex
+from citeweave.search.bibtex import to_bibtex
 
 NEW = 7
 

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.errors import ArtefactError
+from citeweave.files import open_input
 
 _MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 10_000  # NumPy's own limit
@@ -64,7 +65,7 @@ def open_array(path: Path) -> NDArray[Any]:
     """The array of an `.npy` file of an artefact, memory-mapped."""
     try:
         array = map_array(path)
-        with path.open("rb") as file:
+        with open_input(path) as file:
             if path.stat().st_size != read_header(file).end:
                 raise ValueError("it is longer than its header says")
         return array
@@ -76,7 +77,7 @@ def open_array(path: Path) -> NDArray[Any]:
 
 def map_array(path: Path) -> NDArray[Any]:
     """The array of an `.npy` file, memory-mapped; ValueError where the file is none."""
-    with path.open("rb") as file:
+    with open_input(path) as file:
         header = read_header(file)
         held = path.stat().st_size - header.start
     if held < header.size:
@@ -91,7 +92,7 @@ def map_array(path: Path) -> NDArray[Any]:
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """All arrays of an `.npz` file by their names; ValueError where the file is none."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_input(path) as file, zipfile.ZipFile(file) as archive:
             return {entry.filename.removesuffix(".npy"): _read_entry(archive, entry) for entry in archive.infolist()}
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise ValueError(f"{path} is no archive of arrays: {error}") from None

@@ -21,6 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from citeweave.arrays import open_array
 from citeweave.errors import ArtefactError
+from citeweave.files import open_input
 from citeweave.hashing import Keys, hash_spans
 
 _HEADER_SIZE = 128
@@ -280,7 +281,7 @@ def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 def _map(path: Path) -> bytes | mmap.mmap:
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             if os.fstat(file.fileno()).st_size == 0:
                 return b""
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -5,25 +5,65 @@ write_json(path, value)         the same for JSON
 write_whole(path, content)      the same for bytes, without waiting for the disk's table of names
 move(source, target)            another name for a file or a folder
 hash_file(path)                 SHA-256 of its bytes
+open_input(path)                a file to read, which must not be a pipe or a device
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from citeweave.errors import InputError
+
+
+def open_input(path: Path) -> io.BufferedReader:
+    """A file to read bytes from: the one way to open what a user names.
+
+    Refuses pipes and devices: opening one may wait forever, and what it gives cannot be read twice.
+    """
+    return open(path, "rb", opener=_open_regular)
+
+
+def read_input(path: Path) -> bytes:
+    """All bytes of a file, opened as `open_input` does."""
+    with open_input(path) as file:
+        return file.read()
+
+
+def check_regular(path: Path) -> None:
+    """Refuse a path at which something other than a file or a folder lies; OSError where nothing does."""
+    _refuse_special(path.stat().st_mode, path)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    check_regular(Path(path))  # first: opening a device may already act on it
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe that has just come there does not wait
+    try:
+        _refuse_special(os.fstat(descriptor).st_mode, path)
+    except InputError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_special(mode: int, path: str | Path) -> None:
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise InputError(f"{path} is a pipe or a device, which cannot be read twice; save its content in a file first")
+
 
 def hash_file(path: Path) -> str:
     """SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
+    with open_input(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

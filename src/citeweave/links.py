@@ -1,6 +1,6 @@
 """Links and names that lead out of a folder: an artefact may come from a stranger.
 
-    check_links(folder)          a symbolic link to something outside is refused
+    check_links(folder)          a symbolic link to something outside is refused, and what is no file
     check_names(files, path)     the same for the names in a manifest
     open_lock(path)              a file to be locked, left as it is
     output_place(path)           where an output goes: a symbolic link is followed, never replaced
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import BinaryIO
@@ -22,12 +23,18 @@ _NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
 
 
 def check_links(folder: Path) -> None:
-    """Refuse a folder in which a symbolic link leads out of it."""
+    """Refuse a folder in which a symbolic link leads out of it, or something is no file."""
     root = os.path.realpath(folder)
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = Path(parent, name)
-            if path.is_symlink() and not _is_within(os.path.realpath(path), root):
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:
+                continue  # a writer has just removed it
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
+                raise ArtefactError(f"{path} is a pipe or a device; an artifact holds files only: do not use it")
+            if stat.S_ISLNK(mode) and not _is_within(os.path.realpath(path), root):
                 raise ArtefactError(
                     f"{path} is a link to something outside of {folder}; an artefact holds its files itself: copy it there"
                 )

@@ -11,9 +11,11 @@ import bz2
 import io
 import json
 import lzma
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -21,6 +23,7 @@ import orjson
 from isal import igzip, igzip_lib
 
 from citeweave.errors import InputError
+from citeweave.files import open_input
 from citeweave.tally import Tally
 
 MAX_LINE = 64 * 2**20
@@ -33,6 +36,14 @@ _CHUNK = 2**20
 _ZSTD_CHUNK = 2**11
 """Compressed bytes taken at a time; the worst case of zstd makes some 64 MiB of them."""
 
+_HEAD = 2**16
+"""Bytes by which a format is recognised, if the first record has no more."""
+
+_UTF_8, _UTF_16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+_JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["{}\[\]]', re.DOTALL)
+_MAX_DEPTH = 1024
+"""Nested deeper, no JSON is read."""
+
 _TOO_LONG = f"line longer than {MAX_LINE >> 20} MiB"
 
 
@@ -40,17 +51,24 @@ class BadRecordError(ValueError):
     """One record cannot be read; its text is the reason to count, fixed and without the record's own text."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Head:
-    """The beginning of a file, by which a reader recognises its format."""
+    """The beginning of a file, by which a reader recognises its format: its first record is complete."""
 
     name: str
     data: bytes
 
     @property
+    def text(self) -> str:
+        """The first 64 KiB as text: UTF-16 where its mark says so, else UTF-8."""
+        return self.data[:_HEAD].decode("utf-16" if self.data[:2] in _UTF_16 else "utf-8", errors="replace")
+
+    @cached_property
     def record(self) -> dict[str, object] | None:
         """The first line as a JSON object, or None where the file does not start with one on one line."""
         line = self.data.lstrip().split(b"\n", 1)[0]
+        if len(line) > MAX_LINE:
+            return None
         try:
             return parse_json_object(line)
         except BadRecordError:
@@ -75,10 +93,15 @@ class Source:
         """A stream of the decompressed bytes. Damage surfaces as `InputError` while reading."""
         return cast(BinaryIO, io.BufferedReader(_Guarded(self.path), buffer_size=_CHUNK))
 
-    def head(self, size: int = 65536) -> Head:
-        """The name and the first decompressed bytes, for guessing the format."""
+    def start(self, size: int) -> bytes:
+        """The first decompressed bytes, without the mark of UTF-8."""
         with self.open() as stream:
-            return Head(self.name, stream.read(size).removeprefix(b"\xef\xbb\xbf"))
+            return stream.read(size).removeprefix(_UTF_8)
+
+    def head(self) -> Head:
+        """The name and the beginning, for guessing the format: 64 KiB, or more where the first record is longer."""
+        with self.open() as stream:
+            return Head(self.name, _with_first_record(_with_first_line(stream), stream).removeprefix(_UTF_8))
 
     def raw_lines(self, tally: Tally, kind: str) -> Iterator[bytes]:
         """Lines with their ends; one that is longer than `MAX_LINE` is skipped and counted under `kind`."""
@@ -93,7 +116,7 @@ class Source:
     def lines(self, tally: Tally, kind: str) -> Iterator[bytes]:
         """Non-empty lines, stripped, otherwise as `raw_lines`."""
         for line in self.raw_lines(tally, kind):
-            if line := line.strip().removeprefix(b"\xef\xbb\xbf"):
+            if line := line.strip().removeprefix(_UTF_8):
                 yield line
 
     def line_blocks(self, tally: Tally, kind: str, size: int = 8 * 2**20) -> Iterator[bytes]:
@@ -124,7 +147,7 @@ class Source:
     def text(self, tally: Tally) -> str:
         """The whole file as text: UTF-8 (or UTF-16 with its mark), else Latin-1, which is noted."""
         data = self.whole()
-        if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        if data[:2] in _UTF_16:
             return data.decode("utf-16", errors="replace")
         try:
             return data.decode("utf-8-sig")
@@ -135,7 +158,7 @@ class Source:
     def json(self) -> object:
         """The whole file as one JSON document."""
         try:
-            return parse_json(self.whole().removeprefix(b"\xef\xbb\xbf"))
+            return parse_json(self.whole().removeprefix(_UTF_8))
         except BadRecordError as error:
             raise InputError(f"{self.path} is not one JSON document ({error}); is it another format?") from None
 
@@ -168,6 +191,53 @@ def read_json_lines(source: Source, tally: Tally, kind: str) -> Iterator[dict[st
             tally.reject(kind, str(error))
 
 
+def _with_first_line(stream: BinaryIO) -> bytes:
+    """The beginning of a file, to the end of its first line; a line that readers reject as too long is passed over."""
+    start = b""
+    while data := stream.read(_HEAD):
+        if not data.strip():
+            continue
+        if b"\n" not in data.lstrip():
+            data += stream.readline(MAX_LINE + 1 - len(data))
+        if len(data) <= MAX_LINE or b"\n" in data.lstrip():
+            return data
+        start = start or data
+        _skip_line(stream)
+    return start
+
+
+def _with_first_record(data: bytes, stream: BinaryIO) -> bytes:
+    """The same to the end of the first JSON object, where that goes over several lines."""
+    while len(data) < MAX_LINE and _first_object_end(data) < 0 and (more := stream.read(len(data))):
+        data += more
+    return data
+
+
+def _first_object_end(data: bytes) -> int:
+    """Where the first object of a JSON document ends; 0 where it holds none, -1 where that lies beyond the data.
+
+    >>> _first_object_end(b' {"a": {}} {}'), _first_object_end(b'[{"a": "}"}, {'), _first_object_end(b'[{"a": "}')
+    (10, 11, -1)
+    """
+    start = data.removeprefix(_UTF_8).lstrip()[:1]
+    if start not in (b"{", b"["):
+        return 0
+    depth, outer = 0, int(start == b"[")
+    for token in _JSON_TOKEN.finditer(data):
+        sign = token[0]
+        if sign in (b"{", b"["):
+            depth += 1
+            if depth > _MAX_DEPTH:
+                return 0
+        elif sign in (b"}", b"]"):
+            depth -= 1
+            if depth <= outer:
+                return token.end()
+        elif sign == b'"':
+            break
+    return -1
+
+
 def _parse_python_json(data: bytes) -> object:
     try:
         return json.loads(data)
@@ -194,7 +264,7 @@ class _Guarded(io.RawIOBase):
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._file = path.open("rb")
+            self._file = open_input(path)
             self._stream = _decompressed(self._file)
         except OSError as error:
             raise InputError(

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from citeweave.errors import InputError
+from citeweave.files import check_regular
 
 MAX_BATCH = 1 << 30
 """Bytes of a batch; 8,192 rows of a table with full texts have less."""
@@ -30,6 +31,7 @@ _MAX_GROUP, _MAX_ROW = 64 << 20, 1 << 20
 
 def open_parquet(path: Path, **options: Any) -> pq.ParquetFile:
     """The file, texts as dictionaries; refused where its own figures promise rows that no paper has."""
+    check_regular(path)
     metadata = pq.read_metadata(path)
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)  # not its columns: pyarrow 26 aborts where the histogram of one is damaged

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from citeweave.errors import UserError, choose
+from citeweave.files import read_input
 
 if TYPE_CHECKING:
     from citeweave.corpus.derived.options import DerivedTexts
@@ -203,7 +204,7 @@ def _read(name: str, option: str) -> dict[str, Any]:
         path = Path(name)
         if not path.is_file():
             raise UserError(f"recipe {name} does not exist; shipped are {', '.join(shipped_recipes())}")
-        text = path.read_bytes()
+        text = read_input(path)
     else:
         choose(name, shipped_recipes(), option)
         text = (resources.files("citeweave") / "recipes" / f"{name}.toml").read_bytes()

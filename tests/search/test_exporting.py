@@ -14,11 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.corpus.cleaning import names_of, strip_markup
+from citeweave.corpus.importing import import_papers
 from citeweave.corpus.paper import Paper
+from citeweave.corpus.parsing.bibtex_records import BibtexEntry, read_entries
 from citeweave.corpus.readers import bibtex
 from citeweave.errors import UserError
 from citeweave.opening import Source
-from citeweave.search.exporting import ExportedPaper, escape_latex, export, to_bibtex, to_csv, to_json
+from citeweave.search.bibtex import escape_latex, to_bibtex
+from citeweave.search.building import IndexOptions, build_index
+from citeweave.search.exporting import ExportedPaper, export, to_csv, to_json
+from citeweave.search.index import Index
 from citeweave.tally import Tally
 
 NASTY = [
@@ -129,3 +134,113 @@ def test_csv_and_json_say_all(tmp_path):
     assert (tmp_path / "out.BIB").read_text().startswith("@article{")
     with pytest.raises(UserError, match="must end in .bib, .csv, .json"):
         export([paper], tmp_path / "out.xlsx")
+
+
+LIBRARY = r"""@string{nips = {Advances in Neural Information Processing Systems}}
+
+@inproceedings{smith:2020,
+  title = {{BERT} and the {\'E}cole of {L}anguage},
+  author = {Smith, Ada and {\O}deg{\aa}rd, Bo},
+  booktitle = nips,
+  year = {2020},
+  pages = {1--10},
+  keywords = {language models, transfer},
+  url = {https://example.org/paper?a=1&b=2},
+  file = {:home/ada/papers/smith2020.pdf:PDF;:C\:\\Users\\ada\\smith.pdf:PDF},
+  groups = {thesis},
+}
+
+@phdthesis{Müller1999,
+  title = {On {$\alpha$}-helices},
+  author = {Karl M{\"u}ller},
+  school = {ETH Z{\"u}rich},
+  year = {1999},
+}
+
+@book{knuth,
+  title = {The {\TeX}book},
+  author = {Donald E. Knuth},
+  publisher = {Addison-Wesley},
+  date = {1984-01-02},
+  doi = {10.5555/1102013},
+}
+
+@inproceedings{child, title = {A child of its volume}, author = {Eve Child}, crossref = {volume}}
+
+@proceedings{volume, title = {Proceedings of Everything}, year = {2001}}
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """The library as an index of words, the way that `explore` and `search` see it."""
+    place = tmp_path_factory.mktemp("library")
+    (place / "mine.bib").write_text(LIBRARY, encoding="utf-8")
+    corpus = import_papers(place / "mine.bib", place / "corpus").corpus
+    return build_index(corpus, "none", place / "index", IndexOptions(vectors=False))
+
+
+def entries(text: str) -> dict[str, BibtexEntry]:
+    return {entry.key: entry for entry in read_entries(text, Tally())}
+
+
+def exported(index: Index, *ids: str) -> dict[str, BibtexEntry]:
+    rows = index.rows(list(ids)).tolist() if ids else range(index.size)
+    return entries(to_bibtex([index.paper(row) for row in rows]))
+
+
+def test_an_imported_entry_leaves_as_it_came(library):
+    assert exported(library) == entries(LIBRARY)
+
+
+def test_a_second_round_changes_nothing(library, tmp_path):
+    once = to_bibtex([library.paper(row) for row in range(library.size)])
+    (tmp_path / "once.bib").write_text(once, encoding="utf-8")
+    corpus = import_papers(tmp_path / "once.bib", tmp_path / "corpus").corpus
+    again = {corpus.ids[row]: corpus.paper(row) for row in range(len(corpus))}
+    assert to_bibtex([again[library.id(row)] for row in range(library.size)]) == once
+
+
+def test_a_child_without_its_volume_keeps_what_it_inherited(library):
+    child = exported(library, "child")["child"].fields
+    assert "crossref" not in child and (child["booktitle"], child["year"]) == ("Proceedings of Everything", "2001")
+
+
+def test_what_was_learned_since_is_added_and_nothing_twice(tmp_path):
+    written = {"type": "misc", "key": "a", "fields": {"title": "{T}", "url": "https://doi.org/10.1000/X"}}
+    paper = ExportedPaper("a", "T", "Learned.", ids=("doi:10.1000/x", "arxiv:1706.03762"), extra={"bibtex": written})
+    assert entries(to_bibtex([paper]))["a"].fields == {
+        **written["fields"],
+        "eprint": "1706.03762",
+        "archiveprefix": "arXiv",
+        "abstract": "Learned.",
+    }
+
+
+@pytest.mark.parametrize(
+    "nasty", [r"\input{/etc/passwd}", "} @misc{b, title={x}", r"\write18{rm}", "^^5cinput x", "a\\"]
+)
+def test_a_hostile_entry_stays_inside_its_field(nasty):
+    entry = {"type": "misc", "key": "a", "fields": {"title": f"T {nasty}", "note": nasty, "x}y": "z"}}
+    text = to_bibtex([ExportedPaper("a", "T", extra={"bibtex": entry})])
+    (one,) = entries(text).values()
+    assert one.key == "a" and one.fields.keys() == {"title", "note"}
+    assert not re.search(r"\\(?:input|write)|\^\^", text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "start", "venue"),
+    [
+        ("article-journal", "@article{", "journal"),
+        ("proceedings-article", "@inproceedings{", "booktitle"),
+        ("CHAP", "@incollection{", "booktitle"),
+        ("dissertation", "@phdthesis{", "school"),
+        ("unheard of", "@article{", "journal"),
+    ],
+)
+def test_the_type_that_other_formats_name_is_used(kind, start, venue):
+    extra = {"type": kind, "keywords": ["one", "two"], "url": "https://example.org/a_b"}
+    text = to_bibtex([ExportedPaper("a", "T", venue="V", fields=("two", "three"), extra=extra)])
+    (entry,) = entries(text).values()
+    assert text.startswith(start) and entry.fields[venue] == "V"
+    assert (entry.fields["keywords"], entry.fields["url"]) == ("one, two, three", "https://example.org/a_b")

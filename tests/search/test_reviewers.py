@@ -127,6 +127,7 @@ def test_files(tmp_path):
         ("a.jsonl", "", "names no person"),
         ("a.csv", "who,paper\nann,a\n", "no column 'person'"),
         ("a.csv", "", "no column 'person'"),
+        ("a.csv", 'person,paper\nann,"a\nbo,b\n', "is no CSV"),
     ],
 )
 def test_files_that_are_something_else(tmp_path, name, text, said):

@@ -21,7 +21,7 @@ from typing import Any
 from citeweave.artefacts.ownership import MANIFEST
 from citeweave.artefacts.publishing import work_folder
 from citeweave.errors import ArtefactError
-from citeweave.files import hash_json, seal_of
+from citeweave.files import hash_json, read_input, seal_of
 from citeweave.links import check_links, check_names
 
 _MADE_BY = {
@@ -106,7 +106,7 @@ def _read_manifest(folder: Path, kind: str) -> tuple[Manifest, bool]:
     if not path.is_file():
         raise ArtefactError(_why_no_manifest(folder, kind))
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_input(path))
         found = data["version"]
         if type(found) is not int:
             raise TypeError("a version is a whole number")
@@ -154,7 +154,7 @@ def another_version(found: object, read: int, again: str = "make it again", made
 def kind_of(folder: Path) -> str:
     """What kind of artefact a folder holds, empty where it holds none."""
     try:
-        return str(json.loads((folder / MANIFEST).read_bytes())["kind"])
+        return str(json.loads(read_input(folder / MANIFEST))["kind"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
 

@@ -10,6 +10,7 @@ import typer
 from citeweave.cli.index import describe_text, given_vectors
 from citeweave.cli.options import Debug, Device, Json, Quiet, print_json, reporter_of
 from citeweave.errors import UserError
+from citeweave.files import open_input
 
 if TYPE_CHECKING:
     from citeweave.search.index import Index
@@ -129,7 +130,7 @@ def _delete(index: Index, path: Path) -> dict[str, Any]:
 def _ids(path: Path) -> list[str]:
     """The ids of a file, one a line."""
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); give a file with an id a line") from None

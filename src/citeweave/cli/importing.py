@@ -40,6 +40,10 @@ def import_(
         list[Path] | None,
         typer.Option("--delete", help="File whose papers and citations the update leaves out; may be repeated."),
     ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse folders with files that no reader takes; without it they are counted."),
+    ] = False,
     vectors: Annotated[
         bool, typer.Option("--vectors", help="The files hold published vectors of papers; make a vectors folder.")
     ] = False,
@@ -54,9 +58,9 @@ def import_(
 ) -> None:
     """Make a corpus of files in any known format; every record is accounted for."""
     if vectors:
-        if format or update or delete or outside != "drop" or same_title != "across":
+        if format or update or delete or strict or outside != "drop" or same_title != "across":
             raise UserError(
-                "--vectors takes none of --format, --update, --delete, --outside, --same-title; leave them out"
+                "--vectors takes none of --format, --update, --delete, --outside, --same-title, --strict; leave them out"
             )
         _import_vectors(inputs, output, model, dtype, overwrite=overwrite, json=json, quiet=quiet)
         return
@@ -65,7 +69,7 @@ def import_(
     from citeweave.corpus.importing import ImportOptions, import_papers
     from citeweave.corpus.summary import summarize
 
-    options = ImportOptions(format, outside, same_title, parse_size(memory, "--memory"), workers)
+    options = ImportOptions(format, outside, same_title, parse_size(memory, "--memory"), workers, strict)
     reporter = reporter_of(quiet or json)
     imported = import_papers(
         inputs, output, options, update=update, delete=delete or [], overwrite=overwrite, reporter=reporter
@@ -79,9 +83,10 @@ def import_(
     if imported.skipped:
         reporter.say(f"{output} already holds this corpus; nothing to do")
     if json:
-        print_json({**summarize(imported.corpus, samples=0), "output": str(output), "skipped": imported.skipped})
+        report = {**summarize(imported.corpus, samples=0), **imported.inputs.account()}
+        print_json({**report, "output": str(output), "skipped": imported.skipped})
     elif not quiet:
-        print(_account(imported.corpus.manifest.facts))
+        print(_account({**imported.corpus.manifest.facts, **imported.inputs.account()}))
         print(f"{output}: {len(imported.corpus):,} papers; `citeweave info {output}` shows more")
 
 
@@ -94,6 +99,9 @@ def _account(facts: dict[str, object]) -> str:
         rows += [(f"  not kept: {reason}", number) for reason, number in count["rejected"].items()]
     rows += [(f"rows: {name}", n) for name, n in (facts.get("changes") or {}).items()]  # type: ignore[attr-defined]
     rows += [(f"note: {what}", number) for what, number in facts["notes"].items()]  # type: ignore[attr-defined]
+    files: dict[str, int] = facts["files"]  # type: ignore[assignment]
+    if files["left_aside"]:
+        rows += [("files left aside", files["left_aside"]), ("  bytes not read", files["bytes_not_read"])]
     return table(rows)
 
 

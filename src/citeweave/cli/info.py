@@ -107,6 +107,7 @@ def _text(summary: dict[str, Any]) -> str:
         ("not kept", summary["rejected"]),
         ("notes", summary["notes"]),
         ("changes", summary["changes"]),
+        ("left aside, not read", summary["skipped_files"]),
     ):
         if entries:
             blocks.append(f"{title}:\n{table([(f'  {what}', n) for what, n in entries.items()])}")

@@ -33,7 +33,7 @@ from citeweave.cli.run import (
     Tables,
     TaskNames,
 )
-from citeweave.files import cache_folder
+from citeweave.files import cache_folder, read_input
 
 _Over = Annotated[
     str,
@@ -91,7 +91,7 @@ def sweep(
     if json:
         import json as reading
 
-        print_json(reading.loads((output / RECORD).read_bytes()))
+        print_json(reading.loads(read_input(output / RECORD)))
     elif not quiet:
         print(as_table(result.over, result.values, result.start))
         print(f"curves: {output / 'curves'}")

@@ -26,14 +26,14 @@ from citeweave.cloud.storage import (
     told,
 )
 from citeweave.errors import InputError, UserError
-from citeweave.files import hash_file
+from citeweave.files import hash_file, open_input
 from citeweave.progress import Reporter
 
 
 def upload(path: Path, address: Address, sha256: str, counter: Counter) -> None:
     """Send a file while its hash is taken; refused where it is not the one that was told."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_input(path) as file:
         with told(address):
             out = open_output(address)
         try:

@@ -6,6 +6,7 @@
       citations/  citing cited intents strength influential        sorted by citing and cited row
       contexts/   citing citing_key text section intents extra, cited and outside (ragged, with offsets)
       references_outside/   citing key intents strength influential: references to papers not in the corpus
+      outside_names/        key id title year: what those papers are called
       index/      from the key of an id to a row
       merges/     which records became one paper
       changes/    only in a corpus that updates another: what became of every row
@@ -41,6 +42,7 @@ from citeweave.corpus.layout import (
     UNKNOWN_COUNT,
     VERSION,
 )
+from citeweave.corpus.outside_names import OutsideNames
 from citeweave.corpus.paper import Citation, Context, Intent, Paper
 from citeweave.errors import ArtefactError, UserError
 from citeweave.hashing import hash_texts
@@ -168,6 +170,11 @@ class Corpus:
     def references_outside(self, name: str) -> NDArray[Any]:
         """A column of the references to papers outside: citing (row), key (of the cited id), intents, ..."""
         return open_numbers(self.folder / "references_outside" / f"{name}.npy", REFERENCE_COLUMNS[name])
+
+    @cached_property
+    def outside_names(self) -> OutsideNames | None:
+        """What the papers outside are called; None where the corpus does not say."""
+        return OutsideNames.open(self.folder)
 
     def merges(self) -> tuple[NDArray[np.int32], NDArray[np.int32], TextColumn]:
         """Row, part and id of every record that shares its paper with another record."""

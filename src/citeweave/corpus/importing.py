@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.intake.building import build_corpus
 from citeweave.corpus.intake.merging import OUTSIDE, SAME_TITLE, MergeOptions
 from citeweave.corpus.intake.outside import stage_outside
-from citeweave.corpus.intake.sources import InputFile, Inputs, find_inputs, written_name
+from citeweave.corpus.intake.sources import InputFile, Inputs, find_inputs
 from citeweave.corpus.intake.staging import Part, PartWriter, is_complete
 from citeweave.corpus.intake.updating import Deletions, find_deletions
 from citeweave.corpus.layout import KIND, VERSION
@@ -35,7 +35,7 @@ from citeweave.machine import processes
 from citeweave.opening import Source
 from citeweave.progress import QUIET, Reporter
 
-READERS_VERSION = 4
+READERS_VERSION = 5
 """Raised when a reader starts to give other records for the same file, so that old parts are not used."""
 
 _ONE_PROCESS_BELOW = 64 * 2**20
@@ -44,7 +44,7 @@ _ONE_PROCESS_BELOW = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """What `citeweave import` can be told. Workers and memory change how, never what."""
+    """What `citeweave import` can be told. Workers, memory and strict change how, never what."""
 
     format: str | None = None
     """Format of all files; guessed for each file where not given."""
@@ -60,6 +60,9 @@ class ImportOptions:
 
     workers: int = 0
     """Processes that read; 0 = one a core."""
+
+    strict: bool = False
+    """Refuse folders with files that would be left aside, instead of counting those."""
 
     def __post_init__(self) -> None:
         choose(self.outside, OUTSIDE, "--outside")
@@ -96,7 +99,7 @@ def import_papers(
     """Import files or folders into a new corpus folder.
 
     `update` names a corpus that the new one continues; `delete` names files whose papers and citations
-    are to be left out of it. The same inputs and options give the same bytes, with any number of workers.
+    are to be left out of it. The same inputs and options give the same bytes, in any order and with any number of workers.
     """
     options = options or ImportOptions()
     folder = Path(output)
@@ -105,13 +108,19 @@ def import_papers(
     base = Corpus.open(update) if update is not None else None
     if delete and base is None:
         raise UserError("--delete removes papers of a corpus that is updated; name that corpus with --update")
-    deletions = find_inputs([Path(path) for path in delete], None, keep_outside=True).files if delete else []
+    deletions: list[InputFile] = []
+    if delete:
+        named = find_inputs([Path(path) for path in delete], None, keep_outside=True)
+        deletions, inputs = named.files, replace(inputs, left_aside=inputs.left_aside + named.left_aside)
+    if options.strict:
+        inputs.refuse_left_aside()
     hashes = _hash_all([file.path for file in (*inputs.files, *deletions)], reporter)
-    recipe = _recipe(inputs.files, deletions, hashes, options, base)
+    files = _in_order(inputs.files, hashes)
+    recipe = _recipe(files, _in_order(deletions, hashes), hashes, options, base)
     if matches(folder, KIND, VERSION, recipe):
         return Imported(Corpus.open(folder), inputs, skipped=True)
     with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-        parts = _stage_all(inputs.files, hashes, writer, options, reporter)
+        parts = _stage_all(files, hashes, writer, options, reporter)
         deleted = _stage_all(deletions, hashes, writer, options, reporter)
         if options.outside == "keep":
             parts.append(stage_outside(parts, writer.work("outside"), memory=options.memory))
@@ -122,10 +131,14 @@ def import_papers(
             gone = find_deletions(base, deleted)
             writer.facts["deletions_not_found"] = gone.not_found
         build_corpus(writer, parts, options.merge(), base=base, gone=gone, reporter=reporter)
-        writer.facts["skipped_files"] = {written_name(Path(path)): reason for path, reason in inputs.skipped.items()}
-        writer.facts["formats"] = inputs.formats()
+        writer.facts |= {**inputs.account(), "formats": inputs.formats()}
         writer.finish()
     return Imported(Corpus.open(folder), inputs, skipped=False)
+
+
+def _in_order(files: list[InputFile], hashes: dict[Path, str]) -> list[InputFile]:
+    """By name and content: which record wins, and which row a paper gets, must not depend on the order given."""
+    return sorted(files, key=lambda file: (file.inside or file.name, hashes[file.path], file.format))
 
 
 def _recipe(

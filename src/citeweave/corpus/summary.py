@@ -47,6 +47,7 @@ def summarize(corpus: Corpus, *, samples: int = 3) -> dict[str, Any]:
         "changes": facts.get("changes"),
         "deletions_not_found": facts.get("deletions_not_found", 0),
         "formats": facts.get("formats", {}),
+        "files": facts.get("files", {}),
         "skipped_files": facts.get("skipped_files", {}),
         "made_up": bool(facts.get("made_up", False)),
         "hash": corpus.hash,

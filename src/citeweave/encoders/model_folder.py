@@ -22,7 +22,7 @@ from citeweave.artefacts.integrity import check_some
 from citeweave.artefacts.manifest import kind_of, read_manifest
 from citeweave.encoders.foreign_settings import check_config, check_shards, check_sizes
 from citeweave.errors import InputError, UserError
-from citeweave.files import hash_file, hash_json
+from citeweave.files import check_regular, hash_file, hash_json, read_input
 
 KIND, VERSION = "encoder", 1
 """Of the manifest in the folder of an encoder that was trained here."""
@@ -111,6 +111,9 @@ class ModelFolder:
 
 def read_model_folder(folder: Path) -> ModelFolder:
     """Read a folder's settings, or say why it cannot be used."""
+    for path in folder.rglob("*"):
+        if path.exists():
+            check_regular(path)  # the libraries that read the tokens would wait for a pipe
     _refuse_adapter(folder)
     if (folder / "modules.json").is_file():
         found = _read_sentence_transformer(folder)
@@ -276,7 +279,7 @@ def _load(path: Path, most: int = _MAX_JSON) -> object:
     try:
         if path.stat().st_size > most:
             raise InputError(f"{path} is larger than a settings file can be; copy the whole folder of the model again")
-        return json.loads(path.read_bytes())
+        return json.loads(read_input(path))
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); copy the whole folder of the model") from None
     except (ValueError, RecursionError):

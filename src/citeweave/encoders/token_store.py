@@ -32,7 +32,7 @@ from citeweave.artefacts.integrity import check_files
 from citeweave.artefacts.manifest import Manifest, read_manifest
 from citeweave.artefacts.writing import matches, new_artefact
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import link_or_copy, write_json
+from citeweave.files import link_or_copy, read_input, write_json
 from citeweave.progress import QUIET, Reporter
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _tokenize(reader: TextReader, texts: Sequence[str], work: Path, dtype: str, 
 
 def _read_progress(work: Path) -> dict[str, int]:
     try:
-        done = json.loads((work / "progress.json").read_bytes())
+        done = json.loads(read_input(work / "progress.json"))
         return {"texts": int(done["texts"]), "tokens": int(done["tokens"])}
     except (OSError, ValueError, KeyError, TypeError):
         return {"texts": 0, "tokens": 0}

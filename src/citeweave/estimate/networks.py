@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from citeweave.estimate.constants import CONSTANTS, value
+from citeweave.files import read_input
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def train_bytes(shape: Shape, micro_tokens: int, tokens: float, *, half: bool, t
 def read_shape(folder: Path) -> Shape:
     """The shape of a model from its config.json; BERT-base's where it does not say."""
     try:
-        config = json.loads((folder / "config.json").read_bytes())
+        config = json.loads(read_input(folder / "config.json"))
         hidden, layers = int(config["hidden_size"]), int(config["num_hidden_layers"])
         words = int(config["vocab_size"])
     except (OSError, ValueError, KeyError, TypeError):

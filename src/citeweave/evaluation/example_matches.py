@@ -8,6 +8,7 @@ only the shown papers are encoded again. Does not draw: see `reporting.matches`.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -20,6 +21,7 @@ from citeweave.evaluation.reporting.matches import ExampleMatch, PairTexts
 from citeweave.evaluation.reporting.queries import spreads_of
 from citeweave.evaluation.tasks import RankingTask, Suite
 from citeweave.evaluation.texts import Texts
+from citeweave.files import open_input
 from citeweave.similarity.explaining import Explanation
 
 MOST = 4
@@ -60,7 +62,7 @@ def _first_papers(run: Path, queries: Sequence[str]) -> dict[str, str]:
     """Query -> the id of rank 1, as a run writes them."""
     wanted = {"_".join(query.split()): query for query in queries}
     found: dict[str, str] = {}
-    with run.open(encoding="utf-8") as file:
+    with io.TextIOWrapper(open_input(run), encoding="utf-8") as file:
         for line in file:
             words = line.split()
             if len(words) == 6 and words[3] == "1" and words[0] in wanted:

@@ -18,7 +18,7 @@ from citeweave.artefacts.integrity import sealed, unsealed
 from citeweave.errors import ArtefactError
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.report import Report, write_run
-from citeweave.files import hash_file, hash_json, write_json
+from citeweave.files import hash_file, hash_json, read_input, write_json
 
 Marks = Mapping[str, str]
 """Task -> fingerprint of what it asks."""
@@ -83,7 +83,7 @@ class Work:
             return self._earlier.get(mark)
         run = path.with_suffix(".run")
         try:
-            told = unsealed(json.loads(path.read_bytes()))
+            told = unsealed(json.loads(read_input(path)))
             ranked = told.pop("run", None)
             outcome = Outcome.of_json(told)
             is_whole = ranked is None or hash_file(run) == ranked

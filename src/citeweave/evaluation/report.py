@@ -28,7 +28,7 @@ from citeweave.evaluation.reporting.markdown import as_markdown
 from citeweave.evaluation.reporting.mteb import as_mteb
 from citeweave.evaluation.reporting.page import as_page
 from citeweave.evaluation.reporting.paper_map import MapData
-from citeweave.files import link_or_copy, new_file, write_json
+from citeweave.files import link_or_copy, new_file, read_input, write_json
 
 if TYPE_CHECKING:
     from citeweave.evaluation.reporting.matches import ExampleMatch
@@ -51,7 +51,7 @@ class Report:
         manifest = read_manifest(folder, KIND, VERSION)
         try:
             check_some(folder, manifest, [REPORT])
-            value = json.loads((folder / REPORT).read_bytes())
+            value = json.loads(read_input(folder / REPORT))
         except (ArtefactError, OSError, ValueError, RecursionError):
             value = None
         if not isinstance(value, dict) or not all(name in value for name in _NEEDED):

@@ -32,7 +32,7 @@ from citeweave.artefacts.manifest import Manifest, read_manifest
 from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.corpus.corpus import Corpus
 from citeweave.errors import ArtefactError, UserError, choose
-from citeweave.files import link_or_copy, sync, write_json
+from citeweave.files import link_or_copy, read_input, sync, write_json
 from citeweave.graph.adjacency import Adjacency, Csr
 from citeweave.graph.citation_columns import TYPES, GivenEdges, GraphCounts, open_columns, sort_edges
 
@@ -174,7 +174,7 @@ def write_graph(
 def _read_counts(told: Path) -> GraphCounts | None:
     """What an earlier run had sorted; None where it had not finished, or its counts are damaged."""
     try:
-        return GraphCounts(**unsealed(json.loads(told.read_bytes())))
+        return GraphCounts(**unsealed(json.loads(read_input(told))))
     except (OSError, ValueError, TypeError):
         return None
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from citeweave.artefacts.integrity import sealed, unsealed
 from citeweave.columns import BLOCK, TextColumn, release
-from citeweave.files import write_json
+from citeweave.files import read_input, write_json
 from citeweave.graph import fastrp
 from citeweave.graph.adjacency import Adjacency
 from citeweave.graph.node_vectors import NodeVectorOptions, check_edges, embed_nodes, run_of
@@ -62,7 +62,7 @@ def write_node_vectors(task: VectorTask, work: Path, reporter: Reporter) -> int:
 def _read_isolated(told: Path) -> int | None:
     """What a whole folder says of itself; None where there is none."""
     try:
-        return int(unsealed(json.loads(told.read_bytes()))["isolated"])
+        return int(unsealed(json.loads(read_input(told)))["isolated"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

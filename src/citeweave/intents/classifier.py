@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from citeweave.artefacts.manifest import Manifest, read_manifest
 from citeweave.errors import ArtefactError, UserError, choose
 from citeweave.extras import require
-from citeweave.files import hash_file, hash_json
+from citeweave.files import hash_file, hash_json, read_input
 from citeweave.finite import is_finite
 from citeweave.intents import marking
 from citeweave.intents.calibration import decide, softmax
@@ -76,7 +76,7 @@ class ClassifierConfig:
     @classmethod
     def read(cls, path: Path) -> ClassifierConfig:
         try:
-            found = json.loads(path.read_bytes())
+            found = json.loads(read_input(path))
             labels = {str(task): tuple(map(str, names)) for task, names in found.pop("labels").items()}
             config = cls(labels=labels, **{**found, "thresholds": tuple(map(float, found["thresholds"]))})
             if not _is_sound(config):

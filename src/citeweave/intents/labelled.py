@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.errors import EmptyResultError, InputError, UserError
+from citeweave.files import open_input
 from citeweave.finite import is_finite
 from citeweave.intents.marking import Citance, normalise_section
 
@@ -195,7 +196,7 @@ def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if not path.is_file():
         raise UserError(f"{path} is no file; give JSON lines such as contexts.jsonl.gz")
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        with open_input(path) as raw, gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw as file:
             for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE + 1), b""), 1):
                 if len(line) > _LONGEST_LINE:
                     raise InputError(f"{path}, line {number} has more than {_LONGEST_LINE:,} bytes; it is no sentence")

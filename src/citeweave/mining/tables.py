@@ -83,7 +83,7 @@ def read_table(
     `numbers="s2"` takes bare numbers for Semantic Scholar's corpus ids.
     """
     source, tally = Source(Path(path)), Tally({"pairs": Count()})
-    head = source.head().data.lstrip()
+    head = source.start(2**16).lstrip()
     if not head:
         raise InputError(f"{path} is empty; give a table of pairs")
     pairs = _json_pairs(source, tally) if head.startswith(b"{") else _lines(source, tally, label)

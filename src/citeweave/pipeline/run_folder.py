@@ -26,7 +26,7 @@ from typing import Any
 from citeweave.artefacts.integrity import sealed, unsealed
 from citeweave.artefacts.manifest import MANIFEST, another_version
 from citeweave.errors import UserError
-from citeweave.files import hash_json, write_json
+from citeweave.files import hash_json, read_input, write_json
 from citeweave.progress import Reporter
 from citeweave.version import __version__
 
@@ -131,7 +131,7 @@ def mark_of(folder: Path) -> str | None:
     """
     for name in (MANIFEST, RECORD):
         try:
-            value = json.loads((folder / name).read_bytes())
+            value = json.loads(read_input(folder / name))
             return str(value["hash"]) + str(value.get("made", "")) if name == MANIFEST else str(value["result"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
@@ -144,7 +144,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        told = json.loads(path.read_bytes())
+        told = json.loads(read_input(path))
         if isinstance(told, dict) and told.get("version") != VERSION:
             raise UserError(f"{path} is a record {another_version(told.get('version'), VERSION, 'choose another -o')}")
         found = unsealed(told)

@@ -8,6 +8,7 @@ The part of an index that needs no vectors and no files; `index.py` has the rest
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,6 +63,18 @@ class IndexedPaper:
 
     stub: bool = False
     """Known only as a reference of other papers."""
+
+    extra_json: str = ""
+    """What else the source tells, as JSON."""
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """What else the source tells; empty where that cannot be read."""
+        try:
+            told = json.loads(self.extra_json or "{}")
+        except (ValueError, RecursionError):
+            return {}
+        return told if isinstance(told, dict) else {}
 
 
 class IndexedPapers:
@@ -120,6 +133,7 @@ class IndexedPapers:
             ids=lines(segment.other_ids[at]),
             local_id=bool(flags & LOCAL),
             stub=bool(flags & STUB),
+            extra_json=segment.extras[at],
         )
 
     def hit(self, row: int, score: float) -> Hit:

@@ -94,7 +94,7 @@ def _csv_people(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 def _table(path: Path, names: tuple[str, ...]) -> Iterator[dict[str, str]]:
     text = Source(path).text(Tally())
-    reader = csv.reader(io.StringIO(text, newline=""))
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         head = [clean_text(cell).lower() for cell in next(reader, [])]
         head = ["paper" if cell == "papers" else "person" if cell == "reviewer" else cell for cell in head]

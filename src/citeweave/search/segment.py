@@ -1,10 +1,11 @@
 """A segment of an index: papers that were written together and are never changed, only left out one by one.
 
     segments/000003-1f2e3d4c/
-      papers/             id title abstract venue authors fields ids (texts), year flags key text_key record_key, cited_as
+      papers/             id title abstract venue authors fields ids extra (texts), year flags key text_key record_key, cited_as
       ids/                from any id of a paper to its row
       references/         offsets.npy and key.npy: the papers that each paper cites, by the key of their id, ascending;
                           cited.npy and row.npy: the same the other way round, by the cited paper's key
+      outside_names/      what cited papers that are not there are called: `corpus/outside_names.py`
       words/              postings for `words/`
       embedded.npy        1 = has a vector, 2 = none can be made of its text, 0 = not tried yet
       matrix.npy          the encoder's vectors, one row a paper, zeros where it has none; spaces/0.npy ... an aspect each
@@ -30,6 +31,7 @@ from citeweave.artefacts.integrity import check_files
 from citeweave.artefacts.manifest import Manifest, read_manifest
 from citeweave.columns import TextColumn, open_matrix, open_numbers
 from citeweave.corpus.index import IdIndex
+from citeweave.corpus.outside_names import OutsideName, OutsideNames
 from citeweave.errors import ArtefactError
 from citeweave.hashing import Keys
 from citeweave.search.citing_sentences import CitingSentences
@@ -38,7 +40,7 @@ from citeweave.similarity.provenance import DTYPES, MAX_DIMENSION, Provenance
 from citeweave.similarity.sentence_vectors import SentenceVectors
 from citeweave.similarity.topk import Codes
 
-KIND, VERSION = "index_segment", 1
+KIND, VERSION = "index_segment", 2
 INTENT_BITS = 8
 """Columns of `cited_as`: one a bit of `Intent`."""
 
@@ -63,7 +65,7 @@ class Segment:
         papers = folder / "papers"
         self.ids, self.titles, self.abstracts = (TextColumn(papers, name) for name in ("id", "title", "abstract"))
         self.venues, self.authors, self.fields = (TextColumn(papers, name) for name in ("venue", "authors", "fields"))
-        self.other_ids = TextColumn(papers, "ids")
+        self.other_ids, self.extras = TextColumn(papers, "ids"), TextColumn(papers, "extra")
         numbers = {name: open_numbers(papers / f"{name}.npy", dtype) for name, dtype in PAPER_NUMBERS.items()}
         self.years: NDArray[np.int16] = numbers["year"]
         self.flags: NDArray[np.uint8] = numbers["flags"]
@@ -72,11 +74,13 @@ class Segment:
         self.text_keys, self.record_keys = numbers["text_key"], numbers["record_key"]
         """Hashes of title and abstract, and of all that is known of a paper, (papers,)."""
         self.size = len(self.ids)
-        texts = (self.titles, self.abstracts, self.venues, self.authors, self.fields, self.other_ids)
+        texts = (self.titles, self.abstracts, self.venues, self.authors, self.fields, self.other_ids, self.extras)
         self._fits(all(len(column) == self.size for column in (*texts, *numbers.values())))
         self.cited_as: NDArray[np.int32] = open_matrix(papers / "cited_as.npy", np.int32, (self.size, INTENT_BITS))
         """Citations with each intent, by bit; (papers, 8)."""
         self.id_index = IdIndex.open(folder / "ids")
+        self.outside_names = OutsideNames.open(folder)
+        """What papers that are cited and not there are called; None where nobody said."""
         self._open_references(folder / "references")
         self._open_vectors()
         sentences = folder / "sentences"
@@ -138,6 +142,14 @@ class Segment:
     def rows_of(self, keys: Keys) -> NDArray[np.int32]:
         """The row of the paper that has an id with this key, deleted ones included, or -1."""
         return self._checked(self.id_index.rows_of(keys))
+
+    def outside_name(self, key: int) -> OutsideName | None:
+        """What the paper whose id has this key is called, where it is cited and not there, or was deleted."""
+        name = self.outside_names.find(key) if self.outside_names is not None else None
+        if name is None:
+            row = int(self.rows_of(np.array([key], np.uint64))[0])
+            name = OutsideName(self.ids[row]) if row >= 0 and int(self.keys[row]) == key else None
+        return name
 
     def _checked(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
         # when they are used, not at opening: looking at all of them would read large files as a whole

@@ -29,7 +29,7 @@ from citeweave.artefacts.ownership import INDEX_PARTS, remove_artefact
 from citeweave.artefacts.publishing import remove_leftovers, work_folder
 from citeweave.columns import open_numbers, write_numbers
 from citeweave.errors import ArtefactError, UserError
-from citeweave.files import hash_file, hash_json, hidden_name, move, sync, write_json
+from citeweave.files import hash_file, hash_json, hidden_name, move, read_input, sync, write_json
 from citeweave.links import check_links, output_place
 from citeweave.locks import LockedError, take_lock
 
@@ -105,7 +105,7 @@ def read_state(folder: Path) -> State:
     """The state of an index folder; says what else the folder is where it is none."""
     path = folder / STATE
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_input(path))
     except FileNotFoundError:
         raise ArtefactError(_why_none(folder)) from None
     except NotADirectoryError:

@@ -183,6 +183,7 @@ class Neighbourhood(BaseModel):
 class LackedPaper(ShortPaper):
     key: str
     count: int
+    in_index: bool
 
 
 class Lacking(BaseModel):

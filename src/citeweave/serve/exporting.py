@@ -7,7 +7,8 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from citeweave.search.exporting import to_bibtex, to_csv, to_json
+from citeweave.search.bibtex import to_bibtex
+from citeweave.search.exporting import to_csv, to_json
 from citeweave.serve.answers import failures
 from citeweave.serve.opening import Opened
 from citeweave.serve.requests import ExportRequest

@@ -31,7 +31,7 @@ from citeweave.encoders.saved.model_card import ModelCard
 from citeweave.encoders.saving import save_encoder
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import ArtefactError, CiteweaveError
-from citeweave.files import write_json
+from citeweave.files import read_input, write_json
 from citeweave.progress import QUIET, Reporter
 from citeweave.training.bundle_files import read_data, write_data
 from citeweave.training.data import TrainingData
@@ -113,7 +113,7 @@ def read_plan(bundle: Path) -> tuple[Plan, dict[str, Any]]:
     """What a bundle says is to be trained, and the hashes of what it was made of."""
     check_files(bundle, read_manifest(bundle, KIND, VERSION))
     try:
-        found = json.loads((bundle / "bundle.json").read_bytes())
+        found = json.loads(read_input(bundle / "bundle.json"))
         plan, made_of = found["plan"], found["made_of"]
         about = About(**plan["about"])
         return Plan(encoder_options(plan["encoder"]), training_options(plan["training"]), about), made_of

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from citeweave.arrays import map_array, read_arrays
 from citeweave.encoders.token_store import TokenStore
 from citeweave.errors import ArtefactError
-from citeweave.files import write_json
+from citeweave.files import open_input, read_input, write_json
 from citeweave.training.data import Groups, Lists, RankingPools, TrainingData
 from citeweave.training.sentence_level.spans import Alignment, SentenceSpans
 
@@ -48,7 +48,7 @@ def read_data(folder: Path) -> TrainingData:
         alignment=_read_alignment(folder / "alignment"),
         teacher=_read(teacher, "float32") if teacher.is_file() else None,
         pools=pools,
-        facts=json.loads((folder / "facts.json").read_bytes()),
+        facts=json.loads(read_input(folder / "facts.json")),
         **_read_names(folder / "names.json"),
     )
     _check(folder, data)
@@ -89,7 +89,7 @@ def _read_names(path: Path) -> dict[str, tuple[str, ...]]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_input(path))
         return {key: tuple(str(name) for name in found[key]) for key in ("aspects", "rules")}
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ArtefactError(f"{path} does not hold names of aspects and rules; make the bundle again") from None
@@ -190,7 +190,7 @@ def _read_alignment(folder: Path) -> Alignment | None:
 def _read_tokens(path: Path) -> TokenStore:
     """Tokens of all papers; an archive that would grow out of proportion is refused before it is read."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_input(path) as file, zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             grows = any(entry.file_size > MOST_COMPRESSED * entry.compress_size + (1 << 20) for entry in members)
         if grows or {entry.filename for entry in members} != {"ids.npy", "offsets.npy"}:

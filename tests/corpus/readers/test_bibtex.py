@@ -52,6 +52,10 @@ def test_a_whole_entry(read: Callable[[str], Any]) -> None:
           file     = {C:\\papers\\berg.pdf:PDF},
         }"""
     )
+    written = found.papers[0].extra.pop("bibtex")
+    assert (written["type"], written["key"]) == ("article", "berg2019")
+    assert written["fields"]["title"] == r"On {B}ergs and $x_{i}$ --- a {\em short} study"
+    assert written["fields"]["file"] == r"C:\\papers\\berg.pdf:PDF"
     assert found.papers == [
         Paper(
             id="berg2019",

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from citeweave.corpus.paper import Citation, Context, Intent, Paper
+from citeweave.corpus.parsing import csv_rows
 from citeweave.corpus.readers import guess_format, plain
 from citeweave.errors import InputError
 from citeweave.opening import Source
+from citeweave.tally import Tally
 
 ReadAll = Callable[[ModuleType, Path], Any]
 
@@ -144,3 +146,51 @@ def test_other_tables_are_refused(tmp_path: Path, read_all: ReadAll) -> None:
     assert guess_format(Source(path)) is None
     with pytest.raises(InputError, match=r"weather\.csv is not a table of papers or citations"):
         read_all(plain, path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "kept", "rejected"),
+    [
+        ('a,"never closed\nb,two\nc,three\n', ["b", "c"], 1),
+        ('a,one\nb,"never closed', ["a"], 1),
+        ('a,"open\nb,"open\nc,three\nd,"open\n', ["c"], 3),
+        ('a,"open\nb,two\nc,"three\nlines"\nd,four\n', ["b", "c", "d"], 1),
+        ('a,"two\nlines"\nb,"a ""quote""\n"\nc,5" disks\n', ["a", "b", "c"], 0),
+        ('a,"one" more\nb,two\n', ["a", "b"], 0),
+    ],
+)
+def test_a_quote_that_is_never_closed_costs_its_own_row_only(
+    rows: str, kept: list[str], rejected: int, tmp_path: Path, read_all: ReadAll
+) -> None:
+    (tmp_path / "papers.csv").write_text("id,title\n" + rows)
+    found = read_all(plain, tmp_path / "papers.csv")
+    assert [paper.id for paper in found.papers] == kept
+    assert sum(found.rejected("papers").values()) == rejected
+    (tmp_path / "citations.csv").write_text("citing,cited\n" + rows)
+    found = read_all(plain, tmp_path / "citations.csv")
+    assert [citation.citing for citation in found.citations] == kept
+    assert sum(found.rejected("citations").values()) == rejected
+
+
+def test_lines_with_broken_quotes_are_read_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading again what follows a broken row must not make reading quadratic: lines handed to the reader are counted."""
+    count = 3000
+    shapes = {
+        "open": ['a,"open\n'] * count,
+        "one open, then pairs": ['a,"open\n', *['b,""\n'] * count],
+        "open and pairs": ['a,"open\n', 'b,""\n'] * (count // 2),
+        "three": ['""",\n'] * count,
+    }
+    for name, lines in shapes.items():
+        asked = 0
+        take = csv_rows._Lines.__next__
+
+        def counted(self: csv_rows._Lines, take: Any = take) -> str:
+            nonlocal asked
+            asked += 1
+            return str(take(self))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(csv_rows._Lines, "__next__", counted)
+            list(csv_rows.rows_of_lines(lines, ",", Tally(), "papers"))
+        assert asked <= 4 * count + 10, name

@@ -31,9 +31,10 @@ from citeweave.mining.rule_reading import parse_rules
 from citeweave.mining.samples import Samples
 from citeweave.progress import QUIET, Reporter
 from citeweave.recipe import load_recipe
+from citeweave.search.bibtex import to_bibtex
 from citeweave.search.building import IndexOptions, build_index
 from citeweave.search.describing import describe
-from citeweave.search.exporting import to_bibtex, to_csv, to_json
+from citeweave.search.exporting import to_csv, to_json
 from citeweave.search.index import Index
 
 from .counting import Trial

@@ -90,6 +90,8 @@ def test_lacking(library):
     keys = hash_texts(["x", "y"]).tolist()
     assert sorted((paper.key, paper.count) for paper in found) == sorted(zip(keys, [2, 2], strict=True))
     assert found[0].paper is None and found[0].as_json()["title"] == ""
+    assert sorted(paper.as_json()["id"] for paper in found) == ["x", "y"], "what is known of them is shown, no hashes"
+    assert not any(paper.as_json()["in_index"] for paper in found)
     assert len(lacking(library.index, most=1).papers) == 1
     assert lacking(library.index, fewest=3).papers == []
     assert all(np.uint64(paper.key) in np.array(keys, np.uint64) for paper in found)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.artefacts.integrity import sealed, unsealed
-from citeweave.files import hash_json, write_whole
+from citeweave.files import hash_json, read_input, write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class AnswerCache:
     def find(self, request: dict[str, Any]) -> Answer | None:
         """The answer to a request, None where it is not there, too old or damaged."""
         try:
-            head, _, body = self._path(request).read_bytes().partition(b"\n")
+            head, _, body = read_input(self._path(request)).partition(b"\n")
             told = unsealed(json.loads(head))
             if told.get("sha256") != _hash(body):
                 return None

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.artefacts.writing import ArtefactWriter
+from citeweave.columns import open_numbers
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.index import IdIndex
 from citeweave.corpus.intake.assembling import build_index, write_merges, write_papers
@@ -17,6 +18,7 @@ from citeweave.corpus.intake.context_links import write_contexts
 from citeweave.corpus.intake.merging import Assignment, MergeOptions, Staged, merge_papers
 from citeweave.corpus.intake.staging import StagedPart
 from citeweave.corpus.intake.updating import BasePart, Deletions, share_unchanged, write_changes
+from citeweave.corpus.outside_names import MAX_REFERENCES, NameCollector, OutsideName
 from citeweave.errors import EmptyResultError
 from citeweave.progress import QUIET, Reporter
 from citeweave.tally import Tally
@@ -55,6 +57,7 @@ def build_corpus(
     write_merges(writer.folder / "merges", staged, assignment)
     index = build_index(writer.folder / "papers", staged, assignment, work, memory=options.memory)
     citations, contexts = _link(writer, parts, index, assignment.papers, tally, options.memory, reporter)
+    _name_outside(writer, staged, assignment)
     if not (assignment.papers or citations or contexts):
         raise EmptyResultError(_nothing_kept(tally))
     writer.facts |= {
@@ -90,6 +93,26 @@ def _link(
             write_contexts, writer.folder / "contexts", parts, index, writer.work("contexts"), tally, memory=memory
         )
         return citations.result(), contexts.result()
+
+
+def _name_outside(writer: ArtefactWriter, staged: Staged, assignment: Assignment) -> None:
+    """What the papers outside are called: by records that became no row, which may have a title, else by the cited ids."""
+    keys = open_numbers(writer.folder / "references_outside" / "key.npy", np.uint64)
+    if len(keys) > MAX_REFERENCES:
+        return
+    names = NameCollector(keys)
+    years = staged.numbers("year")
+    for block in staged.id_keys():
+        without_row = block[assignment.row[block["row"]] < 0]
+
+        def take(rows: list[int], staged_rows: NDArray[np.int64] = without_row["row"]) -> list[OutsideName]:
+            own = [int(staged_rows[row]) for row in rows]
+            return [OutsideName(staged.text("id", row), staged.text("title", row), int(years[row])) for row in own]
+
+        names.offer(without_row["key"], take)
+    for part in staged.parts:
+        part.offer_names(names)
+    names.write(writer.folder)
 
 
 def _describe_update(writer: ArtefactWriter, base: Corpus, assignment: Assignment) -> None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from citeweave.columns import NumberWriter, open_numbers, release
 from citeweave.corpus.index import IdIndex
+from citeweave.corpus.outside_names import OutsideName
 from citeweave.corpus.paper import NumberedCitations
 from citeweave.hashing import Keys, hash_numbers
 
@@ -67,6 +68,9 @@ class NumberedTable:
 
     def cited_keys(self) -> Keys:
         return hash_numbers(self.prefix, self.cited)
+
+    def cited_names(self, rows: list[int]) -> list[OutsideName]:
+        return [OutsideName(f"{self.prefix}{self.cited[row]}") for row in rows]
 
 
 class NumberedWriter:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from citeweave.corpus.readers import guess_format, reader_of
 from citeweave.errors import InputError, UserError
+from citeweave.files import check_regular, open_input
 from citeweave.opening import Source
 
 OUTSIDE_FILES = ("references.jsonl", "reference_titles.jsonl")
 """Files of a data folder that are about papers outside it; read only where those are kept."""
+
+_ABOUT_OUTSIDE = "about papers outside the set; read with --outside keep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,8 @@ class InputFile:
     path: Path
     format: str
     guessed: bool
+    inside: str = ""
+    """The path inside the folder that was named; empty for a file that was named itself."""
 
     @property
     def name(self) -> str:
@@ -30,11 +36,50 @@ class InputFile:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftAside:
+    """A file of a named folder that is not read."""
+
+    path: Path
+    name: str
+    """The path inside the folder that was named."""
+
+    bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Inputs:
-    """The files to read, and those of the named folders that are left aside, with the reason."""
+    """The files to read, and those of the named folders that are left aside."""
 
     files: list[InputFile]
-    skipped: dict[str, str]
+    left_aside: list[LeftAside]
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """Path and reason of every file that is left aside."""
+        return {str(file.path): file.reason for file in self.left_aside}
+
+    def account(self) -> dict[str, Any]:
+        """What was read and what was not, in files and bytes; `skipped_files` has the reasons."""
+        return {
+            "files": {
+                "read": len(self.files),
+                "bytes_read": sum(file.path.stat().st_size for file in self.files),
+                "left_aside": len(self.left_aside),
+                "bytes_not_read": sum(file.bytes for file in self.left_aside),
+            },
+            "skipped_files": {file.name: file.reason for file in self.left_aside},
+        }
+
+    def refuse_left_aside(self) -> None:
+        """Raise where a file is left aside for another reason than that `--outside drop` asks for it."""
+        unwanted = [file for file in self.left_aside if file.reason != _ABOUT_OUTSIDE]
+        if unwanted:
+            named = "; ".join(f"{file.path}: {file.reason}" for file in unwanted[:3])
+            raise InputError(
+                f"{len(unwanted):,} files ({sum(file.bytes for file in unwanted):,} bytes) would not be read ({named}); "
+                "name their --format, move them away, or leave out --strict"
+            )
 
     def formats(self) -> dict[str, int]:
         counts: dict[str, int] = {}
@@ -45,7 +90,11 @@ class Inputs:
 
 def written_name(path: Path) -> str:
     """The name of a file as text that any file can hold: bytes in it that are no UTF-8 become question marks."""
-    return path.name.encode("utf-8", "replace").decode()
+    return _written(path.name)
+
+
+def _written(name: str) -> str:
+    return name.encode("utf-8", "replace").decode()
 
 
 def find_inputs(paths: Sequence[Path], format: str | None, *, keep_outside: bool) -> Inputs:
@@ -53,24 +102,26 @@ def find_inputs(paths: Sequence[Path], format: str | None, *, keep_outside: bool
     if format is not None:
         reader_of(format)
     files: list[InputFile] = []
-    skipped: dict[str, str] = {}
+    left_aside: list[LeftAside] = []
     for path in paths:
         mode = _mode(path)
         if stat.S_ISDIR(mode):
             for inner in _files_below(path):
-                _add_from_folder(inner, format, files, skipped, keep_outside=keep_outside)
+                file = _file_of_folder(inner, format, keep_outside=keep_outside)
+                if isinstance(file, InputFile):
+                    files.append(replace(file, inside=_written(inner.relative_to(path).as_posix())))
+                else:
+                    left_aside.append(_left_aside(inner, path, file))
         elif stat.S_ISREG(mode):
             files.append(_named_file(path, format))
         elif mode:
-            raise InputError(
-                f"{path} is a pipe or a device, which cannot be read twice; save its content in a file first"
-            )
+            check_regular(path)
         else:
             raise UserError(f"{path} does not exist; check the path")
     if not files:
         named = ", ".join(str(path) for path in paths)
         raise InputError(f"{named}: no file of a known format found; name the --format, or check the path")
-    return Inputs(files, skipped)
+    return Inputs(files, left_aside)
 
 
 def _mode(path: Path) -> int:
@@ -105,22 +156,25 @@ def _named_file(path: Path, format: str | None) -> InputFile:
     return InputFile(path, guess, guessed=True)
 
 
-def _add_from_folder(
-    path: Path, format: str | None, files: list[InputFile], skipped: dict[str, str], *, keep_outside: bool
-) -> None:
+def _file_of_folder(path: Path, format: str | None, *, keep_outside: bool) -> InputFile | str:
+    """The file with its format, or the reason why it is left aside."""
     source = Source(path)
     if not stat.S_ISREG(_mode(path)):
-        skipped[str(path)] = "not a file: a pipe, a device, or a link that leads nowhere"
-    elif source.name in OUTSIDE_FILES and not keep_outside:
-        skipped[str(path)] = "about papers outside the set; read with --outside keep"
-    elif path.stat().st_size == 0:
-        skipped[str(path)] = "empty"
-    elif format is not None:
-        files.append(InputFile(path, format, guessed=False))
-    elif (guess := guess_format(source)) and not (guess == "edges" and _is_another_table(path)):
-        files.append(InputFile(path, guess, guessed=True))
-    else:
-        skipped[str(path)] = "no known format"
+        return "not a file: a pipe, a device, or a link that leads nowhere"
+    if source.name in OUTSIDE_FILES and not keep_outside:
+        return _ABOUT_OUTSIDE
+    if path.stat().st_size == 0:
+        return "empty"
+    if format is not None:
+        return InputFile(path, format, guessed=False)
+    if (guess := guess_format(source)) and not (guess == "edges" and _is_another_table(path)):
+        return InputFile(path, guess, guessed=True)
+    return "no known format"
+
+
+def _left_aside(path: Path, folder: Path, reason: str) -> LeftAside:
+    size = path.stat().st_size if stat.S_ISREG(_mode(path)) else 0
+    return LeftAside(path, _written(path.relative_to(folder).as_posix()), size, reason)
 
 
 def _is_another_table(path: Path) -> bool:
@@ -132,7 +186,7 @@ def _is_another_table(path: Path) -> bool:
 
 def _advice(path: Path) -> str:
     """What to do with a file that no reader takes, by its first bytes."""
-    with path.open("rb") as file:
+    with open_input(path) as file:
         head = file.read(4)
     if head == b"%PDF":
         return "it is a PDF: convert it to TEI with GROBID first"

@@ -27,6 +27,7 @@ from citeweave.corpus.cleaning import clean_text, number_of
 from citeweave.corpus.identity import title_key
 from citeweave.corpus.intake.numbered import NumberedTable, NumberedWriter, open_tables, texts_of_numbers
 from citeweave.corpus.layout import LOCAL, PAPER_NUMBERS, PAPER_TEXTS, STUB, UNKNOWN_COUNT
+from citeweave.corpus.outside_names import CitedIds, NameCollector, offer_cited_ids
 from citeweave.corpus.paper import (
     Citation,
     CitationBlock,
@@ -37,7 +38,7 @@ from citeweave.corpus.paper import (
     Paper,
     StagedRecord,
 )
-from citeweave.files import write_json
+from citeweave.files import read_input, write_json
 from citeweave.hashing import hash_numbers, hash_texts
 from citeweave.tally import Tally
 
@@ -76,6 +77,7 @@ class PartWriter:
             name: NumberWriter(contexts / f"{name}.npy", kind) for name, kind in _CONTEXT_COLUMNS.items()
         }
         self._context_cited = NumberWriter(contexts / "cited.npy", np.uint64)
+        self._cited_ids = CitedIds(folder / "cited")
         self._paper_count = 0
         self._waiting = 0  # letters of texts since the last writing
         self._local_uses: Counter[str] = Counter()
@@ -121,6 +123,7 @@ class PartWriter:
         for writer in [*writers, self._flags, self._title_keys, self._key_rows, self._keys]:
             writer.close()
         self._numbered.close()
+        self._cited_ids.close()
         sizes = {path.relative_to(self.folder).as_posix(): path.stat().st_size for path in self.folder.rglob("*.*")}
         told = {**facts, "sizes": sizes, "tally": self.tally.as_json(), **self._counts()}
         write_json(self.folder / _DONE, sealed(told))
@@ -228,6 +231,8 @@ class PartWriter:
         if self._keep_ids:
             for column, ids in zip(self._edge_ids.values(), block.ids(), strict=True):
                 column.append(ids)
+        else:  # where ids are kept, papers outside become rows
+            self._cited_ids.append(block)
         self.tally.keep("citations", len(block.citing))
 
     def _flush_contexts(self) -> None:
@@ -290,6 +295,7 @@ class StagedPart(Protocol):
     @property
     def distinct(self) -> bool: ...
     def numbered(self) -> list[NumberedTable]: ...
+    def offer_names(self, names: NameCollector) -> None: ...
     def paper_texts(self, name: str) -> TextColumn: ...
     def paper_numbers(self, name: str) -> NDArray[Any]: ...
     def citations(self, name: str) -> NDArray[Any]: ...
@@ -302,7 +308,7 @@ class Part:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.facts: dict[str, Any] = json.loads((folder / _DONE).read_bytes())
+        self.facts: dict[str, Any] = json.loads(read_input(folder / _DONE))
         self.tally = Tally.from_json(self.facts["tally"])
 
     @property
@@ -321,6 +327,12 @@ class Part:
 
     def numbered(self) -> list[NumberedTable]:
         return open_tables(self.folder / "citations", self.facts["numbered"])
+
+    def offer_names(self, names: NameCollector) -> None:
+        """The cited ids, as far as they were kept as texts or are numbers."""
+        offer_cited_ids(self.folder / "cited", names)
+        for block in (block for table in self.numbered() for block in table.blocks()):
+            names.offer(block.cited_keys(), block.cited_names)
 
     @property
     def distinct(self) -> bool:
@@ -355,7 +367,7 @@ class Part:
 def is_complete(folder: Path) -> bool:
     """Whether a part was finished and all its files have the size they had then."""
     try:
-        sizes = unsealed(json.loads((folder / _DONE).read_bytes()))["sizes"]
+        sizes = unsealed(json.loads(read_input(folder / _DONE)))["sizes"]
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False

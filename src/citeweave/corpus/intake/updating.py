@@ -21,6 +21,7 @@ from citeweave.corpus.intake.merging import Assignment
 from citeweave.corpus.intake.numbered import NumberedTable
 from citeweave.corpus.intake.staging import StagedPart
 from citeweave.corpus.layout import PAPER_TEXTS
+from citeweave.corpus.outside_names import NameCollector
 from citeweave.files import hash_file, link_or_copy
 from citeweave.hashing import Keys, mix
 from citeweave.tally import Tally
@@ -102,6 +103,10 @@ class BasePart:
 
     def numbered(self) -> list[NumberedTable]:
         return []
+
+    def offer_names(self, names: NameCollector) -> None:
+        if (known := self.corpus.outside_names) is not None:
+            names.offer(known.keys, known.take)
 
     @property
     def paper_count(self) -> int:

@@ -85,6 +85,22 @@ def latex_to_text(value: str) -> str:
     return unicodedata.normalize("NFC", _TOKEN.sub(_replacement, value))
 
 
+_FORMATTING = (
+    "emph textit textbf textsc texttt textrm textsf em it bf sc tt rm sf text mathrm mathbf mathit url ensuremath"
+)
+_HARMLESS = {*_LETTERS, *_SYMBOLS, *_FORMATTING.split(), *(name for name in _COMBINING if name.isalpha())}
+_COMMAND = re.compile(r"\\([a-zA-Z@]+)")
+
+
+def is_harmless(value: str) -> bool:
+    r"""Whether every command of a text is an accent, a letter, a symbol or plain formatting.
+
+    >>> is_harmless(r"{\'E}cole \emph{all} \& $\alpha$"), is_harmless(r"\input{/etc/passwd}"), is_harmless(r"\csname x")
+    (True, False, False)
+    """
+    return "^^" not in value and all(name in _HARMLESS for name in _COMMAND.findall(value))
+
+
 def _replacement(found: re.Match[str]) -> str:
     kind = found.lastgroup
     if found["math"]:

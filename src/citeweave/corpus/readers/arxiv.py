@@ -38,7 +38,7 @@ def recognises(head: Head) -> bool:
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
-    if source.head(1024).data.lstrip().startswith(b"<"):
+    if source.start(1024).lstrip().startswith(b"<"):
         entries = xml_records(source, roots={"feed", "entry"}, records={"entry"}, what="an arXiv Atom feed")
         papers = (_from_atom(entry, tally) for entry in entries)
     else:

@@ -10,6 +10,8 @@ The key of an entry is a name inside its file (`local_id`); an entry without key
 its DOI or other id, else by a name made of its title and year. `@string` macros, `#` and the venue and year of a `crossref` parent are resolved; LaTeX becomes plain text
 (see `latex.py`). An entry that does not end before the next line that begins with `@` is rejected; the others stay.
 
+The entry as it was written stays in `extra`, so that an export writes it back.
+
 Does not read citations, which the format does not have, nor files that are attached to entries.
 """
 
@@ -40,7 +42,7 @@ _ACL_URL = re.compile(r"(?:aclanthology\.org|aclweb\.org/anthology)/(?:papers/)?
 def recognises(head: Head) -> bool:
     if head.name.lower().endswith((".bib", ".bibtex", ".biblatex")):
         return True
-    start = head.data[:65536].decode("utf-8", errors="replace").lstrip("\ufeff \t\r\n")
+    start = head.text.lstrip("\ufeff \t\r\n")
     lines = [line for line in start.splitlines() if line.strip() and not line.lstrip().startswith("%")]
     found = HEADER.match("\n".join(lines[:3]).lstrip())
     return found is not None and _KNOWN_TYPE.fullmatch(found[1]) is not None
@@ -84,6 +86,7 @@ def _paper(entry: BibtexEntry, title: str, name: str, parents: dict[str, dict[st
         "type": entry.kind,
         "keywords": list(names_of(keywords)),
         "language": _first(values, "language", "langid"),
+        "bibtex": {"type": entry.kind, "key": entry.key, "fields": values},  # as written, for exports
     }
     return Paper(
         id=name,

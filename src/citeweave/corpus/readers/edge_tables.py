@@ -9,7 +9,6 @@ of citations from one of papers; `plain.py` does.
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -19,6 +18,7 @@ import numpy as np
 
 from citeweave.corpus.cleaning import clean_text
 from citeweave.corpus.paper import Citation, NumberedCitations, StagedRecord, parse_intents
+from citeweave.corpus.parsing.csv_rows import rows_of_lines
 from citeweave.corpus.readers.edge_scan import EdgeColumns, scan_edges
 from citeweave.opening import Source
 from citeweave.tally import Tally
@@ -34,7 +34,6 @@ CITATION_HEADS = (
 STRENGTHS = ("strength", "weight", "count", "mentions")
 INTENTS = ("intents", "intent")
 _KIND = "citations"
-_MAX_CELL = 2**24
 _BETWEEN_INTENTS = re.compile(r"[|;,]")
 _MARK = b"\xef\xbb\xbf"
 _LOOKED_AT = 50
@@ -143,22 +142,8 @@ def _read_rows(lines: Iterable[bytes], columns: EdgeColumns, delimiter: bytes, t
 
 def rows_of(lines: Iterable[bytes], delimiter: bytes, tally: Tally, kind: str) -> Iterator[list[str]]:
     """Cells of the rows that are not empty."""
-    csv.field_size_limit(_MAX_CELL)
     texts = (_decode(line, tally).replace("\0", "") for line in lines)
-    if delimiter == b"\t":
-        reader = csv.reader(texts, delimiter="\t", quoting=csv.QUOTE_NONE)
-    else:
-        reader = csv.reader(texts, delimiter=",")
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error:
-            tally.reject(kind, f"cell longer than {_MAX_CELL >> 20} MiB or broken quotes")
-            continue
-        if any(cell.strip() for cell in row):
-            yield row
+    return rows_of_lines(texts, delimiter.decode(), tally, kind)
 
 
 def _decode(line: bytes, tally: Tally) -> str:

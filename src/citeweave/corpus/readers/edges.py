@@ -33,6 +33,7 @@ from citeweave.corpus.readers.parquet_columns import (
     strengths_of,
 )
 from citeweave.errors import InputError
+from citeweave.files import check_regular
 from citeweave.opening import Head, Source
 from citeweave.parquet import batches, open_parquet
 from citeweave.tally import Tally
@@ -55,6 +56,7 @@ def recognises(head: Head) -> bool:
 def is_another_table(path: Path) -> bool:
     """Whether a Parquet file holds something else than citations and papers; a damaged one does not tell."""
     try:
+        check_regular(path)
         names = {name.lower() for name in pq.ParquetFile(path).schema_arrow.names}
     except (pa.ArrowException, OSError):
         return False
@@ -74,7 +76,7 @@ def _has_papers(names: set[str]) -> bool:
 
 
 def read(source: Source, tally: Tally) -> Iterator[StagedRecord]:
-    if not recognises(source.head()):
+    if source.start(len(_MAGIC)) != _MAGIC:
         yield from plain.read(source, tally)
         return
     try:

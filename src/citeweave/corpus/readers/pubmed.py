@@ -40,7 +40,7 @@ def recognises(head: Head) -> bool:
 
 
 def read(source: Source, tally: Tally) -> Iterator[Record]:
-    if source.head(1024).data.lstrip().startswith(b"<"):
+    if source.start(1024).lstrip().startswith(b"<"):
         found = _from_xml(source, tally)
     else:
         found = ((_medline_paper(tags), []) for tags in _medline_records(source, tally))

@@ -40,7 +40,7 @@ _TagValues = dict[str, list[str]]
 
 
 def recognises(head: Head) -> bool:
-    text = _LINE_END.sub("\n", head.data.decode("utf-8", errors="replace"))
+    text = _LINE_END.sub("\n", head.text)
     if text.lstrip()[:1] in ("{", "[", "<", "@"):
         return False
     return bool(_RIS_START.search(text) or _WOS_START.search(text[:4000]))

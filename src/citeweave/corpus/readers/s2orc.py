@@ -13,7 +13,7 @@ underscores. Does not read tables, figures and formulas, nor S2ORC's release of 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -229,8 +229,9 @@ def _contexts(own: str, body: _Part, marks: list[Mark], tally: Tally) -> Iterato
     headers = body.spans("sectionheader")
     starts = [header.start for header in headers]
     left = marks
-    for passages in (body.spans("abstract"), body.spans("paragraph"), _lines(body.text)):
-        is_titled = passages is body.spans("paragraph")
+    for name in ("abstract", "paragraph", "line"):
+        passages = _lines_of(body.text, left) if name == "line" else body.spans(name)
+        is_titled = name == "paragraph"
         inside, left = _sort_in(passages, left)
         for passage, found in zip(passages, inside, strict=True):
             if not found:
@@ -260,6 +261,10 @@ def _sort_in(passages: list[_Span], marks: list[Mark]) -> tuple[list[list[Mark]]
     return inside, left
 
 
-def _lines(text: str) -> list[_Span]:
+def _lines_of(text: str, marks: list[Mark]) -> list[_Span]:
+    """The lines in which the marks begin. No object for every other line: a text may be nothing but line ends."""
+    if not marks:
+        return []
     ends = [found.start() for found in re.finditer("\n", text)] + [len(text)]
-    return [_Span(before + 1, end) for before, end in pairwise([-1, *ends])]
+    held = sorted({bisect_left(ends, mark.start) for mark in marks})
+    return [_Span(ends[at - 1] + 1 if at else 0, ends[at]) for at in held]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from citeweave.errors import InputError, UserError
 from citeweave.extras import require
+from citeweave.files import open_input
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,7 +70,7 @@ def check_finite(tensors: dict[str, Tensor]) -> None:
 def _check_header(path: Path) -> None:
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_input(path) as file:
             header = int.from_bytes(file.read(8), "little")
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); copy the whole folder") from None

@@ -32,7 +32,7 @@ from citeweave.encoders.streaming.paper_texts import PaperTexts
 from citeweave.encoders.streaming.shards import Arrays, Hired, Maker
 from citeweave.encoders.streaming.vector_shards import kept_rows, write_ragged, write_vectors
 from citeweave.errors import InputError, UserError
-from citeweave.files import hash_file
+from citeweave.files import hash_file, open_input
 from citeweave.hashing import hash_texts
 from citeweave.opening import MAX_LINE, BadRecordError, Source, parse_json_object
 from citeweave.progress import QUIET, Advance, Reporter
@@ -65,7 +65,7 @@ class FullText:
         path, count = Path(path), len(corpus)
         full = cls(path, np.full(count, -1, np.int64), np.zeros(count, np.int64))
         # offsets are those of the file itself, so that it must not be compressed
-        with Source(path).open() as unpacked, path.open("rb") as plain:
+        with Source(path).open() as unpacked, open_input(path) as plain:
             head = unpacked.read(64)
             is_plain = head == plain.read(64) and head.lstrip().startswith(b"{")
         if not is_plain:
@@ -82,7 +82,7 @@ class FullText:
         """The sections of a paper, heading and text as one; empty where the file does not know it."""
         if self.starts[row] < 0:
             return []
-        with self.path.open("rb") as file:
+        with open_input(self.path) as file:
             file.seek(int(self.starts[row]))
             line = file.read(int(self.lengths[row]))
         return _sections(parse_json_object(line))

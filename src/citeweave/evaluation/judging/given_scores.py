@@ -9,6 +9,7 @@ Of a pair that is given twice the last score counts; NaN is no answer. Both are 
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from citeweave.evaluation.judged import NoAnswerError, PaperVectors
 from citeweave.evaluation.suites.collection import PREFIX
 from citeweave.evaluation.tasks import Pools
 from citeweave.evaluation.texts import Texts
-from citeweave.files import hash_file, hash_json
+from citeweave.files import hash_file, hash_json, open_input, read_input
 
 FACETS = ("background", "method", "result")
 
@@ -97,8 +98,8 @@ def looks_like_scores(path: Path) -> bool:
         return True
     if path.suffix != ".json":
         return False
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return file.read(1) == "{"
+    with open_input(path) as file:
+        return file.read(1) == b"{"
 
 
 def _read(path: Path) -> list[tuple[str, str, float]]:
@@ -116,7 +117,7 @@ def _read(path: Path) -> list[tuple[str, str, float]]:
 
 def _read_run(path: Path) -> list[tuple[str, str, float]]:
     found = []
-    with path.open(encoding="utf-8") as file:
+    with io.TextIOWrapper(open_input(path), encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             words = line.split()
             if len(words) != 6:
@@ -126,7 +127,7 @@ def _read_run(path: Path) -> list[tuple[str, str, float]]:
 
 
 def _read_json(path: Path) -> list[tuple[str, str, float]]:
-    value = json.loads(path.read_bytes())
+    value = json.loads(read_input(path))
     if not isinstance(value, dict) or not value:
         raise ValueError("it is no JSON object with entries")
     if all(isinstance(entry, list) for entry in value.values()):

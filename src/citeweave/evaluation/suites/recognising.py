@@ -48,7 +48,7 @@ def recognise(folder: Path) -> tuple[str, str]:
     for suite, keys in KEYS.items():
         for name, key in keys:
             path = find(folder / name)
-            if path and key in (Source(path).head(2**20).record or {}):
+            if path and key in (Source(path).head().record or {}):
                 return suite, name
     return "", ""
 

@@ -77,6 +77,4 @@ def _files_in(folder: Path) -> list[Path]:
 def _head(path: Path) -> Head:
     if not path.exists():
         raise UserError(f"{path} does not exist; check the path")
-    if not path.is_file():
-        raise InputError(f"{path} is a pipe or a device, which cannot be read twice; save its content in a file first")
     return Source(path).head()

@@ -63,8 +63,8 @@ def read(
     sources: Sequence[Source], queries: Sequence[Source], names: PaperNames, tally: Tally
 ) -> Iterator[SampleBlock]:
     for source in sources:
-        is_parquet = source.head(4).data == b"PAR1"
-        columns = _columns_of(_parquet_names(source) if is_parquet else list(source.head(2**20).record or {}))
+        is_parquet = source.start(4) == b"PAR1"
+        columns = _columns_of(_parquet_names(source) if is_parquet else list(source.head().record or {}))
         if not columns:
             raise InputError(
                 f"{source.path} has no columns anchor, positive and negative (or negative_1, negative_2, ...), nor "

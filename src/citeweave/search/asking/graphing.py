@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.corpus.layout import STUB
+from citeweave.corpus.outside_names import OutsideName
 from citeweave.errors import UserError
 from citeweave.hashing import Keys
 from citeweave.search.index import Index, IndexedPaper
@@ -94,13 +95,18 @@ class Lacking:
     paper: IndexedPaper | None
     """What the index knows of it all the same, as of a reference."""
 
+    name: OutsideName | None = None
+    """What it is called where the index does not have it."""
+
     def as_json(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"key": f"{self.key:016x}", "count": self.count}
-        known = self.paper
-        return told | {
+        known = self.paper or self.name
+        return {
+            "key": f"{self.key:016x}",
+            "count": self.count,
             "id": known.id if known else "",
             "title": known.title if known else "",
-            "year": known.year if known else None,
+            "year": (known.year or None) if known else None,
+            "in_index": self.paper is not None,
         }
 
 
@@ -126,12 +132,14 @@ def lacking(index: Index, most: int = 50, *, fewest: int = 2) -> Lackings:
         stub[np.flatnonzero(known)[at]] = (segment.flags[own] & STUB) != 0
     outside = np.flatnonzero(~known | stub)
     order = outside[np.lexsort((keys[outside], ~known[outside], -counts[outside]))][:most]
-    return Lackings(
-        [
-            Lacking(int(keys[at]), int(counts[at]), index.paper(int(rows[at])) if known[at] else None)
-            for at in order.tolist()
-        ]
-    )
+    return Lackings([_lacking(index, int(keys[at]), int(counts[at]), int(rows[at])) for at in order.tolist()])
+
+
+def _lacking(index: Index, key: int, count: int, row: int) -> Lacking:
+    if row >= 0:
+        return Lacking(key, count, index.paper(row))
+    names = (name for segment in index.segments if (name := segment.outside_name(key)) is not None)
+    return Lacking(key, count, None, next(names, None))
 
 
 def _cited(index: Index) -> tuple[Keys, NDArray[np.int64]]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from citeweave.columns import MatrixWriter, TextColumn, TextWriter, write_numbers
 from citeweave.corpus.index import IdIndex
+from citeweave.corpus.outside_names import NameCollector, OutsideName, Take
 from citeweave.hashing import Keys, mix
 from citeweave.search.segment import INTENT_BITS
 from citeweave.search.words.writing import text_of, write_words
@@ -50,6 +51,7 @@ def write_papers(folder: Path, chosen: Chosen) -> RecordKeys:
     offsets, keys = _write_references(folder / "references", chosen)
     index = _ids(chosen)
     index.save(folder / "ids")
+    _write_outside_names(folder, chosen, keys, index)
     columns = {name: TextColumn(papers, name) for name in TEXTS}
     write_numbers(papers / "key.npy", columns["id"].keys())
     hashed = hash_records(Records(columns, years, flags, offsets, keys, cited_as, index))
@@ -64,7 +66,7 @@ def hash_records(records: Records) -> RecordKeys:
     text = mix(records.texts["title"].keys(), records.texts["abstract"].keys())
     whole = mix(text, np.asarray(records.years).astype(np.uint64))
     whole = mix(whole, np.asarray(records.flags).astype(np.uint64))
-    for name in ("id", "venue", "authors", "fields", "ids"):
+    for name in ("id", "venue", "authors", "fields", "ids", "extra"):
         whole = mix(whole, records.texts[name].keys())
     for bit in range(INTENT_BITS):
         whole = mix(whole, np.ascontiguousarray(records.cited_as[:, bit]).astype(np.uint64))
@@ -89,6 +91,21 @@ def _write_references(folder: Path, chosen: Chosen) -> tuple[np.ndarray[tuple[in
     write_numbers(folder / "cited.npy", keys[order])
     write_numbers(folder / "row.npy", rows[order])
     return offsets, keys
+
+
+def _write_outside_names(folder: Path, chosen: Chosen, references: Keys, index: IdIndex) -> None:
+    """What the cited papers that are not in the segment are called: as the sources say, or as papers left out of it."""
+    names = NameCollector(references[index.rows_of(references) < 0])
+    for records in chosen.records:
+        if records.outside_names is not None:
+            names.offer(records.outside_names.keys, records.outside_names.take)
+    for records in chosen.records:
+        names.offer(records.texts["id"].keys(), _named_by(records.texts["id"]))
+    names.write(folder)
+
+
+def _named_by(ids: TextColumn) -> Take:
+    return lambda rows: [OutsideName(id) for id in ids.take(np.array(rows))]
 
 
 def _ids(chosen: Chosen) -> IdIndex:

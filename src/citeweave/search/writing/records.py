@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from citeweave.columns import TextColumn
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.index import IdIndex
+from citeweave.corpus.outside_names import OutsideNames
 from citeweave.graph.intent_overlay import CitationPlaces, IntentOverlay
 from citeweave.hashing import Keys
 from citeweave.search.citing_sentences import mentions_of
 from citeweave.search.segment import INTENT_BITS, Segment
 
-TEXTS = ("id", "title", "abstract", "venue", "authors", "fields", "ids")
+TEXTS = ("id", "title", "abstract", "venue", "authors", "fields", "ids", "extra")
 BLOCK = 65_536
 """Papers whose texts are held at a time."""
 
@@ -41,6 +42,7 @@ class Records:
 
     cited_as: NDArray[np.int32]
     ids: IdIndex
+    outside_names: OutsideNames | None = None
 
     def __len__(self) -> int:
         return len(self.years)
@@ -56,6 +58,7 @@ def of_segment(segment: Segment) -> Records:
         "authors": segment.authors,
         "fields": segment.fields,
         "ids": segment.other_ids,
+        "extra": segment.extras,
     }
     return Records(
         texts,
@@ -65,6 +68,7 @@ def of_segment(segment: Segment) -> Records:
         segment.reference_keys,
         segment.cited_as,
         segment.id_index,
+        segment.outside_names,
     )
 
 
@@ -78,10 +82,12 @@ def records_of(corpus: Corpus, overlay: IntentOverlay | None = None) -> Records:
         corpus.authors,
         corpus.fields,
         corpus.other_ids,
+        corpus.extras,
     )
     offsets, keys = _references(corpus)
     texts = dict(zip(TEXTS, columns, strict=True))
-    return Records(texts, corpus.years, corpus.flags, offsets, keys, cited_as_of(corpus, overlay), corpus.index)
+    counts, names = cited_as_of(corpus, overlay), corpus.outside_names
+    return Records(texts, corpus.years, corpus.flags, offsets, keys, counts, corpus.index, names)
 
 
 def _references(corpus: Corpus) -> tuple[NDArray[np.int64], Keys]:

@@ -30,7 +30,7 @@ from citeweave.encoders.papers_and_sentences import reads_together
 from citeweave.encoders.streaming.embedding_sentences import embed_papers_and_sentences, embed_sentences
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import EmptyResultError
-from citeweave.files import link_or_copy
+from citeweave.files import link_or_copy, open_input
 from citeweave.progress import QUIET, Reporter
 from citeweave.search.citing_sentences import CODES
 from citeweave.search.segment import (
@@ -120,7 +120,7 @@ def _papers(folder: Path) -> Corpus:
     """The columns of a segment, which are named as those of a corpus, as one that can be embedded."""
     digest = hashlib.sha256()
     for name in ("id.utf8", "title.utf8", "title.offsets.npy", "abstract.utf8", "abstract.offsets.npy"):
-        with (folder / "papers" / name).open("rb") as file:
+        with open_input(folder / "papers" / name) as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return Corpus(folder, Manifest(KIND, VERSION, {}, {}, {"papers": {"sha256": digest.hexdigest()}}))
 

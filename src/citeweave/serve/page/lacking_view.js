@@ -20,7 +20,7 @@ export function showLacking(route, place, signal) {
 function entry(paper) {
   const id = paper.id ?? "", title = paper.title || id || `a paper without a known title (${paper.key ?? "?"})`, outside = elsewhere(id);
   return h("li", {}, h("span", {class: "count"}, number(paper.count)), h("span", {class: "what"},
-    id ? h("a", {href: link({paper: id, index: read().index})}, title) : h("span", {}, title),
+    paper.in_index ? h("a", {href: link({paper: id, index: read().index})}, title) : h("span", {}, title),
     outside && h("a", {class: "small", href: outside, target: "_blank", rel: "noopener noreferrer"}, ` ${id}`),
     h("small", {class: "muted"}, ` ${[paper.year, `cited by ${counted(paper.count, "paper")} of the library`].filter(Boolean).join(" · ")}`)));
 }

@@ -28,7 +28,7 @@ KIND, VERSION = "search-benchmark", 1
 def holds_summaries(files: DataFolder) -> bool:
     """Whether the folder's papers have summaries."""
     path = find(files.folder / "papers.jsonl")
-    return path is not None and "tldr" in (Source(path).head(2**20).record or {})
+    return path is not None and "tldr" in (Source(path).head().record or {})
 
 
 def read_summaries(files: DataFolder, split: str) -> Collection:

@@ -1,0 +1,127 @@
+"""Reading is linear in the size of a file: four times the file, four times the work. Work is counted, not timed.
+
+Counted are the calls that reading makes, of Python and of C, and the characters that pass through `clean_text`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from citeweave.corpus import cleaning
+from citeweave.corpus.paper import Context
+from citeweave.corpus.parsing import xml_records
+from citeweave.corpus.readers import bibtex, jats, plain, s2orc
+from citeweave.opening import Source
+from citeweave.tally import Tally
+
+SMALL = 20_000
+HEAD = (
+    "<article><front><article-meta><title-group><article-title>T</article-title></title-group></article-meta></front>"
+)
+REFERENCES = '<ref-list><ref id="r1"><mixed-citation>x 10.1000/x</mixed-citation></ref></ref-list>'
+
+
+def nested(size: int) -> str:
+    return f"{HEAD}<body>{'<p>a ' * (size // 9)}{'</p>' * (size // 9)}</body></article>"
+
+
+def nested_citing(size: int) -> str:
+    one = "<p>" * 90 + 'It is so <xref ref-type="bibr" rid="r1">1</xref>. And so. ' + "</p>" * 90
+    return f"{HEAD}<body>{one * (size // len(one))}</body><back>{REFERENCES}</back></article>"
+
+
+def full_text(text: str, every: int) -> str:
+    marks = [{"start": at, "end": at + 1, "attributes": {"ref_id": "b0"}} for at in range(0, len(text), every)]
+    entry = [{"start": 0, "end": 5, "attributes": {"id": "b0", "matched_paper_id": 5}}]
+    annotations = {"bibref": json.dumps(marks), "bibentry": json.dumps(entry)}
+    annotations["paragraph"] = json.dumps([{"start": 0, "end": len(text)}])
+    return json.dumps({"corpusid": 1, "title": "T", "content": {"text": text, "annotations": annotations}}) + "\n"
+
+
+def children(size: int) -> str:
+    one = "@inproceedings{{a{0}, title={{T {0}}}, crossref={{v{0}}}}}\n@proceedings{{v{0}, title={{P}}, year=2000}}\n"
+    return "".join(one.format(number) for number in range(size // 90))
+
+
+def chain(size: int) -> str:
+    return "".join(f"@proceedings{{v{n}, title={{P}}, crossref={{v{n + 1}}}}}\n" for n in range(size // 45))
+
+
+SHAPES: dict[str, tuple[ModuleType, Callable[[int], str]]] = {
+    "nested paragraphs": (jats, nested),
+    "nested paragraphs that cite": (jats, nested_citing),
+    "empty lines": (s2orc, lambda size: full_text("\n\n" * (size // 5), 40)),
+    "short lines": (s2orc, lambda size: full_text("a\n\n" * (size // 6), 40)),
+    "children of volumes": (bibtex, children),
+    "a chain of volumes": (bibtex, chain),
+    "entries without an end": (bibtex, lambda size: "crossref " + "@a{v, crossref={v} " * (size // 19)),
+    "quotes never closed": (plain, lambda size: "id,title\n" + 'a,"b\n' * (size // 5)),
+}
+
+
+def work_of(reader: ModuleType, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Calls and cleaned characters of reading a file."""
+    calls = characters = 0
+    clean = cleaning.clean_text
+
+    def counted(value: object) -> str:
+        nonlocal characters
+        characters += len(value) if isinstance(value, str) else 0
+        return clean(value)
+
+    def count(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    with monkeypatch.context() as patched:
+        for module in (cleaning, reader, xml_records):
+            if hasattr(module, "clean_text"):
+                patched.setattr(module, "clean_text", counted)
+        sys.setprofile(count)
+        try:
+            for _ in reader.read(Source(path), Tally()):
+                pass
+        finally:
+            sys.setprofile(None)
+    return calls, characters
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_four_times_the_file_is_four_times_the_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, make = SHAPES[name]
+    work = []
+    for size in (SMALL, 4 * SMALL):
+        (tmp_path / "file").write_text(make(size))
+        work_of(reader, tmp_path / "file", monkeypatch)  # the first time imports and compiles
+        work.append(work_of(reader, tmp_path / "file", monkeypatch))
+    (calls, characters), (more_calls, more_characters) = work
+    assert calls > SMALL / 100, "the shape is read at all"
+    assert more_calls <= 4.4 * calls + 1000 and more_characters <= 4.4 * characters + 1000
+
+
+def test_lines_that_cite_nothing_cost_no_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object for every line made the collector of garbage look at all of them again and again."""
+    made = 0
+
+    class Counted(s2orc._Span):
+        def __init__(self, *arguments: Any) -> None:
+            nonlocal made
+            made += 1
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(s2orc, "_Span", Counted)
+    text = "a\n\n" * 10_000
+    marks = [{"start": 3 * at, "end": 3 * at + 1, "attributes": {"ref_id": "b0"}} for at in range(0, 10_000, 1000)]
+    entry = [{"start": 0, "end": 1, "attributes": {"id": "b0", "matched_paper_id": 5}}]
+    annotations = {"bibref": json.dumps(marks), "bibentry": json.dumps(entry)}
+    record = {"corpusid": 1, "title": "T", "content": {"text": text, "annotations": annotations}}
+    (tmp_path / "file").write_text(json.dumps(record) + "\n")
+    contexts = [one for one in s2orc.read(Source(tmp_path / "file"), Tally()) if isinstance(one, Context)]
+    assert len(contexts) == 10 and made < 100
