@@ -33,7 +33,7 @@ from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.backing_off import run_batches
 from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.reading import Tokens
-from citeweave.encoders.saved_batches import SAVE_EVERY, Results, SavedBatches
+from citeweave.encoders.saved_batches import Results, SavedBatches
 from citeweave.encoders.streaming.elsewhere import Elsewhere
 from citeweave.encoders.streaming.paper_texts import PaperTexts
 from citeweave.encoders.streaming.shards import Arrays, Hired, Maker
@@ -41,7 +41,7 @@ from citeweave.encoders.streaming.vector_shards import Plan, kept_rows, write_ve
 from citeweave.encoders.token_store import TokenStore, make_token_store
 from citeweave.errors import EmptyResultError, UserError, choose
 from citeweave.hashing import hash_texts
-from citeweave.progress import QUIET, Reporter
+from citeweave.progress import QUIET, SAVE_EVERY, Reporter
 from citeweave.similarity.compressed import CompressedVectors, compress, open_compressed, parse_kind
 from citeweave.similarity.provenance import DTYPES
 from citeweave.similarity.vectors import KIND, VERSION, Vectors

@@ -27,9 +27,7 @@ from numpy.typing import NDArray
 from citeweave.arrays import read_kept
 from citeweave.errors import ArtefactError
 from citeweave.files import write_whole
-
-SAVE_EVERY = 30.0
-"""Seconds of work that an interruption may cost, at most."""
+from citeweave.progress import SAVE_EVERY
 
 Rows = NDArray[np.int64]
 

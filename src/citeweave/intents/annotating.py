@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.corpus.corpus import Corpus
 from citeweave.crew import Crew
-from citeweave.encoders.saved_batches import SAVE_EVERY, SavedBatches
+from citeweave.encoders.saved_batches import SavedBatches
 from citeweave.errors import EmptyResultError, UserError
 from citeweave.files import write_whole
 from citeweave.graph.intent_overlay import (
@@ -47,7 +47,7 @@ from citeweave.intents.annotation_facts import Reading, describe_citations, desc
 from citeweave.intents.block_reading import Classifier as Classifier
 from citeweave.intents.block_reading import label_columns, read_block, read_part
 from citeweave.intents.votes import Mentions, Told, Votes, mention_blocks
-from citeweave.progress import QUIET, Advance, Reporter
+from citeweave.progress import QUIET, SAVE_EVERY, Advance, Reporter
 
 _SCAN = 1 << 16
 """Contexts whose citations are looked up at a time, before any is read."""

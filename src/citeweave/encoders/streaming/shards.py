@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from citeweave.arrays import read_kept
 from citeweave.crew import Crew, Work
 from citeweave.encoders.backing_off import OUT_OF_MEMORY
-from citeweave.encoders.saved_batches import SAVE_EVERY, SavedBatches
+from citeweave.encoders.saved_batches import SavedBatches
 from citeweave.errors import ArtefactError
 from citeweave.files import write_whole
-from citeweave.progress import Advance, Reporter
+from citeweave.progress import SAVE_EVERY, Advance, Reporter
 
 Arrays = dict[str, NDArray[Any]]
 """What a shard becomes, by name."""

@@ -21,10 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.artefacts.writing import ArtefactWriter, new_artefact
-from citeweave.encoders.saved_batches import SAVE_EVERY
 from citeweave.encoders.streaming.shards import Arrays, Hired, Maker, fill_shards, read_shards
 from citeweave.errors import EmptyResultError
-from citeweave.progress import QUIET, Reporter
+from citeweave.progress import QUIET, SAVE_EVERY, Reporter
 from citeweave.similarity import sentence_vectors, vectors
 from citeweave.similarity.sentence_vectors import SentenceVectors, SentenceVectorsWriter
 from citeweave.similarity.vectors import Vectors, VectorsWriter
