@@ -46,8 +46,7 @@ def run_batches(
     while True:
         failed = _Attempt(lengths, budget, halved, part).run(left, encode, done)
         if failed is None:
-            if results is not None:
-                results.settle()
+            part.finish(budget, halved)
             return halved
         if failed.texts == 1:
             raise UserError(

@@ -51,9 +51,16 @@ class SavedBatches:
     """The saved results of one piece of work, such as a shard; calls of `run_batches` on it follow each other."""
 
     def __init__(
-        self, stem: Path | None = None, *, every: float = SAVE_EVERY, clock: Callable[[], float] = time.monotonic
+        self,
+        stem: Path | None = None,
+        *,
+        every: float = SAVE_EVERY,
+        clock: Callable[[], float] = time.monotonic,
+        save_last: bool = False,
     ) -> None:
-        self.stem, self.every, self.clock = stem, every, clock
+        self.stem, self.every, self.clock, self.save_last = stem, every, clock, save_last
+        """`save_last`: also the batches at the end, because the caller does not write the complete result."""
+
         self.halved = 0
         """How often memory ran out before the interruption."""
 
@@ -61,8 +68,7 @@ class SavedBatches:
 
     def next_part(self, results: Results | None) -> SavedPart:
         """What one call of `run_batches` saves."""
-        number = next(self._parts)
-        return SavedPart(self, number, results if self.stem is not None else None)
+        return SavedPart(self, next(self._parts), results)
 
     def path(self, part: int, number: int) -> Path:
         assert self.stem is not None
@@ -83,32 +89,40 @@ class SavedPart:
 
     def __init__(self, saved: SavedBatches, part: int, results: Results | None) -> None:
         self._saved, self._part, self._results = saved, part, results
+        self._saves = results is not None and saved.stem is not None
         self._files, self._unsaved, self._last = 0, list[Rows](), saved.clock()
 
     def restore(self, texts: int, budget: int) -> tuple[Rows, int, int]:
         """Fill the arrays with what was saved; the rows that are left, the budget and how often it was halved."""
         is_left, halved = np.ones(texts, bool), 0
-        while self._results is not None and (path := self._saved.path(self._part, self._files)).exists():
+        while self._results and self._saves and (path := self._saved.path(self._part, self._files)).exists():
             rows, budget, halved = self._read(path, is_left, self._results)
             is_left[rows] = False
             self._results.done(rows)
             self._files += 1
-        if self._results is not None:
+        if self._saves:
             self._saved.remove(self._part, self._files)  # behind one that was removed because it was damaged
         self._saved.halved += halved
         return np.flatnonzero(is_left), budget, halved
 
     def add(self, rows: Rows, budget: int, halved: int) -> None:
         """A batch is done; save if it is time."""
-        if self._results is None:
+        if not self._saves:
             return
         self._unsaved.append(rows)
         if self._saved.clock() - self._last >= self._saved.every:
             self.save(budget, halved)
 
+    def finish(self, budget: int, halved: int) -> None:
+        """All batches are done."""
+        if self._results is not None:
+            self._results.settle()
+        if self._saved.save_last:
+            self.save(budget, halved)
+
     def save(self, budget: int, halved: int) -> None:
         """Write what was not saved yet."""
-        if self._results is None or not self._unsaved:
+        if self._results is None or not self._unsaved:  # nothing is unsaved where nothing is saved
             return
         self._results.settle()
         rows, path = np.concatenate(self._unsaved), self._saved.path(self._part, self._files)
