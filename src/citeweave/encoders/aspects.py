@@ -213,7 +213,7 @@ class AspectEncoder:
     def reader(self) -> TextReader:
         return self.inner.reader
 
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
         return self.heads.project(self.inner.encode(texts, reporter=reporter), self.aspect)
 
     def encode_tokens(

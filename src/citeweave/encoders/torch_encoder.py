@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.arguments import as_texts
 from citeweave.encoders.backing_off import run_batches
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
@@ -47,8 +48,9 @@ class TorchEncoder:
     def dimension(self) -> int:
         return self.network.dimension
 
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
-        """Vectors of the texts, (texts, dimension); zeros for a text without a token of its own."""
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+        """Vectors of the texts, (texts, dimension); zeros for a text without a token of its own. One text is one row."""
+        texts = as_texts(texts)
         vectors = np.zeros((len(texts), self.dimension), np.float32)  # (texts, dimension)
         with reporter.task("embedding", len(texts), "papers") as advance:
             for start in range(0, len(texts), WINDOW):
