@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from citeweave.errors import UserError, choose
+from citeweave.recipe_values import MAX_BASES, MAX_BYTES, check_values, shown
 
 if TYPE_CHECKING:
     from citeweave.corpus.derived.options import DerivedTexts
@@ -109,6 +110,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     tables, bases = _resolve(RENAMED.get(name, name), "the recipe", ())
     for entry in overrides:
         _override(tables, entry)
+    check_values(tables, f"recipe {shown(name)[1:-1]}")
     for key in tables:
         choose(key, TABLES, f"recipe {name}: table")
     return Recipe(RENAMED.get(name, name), tables, bases, tuple(overrides))
@@ -123,6 +125,7 @@ def read_overrides(entries: Sequence[str]) -> dict[str, Any]:
     tables: dict[str, Any] = {}
     for entry in entries:
         _override(tables, entry)
+    check_values(tables, "--set")
     for key in tables:
         choose(key, TABLES, "--set: table")
     return tables
@@ -173,6 +176,8 @@ def _resolve(name: str, option: str, seen: tuple[str, ...]) -> tuple[dict[str, A
     if not base:
         return own, ()
     base, seen = _base_name(base, name), (*seen, name)
+    if len(seen) > MAX_BASES:
+        raise UserError(f"recipe {name} builds on more than {MAX_BASES} others; copy the keys of some into one")
     if base in seen:
         raise UserError(f"recipe {base} builds on itself: {' -> '.join([*seen, base])}; give one of them no base")
     tables, bases = _resolve(base, f"recipe {name}: base", seen)
@@ -200,17 +205,27 @@ def _is_path(name: str) -> bool:
 
 def _read(name: str, option: str) -> dict[str, Any]:
     if _is_path(name):
-        path = Path(name)
-        if not path.is_file():
-            raise UserError(f"recipe {name} does not exist; shipped are {', '.join(shipped_recipes())}")
-        text = path.read_bytes()
+        text = _content(Path(name))
     else:
         choose(name, shipped_recipes(), option)
         text = (resources.files("citeweave") / "recipes" / f"{name}.toml").read_bytes()
     try:
         return tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"recipe {name} is not TOML ({error}); repair that line") from None
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or a number of thousands of digits
+        raise UserError(f"recipe {name} is not TOML ({shown(str(error), 200)[1:-1]}); repair that line") from None
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.is_file():
+            with path.open("rb") as file:
+                text = file.read(MAX_BYTES + 1)
+            if len(text) > MAX_BYTES:
+                raise UserError(f"recipe {path} has more than {MAX_BYTES:,} bytes; no recipe is that long")
+            return text
+    except OSError as error:
+        raise UserError(f"recipe {shown(str(path))} cannot be read ({error.strerror}); check its name") from None
+    raise UserError(f"recipe {shown(str(path))[1:-1]} does not exist; shipped are {', '.join(shipped_recipes())}")
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,5 +277,5 @@ def _value(text: str) -> Any:
     """
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
