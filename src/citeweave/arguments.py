@@ -130,8 +130,12 @@ class Argument:
             return _is_whole(value)
         if part in PLAIN:
             return isinstance(value, PLAIN[part][0])
-        if part.startswith(("Mapping[", "Sequence[")):
-            return not isinstance(value, _SIMPLE) and value is not None
+        if part.startswith("Mapping["):
+            return isinstance(value, Mapping)
+        if part.startswith("Sequence["):
+            return hasattr(value, "__getitem__") and not isinstance(value, _SIMPLE)
+        if part in ("Any", "object"):
+            return True
         found = self._known.get(part)
         if inspect.isclass(found) and not getattr(found, "_is_protocol", False):
             return isinstance(value, found)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from citeweave.errors import UserError, choose
-from citeweave.recipe_values import MAX_BASES, MAX_BYTES, check_values, shown
+from citeweave.recipe_values import MAX_BASES, MAX_BYTES, MAX_NAME, PROSE, check_values, shown
 
 if TYPE_CHECKING:
     from citeweave.corpus.derived.options import DerivedTexts
@@ -170,8 +170,10 @@ def _resolve(name: str, option: str, seen: tuple[str, ...]) -> tuple[dict[str, A
     about = own.get("recipe", {})
     if not isinstance(about, dict):
         raise UserError(f"recipe {name}: recipe is {about!r}; it must be a table [recipe]")
-    for key in about:
+    for key, value in about.items():
         choose(key, ABOUT, f"recipe {name}: key of [recipe]")
+        if key in PROSE and not isinstance(value, str):
+            raise UserError(f"recipe {name}: {key} is {shown(value)}; it must be a text")
     base, remove = about.pop("base", ""), about.pop("remove", [])
     if not base:
         return own, ()
@@ -188,14 +190,14 @@ def _resolve(name: str, option: str, seen: tuple[str, ...]) -> tuple[dict[str, A
 
 def _base_name(base: Any, name: str) -> str:
     """A shipped recipe, or a file beside the one that names it."""
-    if not isinstance(base, str):
-        raise UserError(f"recipe {name}: base is {base!r}; it must be the name of a recipe or a TOML file")
+    if not isinstance(base, str) or not base.isprintable() or len(base) > MAX_NAME:
+        raise UserError(f"recipe {name}: base is {shown(base)}; it must be the name of a recipe or a TOML file")
     return str(Path(name).parent / base) if _is_path(base) else RENAMED.get(base, base)
 
 
 def _names(remove: Any, name: str) -> list[str]:
     if not isinstance(remove, list) or not all(isinstance(path, str) and path for path in remove):
-        raise UserError(f"recipe {name}: remove is {remove!r}; it must be a list such as ['mining.negatives.hard']")
+        raise UserError(f"recipe {name}: remove is {shown(remove)}; it must be a list such as ['mining.negatives.hard']")
     return remove
 
 
@@ -205,7 +207,7 @@ def _is_path(name: str) -> bool:
 
 def _read(name: str, option: str) -> dict[str, Any]:
     if _is_path(name):
-        text = _content(Path(name))
+        text = _content(Path(name), option)
     else:
         choose(name, shipped_recipes(), option)
         text = (resources.files("citeweave") / "recipes" / f"{name}.toml").read_bytes()
@@ -215,7 +217,7 @@ def _read(name: str, option: str) -> dict[str, Any]:
         raise UserError(f"recipe {name} is not TOML ({shown(str(error), 200)[1:-1]}); repair that line") from None
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, option: str) -> bytes:
     try:
         if path.is_file():
             with path.open("rb") as file:
@@ -224,8 +226,8 @@ def _content(path: Path) -> bytes:
                 raise UserError(f"recipe {path} has more than {MAX_BYTES:,} bytes; no recipe is that long")
             return text
     except OSError as error:
-        raise UserError(f"recipe {shown(str(path))} cannot be read ({error.strerror}); check its name") from None
-    raise UserError(f"recipe {shown(str(path))[1:-1]} does not exist; shipped are {', '.join(shipped_recipes())}")
+        raise UserError(f"{option} {shown(str(path))} cannot be read ({error.strerror}); check its name") from None
+    raise UserError(f"{option} {path} does not exist; shipped are {', '.join(shipped_recipes())}")
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

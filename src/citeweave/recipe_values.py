@@ -22,9 +22,13 @@ MAX_BYTES = 1 << 20
 MAX_BASES = 16
 """Recipes that build on each other."""
 
+MAX_NAME = 1000
+"""Characters of a recipe's name."""
+
+PROSE = ("about", "source")
+"""Keys of [recipe] for people, in which lines may end."""
+
 _MAX_TEXT, _MAX_KEY, _MAX_LIST, _MAX_DEPTH = 4000, 100, 1000, 8
-_PROSE = ("recipe.about", "recipe.source")
-"""Keys for people, in which lines may end."""
 
 
 def check_values(table: Mapping[str, Any], name: str, path: str = "") -> None:
@@ -56,7 +60,8 @@ def _broken(value: Any, path: str, depth: int) -> str:
     if isinstance(value, float):
         return "" if is_finite(value) else "a finite number"
     if isinstance(value, str):
-        is_sound = len(value) <= _MAX_TEXT and (value.isprintable() or path in _PROSE)
+        lines = value.split("\n") if path in [f"recipe.{key}" for key in PROSE] else [value]
+        is_sound = len(value) <= _MAX_TEXT and all(line.isprintable() for line in lines)
         return "" if is_sound else f"a text of at most {_MAX_TEXT:,} printable characters"
     return "a text, a number, true or false, a list, or a table"
 

@@ -183,7 +183,8 @@ def ended(blocked: Iterable[str], lines: list[str], place: Path) -> list[tuple[i
 
     first, second = Corpus.open(place / "corpus").ids[:2]
     words = [line.replace("PAPER", first).replace("OTHER", second).split() for line in lines]
-    modules = sorted({module for extra in blocked for module in EXTRAS[extra]})
+    installed = {module for extra in EXTRAS.keys() - set(blocked) for module in EXTRAS[extra]}
+    modules = sorted({module for extra in blocked for module in EXTRAS[extra]} - installed)
     ran = subprocess.run(
         [sys.executable, "-c", RUNNER],
         input=json.dumps([modules, words]),

@@ -48,6 +48,7 @@ HOSTILE = {
 ACCEPTED = ("a text", "no text", "an absolute path", "a way up", "minus one", "no list", "true")
 """What some key may mean; all else none does."""
 
+FOR_PEOPLE = [(f"recipe.{key}", "two lines") for key in ("about", "source")]
 CALLED = {"dimension": "--dim", "text": "text recipe"}
 """What a message calls a key by another name."""
 
@@ -63,15 +64,17 @@ TABLES: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def keys() -> list[str]:
-    """Every key that a recipe may have, and those that shipped ones have inside tables of their own."""
-    found = {f"{table}.{field.name}" for table, kinds in TABLES.items() for kind in kinds for field in _fields(kind)}
-    found |= {path for name in shipped_recipes() for path in _paths(load_recipe(name).tables)}
-    return sorted({*found, *TABLES, "recipe.about", "recipe.base", "recipe.remove"} - {"mining.positives.name"})
+def keys() -> dict[str, str]:
+    """Every key that a recipe may have, with a recipe that has it, or could."""
+    found = {path: name for name in shipped_recipes() for path in _paths(load_recipe(name).tables)}
+    for table, kinds in TABLES.items():
+        found |= {f"{table}.{field.name}": found.get(f"{table}.{field.name}", "specter") for field in _fields(*kinds)}
+    found |= {path: "specter" for path in (*TABLES, "recipe.base", "recipe.remove")}
+    return {path: name for path, name in sorted(found.items()) if path != "mining.positives.name"}
 
 
-def _fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(kind)
+def _fields(*kinds: Any) -> list[dataclasses.Field[Any]]:
+    return [field for kind in kinds for field in dataclasses.fields(kind)]
 
 
 def _paths(table: Mapping[str, Any], before: str = "") -> Iterator[str]:
@@ -81,10 +84,10 @@ def _paths(table: Mapping[str, Any], before: str = "") -> Iterator[str]:
             yield from _paths(value, f"{before}{key}.")
 
 
-def recipe_with(path: str, value: str) -> str:
+def recipe_with(path: str, value: str, base: str) -> str:
     """A recipe that is sound but for one key."""
-    base = "" if path == "recipe.base" else 'recipe.base = "specter"\n'
-    return f"{base}{path} = {value}\n"
+    sound = "" if path == "recipe.base" else f'recipe.base = "{base}"\n'
+    return f"{sound}{path} = {value}\n"
 
 
 def check_message(message: str, key: str) -> None:
@@ -97,19 +100,21 @@ def check_message(message: str, key: str) -> None:
 
 def test_hostile_values(trial: Trial, tmp_path: Path) -> None:
     """Any key of a recipe with a value that it cannot have: one line that names it."""
-    tries = [(path, name) for path in keys() for name in HOSTILE]
+    tries = [(path, base, name) for path, base in keys().items() for name in HOSTILE]
     random.Random(0).shuffle(tries)
     for number in trial.numbers(quick=400, whole=len(tries)):
-        path, name = tries[number]
+        path, base, name = tries[number]
         with trial.attempt(f"{path} = {name}"):
             file = tmp_path / "hostile.toml"
-            file.write_text(recipe_with(path, HOSTILE[name]))
+            file.write_text(recipe_with(path, HOSTILE[name], base))
             try:
                 read_recipe(load_recipe(str(file)))
             except UserError as error:
-                check_message(str(error), path.rpartition(".")[2])
+                # without a base there is nothing to complain of but that rules are missing
+                key = path.rpartition(".")[2]
+                check_message(str(error), "mining" if path == "recipe.base" and name in ("no text", "no list") else key)
             else:
-                assert name in ACCEPTED, "it was accepted"
+                assert name in ACCEPTED or (path, name) in FOR_PEOPLE, "it was accepted"
 
 
 def _long_chain(place: Path) -> Path:
@@ -180,12 +185,12 @@ def test_hostile_files(trial: Trial, tmp_path: Path) -> None:
 
 def test_hostile_overrides(trial: Trial) -> None:
     """The same values from the command line."""
-    tries = [(path, name) for path in keys() if "." in path for name in HOSTILE]
+    tries = [(path, base, name) for path, base in keys().items() if "." in path for name in HOSTILE]
     random.Random(1).shuffle(tries)
     for number in trial.numbers(quick=200, whole=len(tries)):
-        path, name = tries[number]
+        path, base, name = tries[number]
         with trial.attempt(f"--set {path} = {name}"):
             try:
-                read_recipe(load_recipe("specter", [f"{path}={HOSTILE[name]}"]))
+                read_recipe(load_recipe(base, [f"{path}={HOSTILE[name]}"]))
             except UserError as error:
                 assert str(error).isprintable() and len(str(error)) < 3000, f"more than one line: {str(error)[:300]!r}"
