@@ -63,7 +63,7 @@ def test_folders_and_names_are_opened(corpus: citeweave.Corpus, bert: Path, tmp_
     assert len(made) == len(citeweave.embed_papers(corpus, [load_encoder(bert)], tmp_path / "vectors"))
     assert made.take(corpus.ids[3]).shape == (1, made.matrix.shape[1])
     graph = citeweave.make_graph(corpus.folder, str(tmp_path / "graph"))
-    assert citeweave.related(str(tmp_path / "graph"), "citation", np.arange(3)).offsets[-1] >= 0
+    assert citeweave.related(str(tmp_path / "graph"), "cited", np.arange(3)).offsets[-1] >= 0
     assert graph.nodes == len(corpus)
 
 

@@ -197,7 +197,9 @@ def _base_name(base: Any, name: str) -> str:
 
 def _names(remove: Any, name: str) -> list[str]:
     if not isinstance(remove, list) or not all(isinstance(path, str) and path for path in remove):
-        raise UserError(f"recipe {name}: remove is {shown(remove)}; it must be a list such as ['mining.negatives.hard']")
+        raise UserError(
+            f"recipe {name}: remove is {shown(remove)}; it must be a list such as ['mining.negatives.hard']"
+        )
     return remove
 
 

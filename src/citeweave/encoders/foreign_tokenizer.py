@@ -47,6 +47,10 @@ def check_tokenizer(folder: Path) -> None:
                 f"{path}: the pattern {text[:60]!r} repeats a group that can match in several ways, which may take for "
                 "ever; do not use this tokenizer"
             )
+    if any(len(str(step.get("prepend", ""))) > _MAX_CONTENT for step in steps):
+        raise InputError(
+            f"{path} sets more than {_MAX_CONTENT} characters before every text; do not use this tokenizer"
+        )
     growing = [str(step["content"]) for step in steps if _grows(step)]
     if len(growing) > _MAX_GROWING or any(len(content) > _MAX_CONTENT for content in growing):
         raise InputError(

@@ -37,8 +37,8 @@ _SHARDS = f"{WEIGHTS}.index.json"
 _MAX_JSON = 1 << 20
 """Bytes of a settings file; a larger one is none."""
 
-_MAX_PROMPT = 10_000
-"""Characters."""
+_MAX_PROMPT, _MAX_POOLING = 10_000, 100
+"""Characters of a prompt, and of what a pooling is called."""
 
 _MAX_SHARDS = 16 << 20
 """Bytes of the list of shards, which names every tensor."""
@@ -246,10 +246,10 @@ def _pooling_mode(config: dict[str, Any]) -> str:
     """`mean`; of several modes that are joined `cls+max`; sentence-transformers takes mean where none is named."""
     modes = config.get("pooling_mode")
     if isinstance(modes, str):
-        return modes
+        return modes[:_MAX_POOLING]
     if not isinstance(modes, list):
         modes = [mode for key, mode in _OLD_POOLING.items() if config.get(key) is True]
-    return "+".join(map(str, modes)) or "mean"
+    return "+".join(map(str, modes))[:_MAX_POOLING] or "mean"
 
 
 def _pooling_name(mode: str, *, is_mix: bool, has_words: bool) -> str:

@@ -174,10 +174,10 @@ def usable(folder: Path | str) -> Iterator[None]:
 
 
 def check_reads(network: Network, reader: TextReader, folder: Path) -> None:
-    """Read one word: settings that do not fit the weights show here, not in the middle of a corpus."""
+    """Read a known and an unknown word: what does not fit together shows here, not in the middle of a corpus."""
     torch = require("torch", extra="minilm")
     with usable(folder), torch.inference_mode():
-        tokens = [ids for ids in reader.read(["a"]) if len(ids)]
+        tokens = [ids for ids in reader.read(["a", "\u2603"]) if len(ids)]
         if tokens:
             network.token_states(tokens)
 

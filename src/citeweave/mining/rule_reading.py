@@ -50,7 +50,10 @@ def _task(name: str, table: dict[str, Any]) -> tuple[str, float, MiningRules]:
     weight = table.pop("weight", 1.0)
     if not is_finite(weight) or weight <= 0:
         raise UserError(f"mining.tasks.{name}.weight is {weight!r}; it must be a number over 0")
-    return name, float(weight), parse_rules(table)
+    try:
+        return name, float(weight), parse_rules(table)
+    except UserError as error:
+        raise UserError(f"mining.tasks.{name}: {error}") from None
 
 
 def _rules_of(side: str, table: Any) -> list[Rule]:

@@ -69,7 +69,7 @@ def keys() -> dict[str, str]:
     found = {path: name for name in shipped_recipes() for path in _paths(load_recipe(name).tables)}
     for table, kinds in TABLES.items():
         found |= {f"{table}.{field.name}": found.get(f"{table}.{field.name}", "specter") for field in _fields(*kinds)}
-    found |= {path: "specter" for path in (*TABLES, "recipe.base", "recipe.remove")}
+    found |= dict.fromkeys((*TABLES, "recipe.base", "recipe.remove"), "specter")
     return {path: name for path, name in sorted(found.items()) if path != "mining.positives.name"}
 
 
