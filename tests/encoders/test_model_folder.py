@@ -134,7 +134,7 @@ def test_other_tasks_are_refused(model):
         ("config.json", "{", "is not JSON"),
         ("config.json", '{"model_type": "no_such_model"}', "cannot be loaded as an encoder"),
         ("model.safetensors", "damaged", "cannot be loaded as an encoder"),
-        ("tokenizer.json", "damaged", "cannot be loaded as an encoder"),
+        ("tokenizer.json", "damaged", "tokenizer.json is not JSON"),
     ],
 )
 def test_damaged_folders_are_an_error_that_names_the_file(model, name, content, message):
