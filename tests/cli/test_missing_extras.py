@@ -20,9 +20,11 @@ from citeweave.extras import EXTRAS
 RUNNER = """
 import contextlib, io, json, sys
 
+from importlib.machinery import PathFinder
+
 blocked, commands = json.load(sys.stdin)
-for name in blocked:
-    sys.modules[name] = None  # an import raises ModuleNotFoundError, and find_spec finds nothing
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *more: None if name.partition(".")[0] in blocked else find(name, *more)
 from citeweave.cli import main
 
 ends = []

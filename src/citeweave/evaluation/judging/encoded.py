@@ -140,7 +140,8 @@ class Encoded:
 
     def _folder(self, texts: Texts) -> Path:
         assert self._place is not None
-        return self._place / "vectors" / hash_json([texts.hash, self.revision])[:24]
+        # also by its name, which stands in the folder: `run` calls the model that it starts from "start"
+        return self._place / "vectors" / hash_json([texts.hash, self.revision, self.name])[:24]
 
     def _useless(self, texts: int) -> NoAnswerError:
         return NoAnswerError(
