@@ -14,6 +14,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "citeweave"
 FLOORS = [
     [
         "errors",
+        "arguments",
         "hashing",
         "arrays",
         "columns",
@@ -40,6 +41,7 @@ FLOORS = [
     ["mining", "evaluation"],
     ["training", "search"],
     ["baselines", "intents"],
+    ["recipe_values"],
     ["recipe", "estimate"],
     ["pipeline", "serve", "scale"],
     ["cli"],

@@ -151,3 +151,39 @@ _TABLES = st.dictionaries(_KEYS, st.recursive(_VALUES, lambda v: st.lists(v) | s
 @given(tables=_TABLES)
 def test_what_is_written_reads_back(tables: dict[str, Any]) -> None:
     assert tomllib.loads(as_toml(tables)) == tables
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("training.steps = 0x" + "f" * 5000, "training.steps is a number of 20,000 bits; it must be between"),
+        ("training.steps = " + "9" * 5000, "is not TOML"),
+        ("training.epochs = nan", "training.epochs is nan; it must be a finite number"),
+        ("training.epochs = 1979-05-27", "training.epochs is datetime.date.*; it must be a text, a number"),
+        ('encoder.init = "a\\nb"', r"encoder.init is 'a\\nb'; it must be a text of at most 4,000 printable characters"),
+        ('training."" = 1', "training has the key ''; a key has 1 to 100 printable characters"),
+        ("training.a.b.c.d.e.f.g.h.i = 1", "is deeper than 8 tables"),
+        ("mining.contexts = 5", r"mining.contexts is 5; it must be a table \[mining.contexts\]"),
+        ("mining.tasks = 5", r"mining.tasks is 5; it must be a table \[mining.tasks\]"),
+        ("mining.positives.exclude = [1]", "mining.positives.exclude is .1.; it must be a list of texts"),
+        ("graph.fastrp = 5", r"graph.fastrp is 5; it must be a table \[graph.fastrp\]"),
+        ("recipe.about = 5", "about is 5; it must be a text"),
+        ("# " + "x" * (1 << 20), "has more than 1,048,576 bytes"),
+    ],
+)
+def test_values_that_cannot_be_meant(tmp_path: Path, text: str, message: str) -> None:
+    write(tmp_path, hostile=f'recipe.base = "specter"\n{text}\n')
+    with pytest.raises(UserError, match=message) as refused:
+        read_recipe(load_recipe(str(tmp_path / "hostile.toml")))
+    assert str(refused.value).isprintable()
+
+
+def test_a_chain_of_bases_ends(tmp_path: Path) -> None:
+    write(tmp_path, **{f"r{n}": f'recipe.base = "r{n + 1}.toml"\n' for n in range(40)})
+    with pytest.raises(UserError, match="builds on more than 16 others"):
+        load_recipe(str(tmp_path / "r0.toml"))
+
+
+def test_bands_are_ranks_or_shares() -> None:
+    with pytest.raises(UserError, match=r"band is \(1, \[2\]\); it must be a rank"):
+        read_recipe(load_recipe("scincl", ["mining.positives.band=[1, [2]]"]))

@@ -7,14 +7,17 @@
     corpus.titles[0], corpus.row("doi:10.1/x")
     graph = citeweave.make_graph(corpus, "graph/")
     index = citeweave.build_index(corpus, "weave", "index/")
-    citeweave.answer(index, None, citeweave.Query(paper="doi:10.1/x")).hits
+    citeweave.answer(index, "maps of citations").hits
+    citeweave.answer(index, citeweave.Query(paper="doi:10.1/x")).hits
 
-This is the front door: the nouns and verbs, each loaded when first used.
+This is the front door: the nouns and verbs, each loaded when first used. Where a verb takes an artifact the folder of one
+will do, where it takes an encoder the name of a model (`arguments.py`).
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import TYPE_CHECKING
 
 from citeweave.version import __version__ as __version__
@@ -168,7 +171,12 @@ _HOME = {
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'citeweave' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"citeweave.{_HOME[name]}"), name)
+    found = getattr(importlib.import_module(f"citeweave.{_HOME[name]}"), name)
+    if inspect.isfunction(found):
+        from citeweave.arguments import accepting
+
+        found = globals()[name] = accepting(found)
+    return found
 
 
 def __dir__() -> list[str]:

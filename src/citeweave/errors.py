@@ -73,6 +73,6 @@ def choose(value: str, choices: Iterable[str], what: str) -> str:
     if value in options:
         return value
     options = [option for option in options if option]
-    near = difflib.get_close_matches(value, options, n=1)
+    near = difflib.get_close_matches(str(value), options, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise UserError(f"{what} is {value!r}; it must be one of {', '.join(options)}.{hint}")

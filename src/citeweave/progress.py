@@ -18,6 +18,9 @@ from typing import TextIO
 
 Advance = Callable[[int], None]
 
+SAVE_EVERY = 30.0
+"""Seconds of work that an interruption may cost, at most."""
+
 _TERMINAL_EVERY = 0.2
 _PLAIN_EVERY = 15.0
 _END_AFTER = 1.0

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from citeweave.errors import UserError, choose
-from citeweave.files import read_input
+from citeweave.files import open_input
+from citeweave.recipe_values import MAX_BASES, MAX_BYTES, MAX_NAME, PROSE, check_values, shown
 
 if TYPE_CHECKING:
     from citeweave.corpus.derived.options import DerivedTexts
@@ -110,6 +111,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     tables, bases = _resolve(RENAMED.get(name, name), "the recipe", ())
     for entry in overrides:
         _override(tables, entry)
+    check_values(tables, f"recipe {shown(name)[1:-1]}")
     for key in tables:
         choose(key, TABLES, f"recipe {name}: table")
     return Recipe(RENAMED.get(name, name), tables, bases, tuple(overrides))
@@ -124,6 +126,7 @@ def read_overrides(entries: Sequence[str]) -> dict[str, Any]:
     tables: dict[str, Any] = {}
     for entry in entries:
         _override(tables, entry)
+    check_values(tables, "--set")
     for key in tables:
         choose(key, TABLES, "--set: table")
     return tables
@@ -168,12 +171,16 @@ def _resolve(name: str, option: str, seen: tuple[str, ...]) -> tuple[dict[str, A
     about = own.get("recipe", {})
     if not isinstance(about, dict):
         raise UserError(f"recipe {name}: recipe is {about!r}; it must be a table [recipe]")
-    for key in about:
+    for key, value in about.items():
         choose(key, ABOUT, f"recipe {name}: key of [recipe]")
+        if key in PROSE and not isinstance(value, str):
+            raise UserError(f"recipe {name}: {key} is {shown(value)}; it must be a text")
     base, remove = about.pop("base", ""), about.pop("remove", [])
     if not base:
         return own, ()
     base, seen = _base_name(base, name), (*seen, name)
+    if len(seen) > MAX_BASES:
+        raise UserError(f"recipe {name} builds on more than {MAX_BASES} others; copy the keys of some into one")
     if base in seen:
         raise UserError(f"recipe {base} builds on itself: {' -> '.join([*seen, base])}; give one of them no base")
     tables, bases = _resolve(base, f"recipe {name}: base", seen)
@@ -184,14 +191,16 @@ def _resolve(name: str, option: str, seen: tuple[str, ...]) -> tuple[dict[str, A
 
 def _base_name(base: Any, name: str) -> str:
     """A shipped recipe, or a file beside the one that names it."""
-    if not isinstance(base, str):
-        raise UserError(f"recipe {name}: base is {base!r}; it must be the name of a recipe or a TOML file")
+    if not isinstance(base, str) or not base.isprintable() or len(base) > MAX_NAME:
+        raise UserError(f"recipe {name}: base is {shown(base)}; it must be the name of a recipe or a TOML file")
     return str(Path(name).parent / base) if _is_path(base) else RENAMED.get(base, base)
 
 
 def _names(remove: Any, name: str) -> list[str]:
     if not isinstance(remove, list) or not all(isinstance(path, str) and path for path in remove):
-        raise UserError(f"recipe {name}: remove is {remove!r}; it must be a list such as ['mining.negatives.hard']")
+        raise UserError(
+            f"recipe {name}: remove is {shown(remove)}; it must be a list such as ['mining.negatives.hard']"
+        )
     return remove
 
 
@@ -201,17 +210,27 @@ def _is_path(name: str) -> bool:
 
 def _read(name: str, option: str) -> dict[str, Any]:
     if _is_path(name):
-        path = Path(name)
-        if not path.is_file():
-            raise UserError(f"recipe {name} does not exist; shipped are {', '.join(shipped_recipes())}")
-        text = read_input(path)
+        text = _content(Path(name), option)
     else:
         choose(name, shipped_recipes(), option)
         text = (resources.files("citeweave") / "recipes" / f"{name}.toml").read_bytes()
     try:
         return tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"recipe {name} is not TOML ({error}); repair that line") from None
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, or a number of thousands of digits
+        raise UserError(f"recipe {name} is not TOML ({shown(str(error), 200)[1:-1]}); repair that line") from None
+
+
+def _content(path: Path, option: str) -> bytes:
+    try:
+        if path.is_file():
+            with open_input(path) as file:
+                text = file.read(MAX_BYTES + 1)
+            if len(text) > MAX_BYTES:
+                raise UserError(f"recipe {path} has more than {MAX_BYTES:,} bytes; no recipe is that long")
+            return text
+    except OSError as error:
+        raise UserError(f"{option} {shown(str(path))} cannot be read ({error.strerror}); check its name") from None
+    raise UserError(f"{option} {path} does not exist; shipped are {', '.join(shipped_recipes())}")
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -263,5 +282,5 @@ def _value(text: str) -> Any:
     """
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text

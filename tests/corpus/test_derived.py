@@ -276,7 +276,7 @@ def test_bad_input_is_told(literature: Corpus, tmp_path: Path) -> None:
         ({"of": "cloze", "per_paper": 0}, "texts.per_paper is 0; it must be at least 1"),
         ({"of": "cloze", "removed": 2}, "texts.removed is 2; it must be between 0 and 1"),
         ({"of": "contexts", "shared": 2000}, "texts.shared is 2000; it must be at most 1000"),
-        ({"of": "contexts", "most_words": 2}, "words are 5 to 2"),
+        ({"of": "contexts", "most_words": 2}, "most_words are 5 and 2"),
     ],
 )
 def test_wrong_tables_are_refused(table: dict[str, Any], message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -133,7 +134,7 @@ def test_other_tasks_are_refused(model):
         ("config.json", "{", "is not JSON"),
         ("config.json", '{"model_type": "no_such_model"}', "cannot be loaded as an encoder"),
         ("model.safetensors", "damaged", "cannot be loaded as an encoder"),
-        ("tokenizer.json", "damaged", "cannot be loaded as an encoder"),
+        ("tokenizer.json", "damaged", "tokenizer.json is not JSON"),
     ],
 )
 def test_damaged_folders_are_an_error_that_names_the_file(model, name, content, message):
@@ -200,3 +201,52 @@ def test_folders_that_hold_no_whole_model(model, tmp_path):
     (model / "config.json").unlink()
     with pytest.raises(InputError, match="config.json is missing"):
         load_encoder(model)
+
+
+def change(path: Path, **values: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {
+                "pre_tokenizer": {
+                    "type": "Split",
+                    "pattern": {"Regex": "(a+)+$"},
+                    "behavior": "Isolated",
+                    "invert": False,
+                }
+            },
+            r"the pattern '\(a\+\)\+\$' repeats a group that can match in several ways",
+        ),
+        (
+            {"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}},
+            "1 replacements that make texts longer",
+        ),
+        ({"normalizer": {"type": "Prepend", "prepend": "a" * 1000}}, "sets more than 64 characters before every text"),
+        ({"model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "[UNK]"}}, "cannot be (used|loaded)"),
+    ],
+)
+def test_tokenizers_that_never_end_are_refused(model, values, message):
+    change(model / "tokenizer.json", **values)
+    with pytest.raises(InputError, match=message):
+        load_encoder(model, device="cpu")
+
+
+def test_settings_that_do_not_fit_are_refused_at_loading(model):
+    before = (model / "config.json").read_text()
+    change(model / "config.json", type_vocab_size=0)
+    with pytest.raises(InputError, match="cannot be (used|loaded) as an encoder"):
+        load_encoder(model, device="cpu")
+    (model / "config.json").write_text(before)
+    change(model / "tokenizer_config.json", model_max_length="many")
+    with pytest.raises(InputError, match="cannot be (used|loaded) as an encoder"):
+        load_encoder(model, device="cpu")
+
+
+def test_a_pipe_is_not_waited_for(model):
+    os.mkfifo(model / "special_tokens_map.json")
+    with pytest.raises(InputError, match="special_tokens_map.json is a pipe or a device"):
+        load_encoder(model, device="cpu")

@@ -309,19 +309,25 @@ def test_languages() -> None:
     assert not looks_foreign("")
 
 
-def test_a_trained_classifier(corpus: Corpus, bert: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def trained(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package's own kind of classifier, on a small random encoder."""
-    from citeweave.intents.classifier import IntentClassifier
     from citeweave.intents.labelled import SCICITE, Example, LabelledSet
     from citeweave.intents.options import ClassifierOptions
     from citeweave.intents.teaching import TrainingSets
     from citeweave.intents.training import train_classifier
 
+    folder = tmp_path_factory.mktemp("trained") / "classifier"
     examples = tuple(Example(Citance(f"{text} {i}"), i % 3) for i, text in enumerate(SENTENCES * 3))
     sets = TrainingSets(LabelledSet("scicite", SCICITE, examples), LabelledSet("scicite", SCICITE, examples))
-    options = ClassifierOptions(base=str(bert), max_tokens=32, epochs=1, rank=2)
-    train_classifier(sets, tmp_path / "classifier", options, device="cpu")
-    classifier = IntentClassifier.open(tmp_path / "classifier", device="cpu")
+    train_classifier(sets, folder, ClassifierOptions(base=str(bert), max_tokens=32, epochs=1, rank=2), device="cpu")
+    return folder
+
+
+def test_a_trained_classifier(corpus: Corpus, trained: Path, tmp_path: Path) -> None:
+    from citeweave.intents.classifier import IntentClassifier
+
+    classifier = IntentClassifier.open(trained, device="cpu")
     overlay = annotate_intents(corpus, tmp_path / "intents", classifier, AnnotateOptions(least=0.34))
     spoken = overlay.context_confidence[overlay.context_confidence.any(axis=1) & (corpus.contexts.intents == 0)]
     assert len(spoken) == overlay.manifest.facts["contexts"]["annotated"] == 63
@@ -329,3 +335,38 @@ def test_a_trained_classifier(corpus: Corpus, bert: Path, tmp_path: Path) -> Non
     again = annotate_intents(corpus, tmp_path / "blocks", classifier, AnnotateOptions(least=0.34, block=10))
     assert np.allclose(again.confidence.astype(np.float64), overlay.confidence.astype(np.float64), atol=2e-3)
     assert overlay.manifest.facts["classifier_hash"] == classifier.hash
+
+
+class Killed(RuntimeError):
+    """Nobody gets the chance to save anything."""
+
+
+@pytest.mark.parametrize(("save_every", "error"), [(0.0, Killed), (1e9, KeyboardInterrupt)])
+def test_annotating_resumes_in_the_middle_of_a_block(
+    corpus: Corpus, trained: Path, tmp_path: Path, save_every: float, error: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from citeweave.intents import predicting
+    from citeweave.intents.classifier import IntentClassifier
+
+    monkeypatch.setattr(predicting, "BATCH_TOKENS", dict.fromkeys(predicting.BATCH_TOKENS, 100))
+    classifier, options = IntentClassifier.open(trained, device="cpu"), AnnotateOptions(save_every=save_every)
+    network = classifier._load()
+    inner, batches = network.logits, []
+
+    def annotate(name: str, dies_at: int = -1) -> IntentOverlay:
+        def logits(tokens: Any, task: str) -> Any:
+            batches.append(len(tokens))
+            if len(batches) == dies_at:
+                raise error
+            return inner(tokens, task)
+
+        batches.clear()
+        monkeypatch.setattr(network, "logits", logits)
+        return annotate_intents(corpus, tmp_path / name, classifier, options)
+
+    whole, all_batches = annotate("whole"), len(batches)
+    with pytest.raises(error):
+        annotate("broken", dies_at=6)
+    resumed = annotate("broken")
+    assert all_batches > 8 and len(batches) == all_batches - 5
+    assert (resumed.hash, resumed.manifest.facts) == (whole.hash, whole.manifest.facts)

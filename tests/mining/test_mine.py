@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from citeweave.mining import mine, task_run
 from citeweave.mining.contexts import cocited_pairs
 from citeweave.mining.material import Material, field_masks
 from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
+from citeweave.mining.pieces import Pace, Pieces
 from citeweave.mining.rule_reading import parse_rules
 from citeweave.mining.rules import ContextFilter
 from citeweave.mining.sample_blocks import Picks
@@ -448,6 +450,43 @@ def test_a_run_is_resumed_with_another_memory(
     monkeypatch.setattr(task_run, "_follow_span", real)
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 110)
     assert mined(corpus, table, tmp_path / "s", inputs, memory=16 << 20).hash == whole.hash
+
+
+class Killed(RuntimeError):
+    """Nobody gets the chance to save anything."""
+
+
+def test_a_block_is_saved_by_time(
+    corpus: Corpus, inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All anchors fit into one block, and an interruption costs no more than one small piece of it."""
+    table = load_recipe("specter").table("mining")
+    whole = mined(corpus, table, tmp_path / "whole", inputs, save_every=1e9)
+    real, done = task_run._follow_span, list[int]()
+
+    def follow(run: Any, units: Any, pairs: Any) -> Any:
+        if len(done) == 3:
+            raise Killed
+        done.append(len(units))
+        return real(run, units, pairs)
+
+    monkeypatch.setattr(task_run, "_follow_span", follow)
+    with pytest.raises(Killed):
+        mined(corpus, table, tmp_path / "s", inputs, save_every=0.0)
+    assert done == [64, 32, 16]  # every piece takes too long
+    monkeypatch.setattr(task_run, "_follow_span", lambda *given: done.append(len(given[1])) or real(*given))
+    assert mined(corpus, table, tmp_path / "s", inputs, save_every=1e9).hash == whole.hash
+    assert done[3:5] == [64, 128] and sum(done) == len(with_text(corpus))
+
+
+@pytest.mark.parametrize("step", [1e6, -1e6])
+def test_pieces_stay_sound_when_the_clock_jumps(tmp_path: Path, step: float) -> None:
+    units, seconds = np.arange(1000), itertools.count(0.0, step)
+    pieces, pace = Pieces(tmp_path, units), Pace(30.0, lambda: next(seconds))
+    for _ in range(2):
+        paths = list(pieces.fill([(0, 600), (600, 1000)], lambda rows: rows.tobytes(), pace, lambda amount: None))
+        assert np.concatenate([np.frombuffer(path.read_bytes(), np.int64) for path in paths]).tolist() == units.tolist()
+    assert len(list(tmp_path.iterdir())) == len(paths), "the second time nothing was made"
 
 
 def test_other_intents_are_another_run(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_training_learns_and_writes_an_encoder(literature: Literature, tmp_path:
     assert np.abs(encoder.encode(texts) - start.encode(texts)).max() > 1e-3
     lines = [json.loads(line) for line in (tmp_path / "model" / "training" / "log.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if "loss" in line]
-    assert np.mean(losses[-10:]) < 0.6 * np.mean(losses[:5])
+    assert len(losses) == 10 and np.mean(losses[-2:]) < 0.6 * losses[0]  # a line is the mean of ten steps
     assert [line["step"] for line in lines if "accuracy" in line] == [0, 100]
     card = (tmp_path / "model" / "README.md").read_text()
     assert "No leakage audit was made" in card

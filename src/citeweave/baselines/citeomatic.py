@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.arguments import as_texts
 from citeweave.baselines.citeomatic_negatives import MARGINS, Citations, draw_negatives, near_papers
 from citeweave.baselines.material import Floats, Material, seeded_torch, split_fields, texts_of
 from citeweave.baselines.terms import TermOptions, count_terms, fit_terms
@@ -68,7 +69,8 @@ class Citeomatic:
         self.revision, self.dimension = revision, vectors.shape[1]
         self._vectorizer, self._vectors, self._weights = vectorizer, vectors, weights  # (terms, dimension), (2,)
 
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+        texts = as_texts(texts)
         titles, abstracts = _field_counts(self._vectorizer, texts)  # (texts, terms) each
         return combine(titles @ self._vectors, abstracts @ self._vectors, self._weights)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from citeweave.arguments import as_texts
 from citeweave.baselines.material import Floats, Material
 from citeweave.baselines.terms import words_of
 from citeweave.baselines.word_vectors import gensim_seed, silent_dots, stable_hash
@@ -60,7 +61,8 @@ class Doc2Vec:
         self.revision, self.dimension = revision, options.vector_size
         self._model, self._options, self._seed = model, options, seed
 
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+        texts = as_texts(texts)
         out = np.zeros((len(texts), self.dimension), np.float32)  # (texts, dimension)
         with silent_dots(), reporter.task("doc2vec", len(texts), "texts") as advance:
             for row, text in enumerate(texts):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.arguments import as_texts
 from citeweave.baselines.elmo_network import Batch, language_loss, new_network, pieces_of, text_means
 from citeweave.baselines.material import Floats, Material, seeded_torch
 from citeweave.baselines.terms import without_marks
@@ -74,7 +75,8 @@ class Elmo:
         self.revision, self.dimension = revision, 2 * options.hidden
         self._network, self._options = network, options
 
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+        texts = as_texts(texts)
         tokens = [tokens_of(text)[: self._options.longest] for text in texts]
         out = np.zeros((len(texts), self.dimension), np.float32)  # (texts, dimension)
         with (

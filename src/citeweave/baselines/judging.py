@@ -69,7 +69,7 @@ class FittedLater:
     def dimension(self) -> int:
         return self.fitted.dimension
 
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
         return self.fitted.encode(texts, reporter=reporter)
 
 

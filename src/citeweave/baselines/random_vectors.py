@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from citeweave.arguments import as_texts
 from citeweave.baselines.material import Floats, Material
 from citeweave.errors import UserError
 from citeweave.hashing import hash_text
@@ -43,7 +44,8 @@ class RandomVectors:
     def __init__(self, revision: str, options: RandomOptions, seed: int) -> None:
         self.revision, self.dimension, self._seed = revision, options.dimension, seed
 
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+        texts = as_texts(texts)
         out = np.zeros((len(texts), self.dimension), np.float32)  # (texts, dimension)
         for row, text in enumerate(texts):
             if text:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from citeweave.arguments import as_texts
 from citeweave.baselines.material import Floats, split_fields
 from citeweave.corpus.text import sentence_texts
 from citeweave.encoders.encoder import Encoder
@@ -32,7 +33,8 @@ class SentenceSum:
         self.revision = hash_json({"sentence_sum": 1, "of": [encoder.name, encoder.revision]})[:12]
         self.dimension = encoder.dimension
 
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+        texts = as_texts(texts)
         out = np.zeros((len(texts), self.dimension), np.float32)  # (texts, dimension)
         for start in range(0, len(texts), _TEXTS):
             part = [sentences_of(text) for text in texts[start : start + _TEXTS]]

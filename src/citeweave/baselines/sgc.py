@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from citeweave.arguments import as_texts
 from citeweave.baselines.material import Floats, Material, texts_of
 from citeweave.baselines.word_sums import Sif, SifOptions, fit_sif
 from citeweave.corpus.corpus import Corpus
@@ -61,7 +62,8 @@ class Sgc:
         """The row of every id in `vectors_of_corpus()`, -1 where the corpus has no such paper."""
         return self._corpus.rows(list(ids)).astype(np.int64)
 
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+        texts = as_texts(texts)
         out = self._sif.encode(texts, reporter=reporter)  # (texts, dimension)
         wanted = hash_texts(list(texts))  # (texts,)
         at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)

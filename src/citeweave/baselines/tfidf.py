@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.extmath import randomized_svd
 
+from citeweave.arguments import as_texts
 from citeweave.baselines.material import Floats, Material
 from citeweave.baselines.terms import TermOptions, count_terms, fit_terms
 from citeweave.errors import UserError
@@ -56,7 +57,8 @@ class Tfidf:
         self.revision, self.dimension = revision, directions.shape[1]
         self._vectorizer, self._directions = vectorizer, directions  # (terms, dimension)
 
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+        texts = as_texts(texts)
         return np.asarray(self.encode_sparse(texts) @ self._directions, np.float32)  # (texts, dimension)
 
     def encode_sparse(self, texts: Sequence[str]) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.arguments import as_texts
 from citeweave.baselines.material import Floats, Material
 from citeweave.baselines.terms import TermOptions, count_terms, fit_terms
 from citeweave.baselines.word_vectors import WordOptions, WordVectors, train_words
@@ -60,7 +61,8 @@ class FasttextSum:
         self.revision, self.dimension = revision, vectors.shape[1]
         self._vectorizer, self._vectors = vectorizer, vectors  # (terms, dimension)
 
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+        texts = as_texts(texts)
         return np.asarray(count_terms(self._vectorizer, texts) @ self._vectors, np.float32)  # (texts, dimension)
 
 
@@ -74,7 +76,8 @@ class Sif:
         self._vectorizer, self._vectors = vectorizer, vectors  # (terms, dimension), times their weights
         self._common = common  # (dimension,), of length 1
 
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+        texts = as_texts(texts)
         means = _weighted_means(count_terms(self._vectorizer, texts), self._vectors)  # (texts, dimension)
         return np.asarray(means - np.outer(means @ self._common, self._common), np.float32)
 

@@ -42,6 +42,7 @@ from citeweave.cli import (
     train,
 )
 from citeweave.cli.addresses import AddressCommand
+from citeweave.cli.needs import missing_module
 from citeweave.errors import CiteweaveError
 
 app = typer.Typer(
@@ -105,6 +106,8 @@ def main(arguments: list[str] | None = None) -> None:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}; nothing that was finished is lost", 1, debug="--debug" in arguments)
     except Exception as error:  # the last guard: a fault of ours must not greet the user with a traceback
+        if (missing := missing_module(error)) is not None:
+            _fail(str(missing), missing.exit_code, debug="--debug" in arguments)
         what = f"{type(error).__name__}: {error}"
         _fail(f"internal error ({what}); please report it with the output of --debug", 1, debug="--debug" in arguments)
 

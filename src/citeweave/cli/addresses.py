@@ -21,6 +21,7 @@ from urllib.parse import unquote
 
 from typer.core import TyperCommand
 
+from citeweave.cli.needs import check_needs
 from citeweave.errors import CiteweaveError, UserError
 from citeweave.progress import Reporter
 
@@ -47,20 +48,31 @@ _HERE_OF = {"explore": {"folder": "--folder"}, "store": {"milvus": "--milvus"}}
 
 
 class AddressCommand(TyperCommand):
-    """A command whose folders may be addresses."""
+    """A command whose folders may be addresses, and which asks for its extras first."""
 
     def invoke(self, ctx: Any) -> Any:
         if not any(_PLACE.fullmatch(text) for value in ctx.params.values() for text in _texts(value)):
+            check_needs(_name(ctx), ctx.params)
             return super().invoke(ctx)
         quiet = bool(ctx.params.get("quiet") or ctx.params.get("json"))
         places = _Places(str(ctx.info_name), Reporter(quiet=quiet))
         with ExitStack() as held:
             for name, value in list(ctx.params.items()):
                 ctx.params[name] = places.resolve(name, value, held)
+            check_needs(_name(ctx), ctx.params)
             with _renamed(places.known):
                 result = super().invoke(ctx)
                 places.send(overwrite=bool(ctx.params.get("overwrite")))
         return result
+
+
+def _name(ctx: Any) -> str:
+    """The name of a command with that of its group: `intents train`."""
+    names = []
+    while ctx.parent is not None:
+        names.append(str(ctx.info_name))
+        ctx = ctx.parent
+    return " ".join(reversed(names))
 
 
 class _Places:

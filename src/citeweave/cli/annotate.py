@@ -24,7 +24,7 @@ _Least = Annotated[float, typer.Option("--least", help="Confidence from which on
 _KeepGiven = Annotated[bool, typer.Option(help="Keep the intents that the source gave as they are.")]
 _Sections = Annotated[bool, typer.Option(help="Show the classifier the headings of sections.")]
 _MostContexts = Annotated[int, typer.Option("--most-contexts", help="Sentences read of one citation; 0 = all.")]
-_Block = Annotated[int, typer.Option("--block", help="Sentences between two savings.")]
+_Block = Annotated[int, typer.Option("--block", help="Sentences sorted by length together.")]
 
 
 def annotate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import shutil
@@ -66,7 +67,7 @@ def _memory_gb() -> float | None:
 def _devices() -> list[str]:
     """The processor, and accelerators if torch is installed and sees some."""
     found = [f"cpu ({os.cpu_count()} cores)"]
-    if _version("torch") is None:
+    if importlib.util.find_spec("torch") is None:
         return found
     import torch
 

@@ -56,7 +56,7 @@ _BatchTokens = Annotated[
     int | None, typer.Option("--batch-tokens", help="Tokens of a batch; else by device.", show_default=False)
 ]
 _Shard = Annotated[
-    int | None, typer.Option("--shard", help="Papers between two savings; 16384 unless told.", show_default=False)
+    int | None, typer.Option("--shard", help="Papers sorted by length together; 16384 by default.", show_default=False)
 ]
 _Tokens = Annotated[
     Path | None, typer.Option("--tokens", help="Folder in which to keep the tokens.", show_default=False)

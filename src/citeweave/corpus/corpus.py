@@ -20,6 +20,7 @@ A row is an integer and an id is a text. Nothing is loaded that is not asked for
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.arguments import as_texts
 from citeweave.artefacts.integrity import check_files
 from citeweave.artefacts.manifest import Manifest, read_manifest
 from citeweave.columns import TextColumn, offsets_fit, open_numbers, release
@@ -182,8 +184,9 @@ class Corpus:
         rows, parts = (open_numbers(folder / f"{name}.npy", np.int32) for name in ("row", "part"))
         return rows, parts, TextColumn(folder, "id")
 
-    def rows(self, ids: list[str]) -> NDArray[np.int32]:
+    def rows(self, ids: Sequence[str]) -> NDArray[np.int32]:
         """The row of every id (any id of the paper), -1 where the corpus has no such paper."""
+        ids = as_texts(ids, "ids")
         return self.index.rows_of(hash_texts(ids))
 
     def row(self, id: str) -> int:
@@ -195,8 +198,11 @@ class Corpus:
             )
         return row
 
-    def paper(self, row: int) -> Paper:
-        """One row as a `Paper`."""
+    def paper(self, row: int | str) -> Paper:
+        """One paper, by its row or any of its ids."""
+        row = self.row(row) if isinstance(row, str) else row
+        if not 0 <= row < len(self):
+            raise UserError(f"row {row} is not in {self.folder}; it has rows 0 to {len(self) - 1}, or give an id")
         extra = self.extras[row]
         count, flags = int(self.citation_counts[row]), int(self.flags[row])
         return Paper(

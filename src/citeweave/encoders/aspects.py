@@ -31,6 +31,7 @@ from citeweave.encoders.reading import TextReader, Tokens
 from citeweave.encoders.runtimes import Runtime
 from citeweave.encoders.saved.delta_settings import check_format
 from citeweave.encoders.saved.tensors_file import read_tensors
+from citeweave.encoders.saved_batches import NOT_SAVED, SavedBatches
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import InputError, UserError, choose
 from citeweave.extras import require
@@ -212,11 +213,13 @@ class AspectEncoder:
     def reader(self) -> TextReader:
         return self.inner.reader
 
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
         return self.heads.project(self.inner.encode(texts, reporter=reporter), self.aspect)
 
-    def encode_tokens(self, tokens: Sequence[Tokens], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
-        return self.heads.project(self.inner.encode_tokens(tokens, reporter=reporter), self.aspect)
+    def encode_tokens(
+        self, tokens: Sequence[Tokens], *, reporter: Reporter = QUIET, saved: SavedBatches = NOT_SAVED
+    ) -> NDArray[np.float32]:
+        return self.heads.project(self.inner.encode_tokens(tokens, reporter=reporter, saved=saved), self.aspect)
 
 
 def load_aspect_encoder(name: str | Path, aspect: str, **options: Any) -> TorchEncoder | AspectEncoder:

@@ -2,8 +2,9 @@
 
     run_batches(lengths, 65536, encode)     encode(rows) for every batch; no text is left out
 
-The plan depends on the lengths and the budget alone, until memory runs out. A single text that does not fit is an
-error. Knows nothing of devices: out of memory is what torch, NumPy or Python call so.
+The plan depends on the lengths and the budget alone, until memory runs out: what was saved (`saved_batches.py`) is the
+beginning of it, and the rest is planned as it was. A single text that does not fit is an error. Knows nothing of devices:
+out of memory is what torch, NumPy or Python call so.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.encoders.batching import batches
+from citeweave.encoders.saved_batches import NOT_SAVED, Results, SavedBatches, SavedPart
 from citeweave.errors import UserError
 from citeweave.progress import QUIET, Reporter
+
+Encode = Callable[[NDArray[np.int64]], None]
 
 OUT_OF_MEMORY = "out of memory"
 """How the remark about a halved budget begins."""
@@ -26,16 +30,23 @@ OUT_OF_MEMORY = "out of memory"
 def run_batches(
     lengths: NDArray[np.int64],
     budget: int,
-    encode: Callable[[NDArray[np.int64]], None],
+    encode: Encode,
     *,
+    results: Results | None = None,
+    saved: SavedBatches = NOT_SAVED,
     reporter: Reporter = QUIET,
 ) -> int:
-    """Call `encode` with the rows of every batch; the value is how often the budget was halved."""
-    left = np.arange(len(lengths))  # rows not yet read
-    halved = 0
+    """Call `encode` with the rows of every batch; the value is how often the budget was halved.
+
+    With `results` the batches that `saved` holds are restored instead, and those that are done are saved by time.
+    """
+    part = saved.next_part(results)
+    left, budget, halved = part.restore(len(lengths), budget)  # rows not yet read
+    done = (lambda rows: None) if results is None else results.done
     while True:
-        failed = _run_until_full(lengths, left, budget, encode)
+        failed = _Attempt(lengths, budget, halved, part).run(left, encode, done)
         if failed is None:
+            part.finish(budget, halved)
             return halved
         if failed.texts == 1:
             raise UserError(
@@ -56,18 +67,33 @@ class _Failed:
         self.texts, self.longest, self.left = len(batch), int(lengths[batch].max()), left
 
 
-def _run_until_full(
-    lengths: NDArray[np.int64], left: NDArray[np.int64], budget: int, encode: Callable[[NDArray[np.int64]], None]
-) -> _Failed | None:
-    plan = [left[rows] for rows in batches(lengths[left], budget)]
-    for number, rows in enumerate(plan):
+class _Attempt:
+    """Batches by one budget, until one does not fit."""
+
+    def __init__(self, lengths: NDArray[np.int64], budget: int, halved: int, part: SavedPart) -> None:
+        self.lengths, self.budget, self.halved, self.part = lengths, budget, halved, part
+
+    def run(self, left: NDArray[np.int64], encode: Encode, done: Encode) -> _Failed | None:
         try:
-            encode(rows)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            return _Failed(rows, np.concatenate(plan[number:]), lengths)
-    return None
+            return self._run(left, encode, done)
+        except Exception:
+            raise
+        except BaseException:  # the user interrupted
+            self.part.save(self.budget, self.halved)
+            raise
+
+    def _run(self, left: NDArray[np.int64], encode: Encode, done: Encode) -> _Failed | None:
+        plan = [left[rows] for rows in batches(self.lengths[left], self.budget)]
+        for number, rows in enumerate(plan):
+            try:
+                encode(rows)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                return _Failed(rows, np.concatenate(plan[number:]), self.lengths)
+            self.part.add(rows, self.budget, self.halved)
+            done(rows)
+        return None
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -6,8 +6,8 @@
 
     embed_papers(corpus, encoder, "vectors", EmbeddingOptions(elsewhere=Elsewhere(crew, Loading("minilm"))))
 
-A shard of papers is tokenized, sorted by length and read in batches; what is finished is kept, so that an interrupted
-run goes on with the next shard and ends with the same bytes. Memory is that of two shards a device. Papers without
+A shard of papers is tokenized, sorted by length and read in batches. Batches are saved by time, and an interrupted run
+resumes after the last one that was saved and ends with the same bytes. Memory is that of two shards a device. Papers without
 text, or with a vector of zeros, get none; they are counted in the manifest. A folder that was made of the same ids,
 texts and encoder is opened and nothing is computed.
 """
@@ -17,18 +17,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from citeweave.artefacts.publishing import remove_leftovers
 from citeweave.artefacts.writing import early_work, matches
 from citeweave.columns import release
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe
+from citeweave.encoders.backing_off import run_batches
 from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.reading import Tokens
+from citeweave.encoders.saved_batches import Results, SavedBatches
 from citeweave.encoders.streaming.elsewhere import Elsewhere
 from citeweave.encoders.streaming.paper_texts import PaperTexts
 from citeweave.encoders.streaming.shards import Arrays, Hired, Maker
@@ -36,7 +40,7 @@ from citeweave.encoders.streaming.vector_shards import Plan, kept_rows, write_ve
 from citeweave.encoders.token_store import TokenStore, make_token_store
 from citeweave.errors import EmptyResultError, UserError, choose
 from citeweave.hashing import hash_texts
-from citeweave.progress import QUIET, Reporter
+from citeweave.progress import QUIET, SAVE_EVERY, Reporter
 from citeweave.similarity.compressed import CompressedVectors, compress, open_compressed, parse_kind
 from citeweave.similarity.provenance import DTYPES
 from citeweave.similarity.vectors import KIND, VERSION, Vectors
@@ -48,6 +52,9 @@ READ = 2048
 """Texts tokenized at a time; beyond that the tokenizer's lists of Python numbers take more than the tokens."""
 
 _BLOCK = 8192
+_TEXTS = 256
+"""Texts that an encoder without tokens reads at a time."""
+
 _RECIPE = TextRecipe()
 
 
@@ -60,7 +67,7 @@ class EmbeddingOptions:
     """Type of the vectors' numbers, `float32` or `float16`."""
 
     shard: int = SHARD
-    """Papers of a shard: what an interruption costs, and two of them are in memory."""
+    """Papers that are sorted by length together; two shards are in memory."""
 
     tokens: Path | None = None
     """Folder of a token store, made where it is not there; without it tokens are made on the way and forgotten."""
@@ -70,6 +77,9 @@ class EmbeddingOptions:
 
     elsewhere: Elsewhere | None = None
     """Who makes the shards where it is not this process; the result is the same."""
+
+    save_every: float = SAVE_EVERY
+    """Seconds of work that an interruption may cost, at most; not with `elsewhere`, where it is a shard of each worker."""
 
     def as_given(self) -> dict[str, Any]:
         """What a worker has to know of them."""
@@ -188,7 +198,8 @@ def plan_of(
     facts = {"model": encoder.name, "revision": encoder.revision, "text_recipe": options.text.hash + read}
     recipe = {**facts, "corpus": corpus.hash, "dtype": options.dtype, "precision": options.precision}
     facts["source"] = corpus.folder.name
-    return Plan(corpus.ids, facts, recipe, options.dtype, options.shard, batch_plan(encoder), overwrite)
+    batches = batch_plan(encoder)
+    return Plan(corpus.ids, facts, recipe, options.dtype, options.shard, batches, overwrite, options.save_every)
 
 
 def encoders_of(encoder: Encoder | Sequence[Encoder]) -> list[Encoder]:
@@ -230,13 +241,27 @@ def text_maker(encoder: Any, texts: Sequence[str], dtype: str, store: TokenStore
         for at in range(start, stop, READ):
             yield read(at, min(at + READ, stop))
 
-    def encode(found: list[Any], reporter: Reporter) -> Arrays:
-        made = (
-            encoder.encode_tokens(found, reporter=reporter) if by_tokens else encoder.encode(found, reporter=reporter)
-        )
-        return kept_rows(made, dtype)
+    def encode(found: list[Any], reporter: Reporter, saved: SavedBatches) -> Arrays:
+        made = encoder.encode_tokens if by_tokens else partial(_encode_by_blocks, encoder)
+        return kept_rows(made(found, reporter=reporter, saved=saved), dtype)
 
     return Maker(blocks, encode)
+
+
+def _encode_by_blocks(
+    encoder: Encoder, texts: Sequence[str], *, reporter: Reporter, saved: SavedBatches
+) -> NDArray[np.float32]:
+    """Vectors by an encoder that knows no tokens, (texts, dimension)."""
+    vectors = np.zeros((len(texts), encoder.dimension), np.float32)
+    with reporter.task("embedding", len(texts), "papers") as advance:
+
+        def encode(rows: NDArray[np.int64]) -> None:
+            vectors[rows] = encoder.encode([texts[row] for row in rows.tolist()])
+
+        results = Results([vectors], lambda rows: [rows], lambda rows: advance(len(rows)))
+        alike = np.ones(len(texts), np.int64)
+        run_batches(alike, _TEXTS, encode, results=results, saved=saved, reporter=reporter)
+    return vectors
 
 
 def _taken(store: TokenStore, start: int, stop: int) -> list[Tokens]:

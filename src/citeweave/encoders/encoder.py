@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from citeweave.encoders.locating import DEFAULT_MODEL, locate
 from citeweave.encoders.model_folder import ASPECT_WORDS, ModelFolder, Settings
-from citeweave.encoders.network import Network, load_network
+from citeweave.encoders.network import Network, check_reads, load_network, usable
 from citeweave.encoders.pooling import POOLINGS
 from citeweave.encoders.reading import TextReader, make_reader
 from citeweave.encoders.runtimes import AUTO, Runtime, check_runtime, network_in, revision_in
@@ -54,8 +54,8 @@ class Encoder(Protocol):
     def dimension(self) -> int:
         """Numbers of a vector."""
 
-    def encode(self, texts: Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
-        """Vectors of the texts, (texts, dimension), in their order, all finite.
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
+        """Vectors of the texts, (texts, dimension), in their order, all finite; a single text gives one row.
 
         Texts are made by `corpus.text.paper_text`; its separator becomes the tokenizer's own. A text without a token,
         such as the empty one, gives a row of zeros: no vector has length 0 otherwise, so the caller can count them.
@@ -101,6 +101,7 @@ def load_encoder(
         normalize=model.settings.normalize if normalize is None else normalize,
     )
     reader = _reader(tokenizer, settings, located.name)
+    check_reads(network, reader, located.folder)
     if pooling == ASPECT_WORDS:
         embed_words(network, reader)
     if runtime.name == AUTO:
@@ -125,9 +126,10 @@ def batch_place(network: Network) -> str:
 def _reader(tokenizer: Any, settings: Settings, name: str) -> TextReader:
     assert settings.max_tokens is not None
     by_sentence = settings.pooling == ASPECT_WORDS
-    reader = make_reader(
-        tokenizer, settings.max_tokens, lower=settings.lower, prompt=settings.prompt, by_sentence=by_sentence
-    )
+    with usable(name):
+        reader = make_reader(
+            tokenizer, settings.max_tokens, lower=settings.lower, prompt=settings.prompt, by_sentence=by_sentence
+        )
     around = len(reader.opening) + len(reader.closing)
     if settings.max_tokens <= around:
         raise UserError(f"--max-tokens is {settings.max_tokens}; {name} sets {around} tokens around every text")
@@ -144,7 +146,8 @@ def _max_tokens(wanted: int | None, model: ModelFolder, network: Network, tokeni
     if wanted is None:
         wanted = model.settings.max_tokens
     if wanted is None:
-        tokens = min(int(tokenizer.model_max_length), limit or PLAIN_TOKENS)
+        with usable(model.weights):
+            tokens = min(int(tokenizer.model_max_length), limit or PLAIN_TOKENS)
         return tokens if model.is_sentence_transformer else min(tokens, PLAIN_TOKENS)
     if wanted < 1 or (limit is not None and wanted > limit):
         raise UserError(f"--max-tokens is {wanted}; {model.weights} reads 1 to {limit or 'any number of'} tokens")

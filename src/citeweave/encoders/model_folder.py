@@ -21,6 +21,7 @@ from typing import Any
 from citeweave.artefacts.integrity import check_some
 from citeweave.artefacts.manifest import kind_of, read_manifest
 from citeweave.encoders.foreign_settings import check_config, check_shards, check_sizes
+from citeweave.encoders.foreign_tokenizer import check_tokenizer
 from citeweave.errors import InputError, UserError
 from citeweave.files import check_regular, hash_file, hash_json, read_input
 
@@ -35,6 +36,9 @@ ASPECT_WORDS = "aspect_words"
 _SHARDS = f"{WEIGHTS}.index.json"
 _MAX_JSON = 1 << 20
 """Bytes of a settings file; a larger one is none."""
+
+_MAX_PROMPT, _MAX_POOLING = 10_000, 100
+"""Characters of a prompt, and of what a pooling is called."""
 
 _MAX_SHARDS = 16 << 20
 """Bytes of the list of shards, which names every tensor."""
@@ -111,9 +115,7 @@ class ModelFolder:
 
 def read_model_folder(folder: Path) -> ModelFolder:
     """Read a folder's settings, or say why it cannot be used."""
-    for path in folder.rglob("*"):
-        if path.exists():
-            check_regular(path)  # the libraries that read the tokens would wait for a pipe
+    _refuse_pipes(folder)
     _refuse_adapter(folder)
     if (folder / "modules.json").is_file():
         found = _read_sentence_transformer(folder)
@@ -124,9 +126,18 @@ def read_model_folder(folder: Path) -> ModelFolder:
             f"{folder} holds no encoder (neither modules.json nor config.json); give the folder of a "
             "sentence-transformers or Hugging Face model"
         )
+    _refuse_pipes(found.weights)
     _refuse_adapter(found.weights)
     _check_weights(found.weights)
+    check_tokenizer(found.weights)
     return found
+
+
+def _refuse_pipes(folder: Path) -> None:
+    """transformers would wait for ever for what somebody may write into a pipe."""
+    for path in (*folder.glob("*"), *folder.glob("*/*")):
+        if path.exists():
+            check_regular(path)
 
 
 def _refuse_adapter(folder: Path) -> None:
@@ -235,10 +246,10 @@ def _pooling_mode(config: dict[str, Any]) -> str:
     """`mean`; of several modes that are joined `cls+max`; sentence-transformers takes mean where none is named."""
     modes = config.get("pooling_mode")
     if isinstance(modes, str):
-        return modes
+        return modes[:_MAX_POOLING]
     if not isinstance(modes, list):
         modes = [mode for key, mode in _OLD_POOLING.items() if config.get(key) is True]
-    return "+".join(map(str, modes)) or "mean"
+    return "+".join(map(str, modes))[:_MAX_POOLING] or "mean"
 
 
 def _pooling_name(mode: str, *, is_mix: bool, has_words: bool) -> str:
@@ -254,6 +265,11 @@ def _default_prompt(folder: Path) -> str:
     config = read_json(folder / "config_sentence_transformers.json", missing_is_empty=True)
     name, prompts = config.get("default_prompt_name"), config.get("prompts")
     prompt = prompts.get(name, "") if isinstance(prompts, dict) and isinstance(name, str) else ""
+    if isinstance(prompt, str) and len(prompt) > _MAX_PROMPT:
+        raise InputError(
+            f"{folder}/config_sentence_transformers.json: the default prompt has {len(prompt):,} characters; it stands "
+            f"before every text, and may have {_MAX_PROMPT:,}"
+        )
     return prompt if isinstance(prompt, str) else ""
 
 

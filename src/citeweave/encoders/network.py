@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from citeweave.encoders.pooling import PaddedStates, States, TokenStates
-from citeweave.encoders.reading import Tokens
-from citeweave.errors import InputError, UserError, choose
+from citeweave.encoders.reading import TextReader, Tokens
+from citeweave.errors import CiteweaveError, InputError, UserError, choose
 from citeweave.extras import require
 
 if TYPE_CHECKING:
@@ -154,6 +154,32 @@ def load_network(folder: Path, device: str, dtype: str) -> tuple[Network, Any]:
     _check_whole(folder, model, report)
     pad = _check_vocabulary(folder, model, tokenizer)
     return Network(model.eval().to(place), place, pad), tokenizer
+
+
+@contextmanager
+def usable(folder: Path | str) -> Iterator[None]:
+    """A folder that loads and then fails is refused in one line; tokenizers even panics, beyond Exception."""
+    try:
+        yield
+    except CiteweaveError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise InputError(
+            f"{folder} cannot be used as an encoder ({reason}); check that transformers' AutoModel and AutoTokenizer load "
+            "it without remote code, and read a text"
+        ) from error
+
+
+def check_reads(network: Network, reader: TextReader, folder: Path) -> None:
+    """Read a known and an unknown word: what does not fit together shows here, not in the middle of a corpus."""
+    torch = require("torch", extra="minilm")
+    with usable(folder), torch.inference_mode():
+        tokens = [ids for ids in reader.read(["a", "\u2603"]) if len(ids)]
+        if tokens:
+            network.token_states(tokens)
 
 
 def _check_vocabulary(folder: Path, model: Any, tokenizer: Any) -> int:

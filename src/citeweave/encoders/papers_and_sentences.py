@@ -24,6 +24,7 @@ from citeweave.encoders.backing_off import run_batches
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.pooling import TokenStates
 from citeweave.encoders.reading import TextReader, Tokens
+from citeweave.encoders.saved_batches import NOT_SAVED, Results, SavedBatches
 from citeweave.encoders.sentence_layout import SentenceLayout, lay_out
 from citeweave.encoders.sentences import Sentences
 from citeweave.encoders.text_vectors import normalized
@@ -84,7 +85,11 @@ def tokenize_papers(
 
 
 def encode_papers_and_sentences(
-    encoder: TorchEncoder, papers: Sequence[PaperTokens], *, reporter: Reporter = QUIET
+    encoder: TorchEncoder,
+    papers: Sequence[PaperTokens],
+    *,
+    reporter: Reporter = QUIET,
+    saved: SavedBatches = NOT_SAVED,
 ) -> PapersAndSentences:
     """Vectors of papers and of their sentences; all papers are sorted by length at once."""
     assert reads_together(encoder), encoder.settings.pooling
@@ -101,18 +106,19 @@ def encode_papers_and_sentences(
             with torch.inference_mode():
                 states = encoder.network.token_states([reading.tokens for reading in batch])
                 own, spans = _text_vectors(states, batch, encoder.settings).cpu(), _span_vectors(states, batch).cpu()
-            texts = [at for at, reading in enumerate(batch) if reading.is_text]
-            vectors[[batch[at].paper for at in texts]] = own.numpy()[texts]
-            places = [
-                np.arange(offsets[reading.paper], offsets[reading.paper + 1])
-                for reading in batch
-                if len(reading.starts)
-            ]
-            matrix[np.concatenate([np.empty(0, np.int64), *places])] = spans.numpy()
-            advance(len(texts))
+            of_papers, of_sentences = places(rows)
+            vectors[of_papers] = own.numpy()[[reading.is_text for reading in batch]]
+            matrix[of_sentences] = spans.numpy()
+
+        def places(rows: Rows) -> tuple[Rows, Rows]:
+            batch = [readings[row] for row in rows.tolist()]
+            own = [np.arange(offsets[each.paper], offsets[each.paper + 1]) for each in batch if len(each.starts)]
+            texts = np.array([each.paper for each in batch if each.is_text], np.int64)
+            return texts, np.concatenate([np.empty(0, np.int64), *own])
 
         lengths = np.array([len(reading.tokens) for reading in readings], np.int64)  # (readings,)
-        run_batches(lengths, encoder.batch_tokens, encode, reporter=reporter)
+        results = Results([vectors, matrix], places, lambda rows: advance(len(places(rows)[0])))
+        run_batches(lengths, encoder.batch_tokens, encode, results=results, saved=saved, reporter=reporter)
     numbers = np.concatenate([np.empty(0, np.int64), *(paper.layout.numbers for paper in papers)]).astype(np.int32)
     lost = sum(paper.sentences for paper in papers) - len(numbers)
     return PapersAndSentences(vectors, Sentences(matrix, offsets, numbers, lost))

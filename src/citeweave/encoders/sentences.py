@@ -22,6 +22,7 @@ from citeweave.encoders.backing_off import run_batches
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
 from citeweave.encoders.reading import Tokens
+from citeweave.encoders.saved_batches import NOT_SAVED, Results, SavedBatches
 from citeweave.encoders.sentence_layout import SentenceLayout, lay_out
 from citeweave.encoders.text_vectors import normalized
 from citeweave.encoders.torch_encoder import WINDOW, TorchEncoder
@@ -60,6 +61,7 @@ def encode_sentences(
     *,
     whole: bool = False,
     reporter: Reporter = QUIET,
+    saved: SavedBatches = NOT_SAVED,
 ) -> Sentences:
     """Vectors of every paper's sentences; a paper without title is read without its separator too."""
     if len(titles) != len(sentences):
@@ -77,7 +79,7 @@ def encode_sentences(
             own = [_numbers(layout, whole=whole) for layout in layouts]
             numbers += own
             counts.append(np.array([len(each) for each in own], np.int64))
-            blocks.append(_window(encoder, layouts, advance, whole=whole, reporter=reporter))
+            blocks.append(_window(encoder, layouts, advance, whole=whole, reporter=reporter, saved=saved))
     found = np.concatenate(numbers).astype(np.int32)
     lost = sum(map(len, sentences)) - int((found != WHOLE).sum())
     return Sentences(np.concatenate(blocks), np.cumsum(np.concatenate(counts)), found, lost)
@@ -89,7 +91,13 @@ def _numbers(layout: SentenceLayout, *, whole: bool) -> NDArray[np.int64]:
 
 
 def _window(
-    encoder: TorchEncoder, layouts: list[SentenceLayout], advance: Advance, *, whole: bool, reporter: Reporter
+    encoder: TorchEncoder,
+    layouts: list[SentenceLayout],
+    advance: Advance,
+    *,
+    whole: bool,
+    reporter: Reporter,
+    saved: SavedBatches,
 ) -> NDArray[np.float32]:
     """Vectors of the sentences of some papers, one behind the other, (sentences, dimension)."""
     torch = require("torch", extra="minilm")
@@ -104,11 +112,14 @@ def _window(
         batch = [layouts[row] for row in rows.tolist()]
         with torch.inference_mode():
             found = sentence_vectors(encoder.network, batch, encoder.settings if whole else None).cpu().numpy()
-        places = np.repeat(begins[rows] - (np.cumsum(counts[rows]) - counts[rows]), counts[rows])
-        matrix[places + np.arange(len(places))] = found
-        advance(len(rows))
+        matrix[places(rows)[0]] = found
 
-    run_batches(lengths, encoder.batch_tokens, encode, reporter=reporter)
+    def places(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        before = np.repeat(begins[rows] - (np.cumsum(counts[rows]) - counts[rows]), counts[rows])
+        return [before + np.arange(len(before))]
+
+    results = Results([matrix], places, lambda rows: advance(len(rows)))
+    run_batches(lengths, encoder.batch_tokens, encode, results=results, saved=saved, reporter=reporter)
     return matrix
 
 

@@ -3,7 +3,8 @@
     report = evaluate(judged, suite, "report/")
     report.metrics["all.map"]
 
-Finished tasks are kept as they are made: a killed evaluation goes on with those that are missing, and a report that
+Finished tasks are kept as they are made, and vectors are saved by time: a killed evaluation goes on with the tasks that are
+missing, and a report that
 is asked for more tasks, or for a map, judges only the new ones. A report on another model, other data or by other
 options is not replaced unless `overwrite` says so. Tasks of a `Shared` thing are judged by its crew.
 """
@@ -24,7 +25,7 @@ from citeweave.evaluation.averaging import averages_of
 from citeweave.evaluation.example_matches import example_matches
 from citeweave.evaluation.fingerprint import fingerprint
 from citeweave.evaluation.finished import Finished, Marks, Work, find_earlier
-from citeweave.evaluation.judged import Judged, NoAnswerError, choose_distance
+from citeweave.evaluation.judged import Judged, NoAnswerError, Resumable, choose_distance
 from citeweave.evaluation.outcomes import Outcome
 from citeweave.evaluation.remote import Shared
 from citeweave.evaluation.report import KIND, VERSION, Report, write_report
@@ -91,6 +92,7 @@ def evaluate(
     with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
         work = Work(writer.shared_work(f"tasks/{hash_json(same)[:16]}"), earlier, judged.name)
         try:
+            _resume_in(judged, writer.shared_work("vectors"))
             if shared is not None:
                 shared.embed([task for task in chosen.tasks if work.find(marks[task.name]) is None])
             topics = TopicMap(judged, suite) if with_map else None
@@ -102,9 +104,16 @@ def evaluate(
             if work.is_empty:
                 writer.discard()
             raise
+        finally:
+            _resume_in(judged, None)
         writer.facts |= {"metrics": value["metrics"], "suite": suite.name, "model": judged.name}
         manifest = writer.finish()
     return Report(folder, manifest, value)
+
+
+def _resume_in(judged: Judged, folder: Path | None) -> None:
+    if isinstance(judged, Resumable):
+        judged.resume_in(folder)
 
 
 def _write(

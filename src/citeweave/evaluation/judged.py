@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -72,6 +73,14 @@ class Judged(Protocol):
         self, texts: Texts, queries: NDArray[np.int64], candidates: NDArray[np.int64], depth: int, distance: str
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """For every query the best candidates (rows of the texts, -1 = no more) and their scores, (queries, depth)."""
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """What computes for a long time and can save that."""
+
+    def resume_in(self, folder: Path | None) -> None:
+        """Save vectors in this folder while they are made, and take those that an interrupted evaluation saved there."""
 
 
 @runtime_checkable

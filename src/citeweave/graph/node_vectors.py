@@ -66,6 +66,8 @@ class NodeVectorOptions:
         for name, kind in (("fastrp", FastRP), ("prone", ProNE), ("edges", EdgeModel)):
             if isinstance(table := getattr(self, name), Mapping):
                 object.__setattr__(self, name, _from_table(table, kind, name))
+            elif not isinstance(table, kind):
+                raise UserError(f"graph.{name} is {table!r}; it must be a table [graph.{name}]")
         choose(self.method, METHODS, "--method")
         choose(self.device, edge_model.DEVICES, "--device")
         if not 1 <= self.dimension <= 65_536:

@@ -13,7 +13,7 @@ Which intents are sure enough is `least`; a citation none of whose intents is, i
 on the citation or on one of its sentences, is kept as it is and nothing is added to it.
 
 Sentences are read block by block (`block_reading.py`), here or by a crew. A block that is done is kept in the partial
-folder, so an interrupted run goes on where it stopped. Beside one block, memory holds some 40 bytes a citation and ten a
+folder, and of one that is not its batches are saved by time, so an interrupted run resumes where it stopped. Beside one block, memory holds some 40 bytes a citation and ten a
 context.
 """
 
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
 from citeweave.corpus.corpus import Corpus
 from citeweave.crew import Crew
+from citeweave.encoders.saved_batches import SavedBatches
 from citeweave.errors import EmptyResultError, UserError
 from citeweave.files import write_whole
 from citeweave.graph.intent_overlay import (
@@ -46,7 +47,7 @@ from citeweave.intents.annotation_facts import Reading, describe_citations, desc
 from citeweave.intents.block_reading import Classifier as Classifier
 from citeweave.intents.block_reading import label_columns, read_block, read_part
 from citeweave.intents.votes import Mentions, Told, Votes, mention_blocks
-from citeweave.progress import QUIET, Advance, Reporter
+from citeweave.progress import QUIET, SAVE_EVERY, Advance, Reporter
 
 _SCAN = 1 << 16
 """Contexts whose citations are looked up at a time, before any is read."""
@@ -69,7 +70,10 @@ class AnnotateOptions:
     """Sentences read of one citation, the first of them; 0 = all."""
 
     block: int = 2048
-    """Sentences read between two savings; changes nothing but how a network rounds in other batches."""
+    """Sentences that are sorted by length together; changes nothing but how a network rounds in other batches."""
+
+    save_every: float = SAVE_EVERY
+    """Seconds of work that an interruption may cost, at most; with a crew it is a block of each worker."""
 
     def __post_init__(self) -> None:
         if not 0 < self.least <= 1:
@@ -201,6 +205,7 @@ class _Annotation:
         for number, part in self._read(missing, parts, work, crew):
             path, numbers = parts[number]
             write_whole(path, part)
+            self._saved(path).remove()
             advance(len(numbers))
 
     def _read(
@@ -221,7 +226,13 @@ class _Annotation:
             yield from crew.make(told, [number for number in missing if len(parts[number][1])])
             missing = [number for number in missing if not len(parts[number][1])]
         for number in missing:
-            yield number, read_block(self._corpus, self._classifier, parts[number][1], sections=self._options.sections)
+            path, numbers = parts[number]
+            saved, sections = self._saved(path), self._options.sections
+            yield number, read_block(self._corpus, self._classifier, numbers, sections=sections, saved=saved)
+
+    def _saved(self, path: Path) -> SavedBatches:
+        """The batches of a block that is not done."""
+        return SavedBatches(path.with_suffix(""), every=self._options.save_every)
 
     def _part(self, work: Path, first: int) -> tuple[Path, NDArray[np.int64]]:
         """The file of a block, and the contexts of it that are read."""

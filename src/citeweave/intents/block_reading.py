@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 
 from citeweave.arrays import read_kept
 from citeweave.corpus.corpus import Corpus
+from citeweave.encoders.saved_batches import NOT_SAVED, SavedBatches
 from citeweave.errors import UserError
 from citeweave.graph.intent_overlay import LABELS
 from citeweave.intents.annotation_facts import Reading
 from citeweave.intents.citance_reading import read_citances
+from citeweave.intents.classifier import IntentClassifier
 from citeweave.intents.marking import Citance
 from citeweave.progress import QUIET, Reporter
 
@@ -40,7 +42,14 @@ class Classifier(Protocol):
         """Confidence of every label, (citances, labels)."""
 
 
-def read_block(corpus: Corpus, classifier: Classifier | None, numbers: NDArray[np.int64], *, sections: bool) -> bytes:
+def read_block(
+    corpus: Corpus,
+    classifier: Classifier | None,
+    numbers: NDArray[np.int64],
+    *,
+    sections: bool,
+    saved: SavedBatches = NOT_SAVED,
+) -> bytes:
     """What the classifier makes of some contexts, (contexts, 3), zeros where a text is blank; with the counts of it."""
     spoken = np.zeros((len(numbers), len(LABELS)), np.float16)
     if not len(numbers):
@@ -52,7 +61,7 @@ def read_block(corpus: Corpus, classifier: Classifier | None, numbers: NDArray[n
     at = [places.setdefault(citance, len(places)) for citance in read.citances if citance.text.strip()]
     if places:
         assert classifier is not None
-        spoken[filled] = _predicted(classifier, list(places))[:, label_columns(classifier)][at]
+        spoken[filled] = _predicted(classifier, list(places), saved)[:, label_columns(classifier)][at]
     done = int(filled.sum())
     return _part_bytes(spoken, Reading(done, len(numbers) - done, read.foreign, read.unmarked))
 
@@ -68,8 +77,12 @@ def label_columns(classifier: Classifier) -> list[int]:
     return [classifier.labels.index(label) for label in LABELS]
 
 
-def _predicted(classifier: Classifier, citances: list[Citance]) -> NDArray[np.float32]:
-    found = np.asarray(classifier.predict(citances), np.float32)
+def _predicted(classifier: Classifier, citances: list[Citance], saved: SavedBatches) -> NDArray[np.float32]:
+    if isinstance(classifier, IntentClassifier):
+        spoken = classifier.predict(citances, saved=saved)
+    else:
+        spoken = classifier.predict(citances)
+    found = np.asarray(spoken, np.float32)
     if found.shape != (len(citances), len(classifier.labels)) or not np.isfinite(found).all():
         raise UserError(
             f"classifier {classifier.name} gave numbers of shape {found.shape} for {len(citances):,} sentences and "

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.artefacts.manifest import Manifest, read_manifest
+from citeweave.encoders.saved_batches import NOT_SAVED, SavedBatches
 from citeweave.errors import ArtefactError, UserError, choose
 from citeweave.extras import require
 from citeweave.files import hash_file, hash_json, read_input
@@ -175,7 +176,13 @@ class IntentClassifier:
         return self.manifest.facts
 
     def predict(
-        self, citances: Sequence[Citance], *, task: str = "", batch_tokens: int = 0, reporter: Reporter = QUIET
+        self,
+        citances: Sequence[Citance],
+        *,
+        task: str = "",
+        batch_tokens: int = 0,
+        reporter: Reporter = QUIET,
+        saved: SavedBatches = NOT_SAVED,
     ) -> NDArray[np.float32]:
         """Probabilities (citances, labels), rows sum to 1; a text without a token has them all alike.
 
@@ -183,21 +190,34 @@ class IntentClassifier:
         """
         task = choose(task or self.config.task, self.tasks, "the task")
         temperature = self.config.temperature if task == self.config.task else 1.0
-        return softmax(self.logits(citances, task=task, batch_tokens=batch_tokens, reporter=reporter), temperature)
+        found = self.logits(citances, task=task, batch_tokens=batch_tokens, reporter=reporter, saved=saved)
+        return softmax(found, temperature)
 
     def decide(self, probabilities: NDArray[np.floating], least: float | None = None) -> NDArray[np.uint8]:
         """Bits of `Intent` of every row, (citances,); `least` in place of the classifier's own thresholds."""
         return decide(probabilities, self.labels, self.thresholds if least is None else least)
 
     def logits(
-        self, citances: Sequence[Citance], *, task: str = "", batch_tokens: int = 0, reporter: Reporter = QUIET
+        self,
+        citances: Sequence[Citance],
+        *,
+        task: str = "",
+        batch_tokens: int = 0,
+        reporter: Reporter = QUIET,
+        saved: SavedBatches = NOT_SAVED,
     ) -> NDArray[np.float32]:
         """The network's own numbers, not calibrated, (citances, labels)."""
         require("torch", extra="minilm")
         from citeweave.intents.predicting import predict_logits
 
-        network = self._load()
-        return predict_logits(network, citances, task or self.config.task, batch_tokens=batch_tokens, reporter=reporter)
+        return predict_logits(
+            self._load(),
+            citances,
+            task or self.config.task,
+            batch_tokens=batch_tokens,
+            reporter=reporter,
+            saved=saved,
+        )
 
     def _load(self) -> IntentNetwork:
         if self._network is None:

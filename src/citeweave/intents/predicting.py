@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from citeweave.encoders.backing_off import run_batches
 from citeweave.encoders.fastest import is_small
 from citeweave.encoders.runtimes import Runtime, network_in
+from citeweave.encoders.saved_batches import NOT_SAVED, Results, SavedBatches
 from citeweave.errors import UserError
 from citeweave.intents.marking import Citance
 from citeweave.intents.network import IntentNetwork
@@ -36,6 +37,7 @@ def predict_logits(
     *,
     batch_tokens: int = 0,
     reporter: Reporter = QUIET,
+    saved: SavedBatches = NOT_SAVED,
 ) -> NDArray[np.float32]:
     """(citances, labels of the task)."""
     budget = batch_tokens or BATCH_TOKENS[_computes(network)]
@@ -46,7 +48,7 @@ def predict_logits(
         with reporter.task("intents", len(citances), "sentences") as advance:
             for start in range(0, len(citances), WINDOW):
                 window = citances[start : start + WINDOW]
-                _fill(network, window, task, found[start : start + WINDOW], budget, reporter)
+                _fill(network, window, task, found[start : start + WINDOW], budget, reporter, saved)
                 advance(len(window))
     finally:
         network.train(was_training)
@@ -60,6 +62,7 @@ def _fill(
     out: NDArray[np.float32],
     budget: int,
     reporter: Reporter,
+    saved: SavedBatches,
 ) -> None:
     tokens = network.base.reader.read(citances)
 
@@ -68,7 +71,8 @@ def _fill(
             logits = network.logits([tokens[row] for row in rows.tolist()], task)
         out[rows] = logits.float().cpu().numpy()  # (texts of a batch, labels)
 
-    run_batches(np.array([len(found.ids) for found in tokens], np.int64), budget, run, reporter=reporter)
+    lengths, results = np.array([len(found.ids) for found in tokens], np.int64), Results([out], lambda rows: [rows])
+    run_batches(lengths, budget, run, results=results, saved=saved, reporter=reporter)
 
 
 def in_int8(network: IntentNetwork, threads: int = 0) -> None:

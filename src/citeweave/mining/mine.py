@@ -2,8 +2,9 @@
 
     samples = mine_samples(corpus, parse_rules(table), "samples/", graph=graph, vectors={"graph": vectors})
 
-A block that is done is kept in the partial folder, so an interrupted run goes on where it stopped. The same
-seed gives the same samples under any number of workers and any memory. With a crew the blocks are made by its workers.
+A block that is done is kept in the partial folder, so an interrupted run resumes where it stopped. Blocks are made so
+small that each takes less than half a minute (`pieces.py`): a sample depends on its anchor and the seed alone, so the same
+seed gives the same samples under any number of workers, any memory and any clock. With a crew its workers make the blocks.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from citeweave.files import hash_json, write_whole
 from citeweave.graph.citations import CitationGraph
 from citeweave.graph.edge_sorting import row_ranges
 from citeweave.graph.signals import TWO_HOPS, Relations, Signal, largest_sizes
-from citeweave.mining.contexts import CocitedPairs
 from citeweave.mining.following import rule_names
 from citeweave.mining.material import Material
 from citeweave.mining.mixing import key_limit, mixture_counts, renumber, sample_keys
 from citeweave.mining.parts import read_part
+from citeweave.mining.pieces import Pace, Pieces
 from citeweave.mining.remote import block_work
 from citeweave.mining.rules import MiningRules
 from citeweave.mining.sample_blocks import take_samples
@@ -40,7 +41,7 @@ from citeweave.mining.shortfall import Shortfall
 from citeweave.mining.tables import Table
 from citeweave.mining.task_run import TaskRun, mine_block
 from citeweave.mining.vector_sources import check_bands
-from citeweave.progress import QUIET, Reporter
+from citeweave.progress import QUIET, SAVE_EVERY, Reporter
 from citeweave.similarity.topk import DEVICES
 from citeweave.similarity.vectors import Vectors
 
@@ -61,6 +62,9 @@ class MiningOptions:
 
     device: str = "cpu"
     """Where neighbours are searched: cpu, cuda, or auto."""
+
+    save_every: float = SAVE_EVERY
+    """Seconds of work that an interruption may cost; with a crew it is a block of each worker."""
 
     def __post_init__(self) -> None:
         choose(self.device, DEVICES, "--device")
@@ -124,7 +128,9 @@ def mine_samples(
             TaskRun(inner, material_of(corpus, inner, inputs, options), number, name, inputs.anchors, inputs.before)
             for number, (name, _, inner) in enumerate(tasks)
         ]
-        _mine_all(runs, [weight for _, weight, _ in tasks], writer, reporter, crew)
+        for run in runs:
+            _mine_parts(run, writer.artefact, options.save_every, reporter, crew)
+        _write_all(runs, [weight for _, weight, _ in tasks], writer)
         return writer.finish()
 
 
@@ -147,11 +153,7 @@ def material_of(corpus: Corpus, rules: MiningRules, inputs: Inputs, options: Min
     return material
 
 
-def _mine_all(
-    runs: list[TaskRun], weights: list[float], writer: SamplesWriter, reporter: Reporter, crew: Crew | None
-) -> None:
-    for run in runs:
-        _mine_parts(run, writer.artefact, reporter, crew)
+def _write_all(runs: list[TaskRun], weights: list[float], writer: SamplesWriter) -> None:
     shares = mixture_counts([run.samples for run in runs], weights)
     base = 0
     for run, share in zip(runs, shares, strict=True):
@@ -166,7 +168,9 @@ def _mine_all(
     writer.facts |= _account(runs, shares)
 
 
-def _mine_parts(run: TaskRun, artefact: ArtefactWriter, reporter: Reporter, crew: Crew | None) -> None:
+def _mine_parts(
+    run: TaskRun, artefact: ArtefactWriter, save_every: float, reporter: Reporter, crew: Crew | None
+) -> None:
     """Follow the rules block by block; blocks found from an earlier run are read."""
     check_relations(run.material.corpus, run.rules)
     for aspect in run.rules.aspects or ("",):
@@ -176,38 +180,24 @@ def _mine_parts(run: TaskRun, artefact: ArtefactWriter, reporter: Reporter, crew
         )
         check_bands(positives, negatives, run.material)
     units, pairs = run.units()
-    folder = artefact.work(f"blocks-{run.number}")
+    pieces = Pieces(artefact.work(f"blocks-{run.number}"), units)
     spans = list(_spans(run, units if pairs is None else pairs.anchors[units].astype(np.int64)))
-    # named by what it holds: another memory makes other blocks
-    names = [hashlib.sha256(units[first:last].tobytes()).hexdigest()[:32] for first, last in spans]
-    run.parts = [folder / f"{number:06d}-{name}.npz" for number, name in enumerate(names)]
-    missing = [number for number, path in enumerate(run.parts) if not path.exists()]
     with reporter.task(run.label, len(units), "anchors" if pairs is None else "pairs") as advance:
-        advance(len(units) - sum(spans[number][1] - spans[number][0] for number in missing))
-        for number, part in _made(run, units, pairs, spans, missing, crew):
-            write_whole(run.parts[number], part)
-            advance(spans[number][1] - spans[number][0])
+        if crew is not None:
+            spans = pieces.divided(spans)
+            run.parts = [pieces.path(*span) for span in spans]
+            missing = [number for number, path in enumerate(run.parts) if not path.exists()]
+            advance(len(units) - sum(spans[number][1] - spans[number][0] for number in missing))
+            for number, part in crew.make(block_work(run, units, pairs, spans), missing) if missing else ():
+                write_whole(run.parts[number], part)
+                advance(spans[number][1] - spans[number][0])
+        else:
+            mined = pieces.fill(spans, lambda rows: mine_block(run, rows, pairs), Pace(save_every), advance)
+            run.parts = list(mined)
     for path in run.parts:
         block, account = read_part(path)
         run.account.add(account)
         run.samples += len(block)
-
-
-def _made(
-    run: TaskRun,
-    units: NDArray[np.int64],
-    pairs: CocitedPairs | None,
-    spans: list[tuple[int, int]],
-    missing: list[int],
-    crew: Crew | None,
-) -> Iterator[tuple[int, bytes]]:
-    """Number and content of every block that is missing."""
-    if crew is not None and missing:
-        yield from crew.make(block_work(run, units, pairs, spans), missing)
-        return
-    for number in missing:
-        first, last = spans[number]
-        yield number, mine_block(run, units[first:last], pairs)
 
 
 def _spans(run: TaskRun, anchors: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -158,6 +158,12 @@ class Rule:
         if (self.source == "neighbours") != (self.band is not None):
             raise UserError(f"{where}: band is {self.band!r} with source {self.source}; neighbours needs a band such as "
                             "25 or [1000, 2000], other sources have none")  # fmt: skip
+        ends = self.band if isinstance(self.band, tuple) else (self.band,)
+        if len(ends) not in (1, 2) or any(
+            isinstance(end, bool) or not isinstance(end, int | str | None) for end in ends
+        ):
+            raise UserError(f"{where}: band is {self.band!r}; it must be a rank such as 25, two such as [1000, 2000], or a "
+                            "share such as '0.6%'")  # fmt: skip
         if self.source == "similar" and (self.above is None) == (self.below is None):
             raise UserError(f"{where}: source similar needs either above or below, such as below = 0.5")
         if self.source == "table" and not self.table:

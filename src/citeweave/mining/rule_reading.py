@@ -28,22 +28,32 @@ def parse_rules(table: Mapping[str, Any]) -> MiningRules:
     for side in ("positives", "negatives"):
         values[side] = tuple(_rules_of(side, table.pop(side, {})))
     if "contexts" in table:
-        values["contexts"] = ContextFilter(**_known(dict(table.pop("contexts")), ContextFilter, "mining.contexts"))
-    tasks = table.pop("tasks", {})
+        contexts = _table(table.pop("contexts"), "mining.contexts")
+        values["contexts"] = ContextFilter(**_known(contexts, ContextFilter, "mining.contexts"))
+    tasks = _table(table.pop("tasks", {}), "mining.tasks")
     if tasks and (values["positives"] or values["negatives"]):
         raise UserError("mining has both tasks and rules of its own; give every rule to a task")
     if tasks and (table or "contexts" in values):
         keys = ", ".join([*table, *(["contexts"] if "contexts" in values else [])])
         raise UserError(f"mining has {keys} beside tasks; give them to every task, as mining.tasks.NAME.KEY")
-    values["tasks"] = tuple(_task(name, dict(task)) for name, task in tasks.items())
+    values["tasks"] = tuple(_task(name, _table(task, f"mining.tasks.{name}")) for name, task in tasks.items())
     return MiningRules(**values, **_tuples(_known(table, MiningRules, "mining")))
+
+
+def _table(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise UserError(f"{where} is {value!r}; it must be a table [{where}]")
+    return dict(value)
 
 
 def _task(name: str, table: dict[str, Any]) -> tuple[str, float, MiningRules]:
     weight = table.pop("weight", 1.0)
     if not is_finite(weight) or weight <= 0:
         raise UserError(f"mining.tasks.{name}.weight is {weight!r}; it must be a number over 0")
-    return name, float(weight), parse_rules(table)
+    try:
+        return name, float(weight), parse_rules(table)
+    except UserError as error:
+        raise UserError(f"mining.tasks.{name}: {error}") from None
 
 
 def _rules_of(side: str, table: Any) -> list[Rule]:
@@ -84,6 +94,8 @@ def _fits(value: Any, kind: str) -> bool:
     allowed = [kinds[part.strip().split("[")[0]] for part in kind.split("|") if part.strip().split("[")[0] in kinds]
     if isinstance(value, bool):
         return bool in allowed
+    if kind == "tuple[str, ...]":
+        return isinstance(value, list | tuple) and all(isinstance(entry, str) for entry in value)
     return any(isinstance(value, entry) for entry in allowed)
 
 

@@ -95,7 +95,7 @@ class MiningRules:
         key, value = ("relation", rule.relation) if by_relation else ("intent", rule.intent)
         key, value = ("vectors", rule.vectors) if by_graph else (key, value)
         if (by_intent or by_relation or by_graph) and not self.aspects:
-            raise UserError(f"rule {rule.name!r}: {key} {value!r} needs mining.aspects")
+            raise UserError(f'rule {rule.name!r}: {key} {value!r} needs mining.aspects; name some, such as ["method"]')
         for aspect in (each for each in self.aspects if each not in rule.not_for):
             if ((by_intent or by_graph) and is_relation(aspect)) or (by_relation and not is_relation(aspect)):
                 kind = "a relation" if is_relation(aspect) else "an intent"

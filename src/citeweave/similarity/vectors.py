@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.arguments import as_texts
 from citeweave.artefacts.integrity import check_files
 from citeweave.artefacts.manifest import Manifest, read_manifest
 from citeweave.artefacts.writing import ArtefactWriter, new_artefact
@@ -60,6 +61,7 @@ class PaperRows:
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """The row of every id, -1 where it has none."""
+        ids = as_texts(ids, "ids")
         keys, order = self._sorted_keys()
         wanted = id_keys(ids)  # (number of ids,)
         at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
@@ -67,6 +69,7 @@ class PaperRows:
 
     def rows_of_all(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """The same where every id must be there."""
+        ids = as_texts(ids, "ids")
         rows = self.rows(ids)
         missing = np.flatnonzero(rows < 0)
         if len(missing):

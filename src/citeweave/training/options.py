@@ -157,7 +157,8 @@ class TrainingOptions:
     """Steps between validations; 0 = once an epoch."""
 
     checkpoint_every: int = 0
-    """Steps between checkpoints, from which an interrupted training goes on; 0 = twenty in all, at least 50 steps apart."""
+    """Steps between checkpoints, from which an interrupted training goes on; 0 = twenty in all, fewer where writing them
+    would take more than a tenth of the time."""
 
     patience: int = 0
     """Validations without gain after which training stops; 0 = never. The best weights are kept where it is set."""

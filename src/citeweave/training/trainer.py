@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from citeweave.progress import QUIET, Reporter
 from citeweave.training.aspect_heads import PREFIX
 from citeweave.training.batches import Batches
 from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
+from citeweave.training.interrupts import Interrupt, held_interrupts
 from citeweave.training.options import TrainingOptions
 from citeweave.training.schedules import factor, warmup_steps
 from citeweave.training.sharding import clip_gradients, is_shard, like, take_whole
@@ -37,7 +39,11 @@ from citeweave.training.validation import Validation
 LOG_EVERY = 10
 """Steps between two lines of the log; losses are fetched from the device as seldom."""
 
-CHECKPOINTS, LEAST_APART = 20, 50
+CHECKPOINTS = 20
+"""In all, where the options do not say."""
+
+SHARE = 9
+"""They are written only after so many times the time that writing the last one took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class Run:
     """What is trained, by name."""
 
     reporter: Reporter = field(default_factory=lambda: QUIET)
+    clock: Callable[[], float] = time.monotonic
 
 
 @dataclass(slots=True)
@@ -66,6 +73,8 @@ class Progress:
     best_step: int = 0
     without_gain: int = 0
     stopped: bool = False
+    pending: list[float] = field(default_factory=list)
+    """Losses that are not in the log yet; where checkpoints are written does not show there."""
 
     def as_json(self) -> dict[str, Any]:
         state = {name: getattr(self, name) for name in self.__slots__ if name != "step"}
@@ -88,8 +97,8 @@ class _Loop:
         self.steps = options.steps or whole
         self.warmup = warmup_steps(options.warmup, self.steps)
         self.check_every = options.check_every or self.batches.per_epoch
-        apart = max(LEAST_APART, -(-self.steps // CHECKPOINTS))
-        self.checkpoint_every = options.checkpoint_every or apart
+        self.checkpoint_every = options.checkpoint_every or -(-self.steps // CHECKPOINTS)
+        self.saved_step, self.saved_at, self.saving = -1, run.clock(), 0.0
         self.optimizer = _optimizer(run)
         self.validation = Validation(stepper)
         self.pending: list[Tensor] = []
@@ -107,16 +116,29 @@ class _Loop:
         else:
             self._check()
             self.progress.before = dict(self.progress.last)
-        with self.run.reporter.task("training", self.steps, "steps") as advance:
+        with self.run.reporter.task("training", self.steps, "steps") as advance, self._interrupts() as interrupt:
             advance(self.progress.step)
             while self.progress.step < self.steps and not self.progress.stopped:
                 self._step(self.progress.step)
                 self.progress.step += 1
                 self._after_step()
                 advance(1)
+                if interrupt.is_waiting:
+                    self._end(interrupt)
         if self.run.options.patience and self.progress.best_step < self.progress.step:
             self._take_best()
         return self.progress
+
+    def _interrupts(self) -> AbstractContextManager[Interrupt]:
+        """Several processes do not hear of Ctrl-C at the same step, and each needs the others to finish one."""
+        alone = self.run.stepper.processes.count == 1
+        return held_interrupts() if alone else nullcontext(Interrupt(None))
+
+    def _end(self, interrupt: Interrupt) -> None:
+        if self.saved_step != self.progress.step:
+            self._save()
+        self.run.reporter.say(f"step {self.progress.step:,} is saved")
+        interrupt.end()
 
     def _check_together(self) -> None:
         """All processes must go on from the same step."""
@@ -147,8 +169,8 @@ class _Loop:
         step, options = self.progress.step, self.run.options
         is_last = step == self.steps
         checks = step % self.check_every == 0 or is_last
-        saves = step % self.checkpoint_every == 0 and not is_last
-        if checks or saves or len(self.pending) >= LOG_EVERY:
+        saves = step % self.checkpoint_every == 0 and not is_last and self._is_worth_saving()
+        if checks or len(self.progress.pending) + len(self.pending) >= LOG_EVERY:
             self._write_losses()
         if checks:
             self._check()
@@ -156,25 +178,42 @@ class _Loop:
         if saves:
             self._save()
 
+    def _is_worth_saving(self) -> bool:
+        """Whether a checkpoint costs little beside the steps since the last one; who names a number gets that."""
+        if self.run.options.checkpoint_every or self.run.stepper.processes.count > 1:
+            return True
+        return self.run.clock() - self.saved_at >= SHARE * self.saving
+
     def _save(self) -> None:
         """Write a checkpoint, once what it speaks of is on the disk: the log and the best weights."""
+        begun = self.run.clock()
+        self.progress.pending = self._losses()
+        self.pending.clear()
         first, state = self.run.stepper.processes.is_first, self.progress.as_json()
         for path in (self.work / "log.jsonl", self.work / "best.safetensors"):
             if first and path.exists():
                 sync(path)
         folder = self.work / "checkpoints"
         save_checkpoint(folder, self.progress.step, self.run.weights, self.optimizer, state, writes=first)
+        self.saved_step, self.saved_at = self.progress.step, self.run.clock()
+        self.saving = self.saved_at - begun
+
+    def _losses(self) -> list[float]:
+        """Fetch the losses since the last line of the log; one that is no number ends the run."""
+        fetched = torch.stack(self.pending).cpu().double().tolist() if self.pending else []
+        losses, step = [*self.progress.pending, *fetched], self.progress.step
+        for number, loss in enumerate(losses, step - len(losses)):
+            if not math.isfinite(loss):
+                raise CiteweaveError(
+                    f"the loss of step {number} is {loss:g}, not a number to learn from; {self._kept()} "
+                    "Try a lower training.learning_rate, training.clip=1.0 or training.precision=float32"
+                )
+        return losses
 
     def _write_losses(self) -> None:
-        """Fetch the losses since the last line and write their mean; one that is no number ends the run."""
-        losses = torch.stack(self.pending).cpu().double()
-        step = self.progress.step
-        if not torch.isfinite(losses).all():
-            first = step - len(losses) + int((~torch.isfinite(losses)).nonzero()[0])
-            raise CiteweaveError(
-                f"the loss of step {first} is {float(losses[first - step]):g}, not a number to learn from; {self._kept()} "
-                "Try a lower training.learning_rate, training.clip=1.0 or training.precision=float32"
-            )
+        """Write the mean of the losses since the last line."""
+        losses, step = torch.tensor(self._losses(), dtype=torch.float64), self.progress.step
+        self.progress.pending = []
         self.pending.clear()
         self._log({"step": step, "loss": float(losses.mean()), "learning_rate": self._rate(step - 1)})
 
@@ -268,4 +307,4 @@ def _optimizer(run: Run) -> torch.optim.Optimizer:
 
 def _read(state: Mapping[str, Any]) -> Progress:
     best = -math.inf if state["best"] is None else float(state["best"])
-    return Progress(**{**{name: state[name] for name in Progress.__slots__}, "best": best})
+    return Progress(**{name: state[name] for name in Progress.__slots__ if name in state} | {"best": best})

@@ -34,6 +34,8 @@ ALLOWED = {
     ("*", "compiled code kept"): "numba keeps machine code of our own functions where it keeps .pyc files",
     ("__init__.py", "import by a name"): "names of the front door, from a table in that file",
     ("__init__.py", "part by a name"): "the same table",
+    ("arguments.py", "import by a name"): "names of KINDS, a table in that file",
+    ("arguments.py", "part by a name"): "the same table",
     ("cli/explore.py", "import by a name"): "two names that stand in the loop",
     ("corpus/importing.py", "pickles in our own pipes"): "processes that it starts itself",
     ("corpus/readers/__init__.py", "import by a name"): "one of FORMATS, checked by choose()",

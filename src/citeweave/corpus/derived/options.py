@@ -92,8 +92,8 @@ class DerivedTexts:
                 raise UserError(f"texts.{name} is {getattr(self, name)}; it must be at most {_LONGEST}")
         if self.most_words < self.least_words or 0 < self.most_papers < self.least_papers:
             raise UserError(
-                f"texts: words are {self.least_words} to {self.most_words} and papers {self.least_papers} to "
-                f"{self.most_papers}; the upper bound must not be the smaller"
+                f"texts: least_words and most_words are {self.least_words} and {self.most_words}, least_papers and "
+                f"most_papers {self.least_papers} and {self.most_papers}; the upper bound must not be the smaller"
             )
         if not 0 <= self.removed <= 1:
             raise UserError(f"texts.removed is {self.removed}; it must be between 0 and 1")

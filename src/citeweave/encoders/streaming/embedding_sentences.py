@@ -21,6 +21,7 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe, sentence_texts
 from citeweave.encoders.embedding import EmbeddingOptions, encoders_of, plan_of
 from citeweave.encoders.papers_and_sentences import PaperTokens, encode_papers_and_sentences, tokenize_papers
+from citeweave.encoders.saved_batches import SavedBatches
 from citeweave.encoders.sentences import Sentences, encode_sentences
 from citeweave.encoders.streaming.paper_texts import PaperTexts
 from citeweave.encoders.streaming.shards import Arrays, Hired, Maker, fill_shards
@@ -91,7 +92,7 @@ def embed_papers_and_sentences(
     shards = work / f"shards-{hash_json(plan.recipe)[:16]}-{plan.shard}{plan.batches}"
     shards.mkdir(parents=True, exist_ok=True)
     maker = paper_and_sentence_maker(corpus, encoder, options.dtype)
-    fill_shards(shards, len(corpus), plan.shard, [maker], reporter=reporter)
+    fill_shards(shards, len(corpus), plan.shard, [maker], save_every=plan.save_every, reporter=reporter)
     vectors: Vectors | None = None
     sentences: SentenceVectors | None = None
     with suppress(EmptyResultError):
@@ -108,10 +109,9 @@ def sentence_maker(corpus: Corpus, encoder: TorchEncoder, dtype: str) -> Maker:
         for at in range(start, stop, _READ):
             yield _split(corpus, at, min(at + _READ, stop))
 
-    def encode(papers: list[Split], reporter: Reporter) -> Arrays:
-        encoded = encode_sentences(
-            encoder, [title for title, _ in papers], [split for _, split in papers], reporter=reporter
-        )
+    def encode(papers: list[Split], reporter: Reporter, saved: SavedBatches) -> Arrays:
+        titles, sentences = [title for title, _ in papers], [split for _, split in papers]
+        encoded = encode_sentences(encoder, titles, sentences, reporter=reporter, saved=saved)
         return _ragged(encoded, dtype)
 
     return Maker(read, encode)
@@ -128,8 +128,8 @@ def paper_and_sentence_maker(corpus: Corpus, encoder: TorchEncoder, dtype: str) 
             titles, sentences = [title for title, _ in papers], [split for _, split in papers]
             yield tokenize_papers(encoder.reader, texts[at:end], titles, sentences)
 
-    def encode(papers: list[PaperTokens], reporter: Reporter) -> Arrays:
-        encoded = encode_papers_and_sentences(encoder, papers, reporter=reporter)
+    def encode(papers: list[PaperTokens], reporter: Reporter, saved: SavedBatches) -> Arrays:
+        encoded = encode_papers_and_sentences(encoder, papers, reporter=reporter, saved=saved)
         own, ragged = kept_rows(encoded.vectors, dtype), _ragged(encoded.sentences, dtype)
         return {f"papers.{name}": array for name, array in own.items()} | {
             f"sentences.{name}": array for name, array in ragged.items()

@@ -28,6 +28,7 @@ from citeweave.encoders.embedding import EmbeddingOptions, encoders_of, plan_of
 from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.model_folder import ASPECT_WORDS
 from citeweave.encoders.reading import TextReader, Tokens
+from citeweave.encoders.saved_batches import SavedBatches
 from citeweave.encoders.streaming.paper_texts import PaperTexts
 from citeweave.encoders.streaming.shards import Arrays, Hired, Maker
 from citeweave.encoders.streaming.vector_shards import kept_rows, write_ragged, write_vectors
@@ -178,10 +179,11 @@ def chunk_maker(texts: PaperTexts, full_text: FullText, encoder: Any, dtype: str
             heads = texts[rows.start : rows.stop]
             yield [chunks_of(reader, [head, *full_text.sections(row)]) for head, row in zip(heads, rows, strict=True)]
 
-    def encode(papers: list[list[Tokens]], reporter: Reporter) -> Arrays:
+    def encode(papers: list[list[Tokens]], reporter: Reporter, saved: SavedBatches) -> Arrays:
         chunks = [chunk for paper in papers for chunk in paper]
         offsets = np.cumsum([0, *map(len, papers)], dtype=np.int64)  # (papers + 1,)
-        found = encoder.encode_tokens(chunks, reporter=_Scaled(reporter, len(papers)))  # (chunks, dimension)
+        scaled = _Scaled(reporter, len(papers))
+        found = encoder.encode_tokens(chunks, reporter=scaled, saved=saved)  # (chunks, dimension)
         if several:
             numbers = np.arange(len(chunks)) - np.repeat(offsets[:-1], np.diff(offsets))
             with np.errstate(over="ignore"):  # what is not finite is counted when it is written

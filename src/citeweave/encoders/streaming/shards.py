@@ -1,5 +1,7 @@
 """Work in shards: each one's arrays are kept in a file as soon as they are made, so that a later run goes on.
 
+A shard may take hours on a slow machine, so its batches are saved by time too (`encoders/saved_batches.py`).
+
     fill_shards(work, total=200_000, size=16_384, makers=[maker], reporter=reporter)
     fill_shards(work, total=200_000, size=16_384, makers=Hired(crew, work_of_it), reporter=reporter)
     for start, shard in read_shards(work, 200_000, 16_384): ...
@@ -26,9 +28,10 @@ from numpy.typing import NDArray
 from citeweave.arrays import read_kept
 from citeweave.crew import Crew, Work
 from citeweave.encoders.backing_off import OUT_OF_MEMORY
+from citeweave.encoders.saved_batches import SavedBatches
 from citeweave.errors import ArtefactError
 from citeweave.files import write_whole
-from citeweave.progress import Advance, Reporter
+from citeweave.progress import SAVE_EVERY, Advance, Reporter
 
 Arrays = dict[str, NDArray[Any]]
 """What a shard becomes, by name."""
@@ -41,8 +44,8 @@ class Maker:
     read: Callable[[int, int], Iterator[list[Any]]]
     """Rows start to stop, block by block; runs in a thread of its own, one shard ahead."""
 
-    encode: Callable[[list[Any], Reporter], Arrays]
-    """What was read -> arrays."""
+    encode: Callable[[list[Any], Reporter, SavedBatches], Arrays]
+    """What was read -> arrays; batches are saved by time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +62,16 @@ class Stopped(BaseException):
 
 
 def fill_shards(
-    work: Path, total: int, size: int, makers: Sequence[Maker] | Hired, *, label: str = "embedding", reporter: Reporter
+    work: Path,
+    total: int,
+    size: int,
+    makers: Sequence[Maker] | Hired,
+    *,
+    label: str = "embedding",
+    save_every: float = SAVE_EVERY,
+    reporter: Reporter,
 ) -> None:
-    """Make every shard that is not there yet."""
+    """Make every shard that is not there yet; one that an earlier run had begun goes on after its last saved batch."""
     numbers = [number for number in range(count_shards(total, size)) if not _path(work, number).exists()]
     missing = sum(min(size, total - number * size) for number in numbers)
     with reporter.task(label, total, "papers") as advance:
@@ -71,7 +81,7 @@ def fill_shards(
                 write_whole(_path(work, number), made)
                 advance(min(size, total - number * size))
             return
-        run = _Run(work, total, size, iter(numbers), advance, reporter)
+        run = _Run(work, total, size, iter(numbers), advance, reporter, save_every)
         if len(makers) == 1:
             run.work_off(makers[0])
             return
@@ -97,10 +107,11 @@ def read_shards(work: Path, total: int, size: int) -> Iterator[tuple[int, Arrays
         yield number * size, arrays
 
 
-def made_shard(maker: Maker, read: list[Any], inner: ShardReporter) -> Arrays:
+def made_shard(maker: Maker, read: list[Any], inner: ShardReporter, saved: SavedBatches | None = None) -> Arrays:
     """What was read as arrays, with how often memory ran out."""
-    arrays = maker.encode(read, inner)
-    arrays["halved"] = np.array([inner.halved])
+    saved = saved or SavedBatches()
+    arrays = maker.encode(read, inner, saved)
+    arrays["halved"] = np.array([inner.halved + saved.halved])
     return arrays
 
 
@@ -119,8 +130,16 @@ class _Run:
     """What the threads of one call share."""
 
     def __init__(
-        self, work: Path, total: int, size: int, numbers: Iterator[int], advance: Advance, reporter: Reporter
+        self,
+        work: Path,
+        total: int,
+        size: int,
+        numbers: Iterator[int],
+        advance: Advance,
+        reporter: Reporter,
+        save_every: float,
     ) -> None:
+        self.save_every = save_every
         self.work, self.total, self.size, self.reporter = work, total, size, reporter
         self.stop = threading.Event()
         self._numbers, self._advance, self._lock = numbers, advance, threading.Lock()
@@ -161,8 +180,10 @@ class _Run:
 
     def _make(self, maker: Maker, number: int, read: list[Any]) -> None:
         inner = ShardReporter(self.advance, self.reporter)
-        arrays = made_shard(maker, read, inner)
+        saved = SavedBatches(_path(self.work, number).with_suffix(""), every=self.save_every)
+        arrays = made_shard(maker, read, inner, saved)
         write_whole(_path(self.work, number), shard_bytes(arrays, number))
+        saved.remove()
         self.advance(len(read) - inner.done)
 
 

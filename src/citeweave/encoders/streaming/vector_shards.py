@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from citeweave.artefacts.writing import ArtefactWriter, new_artefact
 from citeweave.encoders.streaming.shards import Arrays, Hired, Maker, fill_shards, read_shards
 from citeweave.errors import EmptyResultError
-from citeweave.progress import QUIET, Reporter
+from citeweave.progress import QUIET, SAVE_EVERY, Reporter
 from citeweave.similarity import sentence_vectors, vectors
 from citeweave.similarity.sentence_vectors import SentenceVectors, SentenceVectorsWriter
 from citeweave.similarity.vectors import Vectors, VectorsWriter
@@ -51,6 +51,8 @@ class Plan:
     """What else decides the batches: shards of another plan are not taken over."""
 
     overwrite: bool = False
+    save_every: float = SAVE_EVERY
+    """Seconds of work after which the batches of a shard are saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def _filled(artefact: ArtefactWriter, plan: Plan, makers: Shards, reporter: Repo
     if isinstance(makers, FinishedShards):
         return makers.read(len(plan.ids), plan.shard)
     work = artefact.work(f"shards-{plan.shard}{plan.batches}")
-    fill_shards(work, len(plan.ids), plan.shard, makers, reporter=reporter)
+    fill_shards(work, len(plan.ids), plan.shard, makers, save_every=plan.save_every, reporter=reporter)
     return read_shards(work, len(plan.ids), plan.shard)
 
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.encoders.aspects import ALL, AspectHeads
-from citeweave.evaluation.judged import Judged, NoAnswerError, PaperVectors
+from citeweave.evaluation.judged import Judged, NoAnswerError, PaperVectors, Resumable
 from citeweave.evaluation.judging.by_vectors import find_top, score_pairs
 from citeweave.evaluation.tasks import DISTANCES, Pools, RankingTask, SearchTask, Suite, Task
 from citeweave.evaluation.texts import Texts
@@ -44,6 +45,9 @@ class AspectSpace:
         self.name = f"{whole.name} ({aspect})"
         self.revision = hash_json([whole.revision, heads.hash, aspect])[:16]
         self._last: tuple[Texts, PaperVectors] | None = None  # tasks of a suite mostly share their texts
+
+    def resume_in(self, folder: Path | None) -> None:
+        _resume_in(self.whole, folder)
 
     def facts(self) -> dict[str, Any]:
         found = {**self.whole.facts(), "name": self.name, "aspect": self._aspect, "heads": self._heads.hash}
@@ -79,6 +83,9 @@ class MatchingSpace:
         self._spaces = {name: AspectSpace(whole, heads, name) for name in heads.names}
         self.name = f"{whole.name} ({MATCHING})"
         self.revision = hash_json([whole.revision, heads.hash, MATCHING])[:16]
+
+    def resume_in(self, folder: Path | None) -> None:
+        _resume_in(self.whole, folder)
 
     def facts(self) -> dict[str, Any]:
         return {**self.whole.facts(), "name": self.name, "aspect": MATCHING, "heads": self._heads.hash}
@@ -124,6 +131,11 @@ class MatchingSpace:
             f"--aspect {MATCHING} answers a query by the aspect that it asks about, and this task's queries ask about "
             f"none; judge one space, such as --aspect {self._heads.names[0]}, or all of them: --aspect every"
         )
+
+
+def _resume_in(whole: Judged, folder: Path | None) -> None:
+    if isinstance(whole, Resumable):
+        whole.resume_in(folder)
 
 
 def _part(pools: Pools, chosen: NDArray[np.int64]) -> tuple[Pools, NDArray[np.int64]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,10 @@ class ByDistance:
         self.distances: tuple[str, ...] = (*whole.distances, *inside.distances)
         self.counts: dict[str, dict[str, int]] = {}
         whole.counts = inside.counts = self.counts  # each has names of its own
+
+    def resume_in(self, folder: Path | None) -> None:
+        self._whole.resume_in(folder)
+        self._inside.resume_in(folder)
 
     def facts(self) -> dict[str, Any]:
         return {**self._inside.facts(), **self._whole.facts(), "revision": self.revision}

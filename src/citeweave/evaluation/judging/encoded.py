@@ -2,7 +2,8 @@
 
     <cache>/vectors/<hash of texts, model and text recipe>/      a folder of vectors, as `embed` would write it
 
-A text of which a model gives zeros, or a number that is not finite, has no vector; such texts are counted.
+Batches are saved there by time, so an interrupted evaluation resumes in the middle of them; without a cache they are
+saved in the folder of the evaluation (`resume_in`) and removed with it. A text of which a model gives zeros, or a number that is not finite, has no vector; such texts are counted.
 """
 
 from __future__ import annotations
@@ -53,9 +54,13 @@ class Encoded:
         self.encoder, self._cache, self._recipe, self._reporter = encoder, cache, text_recipe, reporter
         self.name = encoder.name
         self.revision = hash_json([encoder.revision, text_recipe.hash])[:16]
+        self._work: Path | None = None
         self._made: dict[str, PaperVectors] = {}
         self.counts: dict[str, dict[str, int]] = {}
         """Hash of texts -> dimension and lost vectors, of all that were read, here or by a crew."""
+
+    def resume_in(self, folder: Path | None) -> None:
+        self._work = folder
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -110,7 +115,7 @@ class Encoded:
 
     def _read(self, texts: Texts, written: Sequence[str]) -> NDArray[np.float32]:
         """(rows, dimension) out of the cache, or made now; zeros where a vector was of no use."""
-        if self._cache is None:
+        if self._place is None:
             return np.array(self.encoder.encode(written, reporter=self._reporter), np.float32)
         try:
             vectors = embed_texts(
@@ -128,9 +133,15 @@ class Encoded:
         matrix[rows < 0] = 0
         return matrix
 
+    @property
+    def _place(self) -> Path | None:
+        """Where vectors are saved: the cache, or the folder of the evaluation for as long as that takes."""
+        return self._cache or self._work
+
     def _folder(self, texts: Texts) -> Path:
-        assert self._cache is not None
-        return self._cache / "vectors" / hash_json([texts.hash, self.revision])[:24]
+        assert self._place is not None
+        # also by its name, which stands in the folder: `run` calls the model that it starts from "start"
+        return self._place / "vectors" / hash_json([texts.hash, self.revision, self.name])[:24]
 
     def _useless(self, texts: int) -> NoAnswerError:
         return NoAnswerError(

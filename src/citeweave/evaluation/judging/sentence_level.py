@@ -9,11 +9,13 @@ Sentence vectors come from a folder, or from an encoder that reads a suite's sen
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.encoders.saved_batches import NOT_SAVED, SavedBatches
 from citeweave.encoders.sentences import encode_sentences
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import UserError
@@ -57,12 +59,16 @@ class SentenceLevel:
         own = _hash(source)
         self.name = name or ("sentence vectors" if isinstance(source, SentenceVectors) else f"{source.name} sentences")
         self.revision = hash_json([own, metric, temperature, *(["whole"] if whole else [])])[:16]
+        self._work: Path | None = None
         self._made: dict[str, SentenceVectors] = {}
         self._tokens: dict[str, HeldTokens] = {}
         """Of the texts judged last."""
 
         self.counts: dict[str, dict[str, int]] = {}
         """Hash of texts -> sentences cut away, of all that were read, here or by a crew."""
+
+    def resume_in(self, folder: Path | None) -> None:
+        self._work = folder
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -170,13 +176,27 @@ class SentenceLevel:
         if texts.hash not in self._made:
             texts.require()
             split = [texts.sentences_of(row) for row in range(len(texts))]
-            found = encode_sentences(self._source, texts.titles, split, whole=self._whole, reporter=self._reporter)
+            found = encode_sentences(
+                self._source,
+                texts.titles,
+                split,
+                whole=self._whole,
+                reporter=self._reporter,
+                saved=self._saved(texts),
+            )
             self._count(texts, found.lost)
             source = Provenance(self.name, self._source.revision, "", self._source.dimension, "float32", "memory")
             self._made[texts.hash] = SentenceVectors(
                 list(texts.ids), found.offsets, found.matrix, found.numbers, source
             )
         return self._made[texts.hash]
+
+    def _saved(self, texts: Texts) -> SavedBatches:
+        if self._work is None:
+            return NOT_SAVED
+        place = self._work / "sentences"
+        place.mkdir(exist_ok=True)
+        return SavedBatches(place / hash_json([texts.hash, self.revision])[:24], save_last=True)
 
 
 def _hash(source: SentenceVectors | TorchEncoder) -> str:

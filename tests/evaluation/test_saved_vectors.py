@@ -1,0 +1,65 @@
+"""An evaluation that was interrupted while a model read papers resumes there, and writes the same report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from citeweave.artefacts.publishing import work_folder
+from citeweave.encoders.encoder import load_encoder
+from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
+from citeweave.evaluation.judged import Judged
+from citeweave.evaluation.judging.by_distance import ByDistance
+from citeweave.evaluation.judging.encoded import Encoded
+from citeweave.evaluation.judging.sentence_level import SentenceLevel
+from citeweave.evaluation.suites.registry import read_suite
+
+
+class Interrupted:
+    """A network that counts its batches; the user interrupts it in one of them."""
+
+    def __init__(self, inner: Any, at: int) -> None:
+        self.inner, self.at, self.batches = inner, at, 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+
+        def read(*batch: Any, **options: Any) -> Any:
+            self.batches += 1
+            if self.batches == self.at:
+                raise KeyboardInterrupt
+            return found(*batch, **options)
+
+        return read if name in ("states", "token_states") else found
+
+
+def both(encoder: Any) -> Judged:
+    return ByDistance(Encoded(encoder), SentenceLevel(encoder))
+
+
+@pytest.mark.parametrize(
+    ("judged", "distance"), [(Encoded, "cosine"), (SentenceLevel, "mean_best"), (both, "cosine+mean_best")]
+)
+def test_vectors_are_saved_while_they_are_made(
+    bert: Path, folders: dict[str, Path], tmp_path: Path, judged: Any, distance: str
+) -> None:
+    encoder, suite = load_encoder(bert, device="cpu", batch_tokens=40), read_suite("csfcube", folders["csfcube"])
+    options = EvaluationOptions(distance=distance)
+
+    def run(name: str, at: int = -1) -> tuple[Any, int]:
+        network = Interrupted(encoder.network, at)
+        report = evaluate(judged(replace(encoder, network=network)), suite, tmp_path / name, options=options)
+        return json.loads((report.folder / "report.json").read_bytes()), network.batches
+
+    whole, batches = run("whole")
+    assert batches > 3
+    with pytest.raises(KeyboardInterrupt):
+        run("broken", at=batches - 1)
+    assert list(work_folder(tmp_path / "broken").rglob("*.part-*.npz"))
+    resumed, rest = run("broken")
+    assert resumed == whole and rest == 2
+    assert not list(tmp_path.rglob("*.part-*")), "nothing is left in or beside the report"

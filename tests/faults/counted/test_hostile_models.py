@@ -1,0 +1,43 @@
+"""Models of untrusted people: what cannot be used is refused in one line, and nothing hangs or fills the memory."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
+
+from citeweave.encoders.encoder import load_encoder  # noqa: E402
+from citeweave.errors import CiteweaveError  # noqa: E402
+
+from .counting import Trial  # noqa: E402
+from .hostile_models import HOSTILE  # noqa: E402
+from .trying import tried  # noqa: E402
+
+TEXTS = ["the cell grows and we find how models learn", "a" * 2000 + "b", "", "data [SEP] in graphs", "\ud800"]
+MAX_MEMORY = 1 << 30
+
+
+def test_hostile_models(trial: Trial, bert: Path, tmp_path: Path) -> None:
+    """A folder that is spoiled is refused when it is loaded, in one line, or reads texts as any other."""
+    names = list(HOSTILE)
+
+    def attempt(number: int) -> int:
+        torch.set_num_threads(1)
+        folder = Path(shutil.copytree(bert, tmp_path / f"model {number}"))
+        HOSTILE[names[number]](folder)
+        try:
+            encoder = load_encoder(folder, device="cpu")
+        except CiteweaveError as error:
+            assert str(error).isprintable() and len(str(error)) < 1500, f"more than one line: {str(error)[:300]!r}"
+            return MAX_MEMORY
+        found = encoder.encode(TEXTS)
+        assert found.shape == (len(TEXTS), encoder.dimension) and found.dtype == np.float32
+        return MAX_MEMORY
+
+    for number, why in tried(range(len(names)), attempt):
+        with trial.attempt(names[number]):
+            assert not why, why

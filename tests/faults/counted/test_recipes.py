@@ -1,0 +1,196 @@
+"""Recipes of untrusted people: every value that cannot be meant is refused in one line that names its key and a rule."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from citeweave.corpus.derived.options import DerivedTexts
+from citeweave.errors import UserError
+from citeweave.graph.making import GraphOptions
+from citeweave.graph.node_vectors import NodeVectorOptions
+from citeweave.mining.aligning.options import AlignmentOptions
+from citeweave.mining.rule import Rule
+from citeweave.mining.rules import ContextFilter, MiningRules
+from citeweave.recipe import load_recipe, read_recipe, shipped_recipes
+from citeweave.training.options import EncoderOptions, TrainingOptions
+
+from .counting import Trial
+
+HOSTILE = {
+    "400 digits": "1" + "0" * 400,
+    "5,000 digits": "9" * 5000,
+    "20,000 bits": "0x" + "f" * 5000,
+    "more than 64 bits": str(2**63),
+    "minus one": "-1",
+    "not a number": "nan",
+    "infinite": "inf",
+    "below all": "-inf",
+    "a text": '"hello"',
+    "no text": '""',
+    "a long text": '"' + "x" * 100_000 + '"',
+    "two lines": r'"a\nb"',
+    "a terminal's command": r'"\u001b[2J"',
+    "an absolute path": '"/etc/passwd"',
+    "a way up": '"../../../etc/passwd"',
+    "a list of lists": "[1, [2, [3]]]",
+    "a deep list": "[" * 60 + "]" * 60,
+    "no list": "[]",
+    "a long list": "[" + "1, " * 20_000 + "1]",
+    "a table": "{ a = 1 }",
+    "a date": "1979-05-27T07:32:00Z",
+    "true": "true",
+}
+ACCEPTED = ("a text", "no text", "an absolute path", "a way up", "minus one", "no list", "true")
+"""What some key may mean; all else none does."""
+
+FOR_PEOPLE = [(f"recipe.{key}", "two lines") for key in ("about", "source")]
+CALLED = {"dimension": "--dim", "text": "text recipe"}
+"""What a message calls a key by another name."""
+
+TABLES: Mapping[str, tuple[type, ...]] = {
+    "texts": (DerivedTexts,),
+    "graph": (GraphOptions, NodeVectorOptions),
+    "mining": (MiningRules,),
+    "mining.contexts": (ContextFilter,),
+    "mining.positives": (Rule,),
+    "alignment": (AlignmentOptions,),
+    "encoder": (EncoderOptions,),
+    "training": (TrainingOptions,),
+}
+
+
+def keys() -> dict[str, str]:
+    """Every key that a recipe may have, with a recipe that has it, or could."""
+    found = {path: name for name in shipped_recipes() for path in _paths(load_recipe(name).tables)}
+    for table, kinds in TABLES.items():
+        found |= {f"{table}.{field.name}": found.get(f"{table}.{field.name}", "specter") for field in _fields(*kinds)}
+    found |= dict.fromkeys((*TABLES, "recipe.base", "recipe.remove"), "specter")
+    return {path: name for path, name in sorted(found.items()) if path != "mining.positives.name"}
+
+
+def _fields(*kinds: Any) -> list[dataclasses.Field[Any]]:
+    return [field for kind in kinds for field in dataclasses.fields(kind)]
+
+
+def _paths(table: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    for key, value in table.items():
+        yield before + key
+        if isinstance(value, Mapping):
+            yield from _paths(value, f"{before}{key}.")
+
+
+def recipe_with(path: str, value: str, base: str) -> str:
+    """A recipe that is sound but for one key."""
+    sound = "" if path == "recipe.base" else f'recipe.base = "{base}"\n'
+    return f"{sound}{path} = {value}\n"
+
+
+def check_message(message: str, key: str) -> None:
+    assert message.isprintable(), f"more than one line: {message!r}"
+    assert len(message) < 1500, f"{len(message)} characters"
+    assert "; " in message, f"no rule or next step: {message}"
+    names = {key, CALLED.get(key, key)}
+    assert any(name in message for name in names) or "is not TOML" in message, f"{key} is not named: {message}"
+
+
+def test_hostile_values(trial: Trial, tmp_path: Path) -> None:
+    """Any key of a recipe with a value that it cannot have: one line that names it."""
+    tries = [(path, base, name) for path, base in keys().items() for name in HOSTILE]
+    random.Random(0).shuffle(tries)
+    for number in trial.numbers(quick=400, whole=len(tries)):
+        path, base, name = tries[number]
+        with trial.attempt(f"{path} = {name}"):
+            file = tmp_path / "hostile.toml"
+            file.write_text(recipe_with(path, HOSTILE[name], base))
+            try:
+                read_recipe(load_recipe(str(file)))
+            except UserError as error:
+                # without a base there is nothing to complain of but that rules are missing
+                key = path.rpartition(".")[2]
+                check_message(str(error), "mining" if path == "recipe.base" and name in ("no text", "no list") else key)
+            else:
+                assert name in ACCEPTED or (path, name) in FOR_PEOPLE, "it was accepted"
+
+
+def _long_chain(place: Path) -> Path:
+    for number in range(60):
+        (place / f"{number}.toml").write_text(f'recipe.base = "{number + 1}.toml"\n')
+    return place / "0.toml"
+
+
+def _pipe(place: Path) -> Path:
+    os.mkfifo(place / "pipe.toml")
+    return place / "pipe.toml"
+
+
+def _link(place: Path) -> Path:
+    (place / "loop.toml").symlink_to("loop.toml")
+    return place / "loop.toml"
+
+
+FILES: Mapping[str, Any] = {
+    "an unknown table": "[traning]\nsteps = 1\n",
+    "a table that is a value": "training = 5\n",
+    "tables in a list": "[[training]]\nsteps = 1\n",
+    "an unknown key in every table": "".join(f"[{table}]\nnobody = 1\n" for table in ("texts", "graph", "mining")),
+    "a key twice": "[training]\nsteps = 1\nsteps = 2\n",
+    "a key without a name": '[training]\n"" = 1\n',
+    "a key of two lines": '[training]\n"a\\nb" = 1\n',
+    "a key of 10,000 letters": f"[training]\n{'k' * 10_000} = 1\n",
+    "a rule of two lines": '[mining.positives."a\\nb"]\nsource = "cited"\ncount = 0\n',
+    "a thousand rules": "".join(f'[mining.negatives.r{n}]\nsource = "random"\ncount = 1\n' for n in range(1000)),
+    "tables a thousand deep": "[training." + ".".join("a" * 1000) + "]\nb = 1\n",
+    "lists 100,000 deep": "x = " + "[" * 100_000,
+    "itself as its base": 'recipe.base = "recipe.toml"\n',
+    "a base that is no recipe": 'recipe.base = "/etc/passwd"\n',
+    "a base that is a device": 'recipe.base = "/dev/zero"\n',
+    "a base that is a folder": 'recipe.base = "./."\n',
+    "a base with a null": 'recipe.base = "a\\u0000.toml"\n',
+    "a base of 10,000 letters": 'recipe.base = "' + "b" * 10_000 + '.toml"\n',
+    "a base that is a number": "recipe.base = 5\n",
+    "what is removed is not there": 'recipe.base = "specter"\nrecipe.remove = ["training.nobody"]\n',
+    "what is removed is a number": 'recipe.base = "specter"\nrecipe.remove = [5]\n',
+    "three megabytes": "# " + "x" * 3_000_000 + "\n",
+    "no UTF-8": b"[training]\nsteps = \xff\n",
+    "UTF-16": "[training]\nsteps = 1\n".encode("utf-16"),
+    "zeros": bytes(1000),
+    "a long chain of bases": _long_chain,
+    "a pipe": _pipe,
+    "a link to itself": _link,
+    "a folder": lambda place: place,
+}
+
+
+def test_hostile_files(trial: Trial, tmp_path: Path) -> None:
+    """Files that are no recipes, or never end: one line."""
+    for number, (name, content) in enumerate(FILES.items()):
+        with trial.attempt(name):
+            place = tmp_path / f"f.{number}"
+            place.mkdir()
+            file = content(place) if callable(content) else place / "recipe.toml"
+            if not callable(content):
+                file.write_bytes(content.encode() if isinstance(content, str) else content)
+            try:
+                read_recipe(load_recipe(str(file)))
+            except UserError as error:
+                assert str(error).isprintable() and len(str(error)) < 3000, f"more than one line: {str(error)[:300]!r}"
+            else:
+                raise AssertionError("it was accepted")
+
+
+def test_hostile_overrides(trial: Trial) -> None:
+    """The same values from the command line."""
+    tries = [(path, base, name) for path, base in keys().items() if "." in path for name in HOSTILE]
+    random.Random(1).shuffle(tries)
+    for number in trial.numbers(quick=200, whole=len(tries)):
+        path, base, name = tries[number]
+        with trial.attempt(f"--set {path} = {name}"):
+            try:
+                read_recipe(load_recipe(base, [f"{path}={HOSTILE[name]}"]))
+            except UserError as error:
+                assert str(error).isprintable() and len(str(error)) < 3000, f"more than one line: {str(error)[:300]!r}"
