@@ -84,6 +84,18 @@ def test_a_state_that_cannot_be_opened_leaves_the_old_one(copy: Path) -> None:
     assert shelf.get().index.number == number
 
 
+def test_health_is_well_again_once_the_index_is(serve: Callable[..., TestClient], copy: Path, tmp_path: Path) -> None:
+    client = serve(copy)
+    assert client.get("/health").json()["status"] == "ok"
+    copy.rename(tmp_path / "elsewhere")
+    assert client.get("/health").json()["status"] == "failing"
+    (tmp_path / "elsewhere").rename(copy)
+    assert client.get("/health").json()["status"] == "ok"
+    delete_papers(copy, ["p:3"])
+    health = client.get("/health").json()
+    assert (health["status"], health["papers"]) == ("ok", 19)
+
+
 def test_an_index_deleted_while_served(
     serve: Callable[..., TestClient], copy: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -92,7 +104,9 @@ def test_an_index_deleted_while_served(
     shutil.rmtree(copy)
     for _ in range(3):
         assert client.get("/search", params={"q": "models cell", "by": "words"}).json()["hits"]
-    told = client.get("/health").json()["lacks"]
+    health = client.get("/health").json()
+    assert health["status"] == "failing" and health["papers"] == 20
+    told = health["lacks"]
     assert any(line.startswith("an older state is served") for line in told)
     assert not any(str(copy.parent) in line for line in told)
     assert sum("cannot be opened" in record.getMessage() for record in caplog.records) == 1

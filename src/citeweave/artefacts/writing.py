@@ -81,7 +81,7 @@ def new_artefact(
 ) -> Iterator[ArtefactWriter]:
     """Make an artefact; the caller ends with `writer.finish()`. One writer at a time."""
     if folder.exists():
-        _refuse_existing(folder, kind, overwrite=overwrite)
+        refuse_existing(folder, kind, overwrite=overwrite)
     writer = ArtefactWriter(folder, kind, version, recipe)
     with ExitStack() as held:
         try:
@@ -97,7 +97,7 @@ def new_artefact(
         yield writer
 
 
-def _refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:
+def refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:
     """Say why an existing folder is not written over; only our own artefacts of the same kind ever are."""
     if (folder / MANIFEST).is_file():
         if kind_of(folder) not in (kind, ""):

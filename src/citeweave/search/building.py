@@ -101,9 +101,7 @@ def build_index(
     if given is not None:
         if how is None:
             raise UserError("vectors are given for an index of words only; leave out one of both")
-        given.check(how)
-        if note := given.of_another_corpus(corpus.hash):
-            reporter.say(note)
+        given.check(how, corpus.hash)
     facts = _facts(corpus, model, options, overlay, how)
     if overwrite and kind_of(folder) == "index" and not is_index(folder):
         shutil.rmtree(folder)  # of format version 1

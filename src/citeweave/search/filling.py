@@ -70,7 +70,7 @@ def fill_vectors(
     where = None if isinstance(model, TorchEncoder) else model
     how = open_embedding(index, where, device=device, encoder=loaded, sentences=sentences)
     if given is not None:
-        given.check(how)
+        given.check(how, index.corpus)
     with reporter.task("embedding", sum(todo), "papers") as advance:
         filling = _Filling(folder, how, shard, given, stop, advance)
         filling.papers()

@@ -119,7 +119,10 @@ class Working(BaseModel):
 
 
 class Health(BaseModel):
-    status: Annotated[str, Field(description="ok, or starting while the first index is made.")]
+    status: Annotated[
+        str,
+        Field(description="ok; starting while the first index is made; failing where it cannot be read (any more)."),
+    ]
     papers: int
     around: Annotated[int, Field(description="Papers that are known as references or citations only; not in papers.")]
     with_vectors: int

@@ -123,6 +123,7 @@ class Shelf:
     def _current(self, name: str) -> Index:
         known = self._indexes.get(name)
         if known is not None and known.is_current():
+            self.troubles.pop(name, None)
             return known
         lock = self._opening[name]
         if not lock.acquire(blocking=known is None):
