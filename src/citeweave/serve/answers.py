@@ -16,6 +16,7 @@ class Words(BaseModel):
     what: Annotated[str, Field(description="What is wrong.")]
     next: Annotated[str, Field(description="What to do about it; may be empty.")]
     id: Annotated[str, Field(description="Of a fault of the server: also in its log.")] = ""
+    coming: Annotated[bool, Field(description="Whether the same request will be answered in a few seconds.")] = False
 
 
 class Failure(BaseModel):
@@ -98,6 +99,9 @@ class Answer(BaseModel):
     facets: Facets | None
     exact: Annotated[bool, Field(description="Whether no better paper can have been missed.")]
     note: Annotated[str, Field(description="What the answer lacks, in words.")]
+    coming: Annotated[
+        str, Field(description="What the answer waits for, where asking again will bring more; or empty.")
+    ]
     took_ms: float
 
 
