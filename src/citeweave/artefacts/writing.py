@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.artefacts.disk_failures import naming_failures, unwritable
-from citeweave.artefacts.manifest import MANIFEST, Manifest, kind_of, read_manifest
+from citeweave.artefacts.manifest import MANIFEST, Manifest, kind_of, kind_without_manifest, read_manifest
 from citeweave.artefacts.publishing import WORK, lock_file, partial_folder, publish, remove_leftovers
 from citeweave.errors import ArtefactError, UserError
 from citeweave.files import hash_file, hash_json, sync, write_json
@@ -106,6 +106,8 @@ def refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:
             raise UserError(
                 f"{folder} holds an artefact made from other inputs or options; choose another -o or --overwrite"
             )
+    elif other := kind_without_manifest(folder):
+        raise UserError(f"{folder} holds {other}, which {kind} must not replace; choose another -o")
     elif not folder.is_dir() or any(folder.iterdir()):
         raise UserError(f"{folder} exists and is not an artefact of citeweave; choose another -o")
 

@@ -27,7 +27,7 @@ from citeweave.encoders.aspects import find_heads
 from citeweave.encoders.embedding import SHARD
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.locating import remembered
-from citeweave.errors import EmptyResultError, UserError, choose
+from citeweave.errors import ArtefactError, EmptyResultError, UserError, choose
 from citeweave.files import hash_json
 from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.progress import QUIET, Reporter
@@ -35,6 +35,7 @@ from citeweave.search.citing_sentences import READ_AS
 from citeweave.search.compacting import join_last
 from citeweave.search.index import Index
 from citeweave.search.state import Entry, IndexWriter, is_index, writing
+from citeweave.search.verifying import describe_folder
 from citeweave.search.writing.citing import embed_citing_sentences
 from citeweave.search.writing.given import Given, make_vectors, split_given
 from citeweave.search.writing.model import model_facts, write_heads
@@ -105,8 +106,9 @@ def build_index(
     facts = _facts(corpus, model, options, overlay, how)
     if overwrite and kind_of(folder) == "index" and not is_index(folder):
         shutil.rmtree(folder)  # of format version 1
-    with writing(folder, create=True) as writer:
-        if writer.state is not None and writer.state.facts.get("built_from") == facts["built_from"]:
+    with writing(folder, create=True, overwrite=overwrite) as writer:
+        is_same = writer.state is not None and writer.state.facts.get("built_from") == facts["built_from"]
+        if is_same and not (overwrite and _is_damaged(folder)):
             reporter.say(f"{folder} is there already: same papers, model and intents")
             writer.clean()
             return Index.open(folder)
@@ -120,6 +122,14 @@ def build_index(
         writer.commit(made, facts)
         join_last(writer)
     return Index.open(folder)
+
+
+def _is_damaged(folder: Path) -> bool:
+    try:
+        describe_folder(folder, verify=True)
+    except ArtefactError:
+        return True
+    return False
 
 
 def _embedding(model: str | Path, options: IndexOptions) -> Embedding | None:
