@@ -12,8 +12,10 @@ had finished stays: the next start goes on from there.
 
 from __future__ import annotations
 
+import _thread
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -245,6 +247,9 @@ def main(arguments: list[str]) -> int:
     if hasattr(os, "nice"):
         with suppress(OSError):  # a matter of manners only
             os.nice(_NICE)
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _end)  # in order: what was computed is saved
     alone = threading.Event()
     threading.Thread(target=_wait_for_end, args=(alone,), daemon=True).start()
     try:
@@ -260,12 +265,17 @@ def main(arguments: list[str]) -> int:
     return 1 if stopped else 0
 
 
+def _end(number: int, frame: object) -> None:
+    raise SystemExit(0)
+
+
 def _wait_for_end(alone: threading.Event) -> None:
-    """Standard input ends with the process that started this one."""
+    """Standard input ends with the process that started this one, however that ended: nobody waits for this one any more."""
     with suppress(OSError):
         while os.read(0, 1):
             pass
     alone.set()
+    _thread.interrupt_main(signal.SIGTERM)
 
 
 if __name__ == "__main__":
