@@ -39,6 +39,10 @@ class Reporter:
         if not self.quiet:
             print(message, file=self.stream, flush=True)
 
+    def fail(self, message: str) -> None:
+        """The same about something that was asked for and failed; being quiet does not keep it back."""
+        print("error:", message, file=self.stream, flush=True)
+
     @contextmanager
     def task(self, label: str, total: int | None = None, unit: str = "") -> Iterator[Advance]:
         """Report on one piece of work; the value is a function to call with the amount done since the last call."""

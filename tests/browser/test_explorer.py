@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from citeweave.search.asking.answering import answer
 from citeweave.search.asking.query import Chosen, Query
 from citeweave.search.building import IndexOptions, build_index
 from citeweave.search.index import Index
+from citeweave.serve import opening
 from citeweave.serve.app import create_app
 from citeweave.serve.options import ServeOptions
 
@@ -130,6 +132,44 @@ def test_a_question_is_answered_with_cards_and_the_sentence_that_matches(reader:
     page.go_forward()
     assert reader.see("#q").input_value() == "how graphs of citations grow"
     reader.see(".card")
+
+
+@pytest.fixture
+def loading(
+    index: Path, site_of: type[Any], reader_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Any, threading.Event]]:
+    """A tab on a server whose model is loaded once the event is set."""
+    may_load, load = threading.Event(), opening.load_reader_encoder
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        assert may_load.wait(600)
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(opening, "load_reader_encoder", late)
+    app = create_app({"main": index}, ServeOptions(device="cpu", time_limit=600))
+    site = site_of(lambda: app).start()
+    reader = reader_of(site)
+    yield reader, may_load
+    may_load.set()
+    reader.close()
+    site.stop()
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("?q=zebras", "The model is being loaded."), ("?q=zebras&by=vectors", "The model is still being loaded.")],
+)
+def test_a_question_asked_while_the_model_loads_is_asked_again(
+    loading: tuple[Any, threading.Event], query: str, words: str
+) -> None:
+    reader, may_load = loading
+    page = reader.open(query)  # a word of no paper
+    shown = reader.see('[data-state="loading"]').text_content()
+    assert words in shown and "This page asks again by itself." in shown
+    assert "No paper of the library matches" not in page.locator("main").text_content()
+    may_load.set()
+    reader.see(".card")
+    assert page.locator('[data-state="loading"]').count() == 0
 
 
 def test_chosen_sentences_have_one_colour_on_both_sides(reader: Any) -> None:

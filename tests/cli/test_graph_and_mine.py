@@ -166,6 +166,9 @@ def test_graphs_of_intents_and_what_is_mined_by_them(folder: Path, capsys: pytes
             "did you mean 'count'",
         ),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--anchors", "@none.txt"], "does not exist"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--pool", "@none.txt"], "does not exist"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--table", "t=@none.tsv"], "cannot be opened"),
+        (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--vectors", "t=@none"], "does not exist"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "signal_table"], "table 'coviews', which is not given"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "specter", "--vectors", "text"], "--vectors is 'text'"),
         (["mine", "@corpus", "-o", "@s1", "--recipe", "scincl", "--graph", "@graph"], "band ends at rank 4,000"),
@@ -193,8 +196,8 @@ def test_mistakes_are_one_line(
     line = err.strip().splitlines()[-1]
     assert line.startswith("error: ") and message in line
     assert out == ""
-    assert not (folder / "s1").exists()
-    assert not (folder / "g1").exists()
+    for name in ("s1", "g1", "s1-graph", "corpus-graph"):
+        assert not (folder / name).exists(), name
 
 
 def test_intents_that_nobody_gave(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,7 @@ from citeweave.search.exact import nearest_papers
 from citeweave.search.filling import fill_vectors, pending
 from citeweave.search.filters import facets
 from citeweave.search.index import Index
+from citeweave.search.indexing import index_corpus
 from citeweave.search.searching import Reader
 from citeweave.search.state import read_state
 from citeweave.search.words import search_words, suggest
@@ -232,7 +233,13 @@ def test_given_vectors_are_taken_and_checked(versions, bert, save_bert, tmp_path
         assert index.sentence_numbers(row).tolist() == plain.sentence_numbers(row).tolist()
         np.testing.assert_allclose(index.sentence_vectors(row), plain.sentence_vectors(row), atol=1e-5)
     some = embed_papers(versions[1].corpus, cpu, tmp_path / "some")
-    mixed = build_index(corpus, bert, tmp_path / "mixed", options, given=Given(some))
+    with pytest.raises(UserError, match=r"some holds vectors of another corpus.*--trust-ids"):
+        build_index(corpus, bert, tmp_path / "mixed", options, given=Given(some))
+    assert not (tmp_path / "mixed").exists()
+    with pytest.raises(UserError, match="--sentence-vectors holds vectors of another corpus"):
+        index_corpus(versions[1].corpus, bert, tmp_path / "plain", options, given=Given(some, sentences))
+    assert Index.open(tmp_path / "plain").number == plain.number
+    mixed = build_index(corpus, bert, tmp_path / "mixed", options, given=Given(some, trust_ids=True))
     assert ids_of(mixed) == ids_of(plain) and mixed.with_vector.all()
     with pytest.raises(UserError, match="cannot be compared"):
         build_index(corpus, save_bert(tmp_path / "other", seed=9), tmp_path / "x", options, given=Given(whole))

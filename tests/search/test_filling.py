@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import import_papers
 from citeweave.encoders.embedding import embed_papers
 from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.network import Network
 from citeweave.encoders.streaming.embedding_sentences import embed_sentences
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import UserError
@@ -99,6 +101,30 @@ def test_vectors_made_elsewhere_are_those_of_the_index(place, tmp_path, encoder,
     whole = Index.open(place / "whole")
     assert told.changed is not None and told.changed.added == 6
     assert vectors_of(told.index) == vectors_of(whole) and sentences_of(told.index) == sentences_of(whole)
+
+
+def test_filling_that_is_interrupted_in_the_middle_of_a_shard_resumes_there(place, tmp_path, encoder, monkeypatch):
+    """As `citeweave explore` is: the words are there, and the vectors are made."""
+    folder = Path(shutil.copytree(place / "words", tmp_path / "index"))
+    batches, most, read = [], [4], Network.token_states
+
+    def counted(network, batch):
+        if len(batches) == most[0]:
+            raise KeyboardInterrupt
+        batches.append(len(batch))
+        return read(network, batch)
+
+    monkeypatch.setattr(Network, "token_states", counted)
+    with pytest.raises(KeyboardInterrupt):
+        fill_vectors(folder, model=encoder)
+    assert Index.open(folder).provenance is None
+    most[0] = math.inf
+    assert fill_vectors(folder, model=encoder) == 6
+    resumed = len(batches)
+    batches.clear()
+    fill_vectors(shutil.copytree(place / "words", tmp_path / "other"), model=encoder)
+    assert resumed == len(batches) >= 6, "batches were read twice"
+    assert vectors_of(Index.open(folder)) == vectors_of(Index.open(tmp_path / "other"))
 
 
 def test_vectors_of_another_kind_are_refused(place, tmp_path, encoder, save_bert):

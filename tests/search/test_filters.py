@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from citeweave.columns import TextColumn, TextWriter
 from citeweave.corpus.layout import STUB
 from citeweave.errors import UserError
-from citeweave.search.filters import Filter, facets, filter_rows
+from citeweave.search.filters import Filter, facets, filter_rows, unknown_names
 from citeweave.search.naming import Distinct, Names, fields_of
 
 VENUES = ["NeurIPS", "neurips", " Nature  Methods", "Nature methods", "", "ÉTUDES", "études"]
@@ -187,6 +187,22 @@ def test_a_real_index_is_filtered(made):
     without = filter_rows(index, Filter(has_abstract=False, local=True))
     assert [index.id(row) for row in np.flatnonzero(without)] == ["p:7", "p:8"]
     assert np.array_equal(filter_rows(index, Filter()), index.alive)
+
+
+def test_venues_and_fields_that_nobody_has_are_named_with_the_nearest(tmp_path):
+    names = ["ACL", "Nature Methods", *(f"Venue {n}" for n in range(1000))]
+    index = Papers(tmp_path, [Paper(2000, name, ("cs.CL",), "", False) for name in names], 500)
+    for where, told in (
+        (Filter(venues=("acl", "NATURE  methods"), fields=("CS.cl",)), ""),
+        (Filter(venues=("acll",)), "no paper has the venue 'acll', did you mean 'ACL'?"),
+        (
+            Filter(venues=("ACL", "xNature Methods")),
+            "no paper has the venue 'xNature Methods', did you mean 'Nature Methods'?",
+        ),
+        (Filter(fields=("cs.CK",)), "no paper has the field 'cs.CK', did you mean 'cs.CL'?"),
+        (Filter(venues=("\x1b[2J",)), "no paper has the venue '\\x1b[2J'"),
+    ):
+        assert unknown_names(index, where) == told
 
 
 def test_spellings_of_deleted_papers_do_not_count():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,11 +17,15 @@ from citeweave.artefacts.integrity import sealed, unsealed
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import import_papers
 from citeweave.encoders.aspects import save_heads
+from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.network import Network
 from citeweave.errors import ArtefactError, UserError
 from citeweave.progress import Advance, Reporter
+from citeweave.search import building
 from citeweave.search.building import IndexOptions, build_index
 from citeweave.search.changing import delete_papers
 from citeweave.search.index import Index
+from citeweave.search.indexing import index_corpus
 from citeweave.search.searching import open_reader, search_paper
 from citeweave.search.segment import HAS_NONE
 from citeweave.search.verifying import describe_folder
@@ -133,6 +138,32 @@ def test_an_interrupted_build_goes_on(made, tmp_path):
     assert index.state.segments == build_index(made.corpus, made.model, tmp_path / "whole", CPU).state.segments
 
 
+@pytest.mark.parametrize("sentences", [False, True])
+def test_an_interruption_in_the_middle_of_a_shard_costs_no_batch_that_was_read(made, tmp_path, monkeypatch, sentences):
+    encoder = load_encoder(made.model, device="cpu", batch_tokens=1)  # loaded once, as loading may read a text too
+    monkeypatch.setattr(building, "load_encoder", lambda *names, **options: encoder)
+    batches, most, read = [], [math.inf], Network.token_states
+
+    def counted(network, batch):
+        if len(batches) == most[0]:
+            raise KeyboardInterrupt
+        batches.append(len(batch))
+        return read(network, batch)
+
+    monkeypatch.setattr(Network, "token_states", counted)
+    options = IndexOptions(device="cpu", sentences=sentences)
+    complete = build_index(made.corpus, made.model, tmp_path / "complete", options)
+    needed = len(batches)
+    batches.clear()
+    most[0] = 7
+    with pytest.raises(KeyboardInterrupt):
+        build_index(made.corpus, made.model, tmp_path / "i", options)
+    most[0] = math.inf
+    index = build_index(made.corpus, made.model, tmp_path / "i", options)
+    assert len(batches) == needed >= 19, "batches were read twice"
+    assert index.state.segments == complete.state.segments  # the same bytes
+
+
 def test_corpus_and_model_may_move(made, tmp_path):
     shutil.copytree(made.corpus.folder, tmp_path / "corpus")
     model = Path(shutil.copytree(made.model, tmp_path / "model"))
@@ -228,6 +259,56 @@ DAMAGES = [
     (_entry(deleted=1, deleted_in=7), "is missing"),
     (_version_1, "format version 1.*build it again"),
 ]
+
+
+@pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize("name", ["matrix.npy", "papers/title.utf8", "manifest.json"])
+def test_a_damaged_segment_is_an_error_of_the_index_and_its_cure_works(made, copy, name, verify, request):
+    (segment,) = (copy / "segments").iterdir()
+    data = bytearray((segment / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (segment / name).write_bytes(data)
+    if verify:  # as in a large index, where a changed byte is not seen at opening
+        request.getfixturevalue("as_large")
+    cure = f"; build the index again: `citeweave index CORPUS -o {copy} --overwrite`"
+    with pytest.raises(ArtefactError) as error:
+        describe_folder(copy, verify=True) if verify else Index.open(copy)
+    assert str(error.value).endswith(cure) and name in str(error.value)
+    options = IndexOptions(contexts=10, device="cpu")
+    index_corpus(made.corpus, made.model, copy, options, overwrite=True)
+    assert describe_folder(copy, verify=True)["papers"] == len(made.index)
+
+
+@pytest.mark.parametrize("state", ["{", "[1]", '{"format": "citeweave-index", "version": 3}'])
+def test_a_state_that_cannot_be_read_is_overwritten_where_the_folder_is_surely_an_index(made, copy, state, tmp_path):
+    options = IndexOptions(contexts=10, device="cpu")
+    (copy / "state.json").write_text(state)
+    with pytest.raises(ArtefactError):
+        build_index(made.corpus, made.model, copy, options)
+    (segment,) = (copy / "segments").iterdir()
+    (segment / "matrix.npy").write_bytes(b"damaged as well")
+    index = build_index(made.corpus, made.model, copy, options, overwrite=True)
+    assert len(index) == len(made.index) and index.with_vector.all()
+    foreign = tmp_path / "my project"
+    (foreign / "segments" / "1").mkdir(parents=True)
+    (foreign / "state.json").write_text(state)
+    (foreign / "segments" / "1" / "thesis.txt").write_text("precious")
+    (foreign / "notes.txt").write_text("precious")
+    with pytest.raises(UserError, match="remove it yourself, or choose another -o"):
+        build_index(made.corpus, made.model, foreign, options, overwrite=True)
+    assert (foreign / "segments" / "1" / "thesis.txt").read_text() == "precious"
+
+
+def test_words_that_another_model_fills_are_searched_by_that_one(made, tmp_path, save_bert):
+    other = save_bert(tmp_path / "other", seed=3)
+    build_index(made.corpus, made.model, tmp_path / "i", IndexOptions(vectors=False, device="cpu"))
+    index = index_corpus(made.corpus, other, tmp_path / "i", CPU).index
+    assert index.model == str(other) and index.with_vector.all()
+    assert open_reader(index, device="cpu").encoder.name == other.name
+    with pytest.raises(UserError, match="cannot be compared"):
+        index_corpus(made.corpus, made.model, tmp_path / "i", CPU)
+    with pytest.raises(UserError, match="cannot be compared"):
+        open_reader(index, made.model, device="cpu")
 
 
 def test_a_segment_of_another_model_is_refused(made, copy, save_bert, tmp_path):

@@ -225,6 +225,16 @@ def test_a_ranking_does_not_depend_on_the_segments(tmp_path):
     assert whole.rows.tolist() == parts.rows.tolist() and whole.scores.tobytes() == parts.scores.tobytes()
 
 
+def test_words_of_no_paper_are_not_kept(tmp_path):
+    """Who asks for ever other words does not fill the memory."""
+    index = Papers(tmp_path, [some_papers(10, seed=1)])
+    search_words(index, "deep cell graph", 3)
+    kept = dict(statistics_of(index)._frequencies)
+    for number in range(300):
+        search_words(index, f"cell {number}{'x' * 1000}", 3)
+    assert statistics_of(index)._frequencies == kept and set(kept) <= {b"deep", b"cell", b"graph"}
+
+
 def test_segments_without_words_take_no_part(tmp_path):
     papers = some_papers(10, seed=1)
     index = Papers(tmp_path, [papers[:4], papers[4:]])

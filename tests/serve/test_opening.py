@@ -16,10 +16,13 @@ from citeweave.encoders.int8.instruction import has_instruction
 from citeweave.errors import CiteweaveError
 from citeweave.search.building import IndexOptions, build_index
 from citeweave.search.changing import delete_papers
+from citeweave.serve import opening
 from citeweave.serve.app import create_app
 from citeweave.serve.metrics import Metrics
 from citeweave.serve.opening import Shelf
 from citeweave.serve.options import ServeOptions
+
+from .conftest import PATIENT, client_of, wait_for_model
 
 OPTIONS = ServeOptions(device="cpu")
 
@@ -84,6 +87,53 @@ def test_a_state_that_cannot_be_opened_leaves_the_old_one(copy: Path) -> None:
     assert shelf.get().index.number == number
 
 
+def test_health_is_well_again_once_the_index_is(serve: Callable[..., TestClient], copy: Path, tmp_path: Path) -> None:
+    client = serve(copy)
+    assert client.get("/health").json()["status"] == "ok"
+    copy.rename(tmp_path / "elsewhere")
+    assert client.get("/health").json()["status"] == "failing"
+    (tmp_path / "elsewhere").rename(copy)
+    assert client.get("/health").json()["status"] == "ok"
+    delete_papers(copy, ["p:3"])
+    health = client.get("/health").json()
+    assert (health["status"], health["papers"]) == ("ok", 19)
+
+
+def test_an_answer_says_what_it_waits_for(
+    serve: Callable[..., TestClient], copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_load, load = threading.Event(), opening.load_reader_encoder
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        assert may_load.wait(600)
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(opening, "load_reader_encoder", late)
+    client = serve(copy)
+    asked = {"q": "zebras"}
+    told = client.get("/search", params=asked).json()
+    assert told["hits"] == [] and told["coming"] == "the model is being loaded" and told["by"] == "words"
+    assert client.get("/search", params={**asked, "by": "words"}).json()["coming"] == ""
+    late_answer = client.get("/search", params={**asked, "by": "vectors"})
+    assert late_answer.status_code == 503 and late_answer.json()["error"]["coming"] is True
+    may_load.set()
+    wait_for_model(client)
+    told = client.get("/search", params=asked).json()
+    assert told["hits"] and told["coming"] == ""
+
+
+def test_a_library_whose_papers_are_being_read_says_so(place: Any, tmp_path: Path) -> None:
+    index = build_index(Corpus.open(place.corpus), place.model, tmp_path / "words", IndexOptions(vectors=False))
+
+    class Reading:
+        index_folder, lacks = index.folder, staticmethod(list)
+        working = staticmethod(lambda: {"what": "embedding", "done": 0, "total": 20, "seconds_left": None})
+
+    app = create_app(Reading(), ServeOptions(**PATIENT))
+    told = client_of(app).get("/search", params={"q": "zebras"}).json()
+    assert told["hits"] == [] and told["coming"] == "the model has not read the papers yet"
+
+
 def test_an_index_deleted_while_served(
     serve: Callable[..., TestClient], copy: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -92,7 +142,9 @@ def test_an_index_deleted_while_served(
     shutil.rmtree(copy)
     for _ in range(3):
         assert client.get("/search", params={"q": "models cell", "by": "words"}).json()["hits"]
-    told = client.get("/health").json()["lacks"]
+    health = client.get("/health").json()
+    assert health["status"] == "failing" and health["papers"] == 20
+    told = health["lacks"]
     assert any(line.startswith("an older state is served") for line in told)
     assert not any(str(copy.parent) in line for line in told)
     assert sum("cannot be opened" in record.getMessage() for record in caplog.records) == 1

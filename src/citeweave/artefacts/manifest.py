@@ -43,6 +43,9 @@ _MADE_BY = {
 }
 """Kind of an artefact -> the command that makes it, where one does."""
 
+_OTHER_FORMATS = {"state.json": ("citeweave-index", "index"), "library.json": ("citeweave-library", "library")}
+"""Folders of ours that change and have no manifest: the file that is in each, its format, what the folder is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
@@ -153,8 +156,18 @@ def another_version(found: object, read: int, again: str = "make it again", made
 
 def kind_of(folder: Path) -> str:
     """What kind of artefact a folder holds, empty where it holds none."""
+    return _value_in(folder / MANIFEST, "kind")
+
+
+def kind_without_manifest(folder: Path) -> str:
+    """What else of ours a folder is, an `index` or a `library`; empty where it is neither."""
+    found = (kind for name, (format, kind) in _OTHER_FORMATS.items() if _value_in(folder / name, "format") == format)
+    return next(found, "")
+
+
+def _value_in(path: Path, key: str) -> str:
     try:
-        return str(json.loads(read_input(folder / MANIFEST))["kind"])
+        return str(json.loads(read_input(path))[key])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
 
@@ -164,6 +177,8 @@ def _why_no_manifest(folder: Path, kind: str) -> str:
         return f"{folder} does not exist; give a folder that holds {_called(kind)}"
     if work_folder(folder).exists():
         return f"{folder} was interrupted while it was made; run the same command again to finish it"
+    if other := kind_without_manifest(folder):
+        return f"{folder} holds {_called(other)}, not {_called(kind)}; give a folder that holds {_called(kind)}"
     return f"{folder} is not an artefact of citeweave (no {MANIFEST}); give a folder that holds {_called(kind)}"
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.artefacts.disk_failures import naming_failures, unwritable
-from citeweave.artefacts.manifest import MANIFEST, Manifest, kind_of, read_manifest
+from citeweave.artefacts.manifest import MANIFEST, Manifest, kind_of, kind_without_manifest, read_manifest
 from citeweave.artefacts.ownership import check_replaceable
 from citeweave.artefacts.publishing import begin_work, discard_work, lock_file, publish, remove_leftovers
 from citeweave.errors import ArtefactError, UserError
@@ -84,7 +84,7 @@ def new_artefact(
     """Make an artefact; the caller ends with `writer.finish()`. One writer at a time."""
     folder = output_place(folder)
     if folder.exists():
-        _refuse_existing(folder, kind, overwrite=overwrite)
+        refuse_existing(folder, kind, overwrite=overwrite)
     with working(folder) as place:
         writer = ArtefactWriter(folder, kind, version, recipe, place=place)
         writer.clear()
@@ -114,7 +114,7 @@ def working(folder: Path) -> Iterator[Path]:
         yield place
 
 
-def _refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:
+def refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:
     """Say why an existing folder is not written over; only our own artefacts of the same kind ever are."""
     if (folder / MANIFEST).is_file():
         if kind_of(folder) not in (kind, ""):
@@ -124,6 +124,8 @@ def _refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:
                 f"{folder} holds an artefact made from other inputs or options; choose another -o or --overwrite"
             )
         check_replaceable(folder)
+    elif other := kind_without_manifest(folder):
+        raise UserError(f"{folder} holds {other}, which {kind} must not replace; choose another -o")
     elif not folder.is_dir() or any(folder.iterdir()):
         raise UserError(f"{folder} exists and is not an artefact of citeweave; choose another -o")
 

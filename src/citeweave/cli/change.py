@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from citeweave.cli.index import describe_text, given_vectors
+from citeweave.cli.index import TrustIds, describe_text, given_vectors
 from citeweave.cli.options import Debug, Device, Json, Quiet, print_json, reporter_of
 from citeweave.errors import UserError
 from citeweave.files import open_input
@@ -59,6 +59,7 @@ def change(
     intents: _Intents = None,
     vectors: _Vectors = None,
     sentence_vectors: _SentenceVectors = None,
+    trust_ids: TrustIds = False,
     model: _Model = "",
     device: Device = "auto",
     json: Json = False,
@@ -81,7 +82,7 @@ def change(
     from citeweave.search.index import Index
 
     opened = Index.open(index)
-    given = given_vectors(vectors, sentence_vectors)
+    given = given_vectors(vectors, sentence_vectors, trust_ids=trust_ids)
     reporter, changed = reporter_of(quiet or json), dict[str, Any]()
     if delete is not None:
         changed = _delete(opened, delete)

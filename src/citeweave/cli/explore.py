@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from citeweave.cli.options import Debug, Device, Json, OwnModel, Quiet, print_json, reporter_of
-from citeweave.errors import UserError
+from citeweave.errors import CiteweaveError, UserError
 
 if TYPE_CHECKING:
     from citeweave.progress import Reporter
@@ -80,8 +80,10 @@ def explore(
         for line in library.lacks():
             reporter.say(line)
         if once:
-            library.finish(reporter)
+            failure = library.finish(reporter)
             _tell(library, json=json, quiet=quiet)
+            if failure:
+                raise CiteweaveError(failure)
         else:
             named, corpus = _samples_of(library, samples)
             told = ServeOptions(device=device, samples=named, corpus=corpus)

@@ -55,6 +55,9 @@ _SentenceVectors = Annotated[
     Path | None,
     typer.Option("--sentence-vectors", help="The same of sentences; implies --sentences.", show_default=False),
 ]
+TrustIds = Annotated[
+    bool, typer.Option("--trust-ids", help="With --vectors: take those of another corpus too, by the papers' ids.")
+]
 
 
 def index(
@@ -70,6 +73,7 @@ def index(
     words_only: _Words = False,
     vectors: _Vectors = None,
     sentence_vectors: _SentenceVectors = None,
+    trust_ids: TrustIds = False,
     device: Device = "auto",
     overwrite: Overwrite = False,
     json: Json = False,
@@ -97,7 +101,7 @@ def index(
         output,
         options,
         overlay=overlay,
-        given=given_vectors(vectors, sentence_vectors),
+        given=given_vectors(vectors, sentence_vectors, trust_ids=trust_ids),
         overwrite=overwrite,
         reporter=reporter_of(quiet or json),
     )
@@ -110,7 +114,7 @@ def index(
         print(describe_text(output, facts))
 
 
-def given_vectors(vectors: Path | None, sentence_vectors: Path | None) -> Given | None:
+def given_vectors(vectors: Path | None, sentence_vectors: Path | None, *, trust_ids: bool) -> Given | None:
     """What --vectors and --sentence-vectors name."""
     from citeweave.search.writing.given import Given
     from citeweave.similarity.sentence_vectors import SentenceVectors
@@ -119,9 +123,11 @@ def given_vectors(vectors: Path | None, sentence_vectors: Path | None) -> Given 
     if vectors is None:
         if sentence_vectors is not None:
             raise UserError("--sentence-vectors goes with --vectors; give those of the papers too")
+        if trust_ids:
+            raise UserError("--trust-ids goes with --vectors; leave it out")
         return None
     sentences = None if sentence_vectors is None else SentenceVectors.open(sentence_vectors)
-    return Given(Vectors.open(vectors), sentences)
+    return Given(Vectors.open(vectors), sentences, trust_ids)
 
 
 def describe_text(folder: Path, facts: dict[str, Any]) -> str:

@@ -103,6 +103,7 @@ def mine(
     debug: Debug = False,
 ) -> None:
     """Choose positives and negatives for every paper by the rules of a recipe."""
+    from citeweave.artefacts.writing import refuse_existing
     from citeweave.corpus.corpus import Corpus
     from citeweave.mining import gathering
     from citeweave.mining.given_intents import GivenIntents
@@ -122,20 +123,25 @@ def mine(
         raise UserError(f"--graph {graph} does not exist; make it with `citeweave graph`, or leave --graph out")
     folder = graph or output.with_name(f"{output.name}-graph")
     given = GivenIntents(intents)
-    inputs = _inputs(opened, loaded, rules, folder, making, given, reporter)
-    inputs = gathering.with_intents(inputs, opened, given)
-    gathering.check_intents(inputs, rules, opened)
-    inputs = _with_named(inputs, opened, vectors, tables, symmetric=symmetric, reporter=reporter)
+    if pictures is not None and bands != "auto":
+        raise UserError("--pictures draws how bands were chosen; give --bands auto too, or draw an audit's pictures")
+    # everything that is named is looked at first: a wrong name must not leave a graph behind
+    if output.exists():
+        refuse_existing(output, "samples", overwrite=True)
+    named = _named(opened, vectors, tables, symmetric=symmetric, reporter=reporter)
     asked, allowed = (
         None if path is None else gathering.read_rows(path, opened, option, reporter)
         for path, option in ((anchors, "--anchors"), (pool, "--pool"))
     )
-    inputs = dataclasses.replace(inputs, anchors=asked, pool=allowed)
+    inputs = _inputs(opened, loaded, rules, folder, making, given, reporter)
+    inputs = gathering.with_intents(inputs, opened, given)
+    gathering.check_intents(inputs, rules, opened)
+    inputs = dataclasses.replace(
+        inputs, vectors={**inputs.vectors, **named.vectors}, tables=named.tables, anchors=asked, pool=allowed
+    )
     chosen: dict[str, Any] = {}
     if bands == "auto":
         rules, chosen = _with_bands(opened, rules, inputs, options.seed, pictures, reporter)
-    elif pictures is not None:
-        raise UserError("--pictures draws how bands were chosen; give --bands auto too, or draw an audit's pictures")
     with open_crew(on, reporter) as crew:
         samples = mine_samples(
             opened, rules, output, inputs, options, overwrite=overwrite, reporter=reporter, crew=crew
@@ -193,22 +199,15 @@ def _inputs(
     return gathering.graph_inputs(folder, table, with_vectors=with_vectors, apart=apart)
 
 
-def _with_named(
-    inputs: Inputs,
-    corpus: Corpus,
-    vectors: list[str],
-    tables: list[str],
-    *,
-    symmetric: bool,
-    reporter: Reporter,
-) -> Inputs:
+def _named(corpus: Corpus, vectors: list[str], tables: list[str], *, symmetric: bool, reporter: Reporter) -> Inputs:
+    """What --vectors and --table name."""
     from citeweave.mining.gathering import read_tables
+    from citeweave.mining.mine import Inputs
     from citeweave.similarity.vectors import Vectors
 
-    named = {name: Vectors.open(path) for name, path in named_paths(vectors, "--vectors", "text=vectors/").items()}
+    opened = {name: Vectors.open(path) for name, path in named_paths(vectors, "--vectors", "text=vectors/").items()}
     paths = named_paths(tables, "--table", "coviews=pairs.tsv")
-    read = read_tables(paths, corpus, symmetric=symmetric, reporter=reporter)
-    return dataclasses.replace(inputs, vectors={**inputs.vectors, **named}, tables=read)
+    return Inputs(vectors=opened, tables=read_tables(paths, corpus, symmetric=symmetric, reporter=reporter))
 
 
 def _with_bands(

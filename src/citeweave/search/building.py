@@ -28,7 +28,7 @@ from citeweave.encoders.embedding import SHARD
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.locating import remembered
 from citeweave.encoders.runtimes import AUTO, runtime_of
-from citeweave.errors import EmptyResultError, UserError, choose
+from citeweave.errors import ArtefactError, EmptyResultError, UserError, choose
 from citeweave.files import hash_json
 from citeweave.graph.intent_overlay import IntentOverlay
 from citeweave.progress import QUIET, Reporter
@@ -36,6 +36,7 @@ from citeweave.search.citing_sentences import READ_AS
 from citeweave.search.compacting import join_last
 from citeweave.search.index import Index
 from citeweave.search.state import Entry, IndexWriter, is_index, writing
+from citeweave.search.verifying import describe_folder
 from citeweave.search.writing.citing import embed_citing_sentences
 from citeweave.search.writing.given import Given, make_vectors, split_given
 from citeweave.search.writing.model import model_facts, write_heads
@@ -104,14 +105,13 @@ def build_index(
     if given is not None:
         if how is None:
             raise UserError("vectors are given for an index of words only; leave out one of both")
-        given.check(how)
-        if note := given.of_another_corpus(corpus.hash):
-            reporter.say(note)
+        given.check(how, corpus.hash)
     facts = _facts(corpus, model, options, overlay, how)
     if overwrite and kind_of(folder) == "index" and not is_index(folder):
         remove_artefact(folder)  # of format version 1
-    with writing(folder, create=True) as writer:
-        if writer.state is not None and writer.state.facts.get("built_from") == facts["built_from"]:
+    with writing(folder, create=True, overwrite=overwrite) as writer:
+        is_same = writer.state is not None and writer.state.facts.get("built_from") == facts["built_from"]
+        if is_same and not (overwrite and _is_damaged(folder)):
             reporter.say(f"{folder} is there already: same papers, model and intents")
             writer.clean()
             return Index.open(folder)
@@ -125,6 +125,14 @@ def build_index(
         writer.commit(made, facts)
         join_last(writer)
     return Index.open(folder)
+
+
+def _is_damaged(folder: Path) -> bool:
+    try:
+        describe_folder(folder, verify=True)
+    except ArtefactError:
+        return True
+    return False
 
 
 def _embedding(model: str | Path, options: IndexOptions) -> Embedding | None:

@@ -192,9 +192,7 @@ class _Change:
             index, options.model, device=options.device, encoder=options.encoder, sentences=options.sentences
         )
         if options.given is not None:
-            options.given.check(how)
-            if note := options.given.of_another_corpus(self.corpus.hash):
-                self.reporter.say(note)
+            options.given.check(how, self.corpus.hash)
         return how
 
     def _segments(

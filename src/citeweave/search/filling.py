@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.artefacts.writing import ArtefactWriter
+from citeweave.encoders.locating import remembered
 from citeweave.encoders.torch_encoder import TorchEncoder
 from citeweave.errors import UserError
 from citeweave.files import hash_json
@@ -69,10 +70,11 @@ def fill_vectors(
     loaded = model if isinstance(model, TorchEncoder) else None
     where = None if isinstance(model, TorchEncoder) else model
     how = open_embedding(index, where, device=device, encoder=loaded, sentences=sentences)
+    path = remembered(where) if where and index.provenance is None else index.model
     if given is not None:
-        given.check(how)
+        given.check(how, index.corpus)
     with reporter.task("embedding", sum(todo), "papers") as advance:
-        filling = _Filling(folder, how, shard, given, stop, advance)
+        filling = _Filling(folder, how, path, shard, given, stop, advance)
         filling.papers()
         # no more than were there: one whose sentences cannot be read would come again and again
         filling.sentences(todo[1])
@@ -100,6 +102,8 @@ class _Filling:
 
     folder: Path
     how: Embedding
+    model_path: str
+    """Where the model is: of an index of words it may be another one than was meant at first."""
     shard: int
     given: Given | None
     stop: Callable[[], bool]
@@ -148,6 +152,7 @@ class _Filling:
             entry = write_segment(writer, recipe, chosen, fill)
             write_heads(self.folder, self.how.heads)
             facts = {**index.state.facts, **model_facts(self.how), "filling": True, "sentences": self.how.sentences}
+            facts["model_path"] = self.model_path
             writer.commit([*gone(writer, index, rows), entry], facts)
             join_last(writer)
         self.advance(len(rows))

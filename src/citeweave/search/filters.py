@@ -32,6 +32,9 @@ MOST_NAMES, MOST_IDS, LONGEST = 1000, 100_000, 1000
 FACETS = 50
 """Venues and fields that `facets` names."""
 
+_NAMED = 3
+"""Unknown venues or fields that are named."""
+
 Mask = NDArray[np.bool_]
 
 
@@ -140,6 +143,18 @@ def filter_rows(index: FilteredIndex, where: Filter) -> Mask:
     if where.not_ids:
         mask &= ~_named(index, where.not_ids)
     return mask
+
+
+def unknown_names(index: FilteredIndex, where: Filter) -> str:
+    """Which venues and fields of a filter no paper of the index has, with the nearest that some has; or empty."""
+    lines: list[str] = []
+    for what, wanted, names_of in (("venue", where.venues, venues_of), ("field", where.fields, fields_of)):
+        unknown = [name for name in wanted if not names_of(index).knows(name)]
+        for name in unknown[:_NAMED]:
+            near = names_of(index).nearest(name)
+            hint = f", did you mean {_shown(near)}?" if near else ""
+            lines.append(f"no paper has the {what} {_shown(name)}{hint}")
+    return "; ".join(lines)
 
 
 def facets(index: FilteredIndex, rows: NDArray[Any], *, most: int = FACETS) -> dict[str, Any]:

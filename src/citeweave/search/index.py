@@ -30,7 +30,7 @@ from citeweave.errors import ArtefactError, UserError, choose
 from citeweave.search.indexed import Hit, IndexedPaper, IndexedPapers, joined
 from citeweave.search.near_ids import near_ids
 from citeweave.search.segment import HAS_VECTOR, Segment, provenance_of
-from citeweave.search.state import HEADS, SEGMENTS, STATE, State, read_deleted, read_state
+from citeweave.search.state import HEADS, SEGMENTS, STATE, State, damaged_index, read_deleted, read_state
 from citeweave.similarity.topk import Codes
 
 __all__ = ["Hit", "Index", "IndexedPaper"]
@@ -217,9 +217,9 @@ def _opened(folder: Path, known: dict[tuple[str, str], Segment]) -> Index:
                 segments.append(segment.placed(start, read_deleted(folder, entry, state.lists)))
                 start += segment.size
             return Index(folder, state, segments, stamp)
-        except (ArtefactError, OSError):
+        except (ArtefactError, OSError) as error:
             if last or _stamp(folder) == stamp:
-                raise
+                raise damaged_index(folder, error) if isinstance(error, ArtefactError) else error from None
     raise AssertionError
 
 

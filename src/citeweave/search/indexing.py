@@ -68,6 +68,8 @@ def index_corpus(
         return Indexed(made, None)
     if given is not None and not options.vectors:
         raise UserError("vectors are given for an index of words only; leave out one of both")
+    if given is not None:
+        given.check_corpus(corpus.hash)  # before the words change
     index = Index.open(folder)
     model = model or index.model
     _check_options(index, model, options)

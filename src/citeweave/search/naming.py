@@ -10,7 +10,9 @@ holds one name a line. Of several spellings of one name the one with the most pa
 
 from __future__ import annotations
 
+import difflib
 import weakref
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -22,6 +24,9 @@ from citeweave.columns import TextColumn
 from citeweave.corpus.cleaning import clean_text
 
 Mask = NDArray[np.bool_]
+
+_AROUND, _LONGEST = 200, 200
+"""Names before, behind and among the most frequent that are compared with a wrong one; characters of it."""
 
 
 class NamedSegment(Protocol):
@@ -84,6 +89,10 @@ class Names:
         self.names = [min(known, key=lambda name: (-known[name], name)) for known in spellings.values()]
         """The names as they are shown."""
 
+    def knows(self, name: str) -> bool:
+        """Whether some paper carries this name."""
+        return fold_name(name) in self._numbers
+
     def rows_with(self, names: Iterable[str]) -> Mask:
         """Papers that carry at least one of these names, (size,)."""
         wanted = np.zeros(len(self.names), np.bool_)
@@ -92,6 +101,16 @@ class Names:
         texts = np.zeros(self._texts, np.bool_)
         texts[self._pair_texts[wanted[self._pair_names]]] = True
         return np.asarray(texts[self._codes])
+
+    def nearest(self, name: str) -> str:
+        """The known name that looks most like one that no paper carries, empty where none does."""
+        folded = fold_name(name)[:_LONGEST]
+        ordered = sorted(self._numbers)
+        place = bisect_left(ordered, folded)
+        near = ordered[max(0, place - _AROUND) : place + _AROUND]
+        frequent = [fold_name(known) for known, _ in self.counts(np.arange(len(self._codes)), _AROUND)]
+        found = difflib.get_close_matches(folded, dict.fromkeys([*near, *frequent]), 1)
+        return self.names[self._numbers[found[0]]] if found else ""
 
     def counts(self, rows: NDArray[Any], most: int) -> list[tuple[str, int]]:
         """The most frequent names among these rows (or of a mask) with their papers; of equal counts by the alphabet."""

@@ -39,6 +39,8 @@ PATIENCE = 60.0
 """Seconds that a writer waits for another one."""
 
 _LOCK = ".lock"
+_SEGMENT = "index_segment"
+_OF_VERSIONS = "this citeweave reads version"
 _NAME = re.compile(r"\d{6,12}-[0-9a-f]{8}")
 _MADE = re.compile(rf"\.?({_NAME.pattern})(?:\.citeweave[-.]\w+)?")
 """A segment, its work folder, or the lock of its writer."""
@@ -151,6 +153,15 @@ def _why_none(folder: Path) -> str:
     return f"{folder} is not an index (no {STATE}); give a folder that `citeweave index` made"
 
 
+def damaged_index(folder: Path, error: ArtefactError) -> ArtefactError:
+    """An error of one of its segments as one of the index: nobody can make a segment again."""
+    text = str(error)
+    if _OF_VERSIONS in text:
+        return error
+    what = text.rpartition("; ")[0] or text
+    return ArtefactError(f"{what}; build the index again: `citeweave index CORPUS -o {folder} --overwrite`")
+
+
 def deleted_path(folder: Path, entry: Entry) -> Path:
     return folder / DELETED / f"{entry.name}-{entry.deleted_in}.npy"
 
@@ -231,8 +242,13 @@ class IndexWriter:
 
 
 @contextmanager
-def writing(folder: Path, *, create: bool = False, patience: float = PATIENCE) -> Iterator[IndexWriter]:
-    """Change an index; one writer at a time, another waits so many seconds. `create` allows a folder without state."""
+def writing(
+    folder: Path, *, create: bool = False, overwrite: bool = False, patience: float = PATIENCE
+) -> Iterator[IndexWriter]:
+    """Change an index; one writer at a time, another waits so many seconds.
+
+    `create` allows a folder without state, `overwrite` also one whose state cannot be read.
+    """
     if create:
         folder = output_place(folder)
         _check_place(folder)
@@ -250,7 +266,37 @@ def writing(folder: Path, *, create: bool = False, patience: float = PATIENCE) -
     except OSError as error:
         raise unwritable(folder, error, "change a copy of it, or its permissions") from None
     with lock, naming_failures(folder):
-        yield IndexWriter(folder, read_state(folder) if is_index(folder) else None)
+        yield IndexWriter(folder, _standing_state(folder, overwrite=overwrite))
+
+
+def _standing_state(folder: Path, *, overwrite: bool) -> State | None:
+    """The state that is there; none where it is to be overwritten and cannot be read, but surely is of an index."""
+    if not is_index(folder):
+        return None
+    try:
+        return read_state(folder)
+    except ArtefactError as error:
+        if not overwrite:
+            raise
+        if not _is_surely_index(folder):
+            what = str(error).rpartition("; ")[0]
+            raise UserError(
+                f"{what}, so that nobody can tell whether {folder} is an index; remove it yourself, or choose another -o"
+            ) from None
+    for path in _within(folder / SEGMENTS):
+        if kind_of(path) == _SEGMENT:  # finished, maybe damaged, and would be taken for one that is about to be made
+            remove_artefact(path)
+    return None
+
+
+def _is_surely_index(folder: Path) -> bool:
+    """Whether only files of an index are in a folder, and one of them says that it is one."""
+    named = FORMAT.encode() in (folder / STATE).read_bytes()
+    return _only_ours(folder) and (named or any(kind_of(path) == _SEGMENT for path in _within(folder / SEGMENTS)))
+
+
+def _only_ours(folder: Path) -> bool:
+    return all(path.name in INDEX_PARTS or _BEGUN.fullmatch(path.name) for path in folder.iterdir())
 
 
 def _check_place(folder: Path) -> None:
@@ -264,9 +310,7 @@ def _check_place(folder: Path) -> None:
             if kind != "index"
             else f"{folder} is an index of format version 1; choose another -o or --overwrite"
         )
-    if not folder.is_dir() or any(
-        path.name not in INDEX_PARTS and not _BEGUN.fullmatch(path.name) for path in folder.iterdir()
-    ):
+    if not folder.is_dir() or not _only_ours(folder):
         raise UserError(f"{folder} exists and is not an index of citeweave; choose another -o")
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from citeweave.artefacts.integrity import check_files
 from citeweave.artefacts.manifest import Manifest, any_manifest, read_manifest
+from citeweave.errors import ArtefactError
 from citeweave.search import segment
 from citeweave.search.index import Index
-from citeweave.search.state import SEGMENTS, VERSION, is_index, read_state
+from citeweave.search.state import SEGMENTS, VERSION, damaged_index, is_index, read_state
 
 
 def describe_folder(folder: str | Path, *, verify: bool = False) -> dict[str, Any]:
@@ -31,17 +32,21 @@ def describe_folder(folder: str | Path, *, verify: bool = False) -> dict[str, An
 
 def _describe_index(folder: Path, *, verify: bool) -> dict[str, Any]:
     state = read_state(folder)
-    manifests = []
-    for entry in state.segments:
-        place = folder / SEGMENTS / entry.name
-        manifest = read_manifest(place, segment.KIND, segment.VERSION)
-        check_files(place, manifest, content=verify)
-        manifests.append(manifest)
+    try:
+        manifests = [_manifest(folder / SEGMENTS / entry.name, verify=verify) for entry in state.segments]
+    except ArtefactError as error:
+        raise damaged_index(folder, error) from None
     index = Index.open(folder)  # compares segments, lists of deleted papers and heads with the state
     if verify:
         _ = index.heads
     told = {"kind": "index", "version": VERSION, "state": state.number, "papers": len(index)}
     return {**told, **_sizes(manifests), **_verified(verify), "facts": state.facts}
+
+
+def _manifest(place: Path, *, verify: bool) -> Manifest:
+    manifest = read_manifest(place, segment.KIND, segment.VERSION)
+    check_files(place, manifest, content=verify)
+    return manifest
 
 
 def _sizes(manifests: list[Manifest]) -> dict[str, int]:

@@ -16,6 +16,7 @@ class Words(BaseModel):
     what: Annotated[str, Field(description="What is wrong.")]
     next: Annotated[str, Field(description="What to do about it; may be empty.")]
     id: Annotated[str, Field(description="Of a fault of the server: also in its log.")] = ""
+    coming: Annotated[bool, Field(description="Whether the same request will be answered in a few seconds.")] = False
 
 
 class Failure(BaseModel):
@@ -98,6 +99,9 @@ class Answer(BaseModel):
     facets: Facets | None
     exact: Annotated[bool, Field(description="Whether no better paper can have been missed.")]
     note: Annotated[str, Field(description="What the answer lacks, in words.")]
+    coming: Annotated[
+        str, Field(description="What the answer waits for, where asking again will bring more; or empty.")
+    ]
     took_ms: float
 
 
@@ -119,7 +123,10 @@ class Working(BaseModel):
 
 
 class Health(BaseModel):
-    status: Annotated[str, Field(description="ok, or starting while the first index is made.")]
+    status: Annotated[
+        str,
+        Field(description="ok; starting while the first index is made; failing where it cannot be read (any more)."),
+    ]
     papers: int
     around: Annotated[int, Field(description="Papers that are known as references or citations only; not in papers.")]
     with_vectors: int

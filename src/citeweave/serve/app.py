@@ -111,7 +111,7 @@ def _wrap(app: FastAPI, server: Server) -> None:
 
 def _add_failures(app: FastAPI) -> None:
     def refused(request: Request, error: Any) -> Response:
-        return Json(failure(error.words), status_code=error.status, headers=error.headers)
+        return Json(failure(error.words, coming=error.coming), status_code=error.status, headers=error.headers)
 
     def of_user(request: Request, error: Any) -> Response:
         return Json(failure(without_paths(str(error))), status_code=400)

@@ -30,9 +30,10 @@ _PATH = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:[\\/]|/|\\\\)(?:[^\s\\/'\"`;:,()]+
 class RefusedError(Exception):
     """A request that is answered with a status of its own."""
 
-    def __init__(self, status: int, words: str, *, after: int | None = None) -> None:
+    def __init__(self, status: int, words: str, *, after: int | None = None, coming: bool = False) -> None:
+        """`coming`: the same request will be answered once something is ready that is being made."""
         super().__init__(words)
-        self.status, self.words, self.after = status, words, after
+        self.status, self.words, self.after, self.coming = status, words, after, coming
 
     @property
     def headers(self) -> dict[str, str]:
@@ -71,12 +72,12 @@ def printable(text: str) -> str:
     return "".join(s if s.isprintable() else s.encode("unicode_escape").decode("ascii") for s in text)
 
 
-def failure(words: str, *, id: str = "") -> dict[str, Any]:
+def failure(words: str, *, id: str = "", coming: bool = False) -> dict[str, Any]:
     """The body of an error; our messages say after their last semicolon what to do."""
     line = clip(" ".join(words.split()))
     what, _, advice = line.rpartition("; ")
     error = {"what": what, "next": advice} if what else {"what": line, "next": ""}
-    return {"error": error | ({"id": id} if id else {})}
+    return {"error": error | ({"id": id} if id else {}) | ({"coming": True} if coming else {})}
 
 
 async def refuse(send: Send, status: int, words: str, headers: Mapping[str, str] | None = None, id: str = "") -> None:

@@ -82,6 +82,7 @@ def _health(server: Server) -> dict[str, Any]:
         told |= {"reads_texts": opened.reader is not None, "aspects": list(opened.index.aspects)}
         lacks = lacks_of(counts, opened)
         if trouble := server.shelf.troubles.get(opened.name):
+            told["status"] = "failing"
             lacks.append(f"an older state is served, as the index cannot be read any more: {without_paths(trouble)}")
     working = library.working() if library else None
     lacks += [line for line in (library.lacks() if library else ()) if line not in lacks]

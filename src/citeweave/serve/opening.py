@@ -61,13 +61,16 @@ class Opened:
     why: str
     """Why there is no reader; empty where it only needs time."""
 
+    coming: str = ""
+    """What a search by meaning waits for, where that will come by itself; else empty."""
+
     def need_reader(self) -> Reader:
         if self.reader is not None:
             return self.reader
         if self.why:
             raise RefusedError(503, f"texts cannot be encoded: {self.why}", after=60)
         raise RefusedError(
-            503, "the model is still being loaded; try again in a few seconds, or search by words", after=2
+            503, "the model is still being loaded; try again in a few seconds, or search by words", after=2, coming=True
         )
 
 
@@ -108,21 +111,30 @@ class Shelf:
             raise RefusedError(404, f"there is no index {clip(name, 60)!r}; this server has {known}")
         index = self._current(name)
         batcher = self._batcher(name, index)
+        coming = self._coming(index, is_loading=batcher == "")
         if not isinstance(batcher, Batcher):
-            return Opened(name, index, None, batcher)
+            return Opened(name, index, None, batcher, coming)
         try:
-            return Opened(name, index, self._reader(index, BatchedEncoder(batcher)), "")
+            return Opened(name, index, self._reader(index, BatchedEncoder(batcher)), "", coming)
         except CiteweaveError as error:  # another model than the index was made by: words go on
-            return Opened(name, index, None, without_paths(str(error)))
+            return Opened(name, index, None, without_paths(str(error)), coming)
 
     def close(self) -> None:
         for batcher in self._batchers.values():
             if isinstance(batcher, Batcher):
                 batcher.close()
 
+    def _coming(self, index: Index, *, is_loading: bool) -> str:
+        if index.with_vector.any():
+            return "the model is being loaded" if is_loading else ""
+        library = self.library
+        is_made = library is not None and index.folder == library.index_folder and library.working() is not None
+        return "the model has not read the papers yet" if is_made else ""
+
     def _current(self, name: str) -> Index:
         known = self._indexes.get(name)
         if known is not None and known.is_current():
+            self.troubles.pop(name, None)
             return known
         lock = self._opening[name]
         if not lock.acquire(blocking=known is None):
@@ -140,7 +152,7 @@ class Shelf:
         folder = self.folders[name]
         making = self.library is not None and folder == self.library.index_folder
         if making and not (folder / "state.json").exists():
-            raise RefusedError(503, "the index is still being made; try again in a few seconds", after=2)
+            raise RefusedError(503, "the index is still being made; try again in a few seconds", after=2, coming=True)
         return Index.open(folder)
 
     def _fresh(self, name: str, known: Index) -> Index:

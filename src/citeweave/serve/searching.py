@@ -71,6 +71,7 @@ def found(opened: Opened, said: dict[str, Any], *, with_facets: bool = False) ->
     if needs_reader(query) and not _words_will_do(query):
         opened.need_reader()
     told = answer(opened.index, opened.reader, query).as_json()
+    told["coming"] = opened.coming if told["by"] == "words" != query.by else ""
     told["hits"] = [_whole_hit(opened.index, hit) for hit in told["hits"]]
     return {**told, "facets": facets_json(opened.index, allowed_rows(opened.index, query)) if with_facets else None}
 
@@ -85,7 +86,7 @@ def _answered(opened: Opened, said: dict[str, Any]) -> dict[str, Any]:
     try:
         return found(opened, said)
     except RefusedError as error:
-        return failure(error.words)
+        return failure(error.words, coming=error.coming)
     except UserError as error:
         return failure(without_paths(str(error)))
 

@@ -44,6 +44,7 @@ class Traffic:
         kinds: list[tuple[bytes, int]] = [
             (get(f"/search?q={question}"), 200),
             (get(f"/search?by=words&q={question}&facets=true"), 200),
+            (post("/search", {"text": f"{int(rng.integers(10**9))}{'x' * 5000}", "by": "words"}), 200),
             (get(f"/similar?paper={within(id)}&explain=true"), 200),
             (get(f"/papers/{within(id)}"), 200),
             (get(f"/explain?left={within(id)}&right={within(other)}"), 200),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -26,6 +28,8 @@ from citeweave.search.index import Index
 from citeweave.search.words import search_words
 from citeweave.serve.libraries.exploring import Library, open_library
 from citeweave.serve.libraries.preparing import LibraryOptions
+
+from ...cli.conftest import run
 
 TITLES = [
     "how models learn from data",
@@ -145,12 +149,67 @@ def test_the_work_behind_ends_with_the_process_that_started_it(
         assert with_vectors(library) == 0
 
 
-def test_work_that_fails_is_told(opened: Callable[..., Any], options: LibraryOptions, tmp_path: Path) -> None:
-    with opened(how=LibraryOptions(model="nowhere-and-no-name", runtime="torch")) as library:
+def test_work_that_fails_is_told_with_its_cure(
+    opened: Callable[..., Any], bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = Path(shutil.copytree(bert, tmp_path / "my model"))
+    with opened(how=LibraryOptions(model=str(model), runtime="torch")):
+        pass
+    shutil.rmtree(model)
+    cure = f"--model {model} --runtime torch; name another, such as `--model weave --runtime auto`"
+    with opened(how=LibraryOptions()) as library:  # it remembers its model
         assert words(library, "models") == ["k0"]  # words need no model
+        with pytest.raises(UserError, match=re.escape(cure)):
+            library.finish()
         library.start()
         library.wait(1200)
-        assert any("nowhere-and-no-name" in line for line in library.lacks())
+        assert any(cure in line for line in library.lacks())
+        assert cure in capsys.readouterr().err  # although it is quiet
+    with opened(how=LibraryOptions(model=str(bert), runtime="torch")) as library:
+        library.finish()
+        assert with_vectors(library) == 4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (LibraryOptions(model="weav"), "the encoder 'weav' is no folder and no known name"),
+        (LibraryOptions(runtime="trch"), "--runtime is 'trch'"),
+        (LibraryOptions(model="@empty", runtime="torch"), "empty"),
+        (LibraryOptions(model="@broken", runtime="torch"), "broken"),
+    ],
+)
+def test_a_model_that_is_not_there_changes_nothing(
+    opened: Callable[..., Any], source: Path, bert: Path, tmp_path: Path, wrong: LibraryOptions, reason: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (shutil.copytree(bert, tmp_path / "broken") / "model.safetensors").write_bytes(b"no weights")
+    wrong = dataclasses.replace(wrong, model=wrong.model.replace("@", f"{tmp_path}/"))
+    if reason != "broken":  # which shows when it is loaded; words do not wait for that where there is nothing to lose
+        with pytest.raises(UserError, match=reason), opened(how=wrong):
+            pass
+        assert not (tmp_path / "library").exists()
+    with opened() as library:
+        library.finish()
+    source.write_text(bibtex(TITLES[:3]))
+    before = tree(tmp_path / "library")
+    with pytest.raises(UserError, match=reason), opened(how=wrong):
+        pass
+    assert tree(tmp_path / "library") == before
+    with opened(how=LibraryOptions()) as library:  # and nothing wrong is remembered
+        library.finish()
+        assert with_vectors(library) == 3
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_another_runtime_keeps_the_model(opened: Callable[..., Any], bert: Path) -> None:
+    with opened(how=LibraryOptions(model=str(bert))) as library:
+        library.finish()
+    with opened(how=LibraryOptions(runtime="torch")) as library:
+        assert Index.open(library.index_folder).model == str(bert)
 
 
 def test_work_that_is_stopped_goes_on_later(opened: Callable[..., Any]) -> None:
@@ -307,6 +366,32 @@ def test_enrichment(
             True,
             True,
         ]
+
+
+def test_an_enrichment_that_fails_is_an_error_of_that_start(
+    opened: Callable[..., Any],
+    options: LibraryOptions,
+    openalex: FakeOpenAlex,
+    capsys: pytest.CaptureFixture[str],
+    source: Path,
+    tmp_path: Path,
+) -> None:
+    openalex.is_dry = True
+    richer = dataclasses.replace(options, enrich="openalex")
+    with opened(how=richer) as library:
+        library.start()
+        library.wait(1200)
+        assert with_vectors(library) == 4  # the rest is done all the same
+        assert any("allowance is used up" in line for line in library.lacks())
+    assert "error: --enrich openalex: " in capsys.readouterr().err  # although it is quiet
+    words = (source, "--folder", tmp_path / "library", "--enrich", "openalex", "--once")
+    for more in ("--quiet", "--json"):
+        code, out, err = run(capsys, "explore", *words, more)
+        assert code == 1 and "error: --enrich openalex: " in err and "allowance is used up" in err
+    assert any("allowance is used up" in line for line in json.loads(out)["lacks"])
+    with opened() as library:  # without --enrich it is no matter any more, but can be tried again
+        assert not any("allowance" in line for line in library.lacks())
+        assert "`citeweave explore --enrich openalex` fetches" in library.lacks()[-1]
 
 
 def test_a_damaged_index_is_made_anew(opened: Callable[..., Any]) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,14 @@ def test_queries() -> None:
     ):
         with pytest.raises(UserError, match=reason):
             find_source(text)
+
+
+def test_a_pipe_is_refused_by_name(tmp_path: Path) -> None:
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("no pipes with names here")
+    os.mkfifo(tmp_path / "my.bib")
+    with pytest.raises(UserError, match=r"my\.bib is neither a file nor a folder but a pipe or a device; save"):
+        find_source(str(tmp_path / "my.bib"))
 
 
 def test_an_artefact_of_another_kind_is_refused(tmp_path: Path) -> None:

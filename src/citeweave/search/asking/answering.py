@@ -25,7 +25,7 @@ from citeweave.search.asking.finding import Among, Near, find, need_vectors
 from citeweave.search.asking.query import Query
 from citeweave.search.asking.sentences import best_sentence, by_sentences, matches_of
 from citeweave.search.exact import MOST, nearest_papers
-from citeweave.search.filters import filter_rows
+from citeweave.search.filters import filter_rows, unknown_names
 from citeweave.search.index import Index
 from citeweave.search.searching import Reader, open_reader
 
@@ -59,13 +59,13 @@ def answer(
     if query is None or isinstance(reader, Query):
         raise UserError("answer takes an index, a reader or None, and a query; or an index and a query")
     began = time.perf_counter()
-    allowed = allowed_rows(index, query)  # (size,)
+    allowed, unknown = allowed_rows(index, query), unknown_names(index, query.where)  # (size,)
     if query.cite is not None:
         need_vectors(index, "what to cite")
         if reader is None:
             raise UserError(f"what to cite needs the model of {index.folder}, and none is loaded")
         hits, passage = recommend_all(index, reader, query, allowed)
-        return Answer(query, hits, True, "", time.perf_counter() - began, "vectors", passage)
+        return Answer(query, hits, True, unknown, time.perf_counter() - began, "vectors", passage)
     ranking = _ranking(Among(index, allowed, near), reader, query)
     page = slice(query.offset, query.offset + query.count)
     rows, scores = ranking.rows[page].tolist(), ranking.scores[page].tolist()
@@ -77,7 +77,8 @@ def answer(
             strict=True,
         )
     ]
-    return Answer(query, hits, ranking.exact, ranking.note, time.perf_counter() - began, ranking.by)
+    note = "; ".join(filter(None, (ranking.note, unknown)))
+    return Answer(query, hits, ranking.exact, note, time.perf_counter() - began, ranking.by)
 
 
 def _ranking(among: Among, reader: Reader | None, query: Query) -> Ranking:

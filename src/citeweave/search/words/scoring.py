@@ -79,7 +79,8 @@ class WordStatistics:
             )
             if len(self._frequencies) >= _MOST_KEPT:
                 self._frequencies.clear()
-            self._frequencies[word] = known
+            if known:  # words of no paper are without number and may be long, and are soon looked up again
+                self._frequencies[word] = known
         return known
 
     def weight(self, word: bytes) -> float:

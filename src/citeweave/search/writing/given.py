@@ -5,7 +5,8 @@
         make_vectors(artefact, chosen, how, given if is_given else None)
 
 They must be of the very model and text recipe of the index, and are taken by the papers' ids: whether a paper had the
-same text then is not seen. Papers without a given vector are embedded here.
+same text then is not seen. So those of another corpus are refused, unless the ids are trusted. Papers without a given
+vector are embedded here.
 """
 
 from __future__ import annotations
@@ -46,21 +47,29 @@ class Given:
 
     vectors: Vectors
     sentences: SentenceVectors | None = None
+    trust_ids: bool = False
+    """Whether equal ids mean equal papers, also in another corpus."""
 
-    def check(self, how: Embedding) -> None:
-        """Refuse vectors of another model or text."""
+    def check(self, how: Embedding, corpus: str) -> None:
+        """Refuse vectors of another model or text, or of another corpus than that of this hash."""
         how.provenance.check_same(self.vectors.provenance)
         if self.sentences is not None:
             if not how.sentences:
                 raise UserError("sentence vectors are given, but the index keeps none; add --sentences")
             how.provenance.check_same(self.sentences.provenance)
+        self.check_corpus(corpus)
 
-    def of_another_corpus(self, corpus: str) -> str:
-        """What is to be said where the vectors tell that they were made of another corpus than that of this hash."""
-        told = self.vectors.manifest.recipe.get("corpus")
-        if not told or told == corpus:
-            return ""
-        return "the vectors given are those of another corpus: they are taken by id, and texts are not compared"
+    def check_corpus(self, corpus: str) -> None:
+        """Refuse vectors that were made of another corpus than that of this hash, as far as they say of which."""
+        manifests = {f"{self.vectors.folder}": self.vectors.manifest}
+        if self.sentences is not None and self.sentences.manifest is not None:
+            manifests["--sentence-vectors"] = self.sentences.manifest
+        for name, manifest in manifests.items():
+            if not self.trust_ids and manifest.recipe.get("corpus") not in (None, "", corpus):
+                raise UserError(
+                    f"{name} holds vectors of another corpus, in which an id may be of another paper or another text; "
+                    "embed this corpus, or add --trust-ids where equal ids are equal papers"
+                )
 
     def hashes(self) -> list[str]:
         """What they are, for a recipe."""

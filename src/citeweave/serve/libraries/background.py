@@ -12,8 +12,10 @@ had finished stays: the next start goes on from there.
 
 from __future__ import annotations
 
+import _thread
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -24,7 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from citeweave.errors import CiteweaveError
+from citeweave.errors import CiteweaveError, MissingExtraError, UserError
 from citeweave.progress import QUIET, Advance, Reporter
 from citeweave.serve.libraries.preparing import LibraryFolder, LibraryOptions, enrich
 
@@ -49,20 +51,42 @@ def work_on(
     *,
     stop: Callable[[], bool] = lambda: False,
     reporter: Reporter = QUIET,
-) -> None:
-    """All that a library needs beyond its words."""
-    from citeweave.search.filling import fill_vectors
-
+) -> str:
+    """All that a library needs beyond its words; why some of it could not be fetched, empty where nothing failed."""
+    stopped = ""
     if options.enrich and not stop():
         found = enrich(library, options, reporter)
         reporter.say(
             f"{found.found:,} of {found.asked:,} papers found, {found.not_found:,} not, {found.ambiguous:,} ambiguous; "
             f"{found.citing:,} citing papers and {found.lacking:,} that the library cites"
         )
-        if found.stopped:
-            reporter.say(found.stopped)
+        stopped = f"--enrich {options.enrich}: {found.stopped}" if found.stopped else ""
     if not stop():
-        fill_vectors(library.index, shard=_SHARD, stop=stop, device=options.device, reporter=reporter)
+        _fill(library.index, options, stop, reporter)
+    return stopped
+
+
+def _fill(folder: Path, options: LibraryOptions, stop: Callable[[], bool], reporter: Reporter) -> None:
+    """Vectors of all papers that have none."""
+    from citeweave.encoders.locating import DEFAULT_MODEL
+    from citeweave.search.filling import fill_vectors, pending, pending_sentences
+    from citeweave.search.index import Index
+    from citeweave.search.writing.model import open_embedding
+
+    index, encoder = Index.open(folder), None
+    if len(pending(index)) or len(pending_sentences(index)):
+        try:
+            encoder = open_embedding(index, device=options.device).encoder
+        except MissingExtraError:
+            raise  # its pip line is all there is to say
+        except UserError as error:
+            if options.model:
+                raise
+            raise UserError(
+                f"{error}. The library remembers this model from an earlier start, --model {index.model} --runtime "
+                f"{index.runtime}; name another, such as `--model {DEFAULT_MODEL} --runtime auto`"
+            ) from None
+    fill_vectors(folder, model=encoder, shard=_SHARD, stop=stop, device=options.device, reporter=reporter)
 
 
 @dataclass(slots=True)
@@ -172,9 +196,7 @@ class BackgroundWork:
             self._set(None)
             # ended by a signal is ended by us, or by somebody who meant it; Windows knows no signals, but a code
             if code > 0 and not self.error and not self._stopped:
-                self.error = (
-                    f"the work on vectors ended with code {code}; see {self._library.folder / 'background.log'}"
-                )
+                self._fail(f"the work on vectors ended with code {code}; see {self._library.folder / 'background.log'}")
 
     def _follow(self, lines: IO[str]) -> None:
         """Show every task as it goes; lines that are no news are left out."""
@@ -188,8 +210,7 @@ class BackgroundWork:
             if "say" in told:
                 self._reporter.say(told["say"])
             elif "error" in told:
-                self.error = told["error"]
-                self._reporter.say(told["error"])
+                self._fail(told["error"])
             elif "what" in told:
                 if self._set(told):
                     if open_task is not None:
@@ -200,6 +221,10 @@ class BackgroundWork:
                 shown = told["done"]
         if open_task is not None:
             open_task[0].__exit__(None, None, None)
+
+    def _fail(self, message: str) -> None:
+        self.error = message
+        self._reporter.fail(message)
 
     def _set(self, told: dict[str, Any] | None) -> bool:
         """Take the news; whether another task began."""
@@ -222,25 +247,35 @@ def main(arguments: list[str]) -> int:
     if hasattr(os, "nice"):
         with suppress(OSError):  # a matter of manners only
             os.nice(_NICE)
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _end)  # in order: what was computed is saved
     alone = threading.Event()
     threading.Thread(target=_wait_for_end, args=(alone,), daemon=True).start()
     try:
         options = LibraryOptions(**json.loads(arguments[1]))
-        work_on(LibraryFolder(Path(arguments[0])), options, stop=alone.is_set, reporter=reporter)
+        stopped = work_on(LibraryFolder(Path(arguments[0])), options, stop=alone.is_set, reporter=reporter)
     except CiteweaveError as error:
         reporter.fail(str(error))
         return error.exit_code
     except BrokenPipeError:
         return 0  # nobody listens any more
-    return 0
+    if stopped:
+        reporter.fail(stopped)
+    return 1 if stopped else 0
+
+
+def _end(number: int, frame: object) -> None:
+    raise SystemExit(0)
 
 
 def _wait_for_end(alone: threading.Event) -> None:
-    """Standard input ends with the process that started this one."""
+    """Standard input ends with the process that started this one, however that ended: nobody waits for this one any more."""
     with suppress(OSError):
         while os.read(0, 1):
             pass
     alone.set()
+    _thread.interrupt_main(signal.SIGTERM)
 
 
 if __name__ == "__main__":

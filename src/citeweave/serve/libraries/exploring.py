@@ -23,7 +23,7 @@ from citeweave.errors import ArtefactError, UserError
 from citeweave.locks import LockedError, take_lock
 from citeweave.progress import QUIET, Reporter
 from citeweave.serve.libraries.background import BackgroundWork, work_on
-from citeweave.serve.libraries.preparing import LibraryFolder, LibraryOptions, prepare_words
+from citeweave.serve.libraries.preparing import LibraryFolder, LibraryOptions, check_model, prepare_words
 from citeweave.serve.libraries.sources import LibrarySource, find_source, library_folder
 
 _LOCK = ".lock"
@@ -62,14 +62,14 @@ class Library:
         lacks = self._counts(self.places)
         if stopped := record.get("asked", {}).get("stopped"):
             lacks = [*lacks, stopped]
-        for told in record.get("enriched", {}).values():
-            lacks += [told["stopped"]] if told.get("stopped") else []
         return [*lacks, self._work.error] if self._work is not None and self._work.error else lacks
 
-    def finish(self, reporter: Reporter = QUIET) -> None:
-        """Do in this process what is otherwise done behind."""
-        if self._work is not None and self.places is not None:
-            work_on(self.places, self._work.options, reporter=reporter)
+    def finish(self, reporter: Reporter = QUIET) -> str:
+        """Do in this process what is otherwise done behind; why some of it was not done, empty where all was."""
+        if self._work is None or self.places is None:
+            return ""
+        self._work.error = work_on(self.places, self._work.options, reporter=reporter)
+        return self._work.error or self.places.record().get("asked", {}).get("stopped", "")
 
     def start(self) -> None:
         """Begin the work behind."""
@@ -91,7 +91,8 @@ class Library:
         if corpus is None:
             return []
         if self._counted[0] != corpus.hash:
-            told = lacks_of(corpus, enriched=bool(places.record().get("enriched")))
+            enriched = places.record().get("enriched", {}).values()
+            told = lacks_of(corpus, enriched=any(not each.get("stopped") for each in enriched))
             own = self.source.kind != "corpus"  # what an import left out of a corpus was told then
             self._counted = (corpus.hash, [*left_out_of(self.corpus_folder if own else None), *told])
         return self._counted[1]
@@ -156,6 +157,7 @@ def open_library(
             )
         yield Library(found, None, None)
         return
+    check_model(options)
     place = (folder or library_folder(found)).expanduser().absolute()
     with _alone(place):
         places = prepare_words(found, place, options, reporter=reporter)

@@ -13,6 +13,7 @@ Does not make vectors and does not serve: see `background.py` and `exploring.py`
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,10 @@ from citeweave.corpus.clients.semantic_scholar import SemanticScholar
 from citeweave.corpus.clients.services import SERVICES, service_of
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.importing import ImportOptions, import_papers
-from citeweave.encoders.locating import DEFAULT_MODEL, remembered
+from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.locating import DEFAULT_MODEL, locate, remembered
+from citeweave.encoders.runtimes import Runtime, check_runtime
+from citeweave.encoders.saved.deltas import open_model
 from citeweave.errors import ArtefactError, EmptyResultError, InputError, UserError, choose
 from citeweave.files import write_json
 from citeweave.progress import QUIET, Reporter
@@ -128,6 +132,7 @@ def prepare_words(
     known = library.record().get("place", source.place)
     if known != source.place:
         raise UserError(f"{folder} holds the library of {known}; choose another --folder")
+    _check_change(library.index, options)
     folder.mkdir(parents=True, exist_ok=True)
     base = _base_corpus(source, library, options, reporter)
     library.note(place=source.place, name=source.name, kind=source.kind, base=str(base.folder))
@@ -135,33 +140,50 @@ def prepare_words(
     return library
 
 
+def check_model(options: LibraryOptions) -> None:
+    """Refuse a model or a runtime that is not there, while nothing has been changed or remembered."""
+    runtime = Runtime.parse(options.runtime)
+    if options.model:
+        model = open_model(locate(options.model).folder)
+        check_runtime(runtime, "float32", model.settings.pooling, options.device)
+
+
+def _check_change(index: Path, options: LibraryOptions) -> None:
+    """Load the model that takes the place of another one, before the vectors of that one go."""
+    with suppress(ArtefactError):
+        facts = read_state(index).facts
+        if facts.get("provenance") and not _keeps_model(facts, options):
+            load_encoder(_model(facts, options), device=options.device, runtime=options.runtime)
+
+
+def _keeps_model(facts: dict[str, Any], options: LibraryOptions) -> bool:
+    models, runtimes = ("", facts.get("model_path")), ("auto", facts.get("runtime"))
+    return remembered(options.model) in models and options.runtime in runtimes
+
+
+def _model(facts: dict[str, Any], options: LibraryOptions) -> str:
+    return options.model or str(facts.get("model_path") or DEFAULT_MODEL)
+
+
 def index_words(library: LibraryFolder, corpus: Corpus, options: LibraryOptions, reporter: Reporter = QUIET) -> None:
     """The index of a corpus, by words where vectors are not there yet; those of unchanged papers are kept."""
+    facts: dict[str, Any] = {}
     if is_index(library.index):
-        if _is_brought_up(library.index, corpus, options, reporter):
-            return
-        remove_artefact(library.index)
-    how = IndexOptions(vectors=False, sentences=True, runtime=options.runtime)
-    build_index(corpus, options.model or DEFAULT_MODEL, library.index, how, overwrite=True, reporter=reporter)
-
-
-def _is_brought_up(index: Path, corpus: Corpus, options: LibraryOptions, reporter: Reporter) -> bool:
-    """Bring an index to a corpus; False where it must be made anew, being damaged or of another model."""
-    try:
-        facts = read_state(index).facts
-        models = ("", facts.get("model_path"))
-        if remembered(options.model) not in models or options.runtime not in ("auto", facts.get("runtime")):
+        try:
+            facts = read_state(library.index).facts
+            if _keeps_model(facts, options):
+                Index.open(library.index)
+                if facts.get("corpus") != corpus.hash:
+                    update_index(library.index, corpus, options=ChangeOptions(vectors=False), reporter=reporter)
+                return
             reporter.say(
                 f"another model or runtime than before: the vectors of {facts.get('model_path')} are made anew"
             )
-            return False
-        Index.open(index)
-        if facts.get("corpus") != corpus.hash:
-            update_index(index, corpus, options=ChangeOptions(vectors=False), reporter=reporter)
-    except ArtefactError as error:
-        reporter.say(f"the index is made anew: {error}")
-        return False
-    return True
+        except ArtefactError as error:
+            reporter.say(f"the index is made anew: {error}")
+            remove_artefact(library.index)
+    how = IndexOptions(vectors=False, sentences=True, runtime=options.runtime)
+    build_index(corpus, _model(facts, options), library.index, how, overwrite=True, reporter=reporter)
 
 
 def open_client(name: str, library: LibraryFolder, options: LibraryOptions, reporter: Reporter) -> Any:

@@ -78,6 +78,10 @@ def find_source(text: str) -> LibrarySource:
         if path.name == "zotero.sqlite":
             return LibrarySource("zotero", path.parent.name, str(path.parent), (path,))
         return LibrarySource("files", path.stem, str(path), (path,))
+    if not path.is_dir():
+        raise UserError(
+            f"{text} is neither a file nor a folder but a pipe or a device; save what it gives as a file first"
+        )
     return _folder(path)
 
 

@@ -1,9 +1,9 @@
 // Questions to the server, and its words when something goes wrong.
 
 export class ApiError extends Error {
-  constructor(status, what, next) {
+  constructor(status, what, next, coming = false) {
     super(what);
-    Object.assign(this, {status, what, next});
+    Object.assign(this, {status, what, next, coming});
   }
 }
 
@@ -14,7 +14,7 @@ async function asError(response) {
   try { told = (await response.json()).error ?? {}; } catch { /* not JSON: say the status */ }
   const later = response.headers.get("Retry-After");
   const next = told.next || (later ? `Try again in ${later} s.` : "Try again, or ask in another way.");
-  return new ApiError(response.status, told.what || `The server answered ${response.status}.`, next);
+  return new ApiError(response.status, told.what || `The server answered ${response.status}.`, next, told.coming === true);
 }
 
 async function send(path, options) {

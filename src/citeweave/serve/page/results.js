@@ -4,7 +4,7 @@ import {h} from "./dom.js";
 import {card} from "./card.js";
 import {exportMenu} from "./export.js";
 import {changed, go} from "./route.js";
-import {counted} from "./words.js";
+import {counted, sentence} from "./words.js";
 import {empty} from "./states.js";
 
 export const STEP = 20, MOST = 500;
@@ -16,12 +16,12 @@ export const list = (hits, options = {}) => h("ol", {class: "results", data: {li
 // heading, notes, cards and "more"
 export function results(answer, route, {title, options = {}, nothing = null}) {
   const {hits} = answer;
-  if (!hits.length) return nothing ?? noHits(route);
+  if (!hits.length) return answer.coming ? notYet(answer.coming) : nothing ?? noHits(route, answer.note);
   const quick = answer.took_ms === undefined ? "" : ` in ${Math.max(1, Math.round(answer.took_ms))} ms`;
   return h("section", {"aria-label": title},
     h("div", {class: "head"}, h("h1", {}, title),
       h("div", {class: "tools"}, h("small", {class: "muted"}, counted(hits.length, "paper") + quick), exportMenu(hits, route.index))),
-    answer.note && h("p", {class: "note"}, answer.note),
+    answer.note && h("p", {class: "note"}, answer.note, answer.coming && `; ${answer.coming}, this page asks again by itself`),
     list(hits, {...options, scored: answer.by !== "hybrid"}), // fused ranks are no measure of likeness
     more(hits, route));
 }
@@ -33,10 +33,14 @@ function more(hits, route) {
   return h("div", {class: "tools"}, h("button", {type: "button", id: "more", on: {click: next}}, `Show ${STEP} more`));
 }
 
-function noHits(route) {
+const notYet = (coming) => h("section", {class: "state", role: "status", data: {state: "loading"}},
+  h("h2", {}, "Nothing found by words so far"),
+  h("p", {}, `${sentence(coming)} This page asks again by itself.`));
+
+function noHits(route, note) {
   const filtered = route.year_from || route.year_to || route.venue || route.field;
   const free = changed(route, {year_from: "", year_to: "", venue: [], field: []});
-  return empty("Nothing found", filtered ? "No paper of the library matches with these filters."
+  return empty("Nothing found", filtered && note ? sentence(note) : filtered ? "No paper of the library matches with these filters."
     : "No paper of the library matches. Fewer or other words may help.",
   filtered && h("a", {class: "button primary", href: free}, "Remove the filters"),
   h("a", {class: "button", href: "?view=draft"}, "Paste an abstract instead"));

@@ -2,6 +2,7 @@
 
 import {h, put, announce} from "./dom.js";
 import {onAnswer} from "./health.js";
+import {sentence} from "./words.js";
 
 export const waiting = (count = 4) => h("div", {"aria-busy": "true", "aria-label": "Loading", data: {state: "waiting"}},
   Array.from({length: count}, () => h("div", {class: "skeleton", "aria-hidden": "true"}, h("i"), h("i"), h("i"), h("i"))),
@@ -23,18 +24,31 @@ export function failed(error, again) {
       h("a", {class: isWorthAgain ? "button" : "button primary", href: "?"}, "To the first page")));
 }
 
+// what only needs time; the page asks again by itself
+const loading = (words) => h("section", {class: "state", role: "status", data: {state: "loading"}},
+  h("h2", {}, "Not ready yet"), h("p", {}, sentence(words)), h("p", {}, "This page asks again by itself."));
+
+const PAUSE = 2000;
+const comingOf = (answer) => [answer].flat().map((one) => one?.coming).find(Boolean);
+
 // fill a place with what a promise brings: a skeleton first, then the content or the error's words
 export async function fillFrom(place, ask, show, signal, skeletons = 4) {
   const again = () => fillFrom(place, ask, show, signal, skeletons);
+  const later = (act) => setTimeout(() => { if (!signal?.aborted && place.isConnected) act(); }, PAUSE);
   put(place, waiting(skeletons));
-  try {
-    const answer = await ask();
-    if (signal?.aborted) return;
-    put(place, await show(answer));
-  } catch (error) {
-    if (signal?.aborted || error.name === "AbortError") return;
-    if (error.status === undefined) console.error(error);
-    put(place, failed(error, again));
-    if (error.status === 0) onAnswer(() => { if (!signal?.aborted) again(); });
-  }
+  const fill = async (shown = "") => {
+    try {
+      const answer = await ask(), coming = comingOf(answer);
+      if (signal?.aborted) return;
+      if (!shown || coming !== shown) put(place, await show(answer)); // what is being read stays until there is more
+      if (coming) later(() => fill(coming));
+    } catch (error) {
+      if (signal?.aborted || error.name === "AbortError") return;
+      if (error.status === undefined) console.error(error);
+      put(place, error.coming ? loading(error.what) : failed(error, again));
+      if (error.coming) later(fill);
+      if (error.status === 0) onAnswer(() => { if (!signal?.aborted) again(); });
+    }
+  };
+  return fill();
 }

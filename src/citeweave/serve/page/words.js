@@ -2,6 +2,7 @@
 
 export const number = (value) => Number(value ?? 0).toLocaleString("en");
 export const counted = (count, one, many = one + "s") => `${number(count)} ${count === 1 ? one : many}`;
+export const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1) + (/[.!?]$/.test(words) ? "" : ".");
 export const titleOf = (paper) => (paper?.title || "").trim() || `untitled (${paper?.id ?? "?"})`;
 export const clip = (text, most) => (text.length > most ? text.slice(0, most).replace(/[\s.,;:]*(\s\S{0,20})?$/, "") + "…" : text);
 

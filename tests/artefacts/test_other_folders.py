@@ -1,0 +1,30 @@
+"""Folders of ours that have no manifest are called what they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from citeweave.artefacts.manifest import read_manifest
+from citeweave.artefacts.writing import new_artefact
+from citeweave.errors import ArtefactError, UserError
+
+
+@pytest.mark.parametrize(
+    ("file", "format", "called"),
+    [("state.json", "citeweave-index", "an index"), ("library.json", "citeweave-library", "a library")],
+)
+def test_an_index_or_a_library_given_for_something_else(tmp_path: Path, file: str, format: str, called: str) -> None:
+    (tmp_path / file).write_text(json.dumps({"format": format}))
+    with pytest.raises(ArtefactError, match=f"holds {called}, not samples; give a folder that holds samples"):
+        read_manifest(tmp_path, "samples", 1)
+    with (
+        pytest.raises(UserError, match=f"holds {called.split()[1]}, which samples must not replace"),
+        new_artefact(tmp_path, "samples", 1, {}, overwrite=True),
+    ):
+        pass
+    (tmp_path / file).write_text(json.dumps({"format": "of somebody else"}))
+    with pytest.raises(ArtefactError, match="is not an artefact of citeweave"):
+        read_manifest(tmp_path, "samples", 1)
