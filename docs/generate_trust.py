@@ -22,8 +22,10 @@ PAGE = DOCS / "trust.md"
 SHARES = ("quick", "part", "whole")
 
 CHAPTERS = {
+    "untouched": "Nothing else is touched",
     "kills": "Kills",
     "full_disks": "Full and failing disks",
+    "library_signals": "Signals while a library is read",
     "training_resume": "Training that is resumed",
     "row_accounts": "Accounts of rows",
     "corruption": "Corrupted files",

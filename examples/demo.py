@@ -19,6 +19,7 @@ import numpy as np
 from citeweave import Corpus
 
 FOLDER = Path("demo")
+MARK = FOLDER / ".made-by-make-demo"
 PAPERS = 1000
 HELD_BACK = 50
 LIBRARY = 60
@@ -32,7 +33,7 @@ LITTLE = (
 
 def main() -> None:
     start = time.monotonic()
-    shutil.rmtree(FOLDER, ignore_errors=True)
+    begin_folder()
     say("A literature is made up: problems, methods and findings in many wordings, citations with their reasons.")
     run(f"citeweave synthesize -o {FOLDER}/literature --papers {PAPERS} --seed 0")
     literature = Corpus.open(FOLDER / "literature")
@@ -82,6 +83,15 @@ def main() -> None:
         f"--sentence-metric cosine -o {FOLDER}/report-aspects\n"
         "  .venv/bin/citeweave import YOUR_LIBRARY.bib -o my-corpus"
     )
+
+
+def begin_folder() -> None:
+    """An empty folder; an older demo's is removed, anybody else's is not."""
+    if FOLDER.exists() and not MARK.is_file():
+        sys.exit(f"{FOLDER}/ was not made by `make demo`; move it elsewhere, then run `make demo` again")
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir()
+    MARK.touch()
 
 
 def show_training() -> None:

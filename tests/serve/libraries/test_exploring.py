@@ -241,6 +241,24 @@ def test_one_process_at_a_time_and_one_source(opened: Callable[..., Any], tmp_pa
         pass
 
 
+def test_folder_with_files_of_others_is_refused(opened: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "library" / "corpus").mkdir(parents=True)
+    thesis = tmp_path / "library" / "corpus" / "thesis.txt"
+    thesis.write_text("precious")
+    with pytest.raises(UserError, match="holds 'corpus' and no library.json"), opened():
+        pass
+    assert [path for path in (tmp_path / "library").rglob("*") if path.is_file()] == [thesis]
+
+
+def test_failed_start_leaves_the_folder_to_other_sources(opened: Callable[..., Any], tmp_path: Path) -> None:
+    empty = tmp_path / "empty.bib"
+    empty.write_text("nothing\n")
+    with pytest.raises(UserError), opened(str(empty)):
+        pass
+    with opened() as library:
+        assert words(library, "cell")
+
+
 def test_another_model_makes_other_vectors(
     opened: Callable[..., Any], save_bert: Callable[..., Path], tmp_path: Path
 ) -> None:

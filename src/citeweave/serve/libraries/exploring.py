@@ -23,7 +23,7 @@ from citeweave.errors import ArtefactError, UserError
 from citeweave.locks import LockedError, take_lock
 from citeweave.progress import QUIET, Reporter
 from citeweave.serve.libraries.background import BackgroundWork, work_on
-from citeweave.serve.libraries.preparing import LibraryFolder, LibraryOptions, check_model, prepare_words
+from citeweave.serve.libraries.preparing import RECORD, LibraryFolder, LibraryOptions, check_model, prepare_words
 from citeweave.serve.libraries.sources import LibrarySource, find_source, library_folder
 
 _LOCK = ".lock"
@@ -159,6 +159,8 @@ def open_library(
         return
     check_model(options)
     place = (folder or library_folder(found)).expanduser().absolute()
+    if folder is not None:
+        _refuse_strangers(place)
     with _alone(place):
         places = prepare_words(found, place, options, reporter=reporter)
         library = Library(found, places, BackgroundWork(places, options, reporter))
@@ -166,6 +168,16 @@ def open_library(
             yield library
         finally:
             library.stop()
+
+
+def _refuse_strangers(folder: Path) -> None:
+    """Refuse a folder in which something else lies: a library would replace what has the names of its parts."""
+    if not folder.is_dir() or (folder / RECORD).is_file():
+        return
+    if strangers := sorted({path.name for path in folder.iterdir()} - {_LOCK, f"{_LOCK}.held"}):
+        raise UserError(
+            f"{folder} holds {strangers[0]!r} and no {RECORD}, so it is no library's folder; choose another --folder"
+        )
 
 
 @contextmanager

@@ -129,13 +129,14 @@ def prepare_words(
 ) -> LibraryFolder:
     """Bring corpus and index of words up to the source."""
     library = LibraryFolder(folder)
-    known = library.record().get("place", source.place)
-    if known != source.place:
-        raise UserError(f"{folder} holds the library of {known}; choose another --folder")
+    known = library.record()
+    if "base" in known and known["place"] != source.place:
+        raise UserError(f"{folder} holds the library of {known['place']}; choose another --folder")
     _check_change(library.index, options)
     folder.mkdir(parents=True, exist_ok=True)
+    library.note(place=source.place, name=source.name, kind=source.kind)
     base = _base_corpus(source, library, options, reporter)
-    library.note(place=source.place, name=source.name, kind=source.kind, base=str(base.folder))
+    library.note(base=str(base.folder))
     index_words(library, join_fetched(base, library.fetched, library.richer, reporter=reporter), options, reporter)
     return library
 
