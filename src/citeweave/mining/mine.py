@@ -2,7 +2,7 @@
 
     samples = mine_samples(corpus, parse_rules(table), "samples/", graph=graph, vectors={"graph": vectors})
 
-A block that is done is kept in the partial folder, so an interrupted run resumes where it stopped. Blocks are made so
+A block that is done is kept in the work folder, so an interrupted run resumes where it stopped. Blocks are made so
 small that each takes less than half a minute (`pieces.py`): a sample depends on its anchor and the seed alone, so the same
 seed gives the same samples under any number of workers, any memory and any clock. With a crew its workers make the blocks.
 """
