@@ -67,7 +67,7 @@ REMOVALS = (
         "files inside that work folder: parts, sorted runs, blocks, panels, tokens, checkpoints, logs",
         "the writer has the lock and wrote them",
         "columns.py, corpus/intake/assembling.py, corpus/intake/citation_codes.py, corpus/intake/spill.py, "
-        "corpus/intake/staging.py, corpus/intake/updating.py, encoders/token_store.py, graph/citations.py, "
+        "corpus/intake/staging.py, corpus/intake/updating.py, encoders/saved_batches.py, encoders/token_store.py, graph/citations.py, "
         "graph/panel_files.py, graph/vector_writing.py, intents/remote.py, mining/remote.py, search/writing/citing.py, "
         "training/checkpoints.py, training/trainer.py",
     ),

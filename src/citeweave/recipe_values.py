@@ -70,7 +70,7 @@ def shown(value: object, most: int = 60) -> str:
     """A value in a message: on one line, and not longer than a line.
 
     >>> shown("a\\nb"), shown([1] * 100)[-12:], shown(16**5000)
-    ("'a\\\\nb'", ', 1, 1, 1...', 'a number of 20,001 bits')
+    ("'a\\\\nb'", ' 1, 1, 1,...', 'a number of 20,001 bits')
     """
     try:
         text = repr(value)

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,14 @@ from .conftest import Literature
 from .test_train import train, weights_of
 
 SHORT = {"steps": 24, "checkpoint_every": 0, "check_every": 7, "patience": 9}
+
+
+@pytest.fixture(autouse=True)
+def heard_interrupts() -> Iterator[None]:
+    """Ctrl-C as in a terminal: shells let their background jobs ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def checkpoints_of(folder: Path) -> list[str]:

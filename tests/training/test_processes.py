@@ -131,7 +131,7 @@ def test_two_processes_equal_one(literature: Literature, trained: Path, name: st
     for folder in (one, two):
         lines = [json.loads(line) for line in (folder / "training" / "log.jsonl").read_text().splitlines()]
         curves.append([line.get("loss", line.get("accuracy")) for line in lines])
-        assert len(curves[-1]) >= 4  # two losses or more, and validations
+        assert len(curves[-1]) >= 3  # a loss or more, and validations
     np.testing.assert_allclose(curves[0], curves[1], rtol=1e-4)
     facts = json.loads((two / "manifest.json").read_text())["facts"]
     assert facts["processes"] == 2

@@ -57,7 +57,7 @@ def test_pairs_without_negatives_train(paired: Literature, tmp_path: Path, name:
     assert 0 < run.before["accuracy"] < 1 and 0 < run.after["accuracy"] < 1
     lines = [json.loads(line) for line in (run.folder / "training" / "log.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if "loss" in line]
-    assert len(losses) == 3 and all(0 < loss < 100 for loss in losses)
+    assert losses and all(0 < loss < 100 for loss in losses)
 
 
 def test_learning_by_sentences_lowers_the_loss(paired: Literature, tmp_path: Path) -> None:

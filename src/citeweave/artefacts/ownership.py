@@ -9,16 +9,20 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from citeweave.errors import UserError
+from citeweave.errors import InputError, UserError
+from citeweave.files import read_input
 
 MANIFEST = "manifest.json"
 INDEX_STATE = "state.json"
 INDEX_PARTS = frozenset({INDEX_STATE, "segments", "deleted", "maps", "heads", ".lock", ".lock.held"})
 """What lies in the folder of an index; its segments and maps have manifests of their own."""
+
+SEGMENT_NAME = re.compile(r"\d{6,12}-[0-9a-f]{8}")
 
 _OF_SYSTEMS = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
 """Files that desktops leave in any folder."""
@@ -60,6 +64,8 @@ def _files(folder: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def _is_of_index(parts: tuple[str, ...]) -> bool:
+    if parts[0] == "segments" and len(parts) > 2:  # also where the segment's manifest is damaged or gone
+        return bool(SEGMENT_NAME.fullmatch(parts[1])) and parts[-1].endswith((".npy", ".utf8"))
     return parts[0] in INDEX_PARTS and (len(parts) == 1 or parts[0] in ("deleted", "heads"))
 
 
@@ -77,7 +83,7 @@ def _is_named(path: Path, root: Path, files_in: _FilesIn) -> bool:
 def _files_in(folder: Path) -> set[str] | None:
     """The names of files in the manifest of a folder; None where it has none, or another program's."""
     try:
-        data = json.loads((folder / MANIFEST).read_bytes())
+        data = json.loads(read_input(folder / MANIFEST))
         return set(data["files"]) if {"kind", "version", "recipe", "files"} <= data.keys() else None
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+    except (InputError, OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None

@@ -29,8 +29,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from citeweave.artefacts.ownership import check_replaceable
-from citeweave.errors import UserError
-from citeweave.files import move, sync, write_json
+from citeweave.errors import InputError, UserError
+from citeweave.files import move, read_input, sync, write_json
 from citeweave.locks import take_lock
 
 _OWNER = "owner.json"
@@ -102,10 +102,10 @@ def _is_ours(folder: Path, target: Path) -> bool:
     if folder.is_symlink() or not folder.is_dir():
         return False
     try:
-        owner = json.loads((folder / _OWNER).read_bytes())
+        owner = json.loads(read_input(folder / _OWNER))
     except FileNotFoundError:
         return not any(folder.iterdir())
-    except (OSError, ValueError):
+    except (InputError, OSError, ValueError):
         return False
     return bool(owner == {"made_by": "citeweave", "work_of": target.name})
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.errors import InputError
+from citeweave.files import read_input
 
 TOKENIZER = "tokenizer.json"
 MAX_BYTES = 1 << 28
@@ -37,7 +38,7 @@ def check_tokenizer(folder: Path) -> None:
     if path.stat().st_size > MAX_BYTES:
         raise InputError(f"{path} has more than {MAX_BYTES:,} bytes; no tokenizer is that large")
     try:
-        steps = list(_steps(json.loads(path.read_bytes())))
+        steps = list(_steps(json.loads(read_input(path))))
     except (ValueError, RecursionError):
         raise InputError(f"{path} is not JSON; copy the whole folder of the model again") from None
     for step in steps:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from citeweave.artefacts.disk_failures import naming_failures, unwritable
 from citeweave.artefacts.integrity import sealed, unsealed
 from citeweave.artefacts.manifest import MANIFEST, another_version, kind_of
-from citeweave.artefacts.ownership import INDEX_PARTS, remove_artefact
+from citeweave.artefacts.ownership import INDEX_PARTS, SEGMENT_NAME, remove_artefact
 from citeweave.artefacts.publishing import remove_leftovers, work_folder
 from citeweave.columns import open_numbers, write_numbers
 from citeweave.errors import ArtefactError, UserError
@@ -41,14 +41,13 @@ PATIENCE = 60.0
 _LOCK = ".lock"
 _SEGMENT = "index_segment"
 _OF_VERSIONS = "this citeweave reads version"
-_NAME = re.compile(r"\d{6,12}-[0-9a-f]{8}")
-_MADE = re.compile(rf"\.?({_NAME.pattern})(?:\.citeweave[-.]\w+)?")
+_MADE = re.compile(rf"\.?({SEGMENT_NAME.pattern})(?:\.citeweave[-.]\w+)?")
 """A segment, its work folder, or the lock of its writer."""
 
 _BEGUN = re.compile(r"\..*\.citeweave-[0-9a-f]{8}")
 """A file that a killed writer had begun."""
 
-_LIST = re.compile(rf"{_NAME.pattern}-\d+\.npy|{_BEGUN.pattern}")
+_LIST = re.compile(rf"{SEGMENT_NAME.pattern}-\d+\.npy|{_BEGUN.pattern}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class Entry:
         return (
             isinstance(self.name, str)
             and isinstance(self.hash, str)
-            and bool(_NAME.fullmatch(self.name))
+            and bool(SEGMENT_NAME.fullmatch(self.name))
             and all(type(number) is int and number >= 0 for number in numbers)
             and self.deleted <= self.papers
             and bool(self.deleted) == bool(self.deleted_in)
@@ -291,7 +290,7 @@ def _standing_state(folder: Path, *, overwrite: bool) -> State | None:
 
 def _is_surely_index(folder: Path) -> bool:
     """Whether only files of an index are in a folder, and one of them says that it is one."""
-    named = FORMAT.encode() in (folder / STATE).read_bytes()
+    named = FORMAT.encode() in read_input(folder / STATE)
     return _only_ours(folder) and (named or any(kind_of(path) == _SEGMENT for path in _within(folder / SEGMENTS)))
 
 
