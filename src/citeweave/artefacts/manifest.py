@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from citeweave.artefacts.ownership import MANIFEST
+from citeweave.artefacts.ownership import MANIFEST as MANIFEST
 from citeweave.artefacts.publishing import work_folder
 from citeweave.errors import ArtefactError
 from citeweave.files import hash_json, read_input, seal_of

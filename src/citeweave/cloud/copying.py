@@ -54,15 +54,15 @@ def copy(
         folder = folder / address.name
     _refuse(folder, listing, overwrite=overwrite)
     folder = output_place(folder)
-    with working(folder) as place:
-        made = Version(place / "work" / listing.hash[:16], folder.name)
+    with working(folder) as work:
+        made = Version(work / "work" / listing.hash[:16], folder.name)
         sent = _receive(made, listing, Slot(address, cache).all(), reporter)
         if listing.is_single:
             move(made.content, folder)
             discard_work(folder)
         else:
-            shutil.rmtree(place / "new")  # empty, or what an exchange that was killed took away
-            move(made.content, place / "new")
+            shutil.rmtree(work / "new")  # empty, or what an exchange that was killed took away
+            move(made.content, work / "new")
             publish(folder)
     return Copied(str(folder), len(listing.files), listing.bytes, sent)
 
