@@ -40,8 +40,8 @@ for words in commands:
 print(json.dumps(ends), file=sys.__stdout__)
 """
 
-NOT_STARTED = ("serve", "explore page", "run")
-"""What is only asked for its needs: it would not end, or `sweep` does it twice anyway."""
+NOT_STARTED = ("serve", "explore page", "sweep")
+"""What is only asked for its needs: it would not end, or is `run` twice."""
 
 
 def names() -> set[str]:
@@ -120,7 +120,7 @@ def commands(place: Path, bert: Path) -> dict[str, str]:
         "search words": f"search {place}/index cells --by words",
         "store": f"store {place}/index --lance {place}/out/lance",
         "serve": f"serve {place}/index",
-        "explore": f"explore {place}/library.bib --folder {place}/out/explore --once {cpu}",
+        "explore": f"explore {place}/library.bib --folder {place}/out/explore --once --model {bert} --runtime torch {cpu}",
         "explore page": f"explore {place}/library.bib --folder {place}/out/page",
         "match": f"match {place}/vectors --reviewers {place}/people.jsonl {out}/match.csv",
         "evaluate": f"evaluate {bert} {suite} {out}/evaluate {cpu}",
