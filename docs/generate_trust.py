@@ -35,6 +35,8 @@ CHAPTERS = {
     "server": "The server among strangers",
     "server_load": "The server while it is misused",
     "clients": "Clients of services that go wrong",
+    "store_filters": "Filters of other databases",
+    "storage_keys": "Odd names in object storage",
     "index_truth": "An index after changes",
     "compatibility": "The same vectors by every path",
     "other_versions": "Other versions",
