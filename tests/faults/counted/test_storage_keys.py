@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,14 +92,21 @@ def refusing() -> Iterator[None]:
         assert not BREAKS & set(str(error)) and len(str(error)) < 2500, f"more than one line: {str(error)[:300]!r}"
 
 
+UNFINISHED = r"cache/cloud/[^/]+/partial/[0-9a-f]{16}|out/\.folder\.citeweave-[0-9a-f]{8}/work/[0-9a-f]{16}"
+"""Where what was refused on its way may lie, for the next run to resume."""
+
+
 def check_places(tmp_path: Path, wanted: dict[str, bytes], *places: Path) -> None:
     """The bytes of odd objects lie at their names in these folders, and nowhere else."""
     allowed = {place / name for place in places for name in wanted}
     odd = set(wanted.values())
+    names = "|".join(map(re.escape, wanted))
+    resumed = re.compile(rf"(?:{UNFINISHED})/(?:parts/[0-9a-f]{{32}}|content/[^/]+/(?:{names}))")
     for path in tmp_path.rglob("*"):
         assert not path.is_symlink()
         if path.is_file() and path.read_bytes() in odd:
-            assert path in allowed, f"{path.relative_to(tmp_path)} was written"
+            name = path.relative_to(tmp_path).as_posix()
+            assert path in allowed or (len(places) < 2 and resumed.fullmatch(name)), f"{name} was written"
 
 
 def check_fetched(address: str, wanted: dict[str, bytes], tmp_path: Path) -> int:
@@ -124,7 +132,7 @@ def test_odd_keys_in_a_folder(trial: Trial, bucket: Any, tmp_path: Path, monkeyp
     tries: list[tuple[str, ...]] = [(name,) for name in NAMES] + list(TWINS)
     random.Random(0).shuffle(tries)
     refused = fetched = 0
-    for number in trial.numbers(quick=30, whole=len(tries)):
+    for number in trial.numbers(quick=20, whole=len(tries)):
         place = tmp_path / str(number)
         monkeypatch.setenv("CITEWEAVE_CACHE", str(place / "cache"))
         names = ["plain.txt", *tries[number]]
@@ -147,7 +155,7 @@ def test_odd_names_in_a_list_of_objects(
     tries += [("objects", (name,)) for name in NAMES]
     random.Random(0).shuffle(tries)
     refused = fetched = 0
-    for number in trial.numbers(quick=40, whole=len(tries)):
+    for number in trial.numbers(quick=20, whole=len(tries)):
         which, names = tries[number]
         place = tmp_path / str(number)
         monkeypatch.setenv("CITEWEAVE_CACHE", str(place / "cache"))
@@ -211,7 +219,7 @@ def test_odd_addresses(trial: Trial, bucket: Any, tmp_path: Path, monkeypatch: p
     arrived = 0
     tries = [(kind, key) for key in ADDRESSES for kind in ("file", "folder", "output")]
     random.Random(2).shuffle(tries)
-    for number in trial.numbers(quick=50, whole=len(tries)):
+    for number in trial.numbers(quick=20, whole=len(tries)):
         kind, key = tries[number]
         with trial.attempt(f"{kind} at {reprlib.repr(key)}"):
             place = tmp_path / str(number)
@@ -279,7 +287,7 @@ def test_objects_of_others_when_pushing(
     tries = [(before, name) for name in (*NAMES, "notes.txt", "sub/a.bin", "b.bin", "sub") for before in BEFORE]
     random.Random(1).shuffle(tries)
     pushed = 0
-    for number in trial.numbers(quick=20, whole=300):
+    for number in trial.numbers(quick=8, whole=300):
         before, name = tries[number]
         base = f"{number:04}"
         monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache" / base))
