@@ -37,6 +37,8 @@ CHAPTERS = {
     "server": "The server among strangers",
     "server_load": "The server while it is misused",
     "clients": "Clients of services that go wrong",
+    "store_filters": "Filters of other databases",
+    "storage_keys": "Odd names in object storage",
     "index_truth": "An index after changes",
     "compatibility": "The same vectors by every path",
     "other_versions": "Other versions",
@@ -92,8 +94,9 @@ REMOVALS = (
         "cloud/slots.py, cloud/fetching.py, cloud/outgoing.py, cloud/pushing.py",
     ),
     (
-        "in object storage: objects that the last listing of citeweave at the address names and the new one does not",
-        "`objects.json` of that address, which citeweave wrote, names them",
+        "in object storage: objects that the last listing or the manifests of citeweave at the address name and the new listing "
+        "does not",
+        "`citeweave-objects.json` of that address or a manifest of citeweave there names them; of an index its state",
         "cloud/pushing.py, cloud/storage.py, cloud/uploading.py",
     ),
     ("of a copy from an address: the older folder, with `--overwrite`", "as of any output", "cloud/copying.py"),

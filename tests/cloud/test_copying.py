@@ -352,7 +352,7 @@ def test_old_versions_go_by_age_and_all_by_command(bucket: Any, folder: Path) ->
     address = f"s3://{bucket.name}/thing"
     push(folder, address)
     old = fetch(address)
-    os.utime(old.parent, (0, 0))
+    os.utime(old.parent.parent, (0, 0))
     push(make_artefact(folder, {"a": b"1"}), address, overwrite=True)
     new = fetch(address)
     assert not old.exists()

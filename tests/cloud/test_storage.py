@@ -133,7 +133,9 @@ def test_what_is_an_address() -> None:
     assert not any(map(is_address, ["lab/x", "https://lab/x", "lance:s3://lab/x", "s3", "s3://", "s3:////x", 3, None]))
 
 
-@pytest.mark.parametrize("name", ["a" * 256, "x/" * 600 + "x", "a\x00b", "a\x7fb", "a\x9bb", "\udc80", " \r"])
+@pytest.mark.parametrize(
+    "name", ["a" * 256, "x/" * 600 + "x", "a\x00b", "a\x7fb", "a\x9bb", "a\u2028b", "\u202eb", "\udc80", " \r"]
+)
 def test_names_that_no_file_can_have(name: str) -> None:
     with pytest.raises(InputError, match="cannot be a file"):
         check_name(name, "s3://lab/x")

@@ -59,11 +59,12 @@ def _files(folder: Path) -> Iterator[tuple[Path, bool]]:
     for parent, _, names in os.walk(folder):
         for name in sorted(names):
             path = Path(parent, name)
-            of_index = is_index and _is_of_index(path.relative_to(folder).parts)
+            of_index = is_index and is_of_index(path.relative_to(folder).parts)
             yield path, of_index or name in _OF_SYSTEMS or _is_named(path, folder, files_in)
 
 
-def _is_of_index(parts: tuple[str, ...]) -> bool:
+def is_of_index(parts: tuple[str, ...]) -> bool:
+    """Whether a file in the folder of an index is the index's own, though no manifest names it."""
     if parts[0] == "segments" and len(parts) > 2:  # also where the segment's manifest is damaged or gone
         return bool(SEGMENT_NAME.fullmatch(parts[1])) and parts[-1].endswith((".npy", ".utf8"))
     return parts[0] in INDEX_PARTS and (len(parts) == 1 or parts[0] in ("deleted", "heads"))

@@ -20,6 +20,9 @@ SCHEMES = ("s3", "gs")
 _ADDRESS = re.compile(r"(s3|gs)://?(?!/)(.+)", re.DOTALL)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]")
 _WILD = re.compile(r"[*?\[]")
+_BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Control characters, line breaks, and what turns the direction of a text."""
+
 _LONGEST_PART, _LONGEST_KEY = 255, 1024
 
 
@@ -111,13 +114,13 @@ def check_name(name: str, place: object) -> str:
         all(part not in ("", ".", "..") and len(part.encode("utf-8", "replace")) <= _LONGEST_PART for part in parts)
         and "\\" not in name
         and not PureWindowsPath(name).drive
-        and all(ord(letter) >= 32 and not 127 <= ord(letter) < 160 for letter in name)
+        and not _BREAKS.search(name)
         and 0 < len(encoded) <= _LONGEST_KEY
     )
     if not sound:
         raise InputError(
             f"{place} holds an object named {name[:200]!r}, which cannot be a file: names must be relative, without "
-            "drives, '..', backslashes and control characters; remove or rename it"
+            "drives, '..', backslashes, line breaks and control characters; remove or rename it"
         )
     return name
 

@@ -43,9 +43,9 @@ def copy(
     """Copy an artefact, any folder, or a file. One of the two at least is an address."""
     if is_address(target):
         from_here = fetch(source, cache=cache, reporter=reporter) if is_address(source) else Path(source)
-        place = Address.parse(target)
-        done = push(from_here, place, overwrite=overwrite, cache=cache, reporter=reporter)
-        return Copied(str(place), done.files, done.bytes, done.sent)
+        destination = Address.parse(target)
+        done = push(from_here, destination, overwrite=overwrite, cache=cache, reporter=reporter)
+        return Copied(str(destination), done.files, done.bytes, done.sent)
     if not is_address(source):
         raise UserError(f"{source} and {target} are both here; give an address such as s3://bucket/corpus, or use cp")
     address, folder = Address.parse(source), Path(target)
@@ -73,7 +73,7 @@ def _receive(made: Version, listing: Listing, known: list[Version], reporter: Re
     except OSError as error:
         raise UserError(f"{made.folder} cannot be written ({error.strerror}); name another place") from None
     # never linked: a copy may be changed, the cache must not
-    return fill(made.content, listing, known, reporter, take=shutil.copyfile)
+    return fill(made, listing, known, reporter, take=shutil.copyfile)
 
 
 def _refuse(folder: Path, listing: Listing, *, overwrite: bool) -> None:

@@ -55,7 +55,7 @@ def fetch_version(address: Address, *, cache: Path | None = None, reporter: Repo
             begun = slot.partial(listing.hash)
             begun.record(listing)
             try:
-                fill(begun.content, listing, slot.all(), reporter)
+                fill(begun, listing, slot.all(), reporter)
             except (VanishedError, DiffersError):
                 newer = find_listing(address)
                 if newer.hash == listing.hash or not left:
@@ -68,12 +68,14 @@ def fetch_version(address: Address, *, cache: Path | None = None, reporter: Repo
 
 
 def fill(
-    folder: Path, listing: Listing, sources: Sequence[Version], reporter: Reporter, *, take: _Take = link_or_copy
+    made: Version, listing: Listing, sources: Sequence[Version], reporter: Reporter, *, take: _Take = link_or_copy
 ) -> int:
-    """Bring the files of a listing into a folder (of a single object: to this path); how many had to travel."""
+    """Bring the files of a listing into a version (of a single object: to its path); how many had to travel."""
+    folder = made.content
     paths = {name: folder if listing.is_single else folder / name for name in listing.files}
     missing = {name: path for name, path in paths.items() if not path.is_file()}
-    _take_known(missing, listing, sources, take)
+    made.part("").parent.mkdir(parents=True, exist_ok=True)
+    _take_known(made, missing, listing, sources, take)
     # a file has its name when it is whole
     missing = {name: path for name, path in missing.items() if not path.is_file()}
     size = sum(listing.files[name].bytes for name in missing)
@@ -90,11 +92,12 @@ def fill(
         counter = Counter(advance)
         in_parallel(
             [
-                partial(_download, listing.object_of(name), listing.files[name], path, counter)
+                partial(_download, listing.object_of(name), listing.files[name], made.part(name), path, counter)
                 for name, path in missing.items()
             ],
             counter,
         )
+    shutil.rmtree(made.part("").parent)
     return len(missing)
 
 
@@ -112,32 +115,28 @@ def in_parallel(jobs: Sequence[Callable[[], None]], counter: Counter) -> None:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _take_known(missing: dict[str, Path], listing: Listing, sources: Sequence[Version], take: _Take) -> None:
+def _take_known(
+    made: Version, missing: dict[str, Path], listing: Listing, sources: Sequence[Version], take: _Take
+) -> None:
     """Take files of the same hash from versions that are here."""
-    wanted: dict[str, list[Path]] = {}
+    wanted: dict[str, list[tuple[Path, Path]]] = {}
     for name, path in missing.items():
         if listing.files[name].sha256:
-            wanted.setdefault(listing.files[name].sha256, []).append(path)
+            wanted.setdefault(listing.files[name].sha256, []).append((made.part(name), path))
     for source in sources:
         known = source.listing(listing.base)
         for name, file in known.files.items() if known else ():
             here = source.content / name
-            for path in wanted.get(file.sha256, ()):
+            for temporary, path in wanted.get(file.sha256, ()):
                 if not path.exists() and here.is_file() and here.stat().st_size == file.bytes:
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    temporary = _part(path)
                     temporary.unlink(missing_ok=True)  # a link is not made over a file
                     take(here, temporary)
                     move(temporary, path)
 
 
-def _part(path: Path) -> Path:
-    """A file on its way, in a folder that is ours; a storage's own files are never hidden."""
-    return path.with_name(f".{path.name}.part")
-
-
-def _download(address: Address, file: File, path: Path, counter: Counter) -> None:
-    temporary, digest, size = _part(path), hashlib.sha256(), 0
+def _download(address: Address, file: File, temporary: Path, path: Path, counter: Counter) -> None:
+    digest, size = hashlib.sha256(), 0
     with reading(address) as stream, temporary.open("wb") as out:
         while True:
             with told(address):

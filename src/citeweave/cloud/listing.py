@@ -12,12 +12,13 @@ its files are those that are there, and their hashes those of the manifests amon
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
 
 from citeweave.artefacts.manifest import MANIFEST, another_version
-from citeweave.cloud.address import Address, check_names
+from citeweave.cloud.address import Address, check_name, check_names
 from citeweave.cloud.storage import Stored, list_objects, read_small, stat_object
 from citeweave.errors import ArtefactError, InputError
 from citeweave.files import hash_json
@@ -122,7 +123,13 @@ def read_listing(address: Address) -> Listing | None:
     """The list of objects that `push` put at an address; None where it put none."""
     place = address / OBJECTS
     data = read_small(place)
-    return None if data is None else decode(address, data, place)
+    if data is None:
+        return None
+    listing = decode(address, data, place)
+    if hidden := next(filter(_is_hidden, listing.files), None):
+        # `push` sends none, and what is called as our work folders are would be taken for one
+        raise InputError(f"{place} names the hidden file {hidden[:200]!r}, which no artifact has; copy it there again")
+    return listing
 
 
 def find_listing(address: Address) -> Listing:
@@ -132,10 +139,12 @@ def find_listing(address: Address) -> Listing:
     if listing := read_listing(address):
         return listing
     stored = {name: file for name, file in list_objects(address).items() if not _is_hidden(name)}
+    single = stat_object(address)
     if stored:
         check_names(list(stored), address)
+        if single is not None and single.bytes:
+            raise InputError(f"{address} is an object and a folder; remove or rename one of them")
         return Listing(address, _with_hashes(address, stored))
-    single = stat_object(address)
     if single is None:
         raise InputError(f"{address} is not there: no object and no folder has this name; check the address")
     base = Address(address.scheme, address.bucket, address.key.rpartition("/")[0])
@@ -175,7 +184,12 @@ def _with_hashes(address: Address, stored: dict[str, Stored]) -> dict[str, File]
     hashes: dict[str, str] = {}
     for name in stored:
         if name.rpartition("/")[2] == MANIFEST:
-            for inner, (size, sha256) in hashes_of_manifest(name, read_small(address / name) or b"").items():
+            data = read_small(address / name) or b""
+            named = hashes_of_manifest(name, data)
+            if named:
+                hashes[name] = hashlib.sha256(data).hexdigest()
+            for inner, (size, sha256) in named.items():
+                check_name(inner, address / name)
                 if inner in stored and stored[inner].bytes != size:
                     raise ArtefactError(
                         f"{address / inner} has {stored[inner].bytes:,} bytes, its manifest says {size:,}: it is cut off "
@@ -190,14 +204,16 @@ def _with_hashes(address: Address, stored: dict[str, Stored]) -> dict[str, File]
 
 
 def hashes_of_manifest(name: str, data: bytes) -> dict[str, tuple[int, str]]:
-    """Size and hash of the files that a manifest at `name` knows, by their names; empty for JSON that is something else."""
+    """Size and hash of the files that a manifest at `name` knows, by their names; empty for another program's."""
     above = name.removesuffix(MANIFEST)
     try:
-        told = json.loads(data)["files"]
+        told = json.loads(data)
+        if not {"kind", "version", "recipe"} <= told.keys():
+            return {}
         return {
             f"{above}{inner}": (int(file["bytes"]), str(file["sha256"]))
-            for inner, file in told.items()
+            for inner, file in told["files"].items()
             if "sha256" in file
         }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError):
         return {}

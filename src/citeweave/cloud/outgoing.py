@@ -53,7 +53,7 @@ class Outgoing:
             if self._base is not None and not self.folder.exists():
                 _lay_out(fetch_version(self.address, cache=self._cache, reporter=reporter), self.folder)
             self.folder.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self.folder.parent / _BASE, {"base": self._base})
+            write_json(self._slot.folder / _BASE, {"base": self._base})
             yield self
 
     def send(self, *, overwrite: bool = False) -> Pushed | None:
@@ -79,7 +79,7 @@ class Outgoing:
 
     def _base_of_work(self) -> str | None:
         try:
-            base = json.loads((self.folder.parent / _BASE).read_bytes())["base"]
+            base = json.loads((self._slot.folder / _BASE).read_bytes())["base"]
         except (OSError, ValueError, KeyError, TypeError):
             return ""
         return None if base is None else str(base)

@@ -10,6 +10,7 @@ but the one who notices says so.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pathlib import Path
 from threading import Lock
 
 from citeweave.artefacts.manifest import MANIFEST
+from citeweave.artefacts.ownership import INDEX_STATE, is_of_index
 from citeweave.cloud.address import Address, check_names
 from citeweave.cloud.fetching import in_parallel
 from citeweave.cloud.listing import (
@@ -36,6 +38,7 @@ from citeweave.cloud.storage import (
     list_objects,
     read_small,
     remove_object,
+    stat_object,
     write_small,
 )
 from citeweave.cloud.uploading import push_file, upload
@@ -43,7 +46,7 @@ from citeweave.errors import InputError, UserError
 from citeweave.files import hash_file
 from citeweave.progress import QUIET, Reporter
 
-_HEADS = {MANIFEST, "state.json"}
+_HEADS = {MANIFEST, INDEX_STATE}
 _BEGUN = "begun"
 
 
@@ -93,6 +96,9 @@ class _Push:
 
     def run(self, *, overwrite: bool, base: str | None) -> Pushed:
         local = local_files(self.folder)
+        single = stat_object(self.address)
+        if single is not None and single.bytes:
+            raise UserError(f"{self.address} is an object, not a folder; choose another address")
         there = list_objects(self.address)
         current = read_listing(self.address) if OBJECTS in there else None
         wanted = Listing(self.address, local)
@@ -103,6 +109,7 @@ class _Push:
             self._refuse_unless(base, current, foreign)
         # a folder that another program uploaded is an artefact too, which goes when it is replaced
         old = current or (find_listing(self.address) if foreign & _HEADS else None)
+        disused = _objects_of(old) if old else set()
         in_use = {file.at for file in current.files.values()} if current else set()
         placed = self._place(wanted, current, foreign | in_use)
         known = {(file.at, file.sha256) for file in (current.files.values() if current else ())} | self.journal.arrived
@@ -113,7 +120,7 @@ class _Push:
         ]
         self._upload(placed, missing)
         self._commit(placed, current)
-        removed = self._remove_unused(old, placed)
+        removed = self._remove(disused - {file.at for file in placed.files.values()})
         self.journal.clear()
         return Pushed(len(local), placed.bytes, len(missing), sum(local[name].bytes for name in missing), removed)
 
@@ -163,12 +170,27 @@ class _Push:
         if read_small(self.address / OBJECTS) != encode(placed):
             raise InputError(f"{self.address / OBJECTS} did not arrive whole; run the same command again")
 
-    def _remove_unused(self, old: Listing | None, placed: Listing) -> int:
-        used = {file.at for file in placed.files.values()}
-        unused = sorted({file.at for file in old.files.values()} - used) if old else []
-        for at in unused:
+    def _remove(self, disused: set[str]) -> int:
+        for at in sorted(disused):
             remove_object(self.address / at)
-        return len(unused)
+        return len(disused)
+
+
+def _objects_of(artifact: Listing) -> set[str]:
+    """The objects that are an artifact's own: files with a hash, as a list or a manifest gives it, and an index's state."""
+    is_index = INDEX_STATE in artifact.files and _is_index_state(artifact.object_of(INDEX_STATE))
+    return {
+        file.at
+        for name, file in artifact.files.items()
+        if (file.sha256 or (is_index and is_of_index(tuple(name.split("/"))))) and file.at != OBJECTS
+    }
+
+
+def _is_index_state(address: Address) -> bool:
+    try:
+        return bool(json.loads(read_small(address) or b"")["format"] == "citeweave-index")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 class _Journal:

@@ -1,14 +1,14 @@
 """The cache of what was fetched: a slot an address, a folder a version, old ones removed by age.
 
     <cache>/cloud/corpus-1f2e3d4c5b6a/
-      versions/<hash>/objects.json       what the version is made of
-      versions/<hash>/corpus/            the artefact; its files are shared with other versions by hard links
-      partial/<hash>/...                 the same, not yet whole
+      versions/<hash>/listing.json       what the version is made of
+      versions/<hash>/content/corpus/    the artefact; its files are shared with other versions by hard links
+      partial/<hash>/...                 the same, not yet whole; `parts/` are files on their way
       work/corpus                        what a command is writing for this address
       .lock
 
 `<cache>` is $CITEWEAVE_CACHE or ~/.cache/citeweave. A version that is not the newest goes when nobody has asked for it for
-a week; `citeweave cache --clear` removes all.
+a week; `citeweave cache --clear` removes all. Names of a storage have folders of their own: `corpus` may be any name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from citeweave.locks import LockedError, take_lock
 KEPT_SECONDS = 7 * 24 * 3600.0
 """How long a version stays that is not the newest, after it was last asked for."""
 
-_RECORD, _ADDRESS = "objects.json", "address.txt"
+_RECORD, _ADDRESS = "listing.json", "address.txt"
 LOCK, WORK_LOCK = ".lock", ".work.lock"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -49,7 +49,11 @@ class Version:
 
     @property
     def content(self) -> Path:
-        return self.folder / self.name
+        return self.folder / "content" / self.name
+
+    def part(self, name: str) -> Path:
+        """A file on its way: no name of a storage leads there, and a long one fits."""
+        return self.folder / "parts" / hashlib.sha256(name.encode()).hexdigest()[:32]
 
     def record(self, listing: Listing) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -118,6 +122,7 @@ class Slot:
         partial = self.partial(listing.hash)
         shutil.rmtree(partial.folder, ignore_errors=True)
         partial.record(listing)
+        partial.content.parent.mkdir()
         move(folder, partial.content)
         self.publish(partial, listing.hash)
 

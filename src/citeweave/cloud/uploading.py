@@ -19,6 +19,7 @@ from citeweave.cloud.storage import (
     CHUNK,
     MOST_MOVED,
     Counter,
+    list_objects,
     move_object,
     open_output,
     remove_object,
@@ -54,6 +55,8 @@ def push_file(path: Path, address: Address, *, overwrite: bool, reporter: Report
     """Send one file; what lies at the address is replaced when the new object is whole."""
     if not overwrite and stat_object(address) is not None:
         raise UserError(f"{address} is there already; choose another address, or add --overwrite")
+    if list_objects(address):
+        raise UserError(f"{address} is a folder, not an object; choose another address")
     size, sha256 = path.stat().st_size, hash_file(path)
     place = _beside(address) if size <= MOST_MOVED else address
     with reporter.task(f"sending to {address}", total=size, unit="bytes") as advance:

@@ -279,9 +279,34 @@ def test_foreign_places_are_refused(tmp_path: Path) -> None:
         ("milvus:papers", "ends in .db"),
         ("milvus:https://me:secret@host:1", "must not hold a password"),
         ("milvus:papers.db#a b", "--collection"),
+        ("milvus:http://host:1/papers.db", "ends in .db"),
+        ("milvus:tcp://host/papers.db", "ends in .db"),
+        ("milvus:" + "x" * 300 + ".db", "holds no store"),
+        ("lance:file:///data/papers", "give a folder"),
     ],
 )
 def test_names_of_stores(name: str, says: str) -> None:
     with pytest.raises(UserError, match=says) as caught:
         open_store(name)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["~", "data:v1", "file:x", "a\udc80", "a\nb"])
+def test_a_folder_that_lance_would_look_for_elsewhere(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lies where it was named, or is refused in one line."""
+    pytest.importorskip("lancedb", reason="pip install 'citeweave[stores]'")
+    for folder in ("home", "here"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "here")
+    if not name.isprintable():
+        with pytest.raises(ArtefactError, match="name another folder") as caught:
+            open_store(f"lance:{name}", MODEL)
+        assert str(caught.value).isprintable()
+        return
+    open_store(f"lance:{name}", MODEL).add(["a"], np.eye(1, DIMENSION, dtype=np.float32), Attributes.unknown(1))
+    assert open_store(f"lance:{name}").count() == 1
+    assert (tmp_path / "here" / name / "papers.lance").is_dir()
+    assert not list((tmp_path / "home").iterdir())

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -128,22 +129,28 @@ class LanceTable:
         self._opened = None
 
     def _create_table(self, about: About) -> None:
-        self._connect().create_table(_TABLE, schema=_schema(about.provenance.dimension))
+        with self._naming_failures("name another folder"):
+            self._connect().create_table(_TABLE, schema=_schema(about.provenance.dimension))
 
     def _connect(self) -> Any:
         # another process may write: every search sees the newest version
         return require("lancedb", extra="stores").connect(
-            str(self._where), read_consistency_interval=timedelta(0), storage_options=self._where.options()
+            self._where.address, read_consistency_interval=timedelta(0), storage_options=self._where.options()
         )
 
     def _table(self) -> Any:
         if self._opened is None:
-            try:
+            with self._naming_failures("make the store again"):
                 self._opened = self._connect().open_table(_TABLE)
-            except (ValueError, OSError, RuntimeError) as error:
-                what = str(error).splitlines()[0][:200]
-                raise ArtefactError(f"{self.place} cannot be opened ({what}); make the store again") from None
         return self._opened
+
+    @contextmanager
+    def _naming_failures(self, next_step: str) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, OSError, RuntimeError) as error:
+            what = str(error).splitlines()[0][:200]
+            raise ArtefactError(f"{self.place!r} cannot be opened ({what}); {next_step}") from None
 
 
 def _schema(dimension: int) -> Any:

@@ -16,10 +16,17 @@ class Folder:
     """A folder of this machine."""
 
     def __init__(self, folder: str | Path) -> None:
+        if "://" in str(folder):
+            raise UserError(f"--lance is {str(folder)[:200]!r}; give a folder, s3://bucket/name or gs://bucket/name")
         self._folder = Path(folder)
 
     def __str__(self) -> str:
         return str(self._folder)
+
+    @property
+    def address(self) -> str:
+        """As LanceDB reads it: a relative name that begins with `~` or `data:` would lead elsewhere."""
+        return str(self._folder.absolute())
 
     def is_empty(self) -> bool:
         return not self._folder.exists() or (self._folder.is_dir() and not any(self._folder.iterdir()))
@@ -55,6 +62,10 @@ class Bucket:
         self._address = Address.parse(address)
 
     def __str__(self) -> str:
+        return str(self._address)
+
+    @property
+    def address(self) -> str:
         return str(self._address)
 
     def is_empty(self) -> bool:

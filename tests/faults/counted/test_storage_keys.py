@@ -1,0 +1,327 @@
+"""Odd names in object storage: an object is fetched byte for byte or refused, nothing is written or removed elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+import reprlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("moto.server")
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from citeweave.cloud import copy, fetch, push
+from citeweave.cloud.address import Address
+from citeweave.cloud.listing import OBJECTS
+from citeweave.cloud.outgoing import Outgoing
+from citeweave.errors import UserError
+
+from ...cloud.conftest import bucket, content, make_artefact, server
+from .counting import Trial
+
+__all__ = ["bucket", "server"]
+
+NAMES = (
+    "../x", "../../x", "a/../../x", "..", ".", "./x", "a/.", "a/..", "/etc/passwd", "//x", "a//b", "a/", "a//", "/", "...", "a/.../b", "..x", "x..", "..;/x",
+    "C:\\x", "C:x", "C:/x", "\\\\host\\share", "a\\b", "..\\x", "\\", "CON", "con.txt", "NUL", "COM1", "LPT1.x", "aux", "a:b", "ab:c", "a.", "a ", " a", "a. ", "a|b",
+    "a<b>", 'a"b', "a*b", "a?b", "a[b]", "[", "~", "~root/x", "$HOME", "`id`", "-rf", "--help", "a;b", "a&b", "a=b", "a+b", "a b", "a#b", "a,b", "a@b", "a!b", "a'b",
+    "%2e%2e%2fx", "%2e%2e/x", "..%2fx", "..%5cx", "%", "%%", "%25", "%00", "a%0ab", "%c0%ae%c0%ae/x", "&amp;", "&lt;x&gt;", "<x>", "]]>", "{}", "{0}",
+    "a\nb", "a\rb", "a\r\nb", "a\tb", "a\x00b", "\x01", "\x1b[2J", "a\x7fb", "a\x85b", "a\u2028b", "\u202eb", "\ufeffb", "\u200b", "é", "e\u0301", "東京/é", "🦜",
+    "\U0010ffff", "\ufffe", "x" * 200, "x" * 250, "x" * 255, "x" * 256, "é" * 127, "é" * 128, "東" * 85, "/".join("x" * 60), "x/" * 300 + "x", "x" * 900,
+    "objects.json", "address.txt", "manifest.json", "state.json", "base.json", "pushed.txt", "owner.json", "listing.json", "versions/x", "partial/x", "work/x",
+    "new", "content/x", "parts/x", "files/x", ".lock", ".work.lock", ".x.citeweave-00000000/owner.json", ".plain.txt.part", ".generations/x", f"{OBJECTS}/x",
+    f"sub/{OBJECTS}", "plain.txt/x", "PLAIN.TXT", "plain.txt ", "plain.txt.",
+)  # fmt: skip
+"""Names that lead elsewhere, that another system reads otherwise, or that are those of our own files."""
+
+BREAKS = {chr(code) for code in (*range(32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A))}
+"""What breaks a line, or turns the direction of what stands behind it."""
+
+TWINS = (
+    ("a", "A"), ("é", "e\u0301"), ("ß", "ss"), ("a", "a/b"), ("a/b", "a/b/c"), ("a", ".a.part"), ("d/a", "d/.a.part"), ("a", "a.part"), ("a", "a "), ("a", "a."),
+    ("ﬁ", "fi"), ("manifest.json", "MANIFEST.JSON"), ("objects.json", "address.txt"), ("x", ".x.citeweave-00000000/owner.json"), ("a", "./a"), ("a/b", "a//b"),
+    ("İ", "i\u0307"), ("a%2fb", "a/b"), ("a\u2028begun b", "b"), ("CON", "con"),
+)  # fmt: skip
+"""Two names that could become one file."""
+
+
+def is_kept(name: str) -> bool:
+    """Whether a folder that another program uploaded has this file: marks of folders and hidden files are left out."""
+    hidden = any(part.startswith(".") and part not in (".", "..") for part in name.split("/"))
+    return not hidden and not name.endswith("/")
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def put(bucket: Any, key: str, data: bytes) -> bool:
+    """Whether the storage takes such a key."""
+    try:
+        bucket.put_object(Key=key, Body=data)
+        return bool(bucket.Object(key).get()["Body"].read() == data)
+    except (BotoCoreError, ClientError, ValueError, UnicodeError):
+        return False
+
+
+def objects(bucket: Any, prefix: str = "") -> dict[str, str]:
+    """Keys of a bucket, and the hashes of their bytes."""
+    return {item.key: item.e_tag for item in bucket.objects.filter(Prefix=prefix)}
+
+
+def marks_above(key: str) -> dict[str, str]:
+    """Empty objects that stand for the folders above a key: pyarrow leaves them where it removes an object."""
+    parts = key.split("/")
+    return {"/".join(parts[:end]) + "/": f'"{hashlib.md5(b"").hexdigest()}"' for end in range(1, len(parts))}
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """A refusal is one line that a terminal can show."""
+    try:
+        yield
+    except UserError as error:
+        assert not BREAKS & set(str(error)) and len(str(error)) < 2500, f"more than one line: {str(error)[:300]!r}"
+
+
+UNFINISHED = r"cache/cloud/[^/]+/partial/[0-9a-f]{16}|out/\.folder\.citeweave-[0-9a-f]{8}/work/[0-9a-f]{16}"
+"""Where what was refused on its way may lie, for the next run to resume."""
+
+
+def check_places(tmp_path: Path, wanted: dict[str, bytes], *places: Path) -> None:
+    """The bytes of odd objects lie at their names in these folders, and nowhere else."""
+    allowed = {place / name for place in places for name in wanted}
+    odd = set(wanted.values())
+    names = "|".join(map(re.escape, wanted))
+    resumed = re.compile(rf"(?:{UNFINISHED})/(?:parts/[0-9a-f]{{32}}|content/[^/]+/(?:{names}))")
+    for path in tmp_path.rglob("*"):
+        assert not path.is_symlink()
+        if path.is_file() and path.read_bytes() in odd:
+            name = path.relative_to(tmp_path).as_posix()
+            assert path in allowed or (len(places) < 2 and resumed.fullmatch(name)), f"{name} was written"
+
+
+def check_fetched(address: str, wanted: dict[str, bytes], tmp_path: Path) -> int:
+    """How often it was fetched, into the cache and to a folder of one's own."""
+    found, out = [], tmp_path / "out" / "folder"
+    out.parent.mkdir(parents=True)
+    with refusing():
+        found.append(fetch(address))
+        assert content(found[0]) == wanted
+    with refusing():
+        copy(address, out)
+        found.append(out)
+        assert content(out) == wanted
+    beside = [path.name for path in (tmp_path / "out").iterdir() if path != out]
+    # the work folder of a copy that broke off stays: the next one resumes there
+    assert not beside or (out not in found and all(name.startswith(".folder.citeweave") for name in beside)), beside
+    check_places(tmp_path, wanted, *found)
+    return len(found)
+
+
+def test_odd_keys_in_a_folder(trial: Trial, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects that another program put there: fetched byte for byte, or the folder is refused."""
+    tries: list[tuple[str, ...]] = [(name,) for name in NAMES] + list(TWINS)
+    random.Random(0).shuffle(tries)
+    refused = fetched = 0
+    for number in trial.numbers(quick=20, whole=len(tries)):
+        place = tmp_path / str(number)
+        monkeypatch.setenv("CITEWEAVE_CACHE", str(place / "cache"))
+        names = ["plain.txt", *tries[number]]
+        data = {name: f"bytes of {number} {name!r}".encode() for name in names}
+        if not all(put(bucket, f"{number}/{name}", data[name]) for name in names):
+            continue  # the storage refuses it
+        with trial.attempt(reprlib.repr(tries[number])):
+            wanted = {name: data[name] for name in names if is_kept(name)}
+            times = check_fetched(f"s3://{bucket.name}/{number}", wanted, place)
+            fetched, refused = fetched + (times == 2), refused + (times == 0)
+            assert times != 1, "refused once, fetched once"
+    trial.facts |= {"fetched": fetched, "refused": refused}
+
+
+def test_odd_names_in_a_list_of_objects(
+    trial: Trial, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list that somebody else wrote, with odd names of files or of objects: the same."""
+    tries = [("files", (name,)) for name in NAMES] + [("files", pair) for pair in TWINS]
+    tries += [("objects", (name,)) for name in NAMES]
+    random.Random(0).shuffle(tries)
+    refused = fetched = 0
+    for number in trial.numbers(quick=20, whole=len(tries)):
+        which, names = tries[number]
+        place = tmp_path / str(number)
+        monkeypatch.setenv("CITEWEAVE_CACHE", str(place / "cache"))
+        data = {name: f"bytes of {number} {name!r}".encode() * 50 for name in ("plain.txt", *names)}
+        at = {name: name if which == "objects" else f"object{row}" for row, name in enumerate(data)}
+        if not all(put(bucket, f"{number}/{at[name]}", data[name]) for name in data):
+            continue  # the storage refuses it
+        files = {name if which == "files" else f"f{row}": name for row, name in enumerate(data)}
+        listed = {
+            file: {"bytes": len(data[name]), "sha256": sha256(data[name]), "at": at[name]}
+            for file, name in files.items()
+        }
+        told = {"format": "citeweave-objects", "version": 1, "files": listed}
+        put(bucket, f"{number}/{OBJECTS}", json.dumps(told).encode())
+        with trial.attempt(f"{which}: {reprlib.repr(names)}"):
+            wanted = {file: data[name] for file, name in files.items()}
+            times = check_fetched(f"s3://{bucket.name}/{number}", wanted, place)
+            fetched, refused = fetched + (times == 2), refused + (times == 0)
+            assert times != 1, "refused once, fetched once"
+    trial.facts |= {"fetched": fetched, "refused": refused}
+
+
+HOSTILE_NUMBERS = ("-1", "1e400", "Infinity", "NaN", "true", "null", '"1"', "1" + "0" * 30, "9" * 5000, "[]")
+
+
+def test_odd_manifests(trial: Trial, bucket: Any, tmp_path: Path) -> None:
+    """Manifests of untrusted people name files that lead elsewhere, or sizes that are none."""
+    kind = {"kind": "thing", "version": 1, "recipe": {}}
+    tries = [json.dumps(kind | {"files": {name: {"bytes": 1, "sha256": "0" * 64}}}) for name in NAMES]
+    tries += [
+        f'{json.dumps(kind)[:-1]}, "files": {{"plain.txt": {{"bytes": {value}, "sha256": "0"}}}}}}'
+        for value in HOSTILE_NUMBERS
+    ]
+    tries += [
+        '{"files": {"plain.txt": {}}, "files": {"../x": {"bytes": 1, "sha256": ""}}}',
+        "[" * 100_000,
+        '{"files": []}',
+    ]
+    random.Random(0).shuffle(tries)
+    for number in trial.numbers(quick=20, whole=len(tries)):
+        with trial.attempt(reprlib.repr(tries[number])):
+            data = {"plain.txt": b"plain bytes", "manifest.json": tries[number].encode()}
+            for name in data:
+                bucket.put_object(Key=f"{number}/{name}", Body=data[name])
+            check_fetched(f"s3://{bucket.name}/{number}", data, tmp_path / str(number))
+
+
+ADDRESSES = (
+    "../x", "a/../x", "a?versionId=1", "a?x", "a#b", "a b", " ", "a%20b", "%2e%2e%2fx", "a%", "a+b", "a&b", "a/", "a//", "//a", "/a", "a//b", ".", "..", "...", "a/.", "*",
+    "[a]", "C:\\x", "a\\b", "C:x", "CON", "a.", "a ", "~", "$HOME", "-o", "é", "e\u0301", "a\nb", "a\x00b", "\x1b[2J", "\ud800", "a\u2028b", "x" * 255, "x" * 256, "é" * 120,
+    "x/" * 300 + "x", "objects.json", "address.txt", "manifest.json", "state.json", "base.json", "pushed.txt", "listing.json", "content", "parts", "files", "versions",
+    "partial", "work", "new", ".lock", ".work.lock", ".hidden", ".x.citeweave-00000000", ".generations", OBJECTS, f"{OBJECTS}/x", "s3://b/x", "x" * 1100, "a@b:c",
+)  # fmt: skip
+"""What a user may write behind the bucket."""
+
+
+def test_odd_addresses(trial: Trial, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file, a folder and the output of a command go to the address and come back, or the address is refused."""
+    made = make_artefact(tmp_path / "made", {"sub/a.bin": b"bytes of a"})
+    (tmp_path / "one.txt").write_bytes(b"bytes of one file")
+    arrived = 0
+    tries = [(kind, key) for key in ADDRESSES for kind in ("file", "folder", "output")]
+    random.Random(2).shuffle(tries)
+    for number in trial.numbers(quick=20, whole=len(tries)):
+        kind, key = tries[number]
+        with trial.attempt(f"{kind} at {reprlib.repr(key)}"):
+            place = tmp_path / str(number)
+            (place / "back").mkdir(parents=True)
+            monkeypatch.setenv("CITEWEAVE_CACHE", str(place / "cache"))
+            before = objects(bucket)
+            with refusing():
+                arrived += check_round_trip(
+                    kind, f"s3://{bucket.name}/{number}/{key}", made, tmp_path / "one.txt", place
+                )
+            after = objects(bucket)
+            assert before.keys() <= after.keys(), "something was removed"
+            own = f"{number}/{key}".rstrip("/")
+            marks = marks_above(own)
+            new = {name for name, data in after.items() if data not in (before.get(name), marks.get(name))}
+            assert all(name == own or name.startswith(f"{own}/") for name in new), new
+            assert {path.name for path in place.iterdir()} <= {"cache", "back"}, "it was written elsewhere"
+    trial.facts["arrived"] = arrived
+
+
+def check_round_trip(kind: str, address: str, made: Path, one: Path, place: Path) -> bool:
+    if kind == "output":
+        with Outgoing(Address.parse(address)).working() as out:
+            make_artefact(out.folder, {"sub/a.bin": b"bytes of a"})
+            out.send()
+        with Outgoing(Address.parse(address)).working() as out:
+            assert content(out.folder).get("sub/a.bin") == b"bytes of a", "the next command does not find it"
+    else:
+        push(one if kind == "file" else made, address)
+    for again in (1, 2):
+        found = fetch(address)
+        if kind == "file":
+            assert found.read_bytes() == one.read_bytes(), f"fetched other bytes, time {again}"
+        else:
+            assert content(found)["sub/a.bin"] == b"bytes of a", f"fetched other bytes, time {again}"
+    name = Address.parse(address).name
+    copy(address, place / "back" / name)
+    back = place / "back" / name
+    assert back.read_bytes() == one.read_bytes() if kind == "file" else content(back) == content(found)
+    assert [path.name for path in (place / "back").iterdir()] == [name], "something was left"
+    return True
+
+
+LISTED_ITSELF = {"bytes": 1, "sha256": "0" * 64, "at": OBJECTS}
+BEFORE = {
+    "nothing": {},
+    "a web page": {"manifest.json": b'{"name": "a page", "icons": []}', "index.html": b"a page"},
+    "another program's state": {"state.json": b'{"version": 4}', "deleted/x": b"x", "heads/x": b"x"},
+    "a list that names itself": {
+        OBJECTS: json.dumps({"format": "citeweave-objects", "version": 1, "files": {"a": LISTED_ITSELF}}).encode()
+    },
+    "an uploaded artifact": None,
+    "an artifact": None,
+}
+"""What lies at an address before something is pushed there; of artifacts the objects are their own."""
+
+
+def test_objects_of_others_when_pushing(
+    trial: Trial, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever lies at an address, `push --overwrite` changes and removes only what artifacts of citeweave name."""
+    made = [
+        make_artefact(tmp_path / f"made{n}", {"sub/a.bin": b"%d" % n, f"{n}.bin": b"x", "b.bin": b"b"}) for n in (0, 1)
+    ]
+    tries = [(before, name) for name in (*NAMES, "notes.txt", "sub/a.bin", "b.bin", "sub") for before in BEFORE]
+    random.Random(1).shuffle(tries)
+    pushed = 0
+    for number in trial.numbers(quick=8, whole=300):
+        before, name = tries[number]
+        base = f"{number:04}"
+        monkeypatch.setenv("CITEWEAVE_CACHE", str(tmp_path / "cache" / base))
+        address, own = f"s3://{bucket.name}/{base}", BEFORE[before]
+        if own is None and name in content(made[0]) | {OBJECTS: b""}:
+            continue  # that object is the artifact's own
+        if before == "an artifact":
+            push(made[0], address)
+        for inner, data in (content(made[0]) if before == "an uploaded artifact" else own or {}).items():
+            put(bucket, f"{base}/{inner}", data)
+        others = {
+            f"{base}/{name}",
+            f"{base}x",
+            f"{base}x/y",
+            f"{base}.txt",
+            *(f"{base}/{inner}" for inner in own or {}),
+        }
+        others -= {f"{base}/{OBJECTS}"}
+        if not all(put(bucket, key, key.encode()) for key in others if key.removeprefix(f"{base}/") not in (own or {})):
+            continue  # the storage refuses it
+        with trial.attempt(f"{before}, beside {reprlib.repr(name)}"):
+            there = objects(bucket, base)
+            for folder in (made[1], made[0]):
+                with refusing():
+                    push(folder, address, overwrite=True)
+                    assert content(fetch(address)) == content(folder)
+                    pushed += 1
+                after = objects(bucket, base)
+                wrong = [key for key in others if after.get(key) != there[key]]
+                assert not wrong, f"{wrong} was changed or removed"
+                strange = {
+                    key
+                    for key in {*there, *after}
+                    if not key.startswith(f"{base}/") and there.get(key) != after.get(key)
+                }
+                assert not strange, f"{strange} lie elsewhere"
+    trial.facts["pushed"] = pushed
