@@ -117,6 +117,7 @@ def test_small_entities_are_read(tmp_path):
         (b"  <TEI xmlns='x'>", "TEI"),
         (b"{}", ""),
         (b"<!--" * 20_000, ""),
+        (b"<!-- -->" * 200_000 + b"<a/>", ""),
         (b"", ""),
     ],
 )

@@ -60,7 +60,7 @@ def check(ran: Ran, name: str) -> None:
     """One line that names the file and nothing left, or a corpus whose account adds up; in bounded memory."""
     assert ran.memory < MEMORY, f"{ran.memory / MB:.0f} MB"
     if ran.code:
-        ran.assert_refused("nothing to write: no record was kept" if "nothing to write" in ran.err else name)
+        ran.assert_refused("nothing to write: " if "nothing to write: " in ran.err else name)
         return
     for kind, records in ran.report["records"].items():
         assert records["read"] == records["kept"] + sum(records["rejected"].values()), f"{kind}: {records}"
@@ -77,6 +77,7 @@ def test_compressed_bombs(trial: Trial, tmp_path: Path) -> None:
     """Files that unpack to a thousand times their size, in every packing and format, are refused or counted in bounded memory."""
     tries = [(container, content) for content in CONTENTS for container in CONTAINERS]
     random.Random(0).shuffle(tries)
+    tries.sort(key=lambda one: CONTENTS[one[1]][0] == "a.csv")  # tables are slow to read
     largest = 0
     for number in trial.numbers(quick=6, whole=len(tries)):
         container, content = tries[number]

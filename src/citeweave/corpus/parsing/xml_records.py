@@ -75,7 +75,7 @@ def root_name(head: Head) -> str:
     >>> root_name(Head("x.xml", b"<?xml version='1.0'?><!DOCTYPE a><tei:TEI xmlns:tei='x'>"))
     'TEI'
     """
-    data = head.data.lstrip()
+    data = head.data.lstrip()[:MAX_MARKUP]  # a longer prologue is refused
     if not data.startswith(b"<"):
         return ""
     start = 0
