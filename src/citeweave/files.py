@@ -5,6 +5,7 @@ write_json(path, value)         the same for JSON
 write_whole(path, content)      the same for bytes, without waiting for the disk's table of names
 move(source, target)            another name for a file or a folder
 hash_file(path)                 SHA-256 of its bytes
+file_state(path)                what is another once it was replaced or written to
 open_input(path)                a file to read, which must not be a pipe or a device
 """
 
@@ -65,6 +66,12 @@ def hash_file(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     with open_input(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_state(path: Path) -> tuple[int, int, int, int]:
+    """What is another where a file was replaced or written to: device, number, bytes, time of the last change."""
+    state = path.stat()
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def hash_json(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -181,6 +182,60 @@ def test_an_interrupted_import_goes_on(library: Path, tmp_path: Path, monkeypatc
     assert staged[3:] == ["papers.jsonl.gz"], "parts that were done are not read again"
     assert resumed.hash == whole.hash
     assert not work_folder(tmp_path / "broken").exists()
+
+
+@pytest.mark.parametrize("change", ["rewritten", "removed"])
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_an_input_that_changes_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, is_settled: bool
+) -> None:
+    import citeweave.corpus.importing as importing
+
+    path, before = tmp_path / "a.jsonl", {"id": "a", "title": "Before"}
+    write_lines(path, [before])
+    if is_settled:
+        os.utime(path, (1e9, 1e9))
+    whole = import_papers(path, tmp_path / "whole").corpus
+
+    def read(place: Path) -> importing.Source:
+        shutil.copyfile(place, tmp_path / "kept")
+        write_lines(place, [{"id": "a", "title": "After!"}])  # of the same size
+        if change == "removed":
+            place.rename(tmp_path / "gone")
+            return importing_source(tmp_path / "gone")
+        return importing_source(place)
+
+    importing_source = importing.Source
+    monkeypatch.setattr(importing, "Source", read)
+    with pytest.raises(InputError, match=r"a\.jsonl was changed or removed while it was read"):
+        import_papers(path, tmp_path / "corpus")
+    assert not (tmp_path / "corpus").exists()
+    monkeypatch.undo()
+    shutil.copyfile(tmp_path / "kept", path)
+    again = import_papers(path, tmp_path / "corpus").corpus
+    assert again.hash == whole.hash and again.titles[0] == "Before"
+
+
+def test_an_input_that_is_only_touched_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import citeweave.corpus.importing as importing
+
+    path = write_lines(tmp_path / "a.jsonl", [{"id": "a", "title": "T"}])
+    real = importing.Source
+    monkeypatch.setattr(importing, "Source", lambda place: os.utime(place, (1e9, 1e9)) or real(place))
+    assert len(import_papers(path, tmp_path / "corpus").corpus) == 1
+
+
+@pytest.mark.parametrize("column", ["titles", "years", "citing", "contexts", "index", "flags"])
+def test_a_corpus_that_was_replaced_since_it_was_opened_is_not_mixed(
+    library: Path, tmp_path: Path, column: str
+) -> None:
+    import_papers(library, tmp_path / "corpus")
+    opened = Corpus.open(tmp_path / "corpus")
+    assert opened.abstracts
+    import_papers(library, tmp_path / "corpus", ImportOptions(outside="keep"), overwrite=True)
+    with pytest.raises(ArtefactError, match="was replaced while it was read"):
+        getattr(opened, column)
+    assert getattr(Corpus.open(tmp_path / "corpus"), column) is not None
 
 
 def test_records_of_one_paper_are_merged_by_the_rule(tmp_path: Path) -> None:

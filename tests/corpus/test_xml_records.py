@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from citeweave.corpus.parsing import xml_records
@@ -71,12 +73,51 @@ def test_a_record_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("declared", "inside", "problem"),
+    [
+        (b'<!ENTITY a "' + b"x" * 250 + b'">', b"&a;" * 400_000, "a record larger than 64 MiB"),
+        (b'<!ENTITY a "' + b"x" * 70_000 + b'">', b"", "an entity of more than 65,536 characters"),
+        (b'<!ENTITY a "x&b;"><!ENTITY b "&a;">', b"", "an entity of more than 65,536 characters"),
+        (b'<!ATTLIST a b CDATA "' + b"x" * 20_000 + b'">', b"<a/>", "attributes of more than 10,000 characters"),
+        (b'<!ATTLIST a b CDATA "' + b"x" * 9_000 + b'">', b"<a/>" * 10_000, "a record larger than 64 MiB"),
+        (b"<!--" + b"x" * 2_000_000 + b"-->", b"", "a tag or a comment larger than 1 MiB"),
+        (b"<!-- x -->" * 200_000, b"", "more than 1 MiB before its outermost element"),
+        (b"", b"<a b='" + b">" * 2_000_000 + b"'/>", "a tag or a comment larger than 1 MiB"),
+        (b"", b"<?a " + b"x>" * 1_000_000 + b"?>", "a tag or a comment larger than 1 MiB"),
+        (b"", b"".join(b"<a%d/>" % n for n in range(110_000)), "more than 100,000 different names"),
+        (b"", (b"<a " + b" ".join(b"b%d=''" % n for n in range(1000)) + b"/>") * 2100, "more than 2,000,000 elements"),
+    ],
+)
+def test_what_grows_inside_the_parser_is_refused(tmp_path, declared, inside, problem):
+    head = b"<!DOCTYPE set [" + declared + b"]>" if declared else b""
+    with pytest.raises(InputError, match=problem):
+        titles(tmp_path, head + b"<set><paper>" + inside + b"</paper></set>")
+
+
+def test_a_long_namespace_takes_no_memory(tmp_path):
+    path = tmp_path / "set.xml"
+    names = b"".join(b"<p:a%d p:b%d=''/>" % (n, n) for n in range(2000))
+    path.write_bytes(b"<set><paper xmlns:p='" + b"u" * 300_000 + b"'>" + names + b"</paper></set>")
+    tracemalloc.start()
+    (paper,) = xml_records.xml_records(Source(path), roots={"set"}, records={"paper"}, what="a set")
+    assert len(paper) == 2000 and paper[7].attrib == {"b7": ""} and paper.attrib == {}
+    assert tracemalloc.get_traced_memory()[1] < 50 * 2**20
+    tracemalloc.stop()
+
+
+def test_small_entities_are_read(tmp_path):
+    head = b'<!DOCTYPE set [<!ENTITY a "Al&b;"><!ENTITY b "pha"><!ATTLIST title lang CDATA "en">]>'
+    assert titles(tmp_path, head + b"<set><paper><title>&a; &amp; &b;</title></paper></set>") == ["Alpha & pha"]
+
+
+@pytest.mark.parametrize(
     ("data", "name"),
     [
         (b"<?xml version='1.0'?>\n<!-- a note -->\n<!DOCTYPE set PUBLIC 'x' 'y'><a:set>", "set"),
         (b"  <TEI xmlns='x'>", "TEI"),
         (b"{}", ""),
         (b"<!--" * 20_000, ""),
+        (b"<!-- -->" * 200_000 + b"<a/>", ""),
         (b"", ""),
     ],
 )

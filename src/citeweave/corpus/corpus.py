@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,10 @@ from citeweave.corpus.layout import (
 from citeweave.corpus.outside_names import OutsideNames
 from citeweave.corpus.paper import Citation, Context, Intent, Paper
 from citeweave.errors import ArtefactError, UserError
+from citeweave.files import file_state
 from citeweave.hashing import hash_texts
+
+_Opened = TypeVar("_Opened")
 
 
 class Corpus:
@@ -56,14 +59,19 @@ class Corpus:
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
+        self._states: dict[str, tuple[int, ...]] = {}
+        """Of every file when the corpus was opened."""
 
     @classmethod
     def open(cls, folder: str | Path) -> Corpus:
         """Open a corpus folder; its files' sizes are checked, their content is not read."""
         folder = Path(folder)
         manifest = read_manifest(folder, KIND, VERSION)
+        corpus = cls(folder, manifest)
+        names = [name for name, described in manifest.files.items() if "bytes" in described]
+        corpus._states = {name: file_state(folder / name) for name in names if (folder / name).is_file()}
         check_files(folder, manifest)
-        return cls(folder, manifest)
+        return corpus
 
     def __len__(self) -> int:
         return len(self.years)
@@ -125,7 +133,7 @@ class Corpus:
     @cached_property
     def flags(self) -> NDArray[np.uint8]:
         """Bits: 1 = the id is a name inside one file, 2 = known only as a reference of other papers."""
-        return open_numbers(self.folder / "papers" / "flags.npy", np.uint8)
+        return self._same("papers/flags.npy", open_numbers(self.folder / "papers" / "flags.npy", np.uint8))
 
     @cached_property
     def citing(self) -> NDArray[np.int32]:
@@ -151,7 +159,7 @@ class Corpus:
 
     @cached_property
     def contexts(self) -> Contexts:
-        table = Contexts(self.folder / "contexts")
+        table = self._same("contexts/", Contexts(self.folder / "contexts"))
         self.check_rows(table.cited)
         self.check_rows(table.citing, least=-1)
         release(table.cited, table.citing)
@@ -159,7 +167,7 @@ class Corpus:
 
     @cached_property
     def index(self) -> IdIndex:
-        return IdIndex.open(self.folder / "index")
+        return self._same("index/", IdIndex.open(self.folder / "index"))
 
     @cached_property
     def changes(self) -> Changes | None:
@@ -167,22 +175,27 @@ class Corpus:
         folder = self.folder / "changes"
         if not folder.is_dir():
             return None
-        return Changes(open_numbers(folder / "change.npy", np.uint8), open_numbers(folder / "previous.npy", np.int32))
+        change, previous = (
+            open_numbers(folder / "change.npy", np.uint8),
+            open_numbers(folder / "previous.npy", np.int32),
+        )
+        return self._same("changes/", Changes(change, previous))
 
     def references_outside(self, name: str) -> NDArray[Any]:
         """A column of the references to papers outside: citing (row), key (of the cited id), intents, ..."""
-        return open_numbers(self.folder / "references_outside" / f"{name}.npy", REFERENCE_COLUMNS[name])
+        file = f"references_outside/{name}.npy"
+        return self._same(file, open_numbers(self.folder / file, REFERENCE_COLUMNS[name]))
 
     @cached_property
     def outside_names(self) -> OutsideNames | None:
         """What the papers outside are called; None where the corpus does not say."""
-        return OutsideNames.open(self.folder)
+        return self._same("outside_names/", OutsideNames.open(self.folder))
 
     def merges(self) -> tuple[NDArray[np.int32], NDArray[np.int32], TextColumn]:
         """Row, part and id of every record that shares its paper with another record."""
         folder = self.folder / "merges"
         rows, parts = (open_numbers(folder / f"{name}.npy", np.int32) for name in ("row", "part"))
-        return rows, parts, TextColumn(folder, "id")
+        return self._same("merges/", (rows, parts, TextColumn(folder, "id")))
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.int32]:
         """The row of every id (any id of the paper), -1 where the corpus has no such paper."""
@@ -270,13 +283,22 @@ class Corpus:
         )
 
     def _texts(self, name: str) -> TextColumn:
-        return TextColumn(self.folder / "papers", name)
+        return self._same(f"papers/{name}.", TextColumn(self.folder / "papers", name))
 
     def _numbers(self, name: str) -> NDArray[Any]:
-        return open_numbers(self.folder / "papers" / f"{name}.npy", PAPER_NUMBERS[name])
+        file = f"papers/{name}.npy"
+        return self._same(file, open_numbers(self.folder / file, PAPER_NUMBERS[name]))
 
     def _citations(self, name: str) -> NDArray[Any]:
-        return open_numbers(self.folder / "citations" / f"{name}.npy", CITATION_COLUMNS[name])
+        file = f"citations/{name}.npy"
+        return self._same(file, open_numbers(self.folder / file, CITATION_COLUMNS[name]))
+
+    def _same(self, start: str, opened: _Opened) -> _Opened:
+        """What was opened, unless its files, whose names start so, were replaced since the corpus was opened."""
+        for name, state in self._states.items():
+            if name.startswith(start) and file_state(self.folder / name) != state:
+                raise ArtefactError(f"{self.folder / name} was replaced while it was read; run the same command again")
+        return opened
 
 
 class Contexts:

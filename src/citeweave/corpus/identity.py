@@ -39,6 +39,8 @@ _VERSION = re.compile(r"v\d+$")
 
 MINIMUM_TITLE_WORDS = 4
 MINIMUM_TITLE_LETTERS = 20
+MAXIMUM_TITLE_LETTERS = 10_000
+"""What is longer is no title, and folding it may take thirty times its memory."""
 
 
 def doi_id(value: object) -> str | None:
@@ -132,15 +134,17 @@ def text_id(prefix: str, value: object) -> str | None:
 
 
 def title_key(title: str, year: int | None) -> str | None:
-    """What two records of one paper share when they share no id; None for titles too short to trust.
+    """What two records of one paper share when they share no id; None for titles too short or too long to trust.
 
     >>> title_key("Attention Is All You Need!", 2017)
     'title:attention is all you need|2017'
-    >>> title_key("Editorial", 2017) is None
-    True
+    >>> title_key("Editorial", 2017) is None, title_key("word " * 10_000, 2017) is None
+    (True, True)
     """
+    if year is None or len(title) > MAXIMUM_TITLE_LETTERS:
+        return None
     folded = fold(title)
-    if year is None or len(folded) < MINIMUM_TITLE_LETTERS or folded.count(" ") + 1 < MINIMUM_TITLE_WORDS:
+    if len(folded) < MINIMUM_TITLE_LETTERS or folded.count(" ") + 1 < MINIMUM_TITLE_WORDS:
         return None
     return f"title:{folded}|{year}"
 

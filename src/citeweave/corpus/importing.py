@@ -30,7 +30,7 @@ from citeweave.corpus.intake.updating import Deletions, find_deletions
 from citeweave.corpus.layout import KIND, VERSION
 from citeweave.corpus.readers import reader_of
 from citeweave.errors import UserError, choose
-from citeweave.files import hash_file, hash_json
+from citeweave.files import hash_json
 from citeweave.machine import processes
 from citeweave.opening import Source
 from citeweave.progress import QUIET, Reporter
@@ -114,14 +114,14 @@ def import_papers(
         deletions, inputs = named.files, replace(inputs, left_aside=inputs.left_aside + named.left_aside)
     if options.strict:
         inputs.refuse_left_aside()
-    hashes = _hash_all([file.path for file in (*inputs.files, *deletions)], reporter)
-    files = _in_order(inputs.files, hashes)
-    recipe = _recipe(files, _in_order(deletions, hashes), hashes, options, base)
+    inputs = replace(inputs, files=_in_order(_hash_all(inputs.files, reporter)))
+    deletions = _in_order(_hash_all(deletions, reporter))
+    recipe = _recipe(inputs.files, deletions, options, base)
     if matches(folder, KIND, VERSION, recipe):
         return Imported(Corpus.open(folder), inputs, skipped=True)
     with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-        parts = _stage_all(files, hashes, writer, options, reporter)
-        deleted = _stage_all(deletions, hashes, writer, options, reporter)
+        parts = _stage_all(inputs.files, writer, options, reporter)
+        deleted = _stage_all(deletions, writer, options, reporter)
         if options.outside == "keep":
             parts.append(stage_outside(parts, writer.work("outside"), memory=options.memory))
         gone = None
@@ -136,20 +136,19 @@ def import_papers(
     return Imported(Corpus.open(folder), inputs, skipped=False)
 
 
-def _in_order(files: list[InputFile], hashes: dict[Path, str]) -> list[InputFile]:
+def _in_order(files: list[InputFile]) -> list[InputFile]:
     """By name and content: which record wins, and which row a paper gets, must not depend on the order given."""
-    return sorted(files, key=lambda file: (file.inside or file.name, hashes[file.path], file.format))
+    return sorted(files, key=lambda file: (file.inside or file.name, file.sha256, file.format))
 
 
 def _recipe(
     files: list[InputFile],
     deletions: list[InputFile],
-    hashes: dict[Path, str],
     options: ImportOptions,
     base: Corpus | None,
 ) -> dict[str, Any]:
     def described(file: InputFile) -> dict[str, str]:
-        return {"name": file.name, "format": file.format, "sha256": hashes[file.path]}
+        return {"name": file.name, "format": file.format, "sha256": file.sha256}
 
     recipe: dict[str, Any] = {
         "inputs": [described(file) for file in files],
@@ -161,35 +160,32 @@ def _recipe(
     return recipe
 
 
-def _hash_all(paths: list[Path], reporter: Reporter) -> dict[Path, str]:
-    hashes = {}
-    total = sum(path.stat().st_size for path in paths)
+def _hash_all(files: list[InputFile], reporter: Reporter) -> list[InputFile]:
+    hashed = []
+    total = sum(file.path.stat().st_size for file in files if file.path.exists())
     with reporter.task("checking inputs", total=total, unit="bytes") as advance:
-        for path in paths:
-            try:
-                hashes[path] = hash_file(path)
-            except OSError as error:
-                raise UserError(f"{path} cannot be read: {error.strerror}; check its permissions") from None
-            advance(path.stat().st_size)
-    return hashes
+        for file in files:
+            hashed.append(file.hashed())
+            advance(hashed[-1].bytes)
+    return hashed
 
 
 def _stage_all(
-    files: list[InputFile], hashes: dict[Path, str], writer: ArtefactWriter, options: ImportOptions, reporter: Reporter
+    files: list[InputFile], writer: ArtefactWriter, options: ImportOptions, reporter: Reporter
 ) -> list[Part]:
     """Stage every file that is not staged yet; parts come back in the order of the files."""
     keep_ids = options.outside == "keep"
-    folders = [writer.shared_work("parts") / _part_name(file, hashes[file.path], keep_ids) for file in files]
+    folders = [writer.shared_work("parts") / _part_name(file, keep_ids) for file in files]
     jobs = {folder: file for folder, file in zip(folders, files, strict=True) if not is_complete(folder)}
-    size = sum(file.path.stat().st_size for file in jobs.values())
+    size = sum(file.bytes for file in jobs.values())
     with reporter.task("reading", total=size, unit="bytes") as advance:
         for done in _run(jobs, keep_ids, options.workers or os.cpu_count() or 1, size):
-            advance(done.path.stat().st_size)
+            advance(done.bytes)
     return [Part(folder) for folder in folders]
 
 
-def _part_name(file: InputFile, content: str, keep_ids: bool) -> str:
-    return hash_json([content, file.format, file.name, keep_ids, READERS_VERSION])[:32]
+def _part_name(file: InputFile, keep_ids: bool) -> str:
+    return hash_json([file.sha256, file.format, file.name, keep_ids, READERS_VERSION])[:32]
 
 
 def _run(jobs: dict[Path, InputFile], keep_ids: bool, workers: int, size: int) -> Iterator[InputFile]:
@@ -215,13 +211,14 @@ def _run(jobs: dict[Path, InputFile], keep_ids: bool, workers: int, size: int) -
 
 def _expected_work(file: InputFile) -> float:
     """What reading a file costs, for the order of jobs only: bulk citations are read by compiled code."""
-    return file.path.stat().st_size * (0.1 if file.format == "s2ag" and "citations" in file.path.name else 1.0)
+    return file.bytes * (0.1 if file.format == "s2ag" and "citations" in file.path.name else 1.0)
 
 
 def stage_file(file: InputFile, folder: Path, *, keep_ids: bool) -> None:
     """Read one file into a part folder."""
     part = PartWriter(folder, keep_ids=keep_ids)
     part.add(reader_of(file.format).read(Source(file.path), part.tally))
+    file.check_unchanged()
     part.finish({"name": file.name, "format": file.format})
 
 

@@ -189,6 +189,32 @@ def test_semantic_scholar_citations_name_the_cited_paper(server: Any, tmp_path: 
     assert corpus.contexts.texts[0] == "Moths fly [7]."
 
 
+@pytest.mark.parametrize("id", ["../../x", "W1,title.search:x", "W1|W2", "a\r\nX-Evil: 1", "\u2603", "?x=1#"])
+def test_ids_of_citing_papers_are_never_more_than_ids(server: Any, id: str) -> None:
+    assert list(openalex(server).citing([f"openalex:{id}"], 5)) == []
+    assert list(semantic_scholar(server).citing([f"s2sha:{id}"], 5)) == []
+    assert server.asked == []
+
+
+def test_a_cursor_that_is_no_text_stays_a_parameter(server: Any) -> None:
+    pages = [{"next_cursor": "\ud800&x=1"}, {}]
+    server.script = [
+        server.reply(raw=json.dumps({"meta": meta, "results": [server.work(n, "T")]}).encode())
+        for n, meta in enumerate(pages)
+    ]
+    assert len(list(openalex(server).search("x", 5))) == 2
+    assert server.asked[1].query["cursor"] == "?&x=1" and server.asked[1].path == "/works"
+
+
+def test_new_cursors_without_new_records_end_a_list(server: Any) -> None:
+    def answer(asked: Any) -> Any:
+        assert len(server.asked) < 10
+        return server.reply({"meta": {"next_cursor": str(len(server.asked))}, "results": [server.work(1, "T")]})
+
+    server.answer = answer
+    assert len(list(openalex(server).search("x", 5))) == 1
+
+
 def test_no_file_is_left_where_nothing_came(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("old\n")
     assert write_records([], tmp_path / "a.jsonl").count == 0

@@ -5,6 +5,7 @@
     {"kind": "error", "at": 17}                    step 17 alone: an input/output error
     {"kind": "short", "at": 17}                    a write takes a part of what it was given
     {"kind": "limit", "at": 17, "bytes": 4096}     from step 17 on no file grows beyond so many bytes: the kernel refuses
+    {"kind": "change", "at": 17, ...}              an input changes; see `input_changes.py`, which counts other steps
 
 Python's own calls are counted: what opens files for writing, writes, renames, removes, and forces to the disk. What
 compiled libraries write by themselves passes unseen; the kernel's limit and a small file system meet it too. Each trouble
@@ -24,6 +25,8 @@ import signal
 import struct
 from collections.abc import Callable
 from typing import Any
+
+from . import input_changes
 
 CALLS = ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir", "link", "ftruncate", "truncate", "sendfile", "write")
 """Functions of `os` that change what is on the disk or force it there."""
@@ -67,6 +70,9 @@ def limit_files(size: int) -> None:
 
 def begin(trouble: dict[str, Any] | None, counter: mmap.mmap) -> None:
     """Count from here on; without a trouble nothing else happens."""
+    if trouble and trouble["kind"] == "change":
+        input_changes.begin(trouble, counter)
+        return
     steps = Steps(trouble or {}, counter)
     for name in CALLS:
         setattr(os, name, _counted(getattr(os, name), name, steps))

@@ -198,7 +198,7 @@ class Client:
         """One request, its redirections on the same host included."""
         key = {self.service.key_parameter: self.service.key} if self.service.key_parameter and self.service.key else {}
         address = f"{self.service.base}{request.path}"
-        query = urlencode({**request.parameters, **key}, quote_via=quote)
+        query = urlencode({**request.parameters, **key}, quote_via=quote, errors="replace")  # a cursor may be anything
         address = f"{address}?{query}" if query else address
         data = None if request.body is None else json.dumps(request.body).encode()
         for _ in range(_MOST_REDIRECTIONS + 1):

@@ -70,7 +70,7 @@ class OpenAlex:
 
     def citing(self, ids: Iterable[str], most: int) -> Iterator[dict[str, Any]]:
         """Works that cite any of these OpenAlex ids, the most cited of every fifty ids first; `most` in all."""
-        works = [id.removeprefix("openalex:") for id in ids if id.startswith("openalex:")]
+        works = [id.removeprefix("openalex:") for id in ids if openalex_id(id.removeprefix("openalex:")) == id]
         parts = list(batches(works, PAGE // 2))
         found = set[str]()
         for number, part in enumerate(parts):

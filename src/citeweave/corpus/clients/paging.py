@@ -42,12 +42,14 @@ def all_records(
         page = read_page(answer)
         if page is None:
             return
+        brings_new = False
         for name, record in page.records:
             if name not in met:
+                brings_new = True
                 met.update([name] if name else [])
                 yield record
         # a cursor may come even after the last page
-        if not page.records or not page.following or (page.promised is not None and len(met) >= page.promised):
+        if not brings_new or not page.following or (page.promised is not None and len(met) >= page.promised):
             return
         cursor = page.following
 

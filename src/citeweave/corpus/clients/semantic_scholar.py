@@ -80,7 +80,7 @@ class SemanticScholar:
 
     def citing(self, ids: Iterable[str], most: int) -> Iterator[dict[str, Any]]:
         """The citations of each of these, `most` in all, each with the id of the cited paper as the reader wants it."""
-        owners = [id.removeprefix("s2sha:") for id in ids if id.startswith("s2sha:")]
+        owners = [id.removeprefix("s2sha:") for id in ids if sha_id(id.removeprefix("s2sha:")) == id]
         share = max(1, most // max(1, len(owners)))
         for owner in owners:
             if most <= 0:

@@ -14,12 +14,18 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 from functools import cache
-from urllib.parse import urlsplit
 
 from citeweave.errors import UserError, choose
 
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 _SHORTEST_KEY, _LONGEST_KEY = 8, 500
+_LONGEST_ADDRESS = 1000
+_ADDRESS = re.compile(
+    r"(?P<scheme>https?)://(?P<host>[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
+    r"(?:/[a-z0-9._~!$&'()*+,;=:@%/-]*)?",
+    re.IGNORECASE,
+)
+"""Nothing that two readers of an address could read differently: no user, no escapes in the host, no blanks, no query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +52,10 @@ class Service:
     key: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        address = urlsplit(self.base)
-        usable = address.scheme == "https" or (address.scheme == "http" and address.hostname in _THIS_MACHINE)
-        if not usable or not address.hostname or address.username or address.query or address.fragment:
+        if not _is_usable(self.base):
             raise UserError(
-                f"the address of {self.name} must be https://HOST/PATH, http only for this machine, with no user and no "
-                f"question mark; look at ${self.base_variable}"
+                f"the address of {self.name} must be https://HOST/PATH, http only for this machine, in plain letters, with no "
+                f"user and no question mark; look at ${self.base_variable}"
             )
         # a line break in a header or a shell's quotes around a key would only show up as a refusal, or worse
         if self.key and not (_SHORTEST_KEY <= len(self.key) <= _LONGEST_KEY and _is_plain(self.key)):
@@ -80,6 +84,18 @@ def _spellings(key: str) -> str:
     True
     """
     return "".join(rf"(?:\\?{re.escape(sign)}|(?i:%(?:25)*{ord(sign):02x}|\\u{ord(sign):04x}))" for sign in key)
+
+
+def _is_usable(address: str) -> bool:
+    """Whether requests may go to an address.
+
+    >>> _is_usable("https://mirror.org/oa"), _is_usable("http://[::1]:8080"), _is_usable("https://me@mirror.org")
+    (True, True, False)
+    """
+    read = _ADDRESS.fullmatch(address) if len(address) <= _LONGEST_ADDRESS else None
+    if read is None or not 0 < int(read["port"] or 443) < 2**16:
+        return False
+    return read["scheme"].lower() == "https" or read["host"].lower().strip("[]") in _THIS_MACHINE
 
 
 def _is_plain(text: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,11 +12,14 @@ from typing import Any
 
 from citeweave.corpus.readers import guess_format, reader_of
 from citeweave.errors import InputError, UserError
-from citeweave.files import check_regular, open_input
+from citeweave.files import check_regular, file_state, hash_file, open_input
 from citeweave.opening import Source
 
 OUTSIDE_FILES = ("references.jsonl", "reference_titles.jsonl")
 """Files of a data folder that are about papers outside it; read only where those are kept."""
+
+_MOMENT = 2 * 10**9
+"""Nanoseconds: file systems tell times in steps, some of two seconds."""
 
 _ABOUT_OUTSIDE = "about papers outside the set; read with --outside keep"
 
@@ -30,9 +34,37 @@ class InputFile:
     inside: str = ""
     """The path inside the folder that was named; empty for a file that was named itself."""
 
+    bytes: int = 0
+    sha256: str = ""
+    """Size and content when the import began, which it must still have when it was read."""
+
+    state: tuple[int, ...] = ()
+    """Of the file when it was hashed, as `file_state` tells; none where it had just been written."""
+
     @property
     def name(self) -> str:
         return written_name(self.path)
+
+    def hashed(self) -> InputFile:
+        """The same file with its size and content."""
+        try:
+            state = file_state(self.path)
+            # a later change may have the same time where the last one was a moment ago
+            is_settled = abs(time.time_ns() - state[3]) > _MOMENT
+            return replace(self, bytes=state[2], sha256=hash_file(self.path), state=state if is_settled else ())
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be read: {error.strerror}; check its permissions") from None
+
+    def check_unchanged(self) -> None:
+        """Refuse a file that is not any more what was hashed: what was read of it may be neither."""
+        try:
+            if file_state(self.path) == self.state or hash_file(self.path) == self.sha256:
+                return
+        except OSError:
+            pass
+        raise InputError(
+            f"{self.path} was changed or removed while it was read; run the same command again once it stays as it is"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +96,7 @@ class Inputs:
         return {
             "files": {
                 "read": len(self.files),
-                "bytes_read": sum(file.path.stat().st_size for file in self.files),
+                "bytes_read": sum(file.bytes for file in self.files),
                 "left_aside": len(self.left_aside),
                 "bytes_not_read": sum(file.bytes for file in self.left_aside),
             },

@@ -17,6 +17,12 @@ from collections.abc import Iterable, Iterator
 from citeweave.tally import Tally
 
 MAX_CELL = 2**24
+MAX_ROW = 2**26
+"""Most characters of a row: one whose cells are closed and opened again on every line has no long cell."""
+
+MAX_REREAD = 2**26
+"""Characters of broken rows that are read again as rows of several lines; beyond, every such line is a row of its own."""
+
 TOO_LONG = f"cell longer than {MAX_CELL >> 20} MiB or broken quotes"
 BROKEN = "quotes that are broken or never closed"
 
@@ -60,20 +66,24 @@ class _Lines:
         self._lines, self._waiting = iter(lines), deque[str]()
         self.taken: list[str] = []
         self._ended = False
+        self._size = self._reread = 0
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
+        if self.taken and (self._size > MAX_ROW or (self._waiting and self._reread > MAX_REREAD)):
+            raise csv.Error("the row is too long, or of lines that were read often enough")
         line = self._waiting.popleft() if self._waiting else next(self._lines, None)
         self._ended = line is None
         if line is None:
             raise StopIteration
         self.taken.append(line)
+        self._size += len(line)
         return line
 
     def begin_row(self) -> None:
-        self.taken = []
+        self.taken, self._size = [], 0
 
     def may_be_broken(self) -> bool:
         """Whether the row has several lines, or the file ended inside it."""
@@ -82,6 +92,7 @@ class _Lines:
     def give_back(self) -> None:
         """All lines of the row but its first are lines to be read again."""
         self._waiting.extendleft(reversed(self.taken[1:]))
+        self._reread += self._size
 
 
 def _is_one_row(lines: list[str], dialect: type[csv.Dialect]) -> bool:

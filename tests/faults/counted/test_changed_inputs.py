@@ -1,0 +1,204 @@
+"""Inputs that change while they are read: an error that names them, or an artifact of one content alone, the one it names.
+
+The change comes at a step of the reading process: before a file is opened, or between two pieces of it. What was refused is
+completed by the next run once the input is what it was, with the bytes of a run that nothing disturbed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .commands import CommandServer, Run
+from .counting import Trial
+from .input_changes import FILE_CHANGES, FOLDER_CHANGES, change
+from .stages import content, differences
+
+LONG = 200_000
+"""Random bytes of an abstract: a file of some papers is read in several pieces."""
+
+
+def papers(seed: int) -> list[dict[str, Any]]:
+    draw = random.Random(seed)
+    return [
+        {"id": f"p{seed}{n}", "title": f"Paper number {n} of set {seed}", "abstract": draw.randbytes(LONG).hex()}
+        for n in range(4)
+    ]
+
+
+def _json_lines(seed: int) -> bytes:
+    return "".join(json.dumps(paper) + "\n" for paper in papers(seed)).encode()
+
+
+def _table(seed: int) -> bytes:
+    return ("id,title,abstract\n" + "".join(",".join(paper.values()) + "\n" for paper in papers(seed))).encode()
+
+
+def _bibtex(seed: int) -> bytes:
+    entry = "@article{{{id}, title={{{title}}}, abstract={{{abstract}}}, year={{2000}}}}\n"
+    return "".join(entry.format(**paper) for paper in papers(seed)).encode()
+
+
+def _ris(seed: int) -> bytes:
+    return "".join("TY  - JOUR\nID  - {id}\nTI  - {title}\nAB  - {abstract}\nER  - \n".format(**p) for p in papers(seed)).encode()  # fmt: skip
+
+
+def _pubmed(seed: int) -> bytes:
+    article = "<PubmedArticle><MedlineCitation><PMID>{}</PMID><Article><ArticleTitle>{title}</ArticleTitle><Abstract><AbstractText>{abstract}</AbstractText></Abstract></Article></MedlineCitation></PubmedArticle>"  # fmt: skip
+    records = "".join(article.format(int(paper["id"][1:]), **paper) for paper in papers(seed))
+    return f"<PubmedArticleSet>{records}</PubmedArticleSet>".encode()
+
+
+FORMATS: dict[str, tuple[str, Callable[[int], bytes]]] = {
+    "JSON lines": ("papers.jsonl", _json_lines),
+    "packed JSON lines": ("papers.jsonl.gz", lambda seed: gzip.compress(_json_lines(seed), mtime=0)),
+    "CSV": ("papers.csv", _table),
+    "BibTeX": ("papers.bib", _bibtex),
+    "RIS": ("papers.ris", _ris),
+    "PubMed": ("papers.xml", _pubmed),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandServer]:
+    made = CommandServer(tmp_path_factory.mktemp("server"))
+    yield made
+    made.close()
+
+
+@dataclass
+class Reading:
+    """A command that reads one input, and what it makes of every content that the input may have."""
+
+    server: CommandServer
+    words: list[str]
+    """The command without its output; `{}` stands for the input."""
+
+    first: Path
+    other: Path
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self._made: dict[str, dict[str, Any]] = {}
+        self.input = self.folder / "in" / self.first.name
+
+    def begin(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.input.parent.mkdir(parents=True)
+        self.put_back()
+
+    def put_back(self) -> None:
+        """The input as it was at first."""
+        if self.input.is_dir():
+            shutil.rmtree(self.input)
+        shutil.copytree(self.first, self.input) if self.first.is_dir() else shutil.copy(self.first, self.input)
+
+    def run(self, trouble: dict[str, Any] | None = None) -> Run:
+        words = [word.format(self.input) for word in self.words]
+        out = self.folder / "out"
+        out.mkdir(exist_ok=True)
+        return self.server.run([*words, "-o", str(out / "made"), "--quiet"], trouble)
+
+    def result(self) -> dict[str, Any]:
+        return content(self.folder / "out")
+
+    def trouble(self, how: str, at: int) -> dict[str, Any]:
+        return {"kind": "change", "how": how, "at": at, "input": str(self.input), "other": str(self.other)}
+
+    def undisturbed(self, how: str) -> dict[str, Any]:
+        """What is made of the input after a change that came before the command; nothing where that refuses it."""
+        if how not in self._made:
+            self.begin()
+            if how:
+                change(how, self.input, self.other)
+            ran = self.run()
+            self._made[how] = self.result() if ran.status == 0 else {}
+        return self._made[how]
+
+    def steps(self) -> int:
+        self.begin()
+        return self.run(self.trouble("", -1)).expect_success().steps
+
+    def check(self, how: str, at: int) -> bool:
+        """Whether a command that met a change was refused; its artifact is of one content alone in any case."""
+        possible = [self.undisturbed(""), self.undisturbed(how)]
+        self.begin()
+        ran = self.run(self.trouble(how, at))
+        assert "Traceback" not in ran.told and "internal error" not in ran.told, ran.told
+        if ran.status == 0:
+            made = self.result()
+            told = [differences(made, one) for one in possible]
+            assert made in possible, f"neither content: {min(told, key=len)}"
+            return False
+        assert ran.status in (1, 2) and str(self.input) in ran.told and ran.told.count("\n") == 1, ran.told
+        self.put_back()
+        self.run().expect_success()
+        assert not (found := differences(self.result(), possible[0])), f"completed, but other than it was: {found}"
+        return True
+
+
+def try_all(trial: Trial, readings: dict[str, Reading], changes: tuple[str, ...], *, quick: int, whole: int) -> None:
+    steps = {name: reading.steps() for name, reading in readings.items()}
+    names, refused = list(readings), 0
+    for seed in trial.numbers(quick=quick, whole=whole):
+        draw = random.Random(seed)
+        name, how = names[seed % len(names)], draw.choice(changes)
+        at = draw.randint(1, steps[name])
+        with trial.attempt(f"seed {seed}: {how} at step {at} of {steps[name]} of {name}"):
+            refused += readings[name].check(how, at)
+    trial.facts |= {"refused": refused, "steps": steps}
+
+
+def test_files_that_change(trial: Trial, server: CommandServer, tmp_path: Path) -> None:
+    """A file that is replaced, cut, continued or removed while it is imported is refused by name, or the corpus is of one content."""
+    readings = {}
+    for name, (file, write) in FORMATS.items():
+        places = [tmp_path / str(seed) / file for seed in (1, 2)]
+        for seed, place in enumerate(places, 1):
+            place.parent.mkdir(exist_ok=True)
+            place.write_bytes(write(seed))
+        words = ["import", "{}", "--workers", "1"]
+        readings[name] = Reading(server, words, *places, tmp_path / "tried" / name)
+    try_all(trial, readings, FILE_CHANGES, quick=8, whole=600)
+
+
+def test_recorded_hashes(trial: Trial, server: CommandServer, tmp_path: Path) -> None:
+    """The hash of an input in a manifest is that of the bytes which were read."""
+    for number, (name, (file, write)) in enumerate(FORMATS.items()):
+        with trial.attempt(name):
+            path = tmp_path / str(number) / file
+            path.parent.mkdir()
+            path.write_bytes(write(1))
+            server.run(["import", str(path), "-o", str(tmp_path / str(number) / "out"), "--quiet"]).expect_success()
+            manifest = json.loads((tmp_path / str(number) / "out" / "manifest.json").read_bytes())
+            (described,) = manifest["recipe"]["inputs"]
+            assert described["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+            assert manifest["facts"]["files"]["bytes_read"] == path.stat().st_size
+
+
+def test_corpora_that_change(trial: Trial, server: CommandServer, bert: Path, tmp_path: Path) -> None:
+    """A corpus that is replaced or removed while it is read is refused by name, or what is made is of one corpus alone."""
+    for seed in (0, 1):
+        words = f"synthesize -o {tmp_path}/{seed}/corpus --papers {60 - 10 * seed} --seed {seed} --workers 1 --quiet"
+        server.run(words.split()).expect_success()
+    first, other = tmp_path / "0" / "corpus", tmp_path / "1" / "corpus"
+    commands = {
+        "graph": ["graph", "{}", "--dim", "8"],
+        "embedding": ["embed", "{}", "--model", str(bert), "--device", "cpu"],
+        "indexing": ["index", "{}", "--model", str(bert), "--device", "cpu"],
+        "deriving": ["import", str(tmp_path / "new.jsonl"), "--update", "{}"],
+    }
+    (tmp_path / "new.jsonl").write_text('{"id": "new", "title": "A new paper"}\n')
+    readings = {
+        name: Reading(server, words, first, other, tmp_path / "tried" / name) for name, words in commands.items()
+    }
+    try_all(trial, readings, FOLDER_CHANGES, quick=6, whole=400)
