@@ -27,7 +27,7 @@ from citeweave.search.verifying import describe_folder
 from .counting import Trial
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL")
-PAPERS, PATIENCE = 600, 300.0
+PAPERS, PATIENCE = 200, 300.0
 """Seconds guard against a hang."""
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs the list of processes of Linux")
@@ -60,6 +60,7 @@ def serve_and_send(command: list[str], name: str, after: int) -> tuple[set[int],
         behind: set[int] = set()
         while not behind or health(address)["with_vectors"] < after:
             behind |= children_of(process.pid)
+            time.sleep(0.1)
         process.send_signal(getattr(signal, name))
         told = process.communicate(timeout=PATIENCE)[1]
         return behind, told, process.returncode
