@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,48 @@ def test_what_fails_leaves_the_old_artefact(tmp_path: Path) -> None:
     make(tmp_path / "x", text="new", recipe={"seed": 2}, overwrite=True)
     assert (tmp_path / "x" / "a.txt").read_text() == "new"
     assert not work_folder(tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("kind", ["thing", "other"])
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_what_came_meanwhile_is_not_replaced(tmp_path: Path, kind: str, overwrite: bool) -> None:
+    def put() -> None:
+        with new_artefact(tmp_path / "y", kind, 1, {"seed": 2}) as writer:
+            (writer.folder / "b.txt").write_text("of another process")
+            writer.finish()
+        (tmp_path / "y").rename(tmp_path / "x")
+
+    with new_artefact(tmp_path / "x", "thing", 1, RECIPE, overwrite=overwrite) as writer:
+        (writer.folder / "a.txt").write_text("hello")
+        put()
+        if overwrite and kind == "thing":
+            writer.finish()
+        else:
+            with pytest.raises(UserError, match="x holds"):
+                writer.finish()
+    assert (tmp_path / "x" / "b.txt").exists() != (overwrite and kind == "thing")
+
+
+@pytest.mark.parametrize("kind", ["thing", "other"])
+def test_what_came_before_the_lock_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    import citeweave.artefacts.writing as writing
+
+    real = writing.take_lock
+
+    def late(path: Path, **options: bool) -> ExitStack:
+        monkeypatch.setattr(writing, "take_lock", real)
+        with new_artefact(tmp_path / "x", kind, 1, {"seed": 2}) as writer:
+            (writer.folder / "b.txt").write_text("of another process")
+            writer.finish()
+        return real(path, **options)
+
+    monkeypatch.setattr(writing, "take_lock", late)
+    with (
+        pytest.raises(UserError, match="x holds"),
+        new_artefact(tmp_path / "x", "thing", 1, RECIPE) as writer,
+    ):
+        (writer.folder / "a.txt").write_text("never written")
+    assert (tmp_path / "x" / "b.txt").exists()
 
 
 def test_what_another_recipe_left_behind_is_not_taken_over(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from citeweave.artefacts import publishing
 from citeweave.artefacts.integrity import check_files
 from citeweave.artefacts.manifest import read_manifest
 from citeweave.artefacts.publishing import work_folder
-from citeweave.cloud import copy, fetch, push, uploading
+from citeweave.cloud import copy, copying, fetch, push, uploading
 from citeweave.cloud.address import Address
 from citeweave.cloud.listing import OBJECTS
 from citeweave.cloud.slots import Slot, clear, kept_in
@@ -237,6 +237,22 @@ def test_copy_both_ways_and_from_bucket_to_bucket(bucket: Any, folder: Path, tmp
     assert content(fetch(f"s3://{bucket.name}/two/thing")) == content(folder)
     with pytest.raises(UserError, match="both here"):
         copy(folder, tmp_path / "c")
+
+
+def test_a_copy_does_not_replace_what_came_meanwhile(
+    bucket: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, real = f"s3://{bucket.name}/thing", copying._receive
+    copy(folder, address)
+
+    def receive(*given: Any) -> int:
+        make_artefact(tmp_path / "other", {"papers/year.npy": b"1999"}).rename(tmp_path / "back")
+        return real(*given)
+
+    monkeypatch.setattr(copying, "_receive", receive)
+    with pytest.raises(UserError, match="exists; choose another place"):
+        copy(address, tmp_path / "back")
+    assert (tmp_path / "back" / "papers" / "year.npy").read_bytes() == b"1999"
 
 
 @pytest.mark.parametrize("at", ["_exchange_at_once", "_remove"])

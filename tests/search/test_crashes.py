@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from citeweave.errors import ArtefactError, UserError
+from citeweave.search import state
 from citeweave.search.building import IndexOptions, build_index
 from citeweave.search.changing import ChangeOptions, add_papers, delete_papers, update_index
 from citeweave.search.compacting import compact_index
@@ -169,6 +170,20 @@ def test_one_writer_at_a_time(made, tmp_path):
         pass
     with pytest.raises(ArtefactError, match="does not exist"):
         delete_papers(tmp_path / "nowhere", ["a"])
+
+
+def test_no_index_is_begun_in_what_came_before_the_lock(made, tmp_path, monkeypatch):
+    real = state.take_lock
+
+    def late(path, **options):
+        shutil.copytree(made.corpus.folder, path.parent, dirs_exist_ok=True)
+        return real(path, **options)
+
+    monkeypatch.setattr(state, "take_lock", late)
+    with pytest.raises(UserError, match="which index must not replace"), writing(tmp_path / "x", create=True):
+        pass
+    names = [sorted(path.name for path in folder.iterdir()) for folder in (tmp_path / "x", made.corpus.folder)]
+    assert names[0] == names[1], "something was left in another's folder"
 
 
 def test_a_full_disk_leaves_the_old_state(made, tmp_path, monkeypatch):

@@ -40,6 +40,8 @@ class ArtefactWriter:
         self.place, self.folder = place, place / "new"
         self._target, self._kind, self._version, self._recipe = folder, kind, version, recipe
         self.facts: dict[str, Any] = {}
+        self.overwrite = False
+        """Whether an older artefact of the same kind may be replaced."""
 
     def work(self, name: str) -> Path:
         """A folder for intermediate files; after an interruption the same recipe finds them again, another does not."""
@@ -73,6 +75,8 @@ class ArtefactWriter:
         files = dict(zip(names, described, strict=True))
         manifest = Manifest(self._kind, self._version, self._recipe, self.facts, files, _made())
         write_json(self.folder / MANIFEST, manifest.as_json())
+        if self._target.exists():  # what came there meanwhile is not ours to replace
+            refuse_existing(self._target, self._kind, overwrite=self.overwrite)
         publish(self._target)
         return manifest
 
@@ -86,7 +90,10 @@ def new_artefact(
     if folder.exists():
         refuse_existing(folder, kind, overwrite=overwrite)
     with working(folder) as place:
+        if folder.exists():  # another process may have made it before we had the lock
+            refuse_existing(folder, kind, overwrite=overwrite)
         writer = ArtefactWriter(folder, kind, version, recipe, place=place)
+        writer.overwrite = overwrite
         writer.clear()
         yield writer
 

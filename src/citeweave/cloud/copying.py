@@ -57,6 +57,7 @@ def copy(
     with working(folder) as work:
         made = Version(work / "work" / listing.hash[:16], folder.name)
         sent = _receive(made, listing, Slot(address, cache).all(), reporter)
+        _refuse(folder, listing, overwrite=overwrite)  # what came there meanwhile is not ours to replace
         if listing.is_single:
             move(made.content, folder)
             discard_work(folder)

@@ -265,6 +265,8 @@ def writing(
     except OSError as error:
         raise unwritable(folder, error, "change a copy of it, or its permissions") from None
     with lock, naming_failures(folder):
+        if create:
+            _check_place_again(folder)
         yield IndexWriter(folder, _standing_state(folder, overwrite=overwrite))
 
 
@@ -311,6 +313,15 @@ def _check_place(folder: Path) -> None:
         )
     if not folder.is_dir() or not _only_ours(folder):
         raise UserError(f"{folder} exists and is not an index of citeweave; choose another -o")
+
+
+def _check_place_again(folder: Path) -> None:
+    """The same once the lock is ours: another process may have put something there before; our lock leaves it."""
+    try:
+        _check_place(folder)
+    except UserError:
+        (folder / _LOCK).unlink(missing_ok=True)
+        raise
 
 
 def _within(folder: Path) -> list[Path]:

@@ -5,6 +5,7 @@
     {"kind": "error", "at": 17}                    step 17 alone: an input/output error
     {"kind": "short", "at": 17}                    a write takes a part of what it was given
     {"kind": "limit", "at": 17, "bytes": 4096}     from step 17 on no file grows beyond so many bytes: the kernel refuses
+    {"kind": "pause", "at": 17, "flag": "file"}    the process makes the file before step 17, and goes on once it is removed
     {"kind": "change", "at": 17, ...}              an input changes; see `input_changes.py`, which counts other steps
 
 Python's own calls are counted: what opens files for writing, writes, renames, removes, and forces to the disk. What
@@ -23,7 +24,9 @@ import os
 import resource
 import signal
 import struct
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from . import input_changes
@@ -50,6 +53,8 @@ class Steps:
             os.kill(os.getpid(), signal.SIGKILL)
         if count == at and kind == "limit":
             limit_files(self._trouble["bytes"])
+        if count == at and kind == "pause":
+            pause(Path(self._trouble["flag"]))
         if count == at and kind == "error":
             raise failure(errno.EIO, name, path)
         if kind == "full" and count >= at and name in THAT_NEED_ROOM:
@@ -61,6 +66,15 @@ def failure(code: int, name: str, path: object) -> OSError:
     """As the system tells it: calls that take a path name it, those that take a descriptor do not."""
     described = path if isinstance(path, str | bytes | os.PathLike) and name not in ("write", "sendfile") else None
     return OSError(code, os.strerror(code), described) if described is not None else OSError(code, os.strerror(code))
+
+
+def pause(flag: Path) -> None:
+    """Wait while another process does something."""
+    os.close(os.open(flag, os.O_CREAT | os.O_WRONLY))
+    for _ in range(12_000):
+        if not flag.exists():
+            return
+        time.sleep(0.005)
 
 
 def limit_files(size: int) -> None:
