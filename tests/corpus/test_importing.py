@@ -216,6 +216,42 @@ def test_an_input_that_changes_while_it_is_read_is_refused(
     assert again.hash == whole.hash and again.titles[0] == "Before"
 
 
+def test_the_size_of_an_input_is_that_of_what_was_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import citeweave.corpus.intake.sources as sources
+
+    path, real = write_lines(tmp_path / "a.jsonl", [{"id": "a", "title": "T"}]), sources.file_state
+
+    def late(place: Path) -> tuple[int, int, int, int]:
+        state = real(place)
+        monkeypatch.setattr(sources, "file_state", real)
+        write_lines(place, [{"id": "a", "title": "A longer title"}])
+        return state
+
+    monkeypatch.setattr(sources, "file_state", late)
+    made = import_papers(path, tmp_path / "corpus").corpus
+    assert made.titles[0] == "A longer title" and made.manifest.facts["files"]["bytes_read"] == path.stat().st_size
+
+
+def test_a_base_that_is_replaced_meanwhile_is_not_mixed(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import citeweave.corpus.importing as importing
+
+    import_papers(library, tmp_path / "base")
+    new = write_lines(tmp_path / "new.jsonl", [{"id": "new", "title": "A new paper"}])
+    real = importing.check_files
+
+    def late(*given: object, **options: bool) -> None:
+        real(*given, **options)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        import_papers(library, tmp_path / "base", ImportOptions(outside="keep"), overwrite=True)
+
+    monkeypatch.setattr(importing, "check_files", late)
+    with pytest.raises(ArtefactError, match="base/.* was replaced while it was read"):
+        import_papers(new, tmp_path / "corpus", update=tmp_path / "base")
+    assert not (tmp_path / "corpus").exists()
+
+
 def test_an_input_that_is_only_touched_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import citeweave.corpus.importing as importing
 

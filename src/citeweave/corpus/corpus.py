@@ -20,7 +20,8 @@ A row is an integer and an id is a text. Nothing is loaded that is not asked for
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -258,6 +259,25 @@ class Corpus:
             extra=self._object(extra),
         )
 
+    def check_unchanged(self, start: str = "") -> None:
+        """Refuse files, those whose names start so, that were replaced or removed since the corpus was opened."""
+        for name, state in self._states.items():
+            path = self.folder / name
+            if name.startswith(start) and not (path.is_file() and file_state(path) == state):
+                raise ArtefactError(f"{path} was replaced while it was read; run the same command again")
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """A block that opens files of the corpus itself, all of them of the one that was opened."""
+        try:
+            yield
+        except ArtefactError:
+            raise
+        except Exception:
+            self.check_unchanged()  # which explains why its columns did not fit
+            raise
+        self.check_unchanged()
+
     def check_rows(self, rows: NDArray[np.integer[Any]], *, least: int = 0) -> None:
         """Refuse rows out of the corpus's own columns that no paper has: of a large corpus nobody looked at them."""
         if len(rows) and not (int(rows.min()) >= least and int(rows.max()) < len(self)):
@@ -295,9 +315,7 @@ class Corpus:
 
     def _same(self, start: str, opened: _Opened) -> _Opened:
         """What was opened, unless its files, whose names start so, were replaced since the corpus was opened."""
-        for name, state in self._states.items():
-            if name.startswith(start) and file_state(self.folder / name) != state:
-                raise ArtefactError(f"{self.folder / name} was replaced while it was read; run the same command again")
+        self.check_unchanged(start)
         return opened
 
 

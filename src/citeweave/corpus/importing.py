@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -125,12 +126,13 @@ def import_papers(
         if options.outside == "keep":
             parts.append(stage_outside(parts, writer.work("outside"), memory=options.memory))
         gone = None
-        if base is not None:
-            check_files(base.folder, base.manifest, content=True)  # damage must not be handed on
-        if base is not None and deletions:
-            gone = find_deletions(base, deleted)
-            writer.facts["deletions_not_found"] = gone.not_found
-        build_corpus(writer, parts, options.merge(), base=base, gone=gone, reporter=reporter)
+        with nullcontext() if base is None else base.unchanged():
+            if base is not None:
+                check_files(base.folder, base.manifest, content=True)  # damage must not be handed on
+            if base is not None and deletions:
+                gone = find_deletions(base, deleted)
+                writer.facts["deletions_not_found"] = gone.not_found
+            build_corpus(writer, parts, options.merge(), base=base, gone=gone, reporter=reporter)
         writer.facts |= {**inputs.account(), "formats": inputs.formats()}
         writer.finish()
     return Imported(Corpus.open(folder), inputs, skipped=False)
@@ -230,10 +232,10 @@ def exclude_papers(
     recipe = {"update": corpus.hash, "excluded": hash_json(sorted(corpus.ids.take(rows))), "why": why}
     if not matches(folder, KIND, VERSION, recipe):
         with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-            check_files(corpus.folder, corpus.manifest, content=True)  # damage must not be handed on
-            build_corpus(
-                writer, [], MergeOptions(same_title="never", outside="keep"), base=corpus, gone=Deletions(rows)
-            )
+            with corpus.unchanged():
+                check_files(corpus.folder, corpus.manifest, content=True)  # damage must not be handed on
+                options = MergeOptions(same_title="never", outside="keep")
+                build_corpus(writer, [], options, base=corpus, gone=Deletions(rows))
             writer.facts |= {"excluded": len(rows), "why": why}
             writer.finish()
     return Corpus.open(folder)

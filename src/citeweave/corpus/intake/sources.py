@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import time
@@ -51,7 +52,9 @@ class InputFile:
             state = file_state(self.path)
             # a later change may have the same time where the last one was a moment ago
             is_settled = abs(time.time_ns() - state[3]) > _MOMENT
-            return replace(self, bytes=state[2], sha256=hash_file(self.path), state=state if is_settled else ())
+            with open_input(self.path) as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                return replace(self, bytes=file.tell(), sha256=digest, state=state if is_settled else ())
         except OSError as error:
             raise UserError(f"{self.path} cannot be read: {error.strerror}; check its permissions") from None
 
