@@ -168,7 +168,7 @@ def test_files_that_change(trial: Trial, server: CommandServer, tmp_path: Path) 
             place.write_bytes(write(seed))
         words = ["import", "{}", "--workers", "1"]
         readings[name] = Reading(server, words, *places, tmp_path / "tried" / name)
-    try_all(trial, readings, FILE_CHANGES, quick=8, whole=600)
+    try_all(trial, readings, FILE_CHANGES, quick=4, whole=600)
 
 
 def test_recorded_hashes(trial: Trial, server: CommandServer, tmp_path: Path) -> None:
@@ -201,4 +201,4 @@ def test_corpora_that_change(trial: Trial, server: CommandServer, bert: Path, tm
     readings = {
         name: Reading(server, words, first, other, tmp_path / "tried" / name) for name, words in commands.items()
     }
-    try_all(trial, readings, FOLDER_CHANGES, quick=6, whole=400)
+    try_all(trial, readings, FOLDER_CHANGES, quick=3, whole=400)

@@ -70,7 +70,7 @@ def test_corrupted_inputs(trial: Trial, tmp_path: Path) -> None:
             assert told == clean[number]["told"], f"a {suffix} file, {way}, is read as another one"
         return 2 * int(clean[number]["memory"]) + MORE_MEMORY
 
-    _try_all(trial, trial.numbers(quick=200, whole=4000), attempt)
+    _try_all(trial, trial.numbers(quick=100, whole=4000), attempt)
 
 
 def _clean_input(format: str, data: bytes, place: Path) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def test_library_signals(trial: Trial, bert: Path, tmp_path: Path) -> None:
     source = tmp_path / "many.bib"
     entries = (f"@article{{k{n}, title={{the cell {n} grows in graphs}}}}\n" for n in range(PAPERS))
     source.write_text("".join(entries))
-    for seed in trial.numbers(quick=2, whole=10 * len(SIGNALS)):
+    for seed in trial.numbers(quick=1, whole=10 * len(SIGNALS)):
         name, after = SIGNALS[seed % len(SIGNALS)], random.Random(seed).randint(0, PAPERS // 2)
         folder = tmp_path / f"library-{seed}"
         words = ["explore", str(source), "--folder", str(folder), "--model", str(bert), "--runtime", "torch"]

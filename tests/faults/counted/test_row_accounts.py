@@ -213,7 +213,7 @@ def check_corpus(place: Path, seed: int) -> None:
 
 
 def test_row_accounts(trial: Trial, tmp_path: Path) -> None:
-    for seed in trial.numbers(quick=20, whole=1000):
+    for seed in trial.numbers(quick=10, whole=1000):
         with trial.attempt(f"seed {seed}"):
             check_corpus(tmp_path / str(seed), seed)
         shutil.rmtree(tmp_path / str(seed), ignore_errors=True)

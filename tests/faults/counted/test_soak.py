@@ -84,7 +84,7 @@ def server(place: Path) -> Iterator[Served]:
 
 
 def test_soak(trial: Trial, place: Path, server: Served) -> None:
-    seconds = trial.seconds(quick=15, whole=1800)
+    seconds = trial.seconds(quick=8, whole=1800)
     end, traffic = time.monotonic() + seconds, Traffic(Index.open(place / "index"))
     with Watching(server) as memory, ThreadPoolExecutor(CLIENTS) as pool:
         clients = [pool.submit(ask_until, server.port, end, traffic, number) for number in range(CLIENTS)]

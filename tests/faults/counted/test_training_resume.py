@@ -154,7 +154,7 @@ def _runs(path: Path) -> list[list[int]]:
 
 
 def test_training_resumed_in_one_process(trial: Trial, places: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    jobs = {str(number): draw_job(places, number, ranks=1) for number in trial.numbers(quick=3, whole=20)}
+    jobs = {str(number): draw_job(places, number, ranks=1) for number in trial.numbers(quick=2, whole=20)}
     told = run_jobs([sys.executable], jobs, tmp_path)
     for name, job in jobs.items():
         with trial.attempt(f"seed {name}, {list(job['training']['losses'])}, cut at {job['cuts']}"):

@@ -34,6 +34,21 @@ DECOYS = (
 FILES = ("{name}.partial.lock", "{name}.lock", ".{name}.citeweave-2f0c2a9b", "{name}.json.new", "state.json.new")
 
 
+SLOW = (
+    "align",
+    "train",
+    "match",
+    "explore",
+    "evaluate",
+    "evaluate once more",
+    "run",
+    "sweep",
+    "intents train",
+    "store",
+)
+"""Tried once in the quick share."""
+
+
 class Line(NamedTuple):
     """A command as it is typed, and what it may write to, below the folder of the test."""
 
@@ -155,7 +170,7 @@ def test_nothing_else_touched_by_any_command(
     trial: Trial, tmp_path: Path, bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command changes its output and the cache, and nothing else: no input, no file beside its output."""
-    lines = commands_of(bert)
+    lines, quick = commands_of(bert), trial.share == "quick"
     assert set(names_of_commands()) <= lines.keys(), "give the new command a line in commands_of"
     home, place = tmp_path / "home", tmp_path / "place"
     home.mkdir(), place.mkdir()
@@ -166,7 +181,7 @@ def test_nothing_else_touched_by_any_command(
     try:
         for name, line in lines.items():
             with trial.attempt(name):
-                _try(server, place, name, line)
+                _try(server, place, name, line._replace(again=None) if quick and name in SLOW else line)
     finally:
         server.close()
 
