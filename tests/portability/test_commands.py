@@ -51,6 +51,24 @@ def python(environment: dict[str, str], tmp_path: Path) -> Command:
     return run
 
 
+SEVERAL = """
+import json, sys
+from citeweave.cli import main
+
+for words in json.loads(sys.argv[1]):
+    try:
+        main([*words, "--debug"])
+    except SystemExit as end:
+        assert not end.code, words
+"""
+
+
+@pytest.fixture
+def commands(python: Command) -> Command:
+    """Several commands of citeweave in one process, which is sooner than one in each."""
+    return lambda *lines: python("-c", SEVERAL, json.dumps([[str(word) for word in line] for line in lines]))
+
+
 @pytest.fixture
 def command(python: Command) -> Command:
     """The same for a command of citeweave."""
@@ -129,16 +147,22 @@ def test_corpora(command: Command, python: Command, papers: Path, tmp_path: Path
     assert left == {"bib", "corpus", "graph", "more", "numbered", "papers", "pooled"}
 
 
-def test_vectors_index_and_report(command: Command, papers: Path, bert: Path, tmp_path: Path) -> None:
-    command("import", papers, "-o", "corpus")
-    command("embed", "corpus", "--model", bert, "-o", "vectors")
-    command("embed", "corpus", "--model", bert, "--as", "int8", "-o", "codes")
-    command("index", "corpus", "--model", bert, "--sentences", "-o", "index")
+def test_vectors_index_and_report(
+    commands: Command, command: Command, papers: Path, bert: Path, tmp_path: Path
+) -> None:
     (tmp_path / "gone.txt").write_text("p:3\n")
+    commands(
+        ("import", papers, "-o", "corpus"),
+        ("embed", "corpus", "--model", bert, "-o", "vectors"),
+        ("embed", "corpus", "--model", bert, "--as", "int8", "-o", "codes"),
+        ("index", "corpus", "--model", bert, "--sentences", "-o", "index"),
+    )
     command("change", "index", "--delete", "gone.txt", "--compact")
-    found = command("search", "index", "cells learn from data")
+    found = commands(
+        ("search", "index", "cells learn from data"),
+        ("evaluate", "vectors", "--suite", "corpus", "--data", "corpus", "-o", "report"),
+    )
     assert "How α-cells learn from data → 2 " in found
-    command("evaluate", "vectors", "--suite", "corpus", "--data", "corpus", "-o", "report")
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"codes", "corpus", "gone.txt", "index", "papers", "report", "vectors"}
 
