@@ -40,8 +40,8 @@ for words in commands:
 print(json.dumps(ends), file=sys.__stdout__)
 """
 
-NOT_STARTED = ("serve", "explore page", "sweep")
-"""What is only asked for its needs: it would not end, or is `run` twice."""
+NOT_STARTED = ("serve", "explore page", "sweep", "annotate")
+"""What is only asked for its needs: it would not end, is `run` twice, or reads as `intents evaluate` does."""
 
 
 def names() -> set[str]:

@@ -15,7 +15,7 @@ from citeweave.similarity.vectors import Vectors
 
 from .killing import killed_before
 
-SHARD, SHARDS = 25, 40
+SHARD, SHARDS = 25, 12
 
 ALONE = {**os.environ, "OMP_NUM_THREADS": "1"}
 """Every run in a process of its own with one thread: what other tests left behind in this one would round differently."""
