@@ -85,11 +85,11 @@ def test_removing_an_artefact_leaves_what_is_not_its_own(tmp_path: Path) -> None
 
 def test_a_work_folder_belongs_to_one_output(tmp_path: Path) -> None:
     mine = begin_work(tmp_path / "corpus")
-    (mine / "work" / "part").write_text("begun")
+    (mine / "kept" / "part").write_text("begun")
     mine.rename(mine.with_name(".graph.citeweave-12345678"))  # the owner inside still names the corpus
     remove_leftovers(tmp_path / "graph")
     assert not work_folder(tmp_path / "graph").exists()
-    assert (tmp_path / ".graph.citeweave-12345678" / "work" / "part").read_text() == "begun"
+    assert (tmp_path / ".graph.citeweave-12345678" / "kept" / "part").read_text() == "begun"
 
 
 def test_a_work_folder_that_was_begun_is_gone_on_with(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_work_is_kept_until_the_artefact_has_its_name(tmp_path: Path, monkeypatc
     with monkeypatch.context() as patch, pytest.raises(Death):
         patch.setattr(shutil, "rmtree", die)
         make(tmp_path / "thing", 0)
-    assert (tmp_path / "thing").is_dir() and (work_folder(tmp_path / "thing") / "work").is_dir()
+    assert (tmp_path / "thing").is_dir() and (work_folder(tmp_path / "thing") / "kept").is_dir()
     assert matches(tmp_path / "thing", "demo", 1, {"seed": 0})
     assert names(tmp_path) == ["thing"] and names(tmp_path / "thing") == ["data.txt", "manifest.json"]
 
@@ -151,7 +151,7 @@ def test_a_name_that_is_taken_for_a_moment_is_waited_for(tmp_path: Path, monkeyp
 def test_a_failed_write_names_the_folder(tmp_path: Path, error: Exception) -> None:
     with pytest.raises(OSError) as caught, new_artefact(tmp_path / "thing", "demo", 1, {}):
         raise error
-    assert caught.value.filename == str(work_folder(tmp_path / "thing")) and caught.value.errno == errno.ENOSPC
+    assert caught.value.filename == str(tmp_path / "thing") and caught.value.errno == errno.ENOSPC
 
 
 def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
@@ -165,3 +165,26 @@ def test_a_full_disk_is_not_the_users_mistake(tmp_path: Path) -> None:
     assert isinstance(unwritable(tmp_path, PermissionError(errno.EACCES, "Permission denied"), "do x"), UserError)
     full = unwritable(tmp_path, OSError(errno.ENOSPC, "No space left on device"), "do x")
     assert isinstance(full, OSError) and full.filename == str(tmp_path)
+
+
+@pytest.mark.parametrize("mark", [None, "", '{"made_by": "cit'])
+def test_a_work_folder_with_half_its_mark_is_ours(tmp_path: Path, mark: str | None) -> None:
+    half = tmp_path / ".thing.citeweave-80f108ec"  # as who is killed while beginning leaves it
+    half.mkdir()
+    if mark is not None:
+        (half / "owner.json").write_text(mark)
+    make(tmp_path / "thing", 1)
+    assert names(tmp_path) == ["thing"]
+
+
+@pytest.mark.parametrize(
+    "other", [{"owner.json": "mine"}, {"owner.json": "{", "thesis.txt": "mine"}, {"thesis.txt": ""}]
+)
+def test_a_folder_of_such_a_name_without_the_mark_is_left_alone(tmp_path: Path, other: dict[str, str]) -> None:
+    alike = tmp_path / ".thing.citeweave-80f108ec"
+    alike.mkdir()
+    for name, text in other.items():
+        (alike / name).write_text(text)
+    make(tmp_path / "thing", 1)
+    assert names(tmp_path) == [alike.name, "thing"]
+    assert {path.name: path.read_text() for path in alike.iterdir()} == other

@@ -13,7 +13,7 @@ from citeweave.artefacts.integrity import check_files
 from citeweave.artefacts.manifest import read_manifest
 from citeweave.artefacts.publishing import work_folder
 from citeweave.artefacts.writing import matches, new_artefact
-from citeweave.errors import ArtefactError, UserError
+from citeweave.errors import ArtefactError, EmptyResultError, UserError
 from citeweave.files import write_json
 
 RECIPE = {"seed": 1}
@@ -97,6 +97,20 @@ def test_what_came_before_the_lock_is_not_replaced(tmp_path: Path, monkeypatch: 
     ):
         (writer.folder / "a.txt").write_text("never written")
     assert (tmp_path / "x" / "b.txt").exists()
+
+
+@pytest.mark.parametrize("error", [UserError, EmptyResultError, KeyboardInterrupt])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_fails_leaves_only_what_helps_the_next_run(
+    tmp_path: Path, error: type[BaseException], keeps: bool
+) -> None:
+    with pytest.raises(error), new_artefact(tmp_path / "a", "corpus", 1, {}) as writer:
+        (writer.folder / "data.txt").write_text("begun")
+        if keeps:
+            (writer.work("parts") / "done.txt").write_text("done")
+        raise error("stop")
+    helps = keeps and error is not EmptyResultError
+    assert len(list(tmp_path.iterdir())) == (1 if helps else 0)
 
 
 def test_what_another_recipe_left_behind_is_not_taken_over(tmp_path: Path) -> None:

@@ -626,3 +626,15 @@ def test_damaged_corpora_are_refused(library: Path, tmp_path: Path) -> None:
 def test_wrong_options_are_named(library: Path, tmp_path: Path, options: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         import_papers([library], tmp_path / "corpus", ImportOptions(**options))  # type: ignore[arg-type]
+
+
+def test_a_refused_file_leaves_nothing_beside_the_output(tmp_path: Path) -> None:
+    good, bad = tmp_path / "a.bib", tmp_path / "bad.bib"
+    bad.write_text("nothing")
+    good.write_text("@article{a, title={The cell grows}}")
+    with pytest.raises(InputError, match="bad.bib holds no BibTeX entry"):
+        import_papers(bad, tmp_path / "corpus")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.bib", "bad.bib"}
+    with pytest.raises(InputError, match="bad.bib"):
+        import_papers([good, bad], tmp_path / "corpus")  # what was read of the good file is kept for the next run
+    assert len(list(work_folder(tmp_path / "corpus").glob("kept/parts/*/part.json"))) == 1

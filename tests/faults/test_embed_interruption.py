@@ -50,7 +50,7 @@ def test_killed_embeddings_read_no_finished_shard_again(tmp_path: Path, bert: Pa
     out = tmp_path / "broken"
 
     def shards() -> dict[str, int]:
-        return {path.name: path.stat().st_mtime_ns for path in work_folder(out).glob("work/*/shards*/*.npz")}
+        return {path.name: path.stat().st_mtime_ns for path in work_folder(out).glob("kept/*/shards*/*.npz")}
 
     words, seen = arguments(tmp_path, bert, "broken"), dict[str, int]()
     for count, finished in ((4, 3), (SHARDS // 2, SHARDS // 2 + 2)):  # the one that it died of is made again

@@ -142,7 +142,7 @@ def write_benchmark(folder: Path) -> None:
 
 def finished_tasks(out: Path) -> dict[str, tuple[int, bytes]]:
     """When each task that an unfinished evaluation keeps was written, and what."""
-    files = work_folder(out).glob("work/tasks/*/*.json")
+    files = work_folder(out).glob("kept/tasks/*/*.json")
     return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
@@ -166,7 +166,7 @@ def test_killed_evaluations_judge_no_finished_task_again(tmp_path: Path) -> None
     command = ("evaluate", data / "vectors.jsonl", "--suite", "mdcr", "--data", data)
     suite = read_suite("mdcr", data)
     expected = evaluate(open_judged(str(data / "vectors.jsonl")), suite, tmp_path / "whole").value
-    half, task = FIELDS // 2, "*/work/tasks/*/*.json"
+    half, task = FIELDS // 2, "*/kept/tasks/*/*.json"
     seen: dict[str, tuple[int, bytes]] = {}
     # the second task, the next one after half of them, the whole report
     for pattern, count, expected_tasks in ((task, 2, 1), (task, half, half), (str(out), 1, FIELDS)):
@@ -176,7 +176,7 @@ def test_killed_evaluations_judge_no_finished_task_again(tmp_path: Path) -> None
         assert len(kept) == expected_tasks
         seen = kept
         if expected_tasks == half:
-            shutil.copytree(work_folder(out) / "work", begin_work(copied) / "work", dirs_exist_ok=True)
+            shutil.copytree(work_folder(out) / "kept", begin_work(copied) / "kept", dirs_exist_ok=True)
     for folder, unfinished in ((copied, FIELDS - half), (out, 0)):
         vectors = open_judged(str(data / "vectors.jsonl"))
         assert isinstance(vectors, GivenVectors)

@@ -130,7 +130,7 @@ def test_an_interrupted_build_goes_on(made, tmp_path):
         build_index(made.corpus, made.model, tmp_path / "i", CPU, reporter=Stopping())
     with pytest.raises(ArtefactError, match="was interrupted while it was made"):
         Index.open(tmp_path / "i")
-    (embedded,) = (tmp_path / "i" / "segments").glob(".*.citeweave-*/work/*/papers/vectors/matrix.npy")
+    (embedded,) = (tmp_path / "i" / "segments").glob(".*.citeweave-*/kept/*/papers/vectors/matrix.npy")
     same = embedded.stat().st_ino
     index = build_index(made.corpus, made.model, tmp_path / "i", CPU)
     (matrix,) = index.folder.glob("segments/*/matrix.npy")

@@ -34,7 +34,7 @@ def heard_interrupts() -> Iterator[None]:
 
 
 def checkpoints_of(folder: Path) -> list[str]:
-    return sorted(path.name for path in work_folder(folder).glob("work/*/training/checkpoints/*"))
+    return sorted(path.name for path in work_folder(folder).glob("kept/*/training/checkpoints/*"))
 
 
 @pytest.mark.parametrize("step", [0, 8, 23])

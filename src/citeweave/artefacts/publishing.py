@@ -3,12 +3,13 @@
     begin_work(target)          its work folder, found or made; the caller has the lock
     publish(target)             what was written is `target` now; what `target` was is gone, and so is the work folder
     discard_work(target)        nothing of it would help another run
+    discard_unkept(target)      the same, unless it holds an intermediate file
     remove_leftovers(target)    the same for what an interrupted publication left, unless somebody is at work
 
     .NAME.citeweave-1f0c2a9b/   hidden, and with a random part: no user's folder has such a name
         owner.json              that it is citeweave's, and of which folder; without it nothing here is touched
         new/                    is being written; after the exchange what NAME was
-        work/                   intermediate files: an interrupted run goes on from them
+        kept/                   intermediate files: an interrupted run goes on from them
     .NAME.citeweave.lock        held by the writer; it stays empty
 
 At every moment NAME is the whole older folder or the whole new one, also for a process that is killed, where the
@@ -30,11 +31,11 @@ from pathlib import Path
 
 from citeweave.artefacts.ownership import check_replaceable
 from citeweave.errors import InputError, UserError
-from citeweave.files import move, read_input, sync, write_json
+from citeweave.files import move, read_input, sync
 from citeweave.locks import take_lock
 
 _OWNER = "owner.json"
-_NEW, _WORK, _OLD = "new", "work", "old"
+_NEW, _KEPT, _OLD = "new", "kept", "old"
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
 _HERE = -100  # AT_FDCWD: paths are taken as everywhere
 
@@ -58,9 +59,8 @@ def begin_work(target: Path) -> Path:
     if not folder.exists():
         folder = folder.with_name(folder.name + secrets.token_hex(4))
         folder.mkdir()
-    if not (folder / _OWNER).exists():
-        write_json(folder / _OWNER, {"made_by": "citeweave", "work_of": _named(target).name})
-    for name in (_NEW, _WORK):
+    (folder / _OWNER).write_bytes(_mark(_named(target)))
+    for name in (_NEW, _KEPT):
         (folder / name).mkdir(exist_ok=True)
     return folder
 
@@ -85,6 +85,12 @@ def discard_work(target: Path) -> None:
     _remove(work_folder(target))
 
 
+def discard_unkept(target: Path) -> None:
+    """Remove the work folder unless another run can go on from a file in it; the caller has the lock."""
+    if not any(path.is_file() for path in (work_folder(target) / _KEPT).rglob("*")):
+        discard_work(target)
+
+
 def remove_leftovers(target: Path) -> None:
     """Remove what a publication that was killed left beside the folder, unless one is under way."""
     if not work_folder(target).exists() and not lock_file(target).exists():
@@ -97,22 +103,25 @@ def _named(folder: Path) -> Path:
     return folder if folder.name else folder.absolute()  # "." has no name of its own
 
 
+def _mark(target: Path) -> bytes:
+    return json.dumps({"made_by": "citeweave", "work_of": target.name}).encode()
+
+
 def _is_ours(folder: Path, target: Path) -> bool:
-    """Whether a folder says that it is the work folder of `target`; an empty one was interrupted before it could."""
+    """Whether a folder says that it is the work folder of `target`; who was killed may have left it half a mark."""
     if folder.is_symlink() or not folder.is_dir():
         return False
+    inside = [path.name for path in folder.iterdir()]
     try:
-        owner = json.loads(read_input(folder / _OWNER))
-    except FileNotFoundError:
-        return not any(folder.iterdir())
-    except (InputError, OSError, ValueError):
+        mark = read_input(folder / _OWNER) if inside else b""
+    except (InputError, OSError):
         return False
-    return bool(owner == {"made_by": "citeweave", "work_of": target.name})
+    return mark == _mark(target) or (inside in ([], [_OWNER]) and _mark(target).startswith(mark))
 
 
 def _remove(work: Path) -> None:
     """Remove a work folder, its owner last, so that one that is half removed is still known to be ours."""
-    for name in (_NEW, _WORK, _OLD):
+    for name in (_NEW, _KEPT, _OLD):
         shutil.rmtree(work / name, ignore_errors=True)
     with suppress(OSError):
         if [path.name for path in work.iterdir()] == [_OWNER]:

@@ -25,8 +25,15 @@ from typing import Any
 from citeweave.artefacts.disk_failures import naming_failures, unwritable
 from citeweave.artefacts.manifest import MANIFEST, Manifest, kind_of, kind_without_manifest, read_manifest
 from citeweave.artefacts.ownership import check_replaceable
-from citeweave.artefacts.publishing import begin_work, discard_work, lock_file, publish, remove_leftovers
-from citeweave.errors import ArtefactError, UserError
+from citeweave.artefacts.publishing import (
+    begin_work,
+    discard_unkept,
+    discard_work,
+    lock_file,
+    publish,
+    remove_leftovers,
+)
+from citeweave.errors import ArtefactError, EmptyResultError, UserError
 from citeweave.files import hash_file, hash_json, sync, write_json
 from citeweave.links import check_links, output_place
 from citeweave.locks import LockedError, take_lock
@@ -49,7 +56,7 @@ class ArtefactWriter:
 
     def shared_work(self, name: str) -> Path:
         """The same for files that any recipe may use, because their names say what they were made of."""
-        path = self.place / "work" / name
+        path = self.place / "kept" / name
         path.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -57,10 +64,6 @@ class ArtefactWriter:
         """Remove what an interrupted run had begun to write, except its intermediate files."""
         for path in self.folder.iterdir():
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-
-    def discard(self) -> None:
-        """Remove all that was written: nothing of it would help another run."""
-        discard_work(self._target)
 
     def finish(self) -> Manifest:
         """Hash the files, write the manifest, give the folder its name; only then are intermediate files removed."""
@@ -107,7 +110,10 @@ def early_work(folder: Path, recipe: dict[str, Any], name: str) -> Path:
 
 @contextmanager
 def working(folder: Path) -> Iterator[Path]:
-    """The work folder of an output, for one process at a time; in it no link leads out of it."""
+    """The work folder of an output, for one process at a time; in it no link leads out of it.
+
+    A run that fails leaves it only where the next one can go on from it: an empty result would be empty again.
+    """
     with ExitStack() as held:
         try:
             held.enter_context(take_lock(lock_file(folder), remove=True))
@@ -117,8 +123,15 @@ def working(folder: Path) -> Iterator[Path]:
         except OSError as error:
             raise unwritable(folder, error, "name another place with -o") from None
         check_links(place)
-        held.enter_context(naming_failures(place))
-        yield place
+        held.enter_context(naming_failures(folder))
+        try:
+            yield place
+        except EmptyResultError:
+            discard_work(folder)
+            raise
+        except BaseException:
+            discard_unkept(folder)
+            raise
 
 
 def refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:

@@ -55,7 +55,7 @@ def copy(
     _refuse(folder, listing, overwrite=overwrite)
     folder = output_place(folder)
     with working(folder) as work:
-        made = Version(work / "work" / listing.hash[:16], folder.name)
+        made = Version(work / "kept" / listing.hash[:16], folder.name)
         sent = _receive(made, listing, Slot(address, cache).all(), reporter)
         _refuse(folder, listing, overwrite=overwrite)  # what came there meanwhile is not ours to replace
         if listing.is_single:

@@ -30,7 +30,7 @@ from citeweave.corpus.intake.staging import Part, PartWriter, is_complete
 from citeweave.corpus.intake.updating import Deletions, find_deletions
 from citeweave.corpus.layout import KIND, VERSION
 from citeweave.corpus.readers import reader_of
-from citeweave.errors import UserError, choose
+from citeweave.errors import InputError, UserError, choose
 from citeweave.files import hash_json
 from citeweave.machine import processes
 from citeweave.opening import Source
@@ -219,8 +219,12 @@ def _expected_work(file: InputFile) -> float:
 def stage_file(file: InputFile, folder: Path, *, keep_ids: bool) -> None:
     """Read one file into a part folder."""
     part = PartWriter(folder, keep_ids=keep_ids)
-    part.add(reader_of(file.format).read(Source(file.path), part.tally))
-    file.check_unchanged()
+    try:
+        part.add(reader_of(file.format).read(Source(file.path), part.tally))
+        file.check_unchanged()
+    except InputError:
+        part.discard()
+        raise
     part.finish({"name": file.name, "format": file.format})
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from citeweave.artefacts.writing import matches, new_artefact
-from citeweave.errors import EmptyResultError, UserError, choose
+from citeweave.errors import EmptyResultError, choose
 from citeweave.evaluation.averaging import averages_of
 from citeweave.evaluation.example_matches import example_matches
 from citeweave.evaluation.fingerprint import fingerprint
@@ -100,10 +100,6 @@ def evaluate(
             value = _assemble(judged, chosen, options, [each.outcome for each in finished], failed)
             value["data"]["hash"] = hash_json(recipe["tasks"])[:16]
             _write(value, writer.folder, judged, chosen, finished, topics, reporter)
-        except UserError:
-            if work.is_empty:
-                writer.discard()
-            raise
         finally:
             _resume_in(judged, None)
         writer.facts |= {"metrics": value["metrics"], "suite": suite.name, "model": judged.name}

@@ -71,11 +71,6 @@ class Work:
         self._folder, self._tag = folder, tag
         self._earlier = earlier.tasks if earlier else {}
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no task is kept, of this evaluation or of another one with the same place."""
-        return not any(self._folder.parent.rglob("*.json"))
-
     def find(self, mark: str) -> Finished | None:
         """What is known of a task already."""
         path = self._folder / f"{mark}.json"

@@ -71,7 +71,6 @@ def align_samples(
         outcome = _align(corpus, pairs, encoder, writer, reporter)
         counts = _counts(outcome)
         if not counts["kept"]:
-            writer.discard()  # nothing in it would help another run
             raise EmptyResultError(_nothing(samples, options, counts["rejected"]))
         for name in samples.manifest.files:
             if name not in ALIGNMENT_COLUMNS.values():  # samples that were aligned before are aligned anew

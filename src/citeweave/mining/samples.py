@@ -255,8 +255,4 @@ def new_samples(
     """Write samples into a new folder; the caller ends with `writer.finish()`. `corpus` is the corpus's hash."""
     recipe = {"corpus": corpus, "rules": list(names.rules)} if recipe is None else recipe
     with new_artefact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as artefact:
-        try:
-            yield SamplesWriter(Path(folder), artefact, names, {"corpus": corpus, **(facts or {})})
-        except EmptyResultError:
-            artefact.discard()  # nothing in it would help another run
-            raise
+        yield SamplesWriter(Path(folder), artefact, names, {"corpus": corpus, **(facts or {})})

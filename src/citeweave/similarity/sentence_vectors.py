@@ -226,10 +226,6 @@ def new_sentence_vectors(
         writer = SentenceVectorsWriter(Path(folder), artefact, dtype, facts)
         try:
             yield writer
-        except BaseException:
-            # a paper's sentences are read again from their beginning: nothing in the partial folder would help
-            artefact.discard()
-            raise
         finally:
             writer.close()
 

@@ -218,9 +218,5 @@ def new_vectors(
         writer = VectorsWriter(Path(folder), artefact, dtype, facts)
         try:
             yield writer
-        except BaseException:
-            # vectors are read again from their beginning: nothing in the partial folder would help the next run
-            artefact.discard()
-            raise
         finally:
             writer.close()

@@ -1,7 +1,7 @@
 """Whether several processes are about to train the same thing: versions, data, options, and one folder for all.
 
     check_agreement(processes, {"corpus": corpus.hash, "training": {"batch": 32}})
-    check_shared(processes, Path(".model.citeweave-1f0c2a9b/work/..."))
+    check_shared(processes, Path(".model.citeweave-1f0c2a9b/kept/..."))
 
 Processes on several machines read their own copies of inputs and packages. One that differs would not fail: it would
 train something between, or wait for ever. Here it is named, on every process, before anything is made.

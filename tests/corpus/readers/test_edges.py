@@ -215,7 +215,7 @@ def test_an_interrupted_import_goes_on(tmp_path: Path) -> None:
     bad.write_bytes(whole[:-20])
     with pytest.raises(InputError, match="damaged"):
         import_papers([good, bad], tmp_path / "corpus", KEEP)
-    (part,) = work_folder(tmp_path / "corpus").glob("work/parts/*/part.json")
+    (part,) = work_folder(tmp_path / "corpus").glob("kept/parts/*/part.json")
     written = part.stat().st_mtime_ns
     bad.write_bytes(whole[:-20])
     with pytest.raises(InputError, match="damaged"):

@@ -92,7 +92,7 @@ def refusing() -> Iterator[None]:
         assert not BREAKS & set(str(error)) and len(str(error)) < 2500, f"more than one line: {str(error)[:300]!r}"
 
 
-UNFINISHED = r"cache/cloud/[^/]+/partial/[0-9a-f]{16}|out/\.folder\.citeweave-[0-9a-f]{8}/work/[0-9a-f]{16}"
+UNFINISHED = r"cache/cloud/[^/]+/partial/[0-9a-f]{16}|out/\.folder\.citeweave-[0-9a-f]{8}/kept/[0-9a-f]{16}"
 """Where what was refused on its way may lie, for the next run to resume."""
 
 

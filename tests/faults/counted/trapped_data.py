@@ -197,7 +197,7 @@ def index_with_a_segment_that_leads_up(lab: Lab) -> Trap:
 
 def unfinished_work_that_is_a_link(lab: Lab) -> Trap:
     papers = lab.file("papers.jsonl", json.dumps({"id": "p:1", "title": "A title"}))
-    work = begin_work(lab.out) / "work"
+    work = begin_work(lab.out) / "kept"
     work.rmdir()
     work.symlink_to(lab.folder / "given")
     return Trap(_import(lab, papers))

@@ -83,6 +83,10 @@ class PartWriter:
         self._local_uses: Counter[str] = Counter()
         self._local_names: dict[str, str] = {}
 
+    def discard(self) -> None:
+        """Remove what was written of a file that is refused."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
     def add(self, records: Iterable[StagedRecord]) -> None:
         """Take everything a reader yields."""
         for record in records:

@@ -11,7 +11,6 @@ time the vectors are on the disk twice. Does not encode: a `Maker` does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from numpy.typing import NDArray
 
 from citeweave.artefacts.writing import ArtefactWriter, new_artefact
 from citeweave.encoders.streaming.shards import Arrays, Hired, Maker, fill_shards, read_shards
-from citeweave.errors import EmptyResultError
 from citeweave.progress import QUIET, SAVE_EVERY, Reporter
 from citeweave.similarity import sentence_vectors, vectors
 from citeweave.similarity.sentence_vectors import SentenceVectors, SentenceVectorsWriter
@@ -84,7 +82,7 @@ def kept_rows(found: NDArray[np.float32], dtype: str) -> Arrays:
 
 def write_vectors(folder: Path, plan: Plan, makers: Shards, *, reporter: Reporter = QUIET) -> Vectors:
     """One vector a paper; `makers` give `rows` and `matrix`."""
-    with _artefact(folder, vectors.KIND, vectors.VERSION, plan) as artefact:
+    with new_artefact(folder, vectors.KIND, vectors.VERSION, plan.recipe, overwrite=plan.overwrite) as artefact:
         shards = _filled(artefact, plan, makers, reporter)
         writer = VectorsWriter(folder, artefact, plan.dtype, plan.facts)
         try:
@@ -101,7 +99,8 @@ def write_vectors(folder: Path, plan: Plan, makers: Shards, *, reporter: Reporte
 
 def write_ragged(folder: Path, plan: Plan, makers: Shards, *, reporter: Reporter = QUIET) -> SentenceVectors:
     """Several vectors a paper; `makers` give `offsets`, `numbers`, `matrix` and `lost`."""
-    with _artefact(folder, sentence_vectors.KIND, sentence_vectors.VERSION, plan) as artefact:
+    kind, version = sentence_vectors.KIND, sentence_vectors.VERSION
+    with new_artefact(folder, kind, version, plan.recipe, overwrite=plan.overwrite) as artefact:
         shards = _filled(artefact, plan, makers, reporter)
         writer = SentenceVectorsWriter(folder, artefact, plan.dtype, plan.facts)
         try:
@@ -119,16 +118,6 @@ def write_ragged(folder: Path, plan: Plan, makers: Shards, *, reporter: Reporter
             return writer.finish()
         finally:
             writer.close()
-
-
-@contextmanager
-def _artefact(folder: Path, kind: str, version: int, plan: Plan) -> Iterator[ArtefactWriter]:
-    with new_artefact(folder, kind, version, plan.recipe, overwrite=plan.overwrite) as artefact:
-        try:
-            yield artefact
-        except EmptyResultError:
-            artefact.discard()  # going on would end the same way
-            raise
 
 
 def _filled(artefact: ArtefactWriter, plan: Plan, makers: Shards, reporter: Reporter) -> Iterator[tuple[int, Arrays]]:

@@ -154,13 +154,9 @@ def import_samples(
         "left_aside": inputs.left_aside,
     }
     with new_samples(folder, NAMES, corpus=corpus.hash, recipe=recipe, facts=facts, overwrite=overwrite) as writer:
-        try:
-            tally = _read_all(inputs, corpus, writer.append, reporter)
-            if not writer.count:
-                raise EmptyResultError(f"{', '.join(facts['source'])}: no sample could be made ({_reasons(tally)})")
-        except BaseException:
-            writer.artefact.discard()  # samples are read again from their beginning
-            raise
+        tally = _read_all(inputs, corpus, writer.append, reporter)
+        if not writer.count:
+            raise EmptyResultError(f"{', '.join(facts['source'])}: no sample could be made ({_reasons(tally)})")
         writer.facts |= tally.as_json()
         return writer.finish()
 
