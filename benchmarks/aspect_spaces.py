@@ -17,17 +17,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from citeweave import Corpus
+from citeweave.core.progress import Reporter
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.aspects import open_heads
 from citeweave.encoders.encoder import load_encoder
-from citeweave.evaluation.judged import Judged, NoAnswerError
-from citeweave.evaluation.judging.aspect_spaces import spaces_of
-from citeweave.evaluation.judging.given_vectors import GivenVectors
-from citeweave.evaluation.running.run import run_task
-from citeweave.evaluation.suites import aspects, corpus, intents
-from citeweave.evaluation.suites.making.intent_pools import INTENTS
+from citeweave.evaluation.encoder_systems import spaces_of
+from citeweave.evaluation.precomputed import GivenVectors
+from citeweave.evaluation.run_tasks import run_task
+from citeweave.evaluation.suites import aspects, from_corpus
+from citeweave.evaluation.suites.corpus_pools import INTENTS
+from citeweave.evaluation.systems import Judged, NoAnswerError
 from citeweave.evaluation.tasks import Suite
-from citeweave.progress import Reporter
 
 
 def read_papers(name: str, papers: Corpus, device: str) -> GivenVectors:
@@ -63,10 +63,10 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     given = parser.parse_args()
     papers = Corpus.open(given.corpus)
-    asked = corpus.CorpusSuiteOptions(held_out=given.held_out, queries=given.queries, seed=given.seed)
+    asked = from_corpus.CorpusSuiteOptions(held_out=given.held_out, queries=given.queries, seed=given.seed)
     planted = aspects.make_suite(papers, aspects.AspectSuiteOptions(len(papers), given.queries, given.seed))
-    held = corpus.make_suite(papers, asked)
-    told = intents.make_suite(papers, asked)
+    held = from_corpus.make_suite(papers, asked)
+    told = from_corpus.make_intent_suite(papers, asked)
     nearest = {f"{name}{aspects.SPACE}": aspects.SPACE_RULE.metrics[0] for name in aspects.TASKS}
     columns = [*(f"{name} p@10" for name in aspects.TASKS), "cite.map", *(f"intent {name}" for name in INTENTS)]
     print(f"| {' | '.join(['vectors', *columns])} |\n|{'---|' * (len(columns) + 1)}")

@@ -4,7 +4,7 @@
     python benchmarks/aspects.py --model my/model
 
 The suite is `aspects` (docs/evaluation.md). `whole` asks with the whole paper, `aspect` with its sentences of the
-aspect; candidates are always whole. `in context` are the vectors of `encoders/sentences.py`, which have read title and
+aspect; candidates are always whole. `in context` are the vectors of `encoders/sentence_encoder.py`, which have read title and
 abstract; `alone` reads each sentence by itself. `all sentences` is the control: sentence vectors, no aspect chosen.
 """
 
@@ -21,24 +21,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave import synthesize
+from citeweave.core.progress import Reporter
+from citeweave.core.randomness import stream
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.sentences import encode_sentences
-from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.evaluation.judged import Judged
-from citeweave.evaluation.judging.encoded import Encoded
-from citeweave.evaluation.judging.given_vectors import GivenVectors
-from citeweave.evaluation.judging.lexical import Lexical
-from citeweave.evaluation.judging.opening import SENTENCE_TOKENS
-from citeweave.evaluation.judging.sentence_level import SentenceLevel
-from citeweave.evaluation.running.ranking import run_ranking
+from citeweave.encoders.encoder import TorchEncoder, load_encoder
+from citeweave.encoders.sentence_encoder import encode_sentences
+from citeweave.evaluation.encoder_systems import Encoded, Lexical
+from citeweave.evaluation.open_system import SENTENCE_TOKENS
+from citeweave.evaluation.precomputed import GivenVectors
+from citeweave.evaluation.ranking_tasks import run_ranking
+from citeweave.evaluation.sentence_systems import SentenceLevel
 from citeweave.evaluation.suites.aspects import AspectSuiteOptions, make_suite
-from citeweave.evaluation.tasks import Pools, RankingTask
-from citeweave.evaluation.texts import Texts
-from citeweave.progress import Reporter
-from citeweave.randomness import stream
-from citeweave.similarity.lexical import Bm25
-from citeweave.similarity.sentence_vectors import SentenceVectors
+from citeweave.evaluation.systems import Judged
+from citeweave.evaluation.tasks import Pools, RankingTask, TaskTexts
+from citeweave.vectors.bm25 import Bm25
+from citeweave.vectors.sentence_vectors import SentenceVectors
 
 TEMPERATURE = 0.5
 MATCHES = (("mean_best", "cosine"), ("single", "cosine"), ("single", "l2"), ("attention", "l2"), ("transport", "l2"))
@@ -54,7 +51,7 @@ class System(NamedTuple):
 class AspectWords(Lexical):
     """BM25 that asks with the words of the chosen sentences alone."""
 
-    def scores(self, texts: Texts, pools: Pools, distance: str) -> NDArray[np.float64]:
+    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
         assert pools.sentences is not None
         asked = []
         for row, chosen in zip(pools.queries.tolist(), pools.sentences, strict=True):
@@ -64,7 +61,7 @@ class AspectWords(Lexical):
         return Bm25(papers).scores(asked, pools.offsets, pools.candidates)
 
 
-def in_context(encoder: TorchEncoder, texts: Texts) -> SentenceVectors:
+def in_context(encoder: TorchEncoder, texts: TaskTexts) -> SentenceVectors:
     split = [texts.sentences_of(row) for row in range(len(texts))]
     found = encode_sentences(encoder, texts.titles, split, reporter=Reporter())
     papers = [found.matrix[slice(*found.offsets[row : row + 2])] for row in range(len(texts))]
@@ -72,7 +69,7 @@ def in_context(encoder: TorchEncoder, texts: Texts) -> SentenceVectors:
     return SentenceVectors.of(texts.ids, papers, numbers=numbers, model=f"{encoder.name} in context")
 
 
-def alone(encoder: TorchEncoder, texts: Texts) -> SentenceVectors:
+def alone(encoder: TorchEncoder, texts: TaskTexts) -> SentenceVectors:
     """Every sentence as a text without title; those that several papers have are read once."""
     split = [texts.sentences_of(row) for row in range(len(texts))]
     place = {text: at for at, text in enumerate(dict.fromkeys(text for part in split for text in part))}
@@ -82,7 +79,7 @@ def alone(encoder: TorchEncoder, texts: Texts) -> SentenceVectors:
     return SentenceVectors.of(texts.ids, papers, model=f"{encoder.name} alone")
 
 
-def systems(model: str, texts: Texts) -> Iterator[System]:
+def systems(model: str, texts: TaskTexts) -> Iterator[System]:
     drawn = stream(0, "benchmark", "aspects").standard_normal((len(texts), 64))
     yield System("random vectors", GivenVectors(texts.ids, drawn, name="random"), "cosine", False)
     yield System("BM25, whole", Lexical(), "", False)

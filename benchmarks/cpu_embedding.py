@@ -21,7 +21,7 @@ import numpy as np
 from measuring import Clock, Cost, Row, print_table, processor, run_step, versions
 from numpy.typing import NDArray
 
-from citeweave.randomness import stream
+from citeweave.core.randomness import stream
 
 PEER = "sentence-transformers"
 WAYS = ("auto", "torch", "torch-bfloat16", "int8", "openvino-float32", "openvino-float16", "openvino-bfloat16",
@@ -61,9 +61,9 @@ def peer(clock: Clock, corpus: str, papers: int, threads: int) -> dict[str, Any]
 def ours(clock: Clock, corpus: str, papers: int, threads: int, runtime: str) -> dict[str, Any]:
     import torch
 
+    from citeweave.core.errors import UserError
     from citeweave.encoders.encoder import load_encoder
     from citeweave.encoders.runtimes import Runtime
-    from citeweave.errors import UserError
 
     torch.set_num_threads(threads)
     texts = texts_of(corpus, papers)
@@ -128,7 +128,7 @@ def main() -> None:
         corpus = options.corpus
         if corpus is None:
             from citeweave.corpus.synthetic.literature import Synthetic
-            from citeweave.corpus.synthetic.writing import synthesize
+            from citeweave.corpus.synthetic.synthesize import synthesize
 
             corpus = str(Path(folder) / "corpus")
             synthesize(Path(corpus), Synthetic(papers=2 * options.papers))

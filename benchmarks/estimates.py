@@ -24,12 +24,11 @@ from made_edges import Made, make_literature
 from measuring import Cost, run_step, write_figures
 from stage_runs import Place
 
-from citeweave.estimate import data_stages, model_stages
-from citeweave.estimate.networks import MINILM
-from citeweave.estimate.sizes import Sizes, given_sizes
-from citeweave.estimate.work import Work
-from citeweave.graph.making import graph_options
-from citeweave.recipe import load_recipe, read_recipe
+from citeweave.graph.build import graph_options
+from citeweave.pipeline import stage_costs
+from citeweave.pipeline.cost import Sizes, StageWork, given_sizes
+from citeweave.pipeline.cost_constants import MINILM
+from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.training.options import TrainingOptions
 
 WITHIN = 2.0
@@ -43,7 +42,7 @@ class Compared:
 
     name: str
     cost: Cost
-    works: list[Work]
+    works: list[StageWork]
 
     def rows(self) -> Iterator[tuple[str, float, float]]:
         """What, foretold, measured."""
@@ -66,11 +65,11 @@ def imported(folder: Path, times: float) -> Iterator[Compared]:
         place.folder.mkdir(parents=True)
         cost = run_step(stage_runs.read_records, place, round(citations * times), children=True)
         sizes = given_sizes(place.papers, round(citations * times), texts=0)
-        yield Compared(f"import, {citations * times:,.0f} citations", cost, [data_stages.import_work(sizes, _cores())])
+        yield Compared(f"import, {citations * times:,.0f} citations", cost, [stage_costs.import_work(sizes, _cores())])
     place = Place(folder / "texts", round(50_000 * times))
     cost = run_step(stage_runs.read_texts, place, children=True)
     sizes = given_sizes(place.papers, 0, tokens=cost.found["bytes"] / place.papers / 5)
-    yield Compared(f"import, {place.papers:,} texts", cost, [data_stages.import_work(sizes, _cores())])
+    yield Compared(f"import, {place.papers:,} texts", cost, [stage_costs.import_work(sizes, _cores())])
 
 
 def joined(folder: Path, times: float) -> Iterator[Compared]:
@@ -80,14 +79,14 @@ def joined(folder: Path, times: float) -> Iterator[Compared]:
         made = make_literature(Made(folder / f"edges-{papers}", round(papers * times), papers // 10), 10.0)
         sizes = made_sizes(made.papers, made.citations)
         yield Compared(
-            f"graph, {made.citations:,} citations", run_step(graph.build, made), [data_stages.graph_work(sizes)]
+            f"graph, {made.citations:,} citations", run_step(graph.build, made), [stage_costs.graph_work(sizes)]
         )
         for method in ("fastrp", "prone"):
             options = graph_options({"method": method, "dimension": made.dimension})
             cost = run_step(graph.embed, made, method)
-            yield Compared(f"{method}, {made.citations:,} citations", cost, data_stages.vectors_work(sizes, options))
+            yield Compared(f"{method}, {made.citations:,} citations", cost, stage_costs.vectors_work(sizes, options))
         rules = read_recipe(load_recipe("signal_table_cocite")).rules
-        work = data_stages.mining_work(sizes, rules, made.dimension, made.queries)[:1]
+        work = stage_costs.mining_work(sizes, rules, made.dimension, made.queries)[:1]
         yield Compared(f"co-citations of {made.queries:,} papers", run_step(graph.count, made, "cocited"), work)
 
 
@@ -98,13 +97,13 @@ def mined(folder: Path, times: float) -> Iterator[Compared]:
         joined = run_step(stage_runs.join, place, dimension)
         sizes = made_sizes(place.papers, joined.found["citations"])
         options = graph_options({"dimension": dimension})
-        works = [data_stages.graph_work(sizes), *data_stages.vectors_work(sizes, options)]
+        works = [stage_costs.graph_work(sizes), *stage_costs.vectors_work(sizes, options)]
         yield Compared(f"graph with vectors, {place.papers:,} papers", joined, works)
         for recipe in ("scincl", "specter", "sciaspect", "signal_table_cocite", "specter_cocite"):
             rules = read_recipe(load_recipe(recipe)).rules
             cost = run_step(stage_runs.mine, place, recipe)
             anchors = cost.found["samples"] if rules.from_contexts else place.papers
-            works = data_stages.mining_work(sizes, rules, dimension, anchors)
+            works = stage_costs.mining_work(sizes, rules, dimension, anchors)
             yield Compared(f"mine {recipe}, {place.papers:,} papers", cost, works)
 
 
@@ -114,11 +113,11 @@ def read(folder: Path, times: float) -> Iterator[Compared]:
         stage_runs.make_corpus(each)
     cost = run_step(stage_runs.tokenize, many)
     tokens = cost.found["tokens"]
-    yield Compared(f"tokens of {many.papers:,} papers", cost, [model_stages.tokens_work(many.papers, tokens)])
+    yield Compared(f"tokens of {many.papers:,} papers", cost, [stage_costs.tokens_work(many.papers, tokens)])
     sizes = made_sizes(place.papers, 10 * place.papers, tokens)
-    embedding = [model_stages.embedding_work(MINILM, sizes, tokens)]
+    embedding = [stage_costs.embedding_work(MINILM, sizes, tokens)]
     yield Compared(f"embedding of {place.papers:,} papers", run_step(stage_runs.embed, place), embedding)
-    sentences = [model_stages.sentences_work(MINILM, sizes, tokens)]
+    sentences = [stage_costs.sentences_work(MINILM, sizes, tokens)]
     yield Compared(f"sentence vectors of {place.papers:,} papers", run_step(stage_runs.embed, place, True), sentences)
 
 
@@ -131,8 +130,8 @@ def trained(folder: Path, times: float) -> Iterator[Compared]:
     for steps in (round(3 * times), round(9 * times)):
         cost = run_step(stage_runs.train, place, steps, 16)
         options = TrainingOptions(steps=steps, batch=16)
-        one = model_stages.training_work(MINILM, options, rules, place.papers, cost.found["tokens"], gpu=False)
-        tokens = model_stages.tokens_work(place.papers, cost.found["tokens"])
+        one = stage_costs.training_work(MINILM, options, rules, place.papers, cost.found["tokens"], gpu=False)
+        tokens = stage_costs.tokens_work(place.papers, cost.found["tokens"])
         yield Compared(f"training, {steps} steps of 16 triplets", cost, [one, tokens])
 
 
@@ -141,7 +140,7 @@ def indexed(folder: Path, times: float) -> Iterator[Compared]:
         place = Place(folder / f"index-{papers}", round(papers * times))
         place.folder.mkdir(parents=True)
         sizes = made_sizes(place.papers, 10 * place.papers)
-        work = model_stages.index_work(MINILM, sizes, 100.0, sentences=True)
+        work = stage_costs.index_work(MINILM, sizes, 100.0, sentences=True)
         yield Compared(f"index of {place.papers:,} papers", run_step(stage_runs.index, place), [work])
 
 

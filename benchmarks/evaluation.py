@@ -14,18 +14,17 @@ import numpy as np
 from measuring import write_figures
 from numpy.typing import NDArray
 
-from citeweave.evaluation.judging.given_vectors import GivenVectors
-from citeweave.evaluation.running.ranking import run_ranking
-from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask
-from citeweave.evaluation.texts import Texts
-from citeweave.randomness import stream
+from citeweave.core.randomness import stream
+from citeweave.evaluation.precomputed import GivenVectors
+from citeweave.evaluation.ranking_tasks import run_ranking
+from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, TaskTexts
 
 
 def made(queries: int, candidates: int, dimension: int) -> tuple[RankingTask, GivenVectors]:
     rng = stream(0, "benchmark", "evaluation")
     papers = queries * candidates
     ids = [f"q{at}" for at in range(queries)] + [f"p{at}" for at in range(papers)]
-    texts = Texts.of_ids(ids, lacking="made up")
+    texts = TaskTexts.of_ids(ids, lacking="made up")
     rows = np.arange(queries, queries + papers)
     pools = Pools(
         np.arange(queries), np.arange(queries + 1) * candidates, rows, rng.integers(0, 2, papers), ids[:queries]

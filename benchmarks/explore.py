@@ -28,8 +28,8 @@ from measuring import write_figures
 from search import _free_port, _wait_for
 
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.corpus.synthetic.writing import synthesize
-from citeweave.search.bibtex import to_bibtex
+from citeweave.corpus.synthetic.synthesize import synthesize
+from citeweave.search.export import to_bibtex
 
 NEW = 7
 

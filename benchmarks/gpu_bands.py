@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from citeweave.similarity.topk import Band, search
+from citeweave.vectors.topk import Band, search
 
 BANDS = (Band(20, 25), Band(3998, 4000))
 WARM_UP = 512

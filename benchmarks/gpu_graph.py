@@ -25,14 +25,11 @@ import torch
 from measuring import write_figures
 from numpy.typing import NDArray
 
+from citeweave.core.progress import QUIET
 from citeweave.graph.adjacency import Adjacency, Csr
-from citeweave.graph.dense_rows import rescale
-from citeweave.graph.device_walks import DevicePowers
-from citeweave.graph.embedding_run import EmbeddingRun
 from citeweave.graph.fastrp import FastRP, Projection, embed
-from citeweave.graph.row_kernels import unit_rows
-from citeweave.graph.walks import Panels
-from citeweave.progress import QUIET
+from citeweave.graph.kernels import unit_rows
+from citeweave.graph.walks import DevicePowers, EmbeddingRun, Panels, rescale
 
 Vectors = NDArray[np.float32]
 COMPARED = 2000

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.nn.functional import triplet_margin_loss
 
-from citeweave.encoders.batching import batches
+from citeweave.encoders.batches import batches
 
 Step = Callable[[Any, np.ndarray, Any], None]
 

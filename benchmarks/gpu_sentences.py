@@ -23,13 +23,12 @@ from gpu_speed import first_call, forward_flops, head, make_texts, new_model, ra
 
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network
-from citeweave.encoders.token_store import TokenStore
+from citeweave.encoders.tokens import TokenStore
 from citeweave.training.batches import Batches
-from citeweave.training.data import Groups, Lists, TrainingData
-from citeweave.training.objective import Material, Objective
+from citeweave.training.data import AnchorGroups, PaperLists, SentenceSpans, TrainingData, make_alignment
+from citeweave.training.objective import LossInputs, Objective
 from citeweave.training.options import TrainingOptions
-from citeweave.training.sentence_level.spans import SentenceSpans, make_alignment
-from citeweave.training.stepping import Stepper
+from citeweave.training.step import Stepper
 
 PAPERS, SENTENCE = 8192, 28
 
@@ -74,8 +73,8 @@ def make_data() -> TrainingData:
     ends = np.minimum(starts + SENTENCE, np.repeat(lengths, counts))
     tokens = TokenStore(np.concatenate(texts).astype(np.uint16), np.concatenate([[0], np.cumsum(lengths)]))
     pairs = np.random.default_rng(1).permutation(PAPERS).reshape(-1, 2)
-    none = Lists(np.zeros(len(pairs) + 1, np.int64), np.zeros(0, np.int64))
-    groups = Groups(pairs[:, 0], Lists(np.arange(len(pairs) + 1), pairs[:, 1]), none)
+    none = PaperLists(np.zeros(len(pairs) + 1, np.int64), np.zeros(0, np.int64))
+    groups = AnchorGroups(pairs[:, 0], PaperLists(np.arange(len(pairs) + 1), pairs[:, 1]), none)
     aligned = make_alignment(pairs[:, 0], pairs[:, 1], np.zeros((len(pairs), 2), np.int64))
     spans = SentenceSpans(offsets, starts, ends, within)
     return TrainingData(np.arange(PAPERS), tokens, groups, groups, sentences=spans, alignment=aligned)
@@ -88,7 +87,7 @@ def measure(name: str, losses: Losses, data: TrainingData, batch: int, asked: ar
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
     spans = data.sentences if options.reads_sentences else None
     shown = TrainingData(data.rows, data.tokens, data.groups, data.groups, sentences=spans, alignment=data.alignment)
-    objective = Objective(options.losses, Material(sentences=spans, alignment=data.alignment))
+    objective = Objective(options.losses, LossInputs(sentences=spans, alignment=data.alignment))
     stepper = Stepper(shown, Network(model, "cuda", 0), Settings("cls", 512), objective, 131_072, True, 0)
     batches = Batches(data.groups, options)
 

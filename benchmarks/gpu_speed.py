@@ -30,10 +30,10 @@ import transformers
 from gpu_peers import loop_of_sentence_transformers, sentence_transformer, usual_encode, usual_step
 from torch.nn.functional import triplet_margin_loss
 
+from citeweave.encoders.encoder import TorchEncoder
 from citeweave.encoders.model_folder import Settings
 from citeweave.encoders.network import Network, speed_up
 from citeweave.encoders.text_vectors import text_vectors
-from citeweave.encoders.torch_encoder import TorchEncoder
 
 PAPERS = 16_384
 VOCABULARY = 31_090

@@ -50,7 +50,7 @@ def build(clock: Clock, made: Made) -> dict[str, Any]:
 
 
 def _write_graph(clock: Clock, citing: Ints, cited: Ints, papers: int, folder: Path) -> CitationGraph:
-    from citeweave.artefacts.writing import new_artefact
+    from citeweave.core.artifact import new_artefact
     from citeweave.graph.citations import KIND, VERSION, graph_from_edges
 
     with new_artefact(folder, KIND, VERSION, {}) as writer:

@@ -87,7 +87,7 @@ def report(sizes: list[int], found: list[Rows], pictures: Path) -> None:
 
 
 def draw(sizes: list[int], found: list[Rows], slopes: dict[str, float], pictures: Path) -> None:
-    from citeweave.plots import growth
+    from citeweave.core.plots import growth
 
     seconds = {f"{label}: {slope:.2f}": [rows[label]["cpu"] for rows in found] for label, slope in slopes.items()}
     about = {"x_label": "citations", "title": "Cost against size, with exponents"}

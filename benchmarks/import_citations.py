@@ -132,7 +132,7 @@ def main() -> None:
 
 
 def run(folder: Path, records: int, papers: int) -> None:
-    from citeweave.corpus.importing import import_papers
+    from citeweave.corpus.ingest import import_papers
 
     shards = generate(folder / f"shards-{records}-{papers}", records, papers)
     plain = records * _seconds_per_record(shards, "citations") + papers * _seconds_per_record(shards, "papers")
@@ -171,7 +171,7 @@ def _seconds_per_record(shards: list[Path], kind: str) -> float:
 
 def warm_up(folder: Path) -> None:
     """Compiled code is made before the clock starts: once for all runs, as for a user."""
-    from citeweave.corpus.importing import import_papers
+    from citeweave.corpus.ingest import import_papers
 
     write_papers(folder / "papers.jsonl.gz", 0, 100)
     write_citations(folder / "citations.jsonl.gz", 0, 100, 100)

@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 
 from citeweave import Corpus
-from citeweave.intents.annotating import AnnotateOptions, annotate_intents
-from citeweave.intents.calibration import expected_calibration_error
-from citeweave.intents.classifier import IntentClassifier
-from citeweave.intents.labelled import SCICITE, THREE_OF_SIX, read_labelled
-from citeweave.intents.marking import Citance
-from citeweave.intents.measures import judge
-from citeweave.progress import Reporter
+from citeweave.core.progress import Reporter
+from citeweave.intents.annotate import AnnotateOptions, annotate_intents
+from citeweave.intents.citances import Citance
+from citeweave.intents.classifier import IntentClassifier, expected_calibration_error
+from citeweave.intents.examples import SCICITE, THREE_OF_SIX, read_labelled
+from citeweave.intents.fit import judge
 
 WARM_UP = [Citance("We follow Och (2003).", section="Methods")]
 

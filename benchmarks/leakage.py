@@ -17,9 +17,16 @@ from pathlib import Path
 
 import numpy as np
 
-from citeweave.corpus.leakage.audit import TEXT_MINIMUM, TEXT_WORDS, LeakageOptions, PaperColumns, audit_leakage
-from citeweave.corpus.leakage.near_duplicates import ShingleIndex, Threshold, shingle_texts
-from citeweave.corpus.leakage.report import BenchmarkLeakage, Evidence
+from citeweave.corpus.leakage import (
+    TEXT_MINIMUM,
+    TEXT_WORDS,
+    BenchmarkLeakage,
+    LeakageEvidence,
+    LeakageOptions,
+    PaperColumns,
+    audit_leakage,
+)
+from citeweave.corpus.near_duplicates import ShingleIndex, Threshold, shingle_texts
 
 
 def read_papers(folder: Path, repeat: int = 1) -> tuple[PaperColumns, list[bool]]:
@@ -37,7 +44,7 @@ def read_papers(folder: Path, repeat: int = 1) -> tuple[PaperColumns, list[bool]
 
 def show_added(corpus: PaperColumns, benchmark: PaperColumns, found: BenchmarkLeakage) -> None:
     """The pairs that neither ids nor titles give, most similar first."""
-    added = [match for match in found if match.strongest <= Evidence.TEXT]
+    added = [match for match in found if match.strongest <= LeakageEvidence.TEXT]
     print(f"\nadded by near-duplicate text: {len(added)} pairs")
     for match in sorted(added, key=lambda match: -match.similarity):
         names = corpus.titles[match.corpus_row], benchmark.titles[match.benchmark_row]

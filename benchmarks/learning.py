@@ -26,8 +26,8 @@ PAPERS_SEEN = 100_000
 
 def prepare(arguments: argparse.Namespace) -> None:
     """Mine every recipe's samples and write them with the tokens of all papers."""
-    from citeweave.encoders.token_store import TokenStore
-    from citeweave.training.starting import load_start
+    from citeweave.encoders.tokens import TokenStore
+    from citeweave.training.trained_model import load_start
 
     folder = arguments.output
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,16 +48,15 @@ def prepare(arguments: argparse.Namespace) -> None:
 
 
 def _gather(name: str, arguments: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
-    from citeweave.pipeline.data_stages import DataStages
-    from citeweave.pipeline.options import RunOptions
+    from citeweave.pipeline.recipe import load_recipe
     from citeweave.pipeline.run import identity_of, prepare
-    from citeweave.pipeline.run_folder import RunFolder
+    from citeweave.pipeline.run_folder import RunFolder, RunOptions
+    from citeweave.pipeline.stages import DataStages
     from citeweave.pipeline.suites import Suites
-    from citeweave.progress import Reporter
-    from citeweave.recipe import load_recipe
-    from citeweave.training.gathering import Sources, gather
-    from citeweave.training.starting import load_start
+    from citeweave.training.load_data import Sources, gather
+    from citeweave.training.trained_model import load_start
 
     suites = dict(pair.split("=", 1) for pair in arguments.suite)
     options = RunOptions(init=arguments.init, suites={key: Path(path) for key, path in suites.items()}, device="cpu")
@@ -101,8 +100,8 @@ def _encoder(arguments: argparse.Namespace, table: dict[str, Any]) -> Any:
 
 
 def _save_start(start: Any, folder: Path) -> None:
-    from citeweave.encoders.saved.model_card import ModelCard
-    from citeweave.encoders.saving import save_encoder
+    from citeweave.encoders.model_card import ModelCard
+    from citeweave.encoders.save import save_encoder
 
     folder.mkdir(exist_ok=True)
     save_encoder(
@@ -150,12 +149,12 @@ def train(arguments: argparse.Namespace) -> None:
 
 
 def _train_one(arguments: argparse.Namespace, name: str, seed: int) -> dict[str, Any]:
-    from citeweave.progress import QUIET
+    from citeweave.core.progress import QUIET
     from citeweave.training.batches import Batches
+    from citeweave.training.distributed import Processes
     from citeweave.training.options import EncoderOptions, training_options
-    from citeweave.training.plan import Plan
-    from citeweave.training.processes import Processes
-    from citeweave.training.starting import load_start, make_run
+    from citeweave.training.options import TrainingPlan as Plan
+    from citeweave.training.trained_model import load_start, make_run
     from citeweave.training.trainer import train_network
     from citeweave.training.validation import Validation
 
@@ -196,8 +195,10 @@ def _train_one(arguments: argparse.Namespace, name: str, seed: int) -> dict[str,
 
 
 def _read(folder: Path, name: str) -> Any:
-    from citeweave.encoders.token_store import TokenStore
-    from citeweave.training.data import Groups, Lists, RankingPools, TrainingData
+    from citeweave.encoders.tokens import TokenStore
+    from citeweave.training.data import AnchorGroups as Groups
+    from citeweave.training.data import PaperLists as Lists
+    from citeweave.training.data import RankingPools, TrainingData
 
     with np.load(folder / "tokens.npz") as stored:
         tokens, rows = TokenStore(stored["ids"], stored["offsets"]), stored["rows"]

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from citeweave import Corpus
-from citeweave.evaluation.held_out import held_out_judge
+from citeweave.evaluation.links import held_out_judge
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.node_vectors import METHODS, EdgeModel, NodeVectorOptions, embed_nodes
 

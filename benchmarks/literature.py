@@ -78,7 +78,7 @@ def shards(clock: Clock, size: Size) -> dict[str, Any]:
 
 
 def import_(clock: Clock, size: Size) -> dict[str, Any]:
-    from citeweave.corpus.importing import ImportOptions, import_papers
+    from citeweave.corpus.ingest import ImportOptions, import_papers
 
     options = ImportOptions(outside="keep", memory=size.memory // 4, workers=size.workers)
     with clock:
@@ -98,9 +98,9 @@ def graph(clock: Clock, size: Size) -> dict[str, Any]:
 
 def fastrp(clock: Clock, size: Size) -> dict[str, Any]:
     from citeweave import Corpus
-    from citeweave.artefacts.manifest import read_manifest
+    from citeweave.core.artifact import read_manifest
+    from citeweave.graph.build import graph_options, make_graph
     from citeweave.graph.citations import KIND, VERSION
-    from citeweave.graph.making import graph_options, make_graph
 
     options = {"method": "fastrp", "dimension": size.dimension, "dtype": "float16"}
     asked = graph_options({**options, "memory": size.memory, "workers": size.workers})
@@ -125,8 +125,8 @@ def cocited(clock: Clock, size: Size) -> dict[str, Any]:
 
 
 def bands(clock: Clock, size: Size) -> dict[str, Any]:
-    from citeweave.similarity.topk import Band, search_blocks
-    from citeweave.similarity.vectors import Vectors
+    from citeweave.vectors.topk import Band, search_blocks
+    from citeweave.vectors.vectors import Vectors
 
     matrix = Vectors.open(size.folder / "graph" / "vectors").matrix
     pool, queries = size.rows(len(matrix))
@@ -144,10 +144,11 @@ def bands(clock: Clock, size: Size) -> dict[str, Any]:
 
 def triplets(clock: Clock, size: Size) -> dict[str, Any]:
     from citeweave import Corpus
-    from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
-    from citeweave.mining.rule_reading import parse_rules
-    from citeweave.recipe import load_recipe
-    from citeweave.similarity.vectors import Vectors
+    from citeweave.mining.inputs import parse_rules
+    from citeweave.mining.mine import MiningInputs as Inputs
+    from citeweave.mining.mine import MiningOptions, mine_samples
+    from citeweave.pipeline.recipe import load_recipe
+    from citeweave.vectors.vectors import Vectors
 
     corpus = Corpus.open(size.folder / "corpus")
     rules = parse_rules(load_recipe("scincl", ["mining.text=any"]).table("mining"))

@@ -43,7 +43,7 @@ class Made:
 
 def make_literature(made: Made, references: float) -> Made:
     """The citations of citeweave's made-up literature, each once, shuffled; no text is written."""
-    from citeweave.corpus.synthetic.planting import Synthetic, mentions
+    from citeweave.corpus.synthetic.literature import Synthetic, mentions
 
     options, step = Synthetic(papers=made.papers, references=references), 100_000
     keys = []

@@ -32,7 +32,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from citeweave import machine
+from citeweave.core import executor
 
 FIGURES = "CITEWEAVE_BENCH_JSON"
 """The variable that names the file for tables."""
@@ -251,8 +251,8 @@ def processor() -> str:
     >>> bool(processor())
     True
     """
-    flags = machine.instruction_sets()
-    return " ".join([machine.processor(), *(f"+{flag}" for flag in _INSTRUCTIONS if flag in flags)])
+    flags = executor.instruction_sets()
+    return " ".join([executor.processor(), *(f"+{flag}" for flag in _INSTRUCTIONS if flag in flags)])
 
 
 def _cpu_seconds() -> float:

@@ -65,7 +65,7 @@ def make_literature(made: Made) -> None:
     """Papers that all have text, their graph and its vectors; what is there already is kept."""
     from citeweave import synthesize
     from citeweave.corpus.synthetic.literature import Synthetic
-    from citeweave.graph.making import graph_options, make_graph
+    from citeweave.graph.build import graph_options, make_graph
 
     corpus = synthesize(made.folder / "corpus", Synthetic(papers=made.pool, bare=0.0, contexts=0.0))
     make_graph(corpus, made.folder / "graph", graph_options({"method": "fastrp", "dimension": made.dimension}))
@@ -81,10 +81,11 @@ def mine(clock: Clock, made: Made, warm_up: Made, recipe: str) -> dict[str, Any]
 def _mine(clock: Clock, made: Made, recipe: str) -> Samples:
     from citeweave import Corpus
     from citeweave.graph.citations import CitationGraph
-    from citeweave.mining.mine import Inputs, mine_samples
-    from citeweave.mining.rule_reading import parse_rules
-    from citeweave.recipe import load_recipe
-    from citeweave.similarity.vectors import Vectors
+    from citeweave.mining.inputs import parse_rules
+    from citeweave.mining.mine import MiningInputs as Inputs
+    from citeweave.mining.mine import mine_samples
+    from citeweave.pipeline.recipe import load_recipe
+    from citeweave.vectors.vectors import Vectors
 
     corpus, graph = Corpus.open(made.folder / "corpus"), CitationGraph.open(made.folder / "graph")
     rules = parse_rules(load_recipe(recipe).table("mining"))
@@ -99,7 +100,7 @@ def search_with_faiss(clock: Clock, made: Made) -> dict[str, Any]:
     """The 4,000 nearest of a few anchors by inner product of unit vectors; filling the index is not measured."""
     import faiss
 
-    from citeweave.similarity.vectors import Vectors
+    from citeweave.vectors.vectors import Vectors
 
     matrix = np.asarray(Vectors.open(made.folder / "graph" / "vectors").matrix, np.float32)
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)

@@ -16,13 +16,13 @@ from typing import Any
 
 from citeweave import Corpus, Vectors, synthesize
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.graph.context_intents import intents_from_contexts
-from citeweave.graph.making import graph_options, make_graph
-from citeweave.mining.auditing.audit import audit_samples
-from citeweave.mining.banding.bands import apply_bands, bands_for
-from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
-from citeweave.mining.rule_reading import parse_rules
-from citeweave.recipe import load_recipe
+from citeweave.graph.build import graph_options, make_graph
+from citeweave.graph.intent_overlay import intents_from_contexts
+from citeweave.mining.audit import audit_samples
+from citeweave.mining.bands import apply_bands, bands_for
+from citeweave.mining.inputs import parse_rules
+from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
+from citeweave.pipeline.recipe import load_recipe
 
 SETUPS = ["specter", "specter_cl", "scincl", "cocite", "sciaspect", "aspire"]
 BANDED = ["scincl", "cocite"]
@@ -59,7 +59,7 @@ def line_of(setup: str, corpus: Corpus, folder: Path) -> str:
     vectors = {"graph": Vectors.open(folder / f"graph-{kind}" / "vectors")}
     if not corpus.intents.any():
         graph = graph.with_intents(intents_from_contexts(corpus, graph, headings=True))
-    inputs = Inputs(graph=graph, vectors=vectors if setup in BANDED else {})
+    inputs = MiningInputs(graph=graph, vectors=vectors if setup in BANDED else {})
     label = f"`{setup}`"
     if setup in BANDED:
         bands = bands_for(corpus, rules, inputs)

@@ -18,7 +18,7 @@ import numpy as np
 from measuring import Clock, Cost, Row, print_table, run_step, versions
 from numpy.typing import NDArray
 
-from citeweave.randomness import stream
+from citeweave.core.randomness import stream
 
 CLASSES, TOPICS, WRONG = 19, 4, 0.12
 

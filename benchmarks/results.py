@@ -14,17 +14,16 @@ from functools import cached_property
 from pathlib import Path
 
 from citeweave import Corpus, audit_corpus, exclude_papers, import_papers
-from citeweave.baselines.fitting import fit_words
-from citeweave.baselines.judging import judged_baseline
+from citeweave.baselines.fit import fit_words, judged_baseline
 from citeweave.baselines.word_vectors import WordVectors
-from citeweave.errors import CiteweaveError
+from citeweave.core.errors import CiteweaveError
+from citeweave.core.progress import Reporter
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
-from citeweave.evaluation.judged import Judged
-from citeweave.evaluation.judging.opening import OpeningOptions, open_judged
-from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, make_suite, training_graph
+from citeweave.evaluation.open_system import OpeningOptions, open_judged
+from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite, training_graph
 from citeweave.evaluation.suites.registry import read_suite
+from citeweave.evaluation.systems import Judged
 from citeweave.evaluation.tasks import Suite
-from citeweave.progress import Reporter
 
 BASELINES = ("random", "tfidf", "sentence_sum", "sif", "fasttext", "sgc", "citeomatic", "doc2vec", "elmo")
 MODELS = ("minilm", "bm25")

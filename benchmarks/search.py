@@ -29,24 +29,22 @@ from typing import Any
 import numpy as np
 from measuring import Clock, run_step, write_figures
 
+from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.corpus.synthetic.writing import synthesize
+from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.corpus.text import TextRecipe, sentence_texts
 from citeweave.encoders.encoder import load_encoder
-from citeweave.randomness import stream
-from citeweave.search.asking.answering import answer
-from citeweave.search.asking.query import Chosen, Query
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.changing import delete_papers, update_index
-from citeweave.search.compacting import compact_index
-from citeweave.search.exact import nearest_papers
+from citeweave.search.answer import answer
+from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.filters import Filter
 from citeweave.search.index import Index
-from citeweave.search.searching import open_reader
-from citeweave.search.writing.given import Given
-from citeweave.similarity.sentence_vectors import SentenceVectors, new_sentence_vectors
-from citeweave.similarity.vectors import Vectors, new_vectors
+from citeweave.search.nearest import nearest_papers, open_reader
+from citeweave.search.precomputed import Given
+from citeweave.search.query import Query, SentenceQuery
+from citeweave.search.update import compact_index, delete_papers, update_index
+from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
+from citeweave.vectors.vectors import Vectors, new_vectors
 
 TOPICS = 2000
 GONE = 1000
@@ -187,7 +185,9 @@ def ask(clock: Clock, folder: Path, queries: int) -> dict[str, Any]:
 
 
 def _by_sentences(index: Index, row: int, most: int) -> Query:
-    return Query(sentences=Chosen(paper=index.id(row), numbers=tuple(index.sentence_numbers(row)[:most].tolist())))
+    return Query(
+        sentences=SentenceQuery(paper=index.id(row), numbers=tuple(index.sentence_numbers(row)[:most].tolist()))
+    )
 
 
 def _milliseconds(ask_one: Callable[[int], Any], queries: int) -> list[float]:

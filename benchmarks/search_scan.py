@@ -69,7 +69,7 @@ def timed(clock: Clock, asked: Asked, search: Search) -> dict[str, Any]:
 
 
 def scan(clock: Clock, asked: Asked, exact: bool) -> dict[str, Any]:
-    from citeweave.similarity.topk import Codes, nearest
+    from citeweave.vectors.topk import Codes, nearest
 
     matrix, codes = asked.open(), Codes.open(asked.codes)
     return timed(clock, asked, lambda query: nearest(matrix, query, K, codes=codes, exact=exact).rows)
@@ -89,7 +89,7 @@ def multiply(clock: Clock, asked: Asked) -> dict[str, Any]:
 
 def compare_all(clock: Clock, asked: Asked, dtype: str) -> dict[str, Any]:
     """Without codes: the matrix as it is on disk, or as float32 in memory."""
-    from citeweave.similarity.topk import nearest
+    from citeweave.vectors.topk import nearest
 
     matrix = asked.open()
     if matrix.dtype != dtype:
@@ -98,7 +98,8 @@ def compare_all(clock: Clock, asked: Asked, dtype: str) -> dict[str, Any]:
 
 
 def true_neighbours(clock: Clock, asked: Asked) -> dict[str, Any]:
-    from citeweave.similarity.topk import engine, nearest
+    from citeweave.vectors.topk import nearest
+    from citeweave.vectors.topk import search as engine
 
     engine.FEW = 0
     with clock:
@@ -124,7 +125,7 @@ def _graph(faiss: Any, dimension: int) -> Any:
 
 
 def write(clock: Clock, asked: Asked) -> dict[str, Any]:
-    from citeweave.similarity.topk import make_codes, write_codes
+    from citeweave.vectors.topk import make_codes, write_codes
 
     make_codes(np.ones((2, 3), np.float32))
     with clock:
@@ -134,9 +135,9 @@ def write(clock: Clock, asked: Asked) -> dict[str, Any]:
 
 def scan_sentences(clock: Clock, asked: Asked, sentences: int, exact: bool) -> dict[str, Any]:
     """The 100 best papers for some sentences of a paper, then their order by transport."""
-    from citeweave.similarity.topk import Codes
-    from citeweave.similarity.topk.sentences import best_papers
-    from citeweave.similarity.transport import DocumentDistance, rerank
+    from citeweave.vectors.document_distance import DocumentDistance, rerank
+    from citeweave.vectors.topk import Codes
+    from citeweave.vectors.topk.sentences import best_papers
 
     assert asked.offsets is not None
     matrix, codes, offsets = asked.open(), Codes.open(asked.codes), np.load(asked.offsets, allow_pickle=False)

@@ -21,12 +21,11 @@ import numpy as np
 from measuring import missing, run_step, versions, write_figures
 from numpy.typing import NDArray
 
-from citeweave.randomness import stream
-from citeweave.search.stores.opening import open_store
-from citeweave.search.stores.protocol import Attributes
-from citeweave.similarity.provenance import Provenance
-from citeweave.similarity.topk import Codes, nearest, write_codes
-from citeweave.similarity.vectors import Vectors
+from citeweave.core.randomness import stream
+from citeweave.search.store_protocol import Attributes
+from citeweave.search.store_search import open_store
+from citeweave.vectors.topk import Codes, nearest, write_codes
+from citeweave.vectors.vectors import Provenance, Vectors
 
 K = 10
 MODULES = {"scan": "numpy", "lance": "lancedb", "milvus": "milvus_lite"}

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 from measuring import PeakMemory
 
+from citeweave.core.randomness import stream
 from citeweave.evaluation.suites.csfcube import read_suite
 from citeweave.evaluation.tasks import RankingTask
-from citeweave.randomness import stream
-from citeweave.similarity.sentence_search import EXACT, SentenceHits, search_sentences
-from citeweave.similarity.sentence_vectors import SentenceVectors, new_sentence_vectors
-from citeweave.similarity.transport import DocumentDistance
+from citeweave.vectors.document_distance import DocumentDistance
+from citeweave.vectors.sentence_search import EXACT, SentenceHits, search_sentences
+from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
 
 WAYS = {
     "single": DocumentDistance("single"),

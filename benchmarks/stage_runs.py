@@ -40,7 +40,7 @@ def read_records(clock: Clock, place: Place, citations: int) -> dict[str, Any]:
     """Import of shards as Semantic Scholar has them, 37 in 100 citations with sentences; processes of its own."""
     from import_citations import generate, warm_up
 
-    from citeweave.corpus.importing import import_papers
+    from citeweave.corpus.ingest import import_papers
 
     shards = generate(place.folder / "shards", citations, place.papers)
     warm_up(place.folder)
@@ -53,7 +53,7 @@ def read_texts(clock: Clock, place: Place) -> dict[str, Any]:
     """Import of papers with abstracts from JSON lines, no citation among them."""
     import json
 
-    from citeweave.corpus.importing import import_papers
+    from citeweave.corpus.ingest import import_papers
 
     draw, words = np.random.default_rng(0), np.array([f"word{number}" for number in range(20_000)])
     lines, size = [], 0
@@ -79,7 +79,7 @@ def make_corpus(place: Place) -> None:
 def join(clock: Clock, place: Place, dimension: int) -> dict[str, Any]:
     """Graph and node vectors of a corpus, as `citeweave graph` makes them."""
     from citeweave import Corpus
-    from citeweave.graph.making import graph_options, make_graph
+    from citeweave.graph.build import graph_options, make_graph
 
     corpus, options = Corpus.open(place.folder / "corpus"), graph_options({"dimension": dimension})
     make_graph(Corpus.open(_warm(place) / "corpus"), _warm(place) / "graph", options, overwrite=True)
@@ -100,10 +100,11 @@ def mine(clock: Clock, place: Place, recipe: str) -> dict[str, Any]:
 def _mine(folder: Path, recipe: str) -> Any:
     from citeweave import Corpus
     from citeweave.graph.citations import CitationGraph
-    from citeweave.mining.mine import Inputs, mine_samples
-    from citeweave.mining.rule_reading import parse_rules
-    from citeweave.recipe import load_recipe
-    from citeweave.similarity.vectors import Vectors
+    from citeweave.mining.inputs import parse_rules
+    from citeweave.mining.mine import MiningInputs as Inputs
+    from citeweave.mining.mine import mine_samples
+    from citeweave.pipeline.recipe import load_recipe
+    from citeweave.vectors.vectors import Vectors
 
     rules = parse_rules(load_recipe(recipe).table("mining"))
     vectors = {"graph": Vectors.open(folder / "graph" / "vectors")} if rules.needs_vectors("graph") else {}
@@ -115,9 +116,9 @@ def tokenize(clock: Clock, place: Place) -> dict[str, Any]:
     """The token store of all papers."""
     from citeweave import Corpus
     from citeweave.corpus.text import TextRecipe
+    from citeweave.encoders.embed import PaperTexts
     from citeweave.encoders.encoder import load_encoder
-    from citeweave.encoders.streaming.paper_texts import PaperTexts
-    from citeweave.encoders.token_store import make_token_store
+    from citeweave.encoders.tokens import make_token_store
 
     encoder: Any = load_encoder("minilm", device="cpu")
     texts = PaperTexts(Corpus.open(place.folder / "corpus"), TextRecipe())
@@ -131,9 +132,9 @@ def tokenize(clock: Clock, place: Place) -> dict[str, Any]:
 def embed(clock: Clock, place: Place, sentences: bool = False) -> dict[str, Any]:
     """Vectors of all papers, or of all their sentences, by MiniLM."""
     from citeweave import Corpus
-    from citeweave.encoders.embedding import embed_papers
+    from citeweave.encoders.embed import embed_papers
+    from citeweave.encoders.embed_sentences import embed_sentences
     from citeweave.encoders.encoder import load_encoder
-    from citeweave.encoders.streaming.embedding_sentences import embed_sentences
 
     encoder, corpus = load_encoder("minilm", device="cpu"), Corpus.open(place.folder / "corpus")
     encoder.encode([corpus.abstracts[0]] * 4)
@@ -157,7 +158,7 @@ def train(clock: Clock, place: Place, steps: int, batch: int) -> dict[str, Any]:
     from citeweave import Corpus, Samples, train_encoder
     from citeweave.encoders.encoder import load_encoder
     from citeweave.training.options import EncoderOptions, TrainingOptions
-    from citeweave.training.plan import Plan
+    from citeweave.training.options import TrainingPlan as Plan
 
     corpus, samples = Corpus.open(place.folder / "corpus"), Samples.open(place.folder / "samples-specter")
     encoder = load_encoder("minilm", device="cpu")
@@ -175,10 +176,10 @@ def index(clock: Clock, place: Place) -> dict[str, Any]:
     from search import make_up
 
     from citeweave import Corpus
-    from citeweave.search.building import IndexOptions, build_index
-    from citeweave.search.writing.given import Given
-    from citeweave.similarity.sentence_vectors import SentenceVectors
-    from citeweave.similarity.vectors import Vectors
+    from citeweave.search.build import IndexOptions, build_index
+    from citeweave.search.precomputed import Given
+    from citeweave.vectors.sentence_vectors import SentenceVectors
+    from citeweave.vectors.vectors import Vectors
 
     folder = fresh(place.folder / "index")
     corpus, vectors, sentences = make_up(folder, place.papers)

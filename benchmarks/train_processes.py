@@ -31,11 +31,12 @@ SETUPS = {
 def make_data(folder: Path, papers: int) -> None:
     """A made-up literature and triplets of it."""
     from citeweave.corpus.synthetic.literature import Synthetic
-    from citeweave.corpus.synthetic.writing import synthesize
+    from citeweave.corpus.synthetic.synthesize import synthesize
     from citeweave.graph.citations import build_graph
-    from citeweave.mining.mine import Inputs, mine_samples
-    from citeweave.mining.rule_reading import parse_rules
-    from citeweave.recipe import load_recipe
+    from citeweave.mining.inputs import parse_rules
+    from citeweave.mining.mine import MiningInputs as Inputs
+    from citeweave.mining.mine import mine_samples
+    from citeweave.pipeline.recipe import load_recipe
 
     corpus = synthesize(folder / "corpus", Synthetic(papers=papers), workers=1)
     graph = build_graph(corpus, folder / "graph")
@@ -49,9 +50,9 @@ def train_here(folder: Path, model: str, init: str, loss: str, steps: int, paral
     from citeweave.graph.citations import CitationGraph
     from citeweave.mining.samples import Samples
     from citeweave.training import train, trainer
-    from citeweave.training.gathering import Sources
+    from citeweave.training.load_data import Sources
     from citeweave.training.options import EncoderOptions, TrainingOptions
-    from citeweave.training.plan import Plan
+    from citeweave.training.options import TrainingPlan as Plan
 
     times: dict[str, float] = {}
     loop = trainer.train_network

@@ -27,8 +27,8 @@ import numpy as np
 import torch
 from measuring import write_figures
 
-from citeweave.similarity.matching.pairs import PaperPairs
-from citeweave.similarity.transport import DocumentDistance, PlacedSentences, match
+from citeweave.vectors.document_distance import DocumentDistance, PlacedSentences, match
+from citeweave.vectors.pair_scores import PaperPairs
 
 
 class Made(NamedTuple):

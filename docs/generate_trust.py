@@ -67,43 +67,43 @@ REMOVALS = (
         "the work folder `.NAME.citeweave-<8 hex>` beside an output, its lock, and what `--overwrite` replaces",
         "the folder's `owner.json` names citeweave and the output; a lock is empty; in a replaced folder every file is named by "
         "a manifest of citeweave, else the command is refused and names the file",
-        "artefacts/publishing.py, artefacts/ownership.py, artefacts/writing.py, locks.py",
+        "core/publish.py, core/publish.py, core/artifact.py, core/files.py",
     ),
     (
         "files inside that work folder: parts, sorted runs, blocks, panels, tokens, checkpoints, logs",
         "the writer has the lock and wrote them",
-        "columns.py, corpus/intake/assembling.py, corpus/intake/citation_codes.py, corpus/intake/spill.py, "
-        "corpus/intake/staging.py, corpus/intake/updating.py, encoders/saved_batches.py, encoders/token_store.py, graph/citations.py, "
-        "graph/panel_files.py, graph/vector_writing.py, intents/remote.py, mining/remote.py, search/writing/citing.py, "
+        "core/columns.py, corpus/paper_columns.py, corpus/external_sort.py, corpus/external_sort.py, "
+        "corpus/staged_parts.py, corpus/update.py, encoders/batches.py, encoders/tokens.py, graph/citations.py, "
+        "graph/walks.py, graph/node_vectors.py, intents/annotate.py, mining/mine.py, search/segment_vectors.py, "
         "training/checkpoints.py, training/trainer.py",
     ),
     (
         "a file that is replaced when its successor is whole: `-o FILE` with `--overwrite`, state and settings of our folders",
         "the file that the user named; until then the new one has a hidden name with a random part, made for it alone",
-        "files.py, mining/converting/new_files.py",
+        "core/files.py, mining/formats/convert.py",
     ),
     (
         "in an index: segments, maps and lists of deleted papers that no state names",
         "named as citeweave names them, in the folder of an index; of segments and maps only files that a manifest names",
-        "search/state.py, search/mapping.py, search/building.py",
+        "search/state.py, search/map.py, search/build.py",
     ),
     (
         "in the folder of a library that `explore` made: its index, where it must be made anew; answers of services",
         "named by the library's record and the index's manifests",
-        "serve/libraries/preparing.py, corpus/clients/record_files.py",
+        "serve/prepare_library.py, corpus/services/client.py",
     ),
     (
         "in the cache: versions of what was fetched, older than a week or with `citeweave cache --clear`; what is being sent",
         "a slot has `address.txt`, and versions are named by their hash",
-        "cloud/slots.py, cloud/fetching.py, cloud/outgoing.py, cloud/pushing.py",
+        "remote/fetch.py, remote/fetch.py, remote/copy.py, remote/push.py",
     ),
     (
         "in object storage: objects that the last listing or the manifests of citeweave at the address name and the new listing "
         "does not",
         "`citeweave-objects.json` of that address or a manifest of citeweave there names them; of an index its state",
-        "cloud/pushing.py, cloud/storage.py, cloud/uploading.py",
+        "remote/push.py, remote/object_storage.py, remote/push.py",
     ),
-    ("of a copy from an address: the older folder, with `--overwrite`", "as of any output", "cloud/copying.py"),
+    ("of a copy from an address: the older folder, with `--overwrite`", "as of any output", "remote/copy.py"),
 )
 """What may be removed or replaced, why it is ours, and the modules that do it. A test knows all that could."""
 

@@ -17,10 +17,9 @@ from typing import Any
 import hypothesis
 import pytest
 
-from citeweave import progress
-from citeweave.artefacts import integrity
-from citeweave.crew import Alone, Work
-from citeweave.errors import ShardError
+from citeweave.core import artifact, progress
+from citeweave.core.errors import ShardError
+from citeweave.core.executor import LocalExecutor, ShardTask
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -123,15 +122,15 @@ def bert(save_bert: Callable[..., Path], tmp_path_factory: pytest.TempPathFactor
     return save_bert(tmp_path_factory.mktemp("models") / "tiny-bert")
 
 
-class Told(Alone):
+class Told(LocalExecutor):
     """A crew that takes work as text, as it travels; it makes the last number first, and some not at all."""
 
     def __init__(self, failing: Sequence[int] = ()) -> None:
-        self.failing, self.made, self.works = failing, list[int](), list[Work]()
+        self.failing, self.made, self.works = failing, list[int](), list[ShardTask]()
 
-    def make(self, work: Work, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    def make(self, work: ShardTask, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         self.works.append(work)
-        heard = Work(work.maker, json.loads(json.dumps(dict(work.given))), work.label, work.unit, work.gpu)
+        heard = ShardTask(work.maker, json.loads(json.dumps(dict(work.given))), work.label, work.unit, work.gpu)
         for number, made in super().make(heard, [n for n in reversed(numbers) if n not in self.failing]):
             self.made.append(number)
             yield number, made
@@ -142,7 +141,7 @@ class Told(Alone):
 @pytest.fixture
 def as_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Artefacts are opened as large ones are: sizes are checked, and no byte is read before it is asked for."""
-    monkeypatch.setattr(integrity, "SMALL", -1)
+    monkeypatch.setattr(artifact, "SMALL", -1)
 
 
 def content(folder: Path) -> dict[str, Any]:

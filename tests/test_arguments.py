@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import citeweave
-from citeweave.arguments import KINDS, Argument, as_texts, parts_of
+from citeweave.core.arguments import KINDS, Argument, as_texts, parts_of
+from citeweave.core.errors import CiteweaveError, UserError
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.encoders.encoder import load_encoder
-from citeweave.errors import CiteweaveError, UserError
-from citeweave.search.building import IndexOptions
+from citeweave.search.build import IndexOptions
 
 FUNCTIONS = [name for name in dir(citeweave) if inspect.isfunction(getattr(citeweave, name))]
 NOT_MEANT = (7, 2.5, b"bytes", object())

@@ -15,8 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from citeweave.arrays import map_array, open_array, read_arrays, read_header, read_kept
-from citeweave.errors import ArtefactError
+from citeweave.core.columns import (
+    map_array,
+    open_array,
+    read_arrays,
+    read_header,
+    read_kept,
+)
+from citeweave.core.errors import ArtifactError
 
 DTYPES = st.sampled_from(["<i4", ">i4", "<u8", "|u1", "|i1", "|b1", "<f2", "<f4", ">f8", "<c8"])
 ANY = DTYPES.flatmap(lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=0, min_side=0, max_side=4)))
@@ -49,10 +55,10 @@ def test_a_header_that_is_hard_to_parse_is_refused_at_once(shape: str) -> None:
 def test_a_kept_archive_that_is_damaged_is_told(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", a=np.arange(5))
     assert read_kept(tmp_path / "a.npz", ["a"])["a"].tolist() == [0, 1, 2, 3, 4]
-    with pytest.raises(ArtefactError, match="it lacks b"):
+    with pytest.raises(ArtifactError, match="it lacks b"):
         read_kept(tmp_path / "a.npz", ["a", "b"])
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-30])
-    with pytest.raises(ArtefactError, match="is damaged .* remove it and run the same command again"):
+    with pytest.raises(ArtifactError, match="is damaged .* remove it and run the same command again"):
         read_kept(tmp_path / "a.npz", ["a"])
 
 
@@ -105,12 +111,12 @@ def _saved(array: np.ndarray) -> bytes:
 )
 def test_what_is_no_array_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / "a.npy").write_bytes(content)
-    with pytest.raises(ArtefactError, match=f"a.npy is damaged.*{says}.*make it again"):
+    with pytest.raises(ArtifactError, match=f"a.npy is damaged.*{says}.*make it again"):
         open_array(tmp_path / "a.npy")
 
 
 def test_a_missing_array_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match=r"a.npy is missing.*make it again"):
+    with pytest.raises(ArtifactError, match=r"a.npy is missing.*make it again"):
         open_array(tmp_path / "a.npy")
 
 

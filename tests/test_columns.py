@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave.columns import NumberWriter, TextColumn, TextWriter, open_numbers, release, write_numbers
-from citeweave.errors import ArtefactError
-from citeweave.hashing import hash_numbers, hash_text, hash_texts
+from citeweave.core.columns import (
+    NumberWriter,
+    TextColumn,
+    TextWriter,
+    open_numbers,
+    release,
+    write_numbers,
+)
+from citeweave.core.errors import ArtifactError
+from citeweave.core.randomness import hash_numbers, hash_text, hash_texts
 
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=50))
 
@@ -46,13 +53,13 @@ def test_numbers_are_plain_npy_files(tmp_path: Path) -> None:
     writer.close()
     assert np.load(tmp_path / "year.npy").tolist() == [1999, 2000, 2001]
     assert open_numbers(tmp_path / "year.npy", np.int16).tolist() == [1999, 2000, 2001]
-    with pytest.raises(ArtefactError, match="int32"):
+    with pytest.raises(ArtifactError, match="int32"):
         open_numbers(tmp_path / "year.npy", np.int32)
 
 
 def test_object_arrays_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object))
-    with pytest.raises(ArtefactError, match="damaged"):
+    with pytest.raises(ArtifactError, match="damaged"):
         open_numbers(tmp_path / "x.npy", np.int32)
 
 
@@ -63,10 +70,10 @@ def test_offsets_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     write_numbers(tmp_path / "title.offsets.npy", np.array([0, 5, 6]))
     assert TextColumn(tmp_path, "title")[1] == "o"
     write_numbers(tmp_path / "title.offsets.npy", np.array([0, 9, 6]))
-    with pytest.raises(ArtefactError, match="damaged"):
+    with pytest.raises(ArtifactError, match="damaged"):
         TextColumn(tmp_path, "title")[1]
     write_numbers(tmp_path / "title.offsets.npy", np.array([0, 3, 7]))
-    with pytest.raises(ArtefactError, match="damaged"):
+    with pytest.raises(ArtifactError, match="damaged"):
         TextColumn(tmp_path, "title")
 
 

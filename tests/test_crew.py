@@ -2,17 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from citeweave.crew import Alone, Work, resolve
+from citeweave.core.executor import LocalExecutor, ShardTask, resolve
 
-SQUARES = "citeweave.scale.rehearsal:squares"
+SQUARES = "citeweave.remote.ray_workers:squares"
 
 
 def test_alone() -> None:
-    assert list(Alone().make(Work(SQUARES), [2, 0])) == [(2, b"4"), (0, b"0")]
+    assert list(LocalExecutor().make(ShardTask(SQUARES), [2, 0])) == [(2, b"4"), (0, b"0")]
 
 
 @pytest.mark.parametrize(
-    "maker", ["os:system", "citeweave.scale.rehearsal", "citeweave.scale.rehearsal:os", "citeweave.scale.rehearsal:x"]
+    "maker",
+    ["os:system", "citeweave.remote.ray_workers", "citeweave.remote.ray_workers:os", "citeweave.remote.ray_workers:x"],
 )
 def test_only_functions_of_this_package_are_called(maker: str) -> None:
     with pytest.raises(ValueError, match="is not a function of citeweave"):
@@ -21,4 +22,4 @@ def test_only_functions_of_this_package_are_called(maker: str) -> None:
 
 def test_work_is_told_in_json_values() -> None:
     with pytest.raises(AssertionError, match="JSON"):
-        Work(SQUARES, {"numbers": (1, 2)})
+        ShardTask(SQUARES, {"numbers": (1, 2)})

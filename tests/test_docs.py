@@ -22,10 +22,10 @@ import numpy as np
 import pytest
 
 from citeweave.cli import app, main
-from citeweave.corpus.importing import import_papers
+from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.readers import FORMATS
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.corpus.synthetic.writing import synthesize
+from citeweave.corpus.synthetic.synthesize import synthesize
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "citeweave"

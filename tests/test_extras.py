@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.errors import MissingExtraError
-from citeweave.extras import EXTRAS, missing, require
+from citeweave.core.errors import EXTRAS, MissingExtraError, missing, require
 
 ROOT = Path(__file__).parent.parent
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

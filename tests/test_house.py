@@ -113,7 +113,7 @@ def test_no_file_is_too_long() -> None:
 
 
 def test_nothing_unsafe_is_loaded() -> None:
-    """No pickle, eval, exec or torch.load anywhere; arrays are read by `citeweave.arrays`, never by numpy.load."""
+    """No pickle, eval, exec or torch.load anywhere; arrays are read by `citeweave.core.columns`, never by numpy.load."""
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import | ast.ImportFrom):

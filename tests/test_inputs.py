@@ -11,43 +11,42 @@ from typing import Any
 
 import pytest
 
-from citeweave.artefacts.manifest import read_manifest
-from citeweave.cli import change
-from citeweave.cli.paper_texts import PaperTexts
+from citeweave.cli import index
+from citeweave.cli.similar import PaperSentences
+from citeweave.core.artifact import read_manifest
+from citeweave.core.errors import UserError
+from citeweave.core.files import hash_file, open_input, read_input
+from citeweave.core.inputs import Source, open_parquet
+from citeweave.core.progress import QUIET
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
+from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.readers import guess_format
+from citeweave.encoders.full_text import FullText
 from citeweave.encoders.model_folder import read_model_folder
-from citeweave.encoders.streaming.full_text import FullText
-from citeweave.errors import UserError
-from citeweave.evaluation.judging.given_scores import looks_like_scores, read_scores
-from citeweave.evaluation.suites import files as suite_files
-from citeweave.files import hash_file, open_input, read_input
-from citeweave.intents.labelled import read_records
-from citeweave.mining.converting import inputs as sample_files
-from citeweave.mining.gathering import read_rows
+from citeweave.evaluation.precomputed import looks_like_scores, read_scores
+from citeweave.evaluation.suites import benchmark_files as suite_files
+from citeweave.intents.examples import read_records
+from citeweave.mining.formats import convert as sample_files
+from citeweave.mining.inputs import read_rows
 from citeweave.mining.tables import read_table
-from citeweave.opening import Source
-from citeweave.parquet import open_parquet
-from citeweave.progress import QUIET
-from citeweave.recipe import load_recipe
-from citeweave.search.reviewer_files import read_conflicts, read_people
-from citeweave.similarity.published import import_vectors
+from citeweave.pipeline.recipe import load_recipe
+from citeweave.search.reviewers import read_conflicts, read_people
+from citeweave.vectors.formats import import_vectors
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "citeweave"
 WORK_FILES = {
-    "artefacts/writing.py",
-    "cloud/outgoing.py",
-    "cloud/pushing.py",
-    "cloud/slots.py",
-    "encoders/fastest.py",
-    "machine.py",
-    "recipe.py",
-    "scale/versions.py",
-    "search/stores/lance_places.py",
-    "serve/libraries/preparing.py",
-    "serve/pages.py",
-    "training/agreement.py",
+    "core/artifact.py",
+    "remote/copy.py",
+    "remote/push.py",
+    "remote/fetch.py",
+    "encoders/fastest_runtime.py",
+    "core/executor.py",
+    "pipeline/recipe.py",
+    "remote/ray_workers.py",
+    "search/lance.py",
+    "serve/prepare_library.py",
+    "serve/app.py",
+    "training/distributed.py",
     "training/checkpoints.py",
 }
 """Modules that also read files which citeweave itself wrote or ships, and no user names."""
@@ -59,7 +58,7 @@ READERS: dict[str, Callable[[Path, Corpus], Any]] = {
     "import": lambda path, _: import_papers([path], path.with_name("out")),
     "import --format": lambda path, _: guess_format(Source(path)),
     "import --vectors": lambda path, _: import_vectors([path], path.with_name("out"), model="m"),
-    "change --delete": lambda path, _: change._ids(path),
+    "change --delete": lambda path, _: index._ids(path),
     "match --reviewers": lambda path, _: read_people(path),
     "match --conflicts": lambda path, _: read_conflicts(path),
     "mine --anchors": lambda path, corpus: read_rows(path, corpus, "--anchors", QUIET),
@@ -70,7 +69,7 @@ READERS: dict[str, Callable[[Path, Corpus], Any]] = {
     "evaluate --vectors": lambda path, _: looks_like_scores(path.rename(path.with_suffix(".json"))),
     "evaluate --suite": lambda path, _: suite_files.read_json(path),
     "embed --full-text": lambda path, corpus: FullText.index(path, corpus),
-    "similar --texts": lambda path, _: PaperTexts.open(path).find(["a"]),
+    "similar --texts": lambda path, _: PaperSentences.open(path).find(["a"]),
     "annotate": lambda path, _: list(read_records(path)),
     "parquet": lambda path, _: open_parquet(path),
     "hash": lambda path, _: hash_file(path),
@@ -142,7 +141,7 @@ def test_nothing_else_opens_files_for_reading() -> None:
     others = {
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")
-        if path.name != "files.py" and any(map(_opens, ast.walk(ast.parse(path.read_text()))))
+        if path.name != "core/files.py" and any(map(_opens, ast.walk(ast.parse(path.read_text()))))
     }
     assert others <= WORK_FILES, sorted(others - WORK_FILES)
 

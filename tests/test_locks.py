@@ -13,7 +13,7 @@ from pathlib import Path
 import filelock
 import pytest
 
-from citeweave.locks import LockedError, take_lock
+from citeweave.core.files import LockedError, take_lock
 
 OWNER = """
 import sys, time

@@ -11,9 +11,9 @@ import tracemalloc
 import pytest
 import zstandard
 
-from citeweave.errors import InputError
-from citeweave.opening import Source
-from citeweave.tally import Tally
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import Source
+from citeweave.core.progress import Tally
 
 COMPRESSORS = {
     "gz": gzip.compress,

@@ -14,9 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.errors import UserError
-from citeweave.plots import MAX_BARS, bars, curve, growth, histograms, points
-from citeweave.randomness import stream
+from citeweave.core.errors import UserError
+from citeweave.core.plots import (
+    MAX_BARS,
+    bars,
+    curve,
+    growth,
+    histograms,
+    points,
+)
+from citeweave.core.randomness import stream
 
 matplotlib = pytest.importorskip("matplotlib")
 

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from citeweave import progress
-from citeweave.progress import Reporter
+from citeweave.core import progress
+from citeweave.core.progress import Reporter
 
 
 class Terminal(io.StringIO):

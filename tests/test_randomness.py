@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from citeweave.randomness import stream
+from citeweave.core.randomness import stream
 
 
 def test_streams_never_change() -> None:

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave.errors import UserError
-from citeweave.pipeline.recipe_writing import as_toml
-from citeweave.recipe import Recipe, load_recipe, read_recipe, shipped_recipes
+from citeweave.core.errors import UserError
+from citeweave.pipeline.recipe import Recipe, as_toml, load_recipe, read_recipe, shipped_recipes
 
 MINING_ONLY = {"aspire"}
 

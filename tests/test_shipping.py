@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.artefacts.writing import new_artefact
-from citeweave.corpus.importing import import_papers
-from citeweave.errors import UserError
+from citeweave.core.artifact import new_artefact
+from citeweave.core.errors import UserError
+from citeweave.corpus.ingest import import_papers
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 

@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.errors import ArtefactError, UserError
-from citeweave.evaluation.outcomes import Outcome
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.evaluation.bootstrap import Outcome
 from citeweave.evaluation.probes import SCIDOCS_CLASSES
-from citeweave.evaluation.tasks import Pools, ProbeTask, RankingRule, RankingTask, SearchTask, Suite
-from citeweave.evaluation.texts import Texts
-from citeweave.mining.sample_blocks import Picks
-from citeweave.mining.samples import Names
+from citeweave.evaluation.tasks import Pools, ProbeTask, RankingRule, RankingTask, SearchTask, Suite, TaskTexts
+from citeweave.mining.samples import Picks, SampleNames
 
 ROOT = Path(__file__).parents[1]
 QUERIES = 40
@@ -30,7 +28,7 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_suite() -> Suite:
-    texts = Texts(
+    texts = TaskTexts(
         [f"p{n}" for n in range(6)], [f"A title {n}" for n in range(6)], ["One. Two."] * 6, [["One.", "Two."]] * 6
     )
     pools = Pools.of(texts, {"p0": {"p1": 1, "p2": 0}, "p3": {"p4": 1, "p5": 0}})
@@ -56,7 +54,7 @@ def a_bundle() -> Any:
 
     picks = Picks(np.array([0, 1, 3]), np.array([1, 2, 3], np.int32), np.zeros(3, np.uint8), np.zeros(0, np.float32))
     samples = PackedSamples(
-        Names(("cited", "easy")), np.array([0, 4], np.int32), np.zeros(2, np.uint8), picks, picks, None, "key"
+        SampleNames(("cited", "easy")), np.array([0, 4], np.int32), np.zeros(2, np.uint8), picks, picks, None, "key"
     )
     papers = PackedCorpus("corpus hash", Column([f"A title {n}" for n in range(6)]), Column(["One. Two."] * 6))
     edges = (np.array([0, 3], np.int32), np.array([1, 4], np.int32))
@@ -85,11 +83,11 @@ def test_a_bundle_that_is_cut_off_or_changed(tmp_path: Path) -> None:
     write_bundle(path, a_bundle())
     parts = unpack(path)
     pack(path, {**parts, "suites.json": parts["suites.json"].replace(b"A title 1", b"A title X")})
-    with pytest.raises(ArtefactError, match="its suites are not those"):
+    with pytest.raises(ArtifactError, match="its suites are not those"):
         read_bundle(path)
     write_bundle(path, a_bundle())
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(ArtefactError, match="cut off"):
+    with pytest.raises(ArtifactError, match="cut off"):
         read_bundle(path)
 
 
@@ -313,7 +311,7 @@ def test_reports_travel_packed(tmp_path: Path) -> None:
     assert reports.read_run(old.read_bytes(), "it").version == "v0", "what is there stays"
     reports.unpack_runs(tmp_path / "here", "elife", version="v1")
     assert reports.is_done(tmp_path / "here", run), "unless it is of other data than the bundle"
-    with pytest.raises(ArtefactError, match="no report of the table"):
+    with pytest.raises(ArtifactError, match="no report of the table"):
         reports.read_run(json.dumps({"format": 99}).encode(), "a file")
 
 

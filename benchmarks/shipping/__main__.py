@@ -16,7 +16,7 @@ import json
 import sys
 from pathlib import Path
 
-from citeweave.errors import CiteweaveError
+from citeweave.core.errors import CiteweaveError
 
 
 def prepare(asked: argparse.Namespace) -> None:

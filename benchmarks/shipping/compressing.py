@@ -7,7 +7,7 @@
 
 The trained model is a folder of minilm's architecture, saved whole, or the stem of differences that `train` wrote, such as
 table/shipped-0. Texts of some corpora say which weights count, and how near the small model is to the whole one. facts.json has
-the keys of `ModelCard` (encoders/saved/model_card.py), each optional, and `provenance`, a table with at least commit, recipe,
+the keys of `ModelCard` (encoders/model_card.py), each optional, and `provenance`, a table with at least commit, recipe,
 corpora and seed; what the manifest of a trained folder says of these need not be said again. facts.json beside
 this file is that of the model that ships.
 """
@@ -26,24 +26,21 @@ from typing import Any
 import numpy as np
 
 from benchmarks.shipping.training import add_differences, read_differences
-from citeweave.artefacts.manifest import read_manifest
-from citeweave.artefacts.writing import new_artefact
+from citeweave.core.artifact import new_artefact, read_manifest
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.files import write_json
+from citeweave.core.progress import Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import paper_text
-from citeweave.encoders.compressing import Compressed, compress
+from citeweave.encoders.compress import Compressed, compress
+from citeweave.encoders.delta import base_revision, open_model
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.locating import MINILM, WEAVE, locate
-from citeweave.encoders.saved.card_facts import card_of_facts, facts_of_card
-from citeweave.encoders.saved.deltas import base_revision, open_model
-from citeweave.encoders.saved.model_card import ModelCard, card_text
-from citeweave.encoders.saving import save_encoder
-from citeweave.encoders.whole import CARD, KIND, VERSION
-from citeweave.errors import ArtefactError, UserError
-from citeweave.files import write_json
-from citeweave.progress import Reporter
-from citeweave.recipe import load_recipe
+from citeweave.encoders.model_card import ModelCard, card_of_facts, card_text, facts_of_card
+from citeweave.encoders.model_names import MINILM, WEAVE, locate
+from citeweave.encoders.save import CARD, KIND, VERSION, save_encoder
+from citeweave.pipeline.recipe import load_recipe
 from citeweave.training.options import encoder_options
-from citeweave.training.starting import load_start
+from citeweave.training.trained_model import load_start
 from citeweave.version import __version__
 
 LARGEST = 4_000_000
@@ -149,7 +146,7 @@ def provenance_of(trained: Path, given: dict[str, Any]) -> dict[str, Any]:
         manifest = read_manifest(trained, KIND, VERSION)
         found |= {"recipe": manifest.facts["recipe"], "seed": manifest.facts["seed"], "model": manifest.hash}
         found |= {"corpora": {"training": manifest.recipe["corpus"]}, "training": manifest.recipe}
-    except (ArtefactError, KeyError):
+    except (ArtifactError, KeyError):
         pass  # trained by another program: facts.json says it all
     found |= given
     if lacking := [name for name in PROVENANCE if name not in found]:

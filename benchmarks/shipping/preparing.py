@@ -27,13 +27,12 @@ from benchmarks.table.prepare import FLAGS, SHOWN, Preparation
 from benchmarks.table.splitting import record, texts_to_split
 from benchmarks.table.systems import CORPORA, MAX_TOKENS, START
 from citeweave import Corpus, import_papers
-from citeweave.pipeline.data_stages import DataStages, TrainingMaterial
-from citeweave.pipeline.options import NOTHING
+from citeweave.core.progress import Reporter
+from citeweave.pipeline.recipe import load_recipe
 from citeweave.pipeline.run import identity_of, prepare
-from citeweave.pipeline.run_folder import RunFolder
+from citeweave.pipeline.run_folder import NOTHING, RunFolder
+from citeweave.pipeline.stages import DataStages, TrainingMaterial
 from citeweave.pipeline.suites import Suites
-from citeweave.progress import Reporter
-from citeweave.recipe import load_recipe
 
 CLEAN = ("peerread", "acl", "pmlr")
 """Sources in peerread_plus whose abstracts may be passed on; ACM's and the paper lists' stay out."""

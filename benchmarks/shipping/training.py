@@ -31,14 +31,12 @@ from benchmarks.table.splitting import provide
 from benchmarks.table.start_model import unpack_start
 from benchmarks.table.systems import CORPORA
 from benchmarks.table.worker import NEVER, line_of, train_in_place
-from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
+from citeweave.encoders.encoder import TorchEncoder
 from citeweave.training.batches import Batches
-from citeweave.training.finishing import hardware
-from citeweave.training.gathering import Sources, gather
-from citeweave.training.options import EncoderOptions, TrainingOptions, encoder_options, training_options
-from citeweave.training.plan import Plan
-from citeweave.training.starting import load_start
+from citeweave.training.load_data import Sources, gather
+from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan, encoder_options, training_options
+from citeweave.training.trained_model import hardware, load_start
 
 PART = 15_000_000
 """Bytes of one file of differences, at most."""
@@ -80,7 +78,7 @@ def train_shipped(asked: Shipping) -> None:
             )
             before = {name: weight.detach().clone() for name, weight in start.network.model.named_parameters()}
             begun = time.monotonic()
-            train_in_place(start, data, Plan(encoder, options), work)
+            train_in_place(start, data, TrainingPlan(encoder, options), work)
             seconds = time.monotonic() - begun
             write_differences(stem_of(asked.folder, seed), differences(before, start))
             batches = Batches(data.groups, options)

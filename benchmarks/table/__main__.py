@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.table.systems import CORPORA
-from citeweave.errors import CiteweaveError
+from citeweave.core.errors import CiteweaveError
 
 
 def prepare(asked: argparse.Namespace) -> None:
@@ -75,7 +75,7 @@ def tiny(asked: argparse.Namespace) -> None:
     from benchmarks.table.bundle import bundles_of, read_bundle, write_bundle
     from benchmarks.table.start_model import FILE
     from benchmarks.table.tiny import cut
-    from citeweave.files import link_or_copy
+    from citeweave.core.files import link_or_copy
 
     for corpus in asked.corpora:
         for path in bundles_of(asked.output, corpus):

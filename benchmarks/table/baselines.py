@@ -20,14 +20,13 @@ from benchmarks.table.prepare import Preparation
 from benchmarks.table.reports import RunReport, is_done, unpack_runs, write_run
 from benchmarks.table.start_model import unpack_start
 from benchmarks.table.systems import BASELINES, MAX_TOKENS, RAW_START, SLOW_BASELINES
-from citeweave.baselines.fitting import fit_words
-from citeweave.baselines.judging import judged_baseline
+from citeweave.baselines.fit import fit_words, judged_baseline
 from citeweave.baselines.word_vectors import WordVectors
-from citeweave.errors import CiteweaveError, choose
-from citeweave.evaluation.judged import Judged
-from citeweave.evaluation.judging.opening import OpeningOptions, open_judged
+from citeweave.core.errors import CiteweaveError, choose
+from citeweave.core.progress import Reporter
+from citeweave.evaluation.open_system import OpeningOptions, open_judged
+from citeweave.evaluation.systems import Judged
 from citeweave.graph.citations import graph_from_edges
-from citeweave.progress import Reporter
 
 LEXICAL = "bm25"
 WITH_WORDS = ("sif", "fasttext", "sgc")
@@ -70,7 +69,7 @@ def judge_baselines(preparation: Preparation, systems: Sequence[str], output: Pa
 def raw_start(output: Path, bundle: Bundle) -> Judged:
     """The packed start model as the table's runs load it, but for the length of its vectors; on the processor."""
     from citeweave.training.options import EncoderOptions
-    from citeweave.training.starting import load_start
+    from citeweave.training.trained_model import load_start
 
     length = bundle.facts.get("max_tokens", MAX_TOKENS)
     with tempfile.TemporaryDirectory() as folder:

@@ -29,13 +29,12 @@ from numpy.typing import NDArray
 from benchmarks.table.packing import pack, unpack
 from benchmarks.table.plain import decode, encode
 from benchmarks.table.splitting import Boundaries
-from citeweave.errors import ArtefactError
-from citeweave.evaluation.fingerprint import fingerprint
+from citeweave.core.errors import ArtifactError
+from citeweave.core.files import hash_json
+from citeweave.evaluation.systems import fingerprint
 from citeweave.evaluation.tasks import Suite
-from citeweave.files import hash_json
 from citeweave.graph.citations import CitationGraph, graph_from_edges
-from citeweave.mining.sample_blocks import Alignment, Picks
-from citeweave.mining.samples import Names, Samples
+from citeweave.mining.samples import Alignment, Picks, SampleNames, Samples
 
 FORMAT = 1
 _BOUNDARIES = ("keys", "offsets", "ends")
@@ -76,7 +75,7 @@ class PackedCorpus:
 class PackedSamples:
     """What training reads of samples; `citeweave.mining.samples.Samples` on disk has more."""
 
-    names: Names
+    names: SampleNames
     anchors: NDArray[np.int32]
     aspects: NDArray[np.uint8]
     positives: Picks
@@ -200,10 +199,10 @@ def read_bundle(path: Path) -> Bundle:
     """The bundle of a file; one whose suites are not those that it says is refused."""
     parts = unpack(path)
     if set(PARTS) - parts.keys():
-        raise ArtefactError(f"{path} is no bundle of the table: it lacks {sorted(set(PARTS) - parts.keys())[0]}")
+        raise ArtifactError(f"{path} is no bundle of the table: it lacks {sorted(set(PARTS) - parts.keys())[0]}")
     about, texts, suites = (json.loads(parts[name]) for name in PARTS[:3])
     if about["format"] != FORMAT:
-        raise ArtefactError(
+        raise ArtifactError(
             f"{path} has the format {about['format']}, and this program reads {FORMAT}; prepare it again"
         )
     with np.load(io.BytesIO(parts["arrays.npz"]), allow_pickle=False) as stored:
@@ -219,7 +218,7 @@ def read_bundle(path: Path) -> Bundle:
         Boundaries(*(arrays[f"sentences.{name}"] for name in _BOUNDARIES)) if "sentences.keys" in arrays else None,
     )
     if bundle.marks != about["marks"]:
-        raise ArtefactError(f"{path} is damaged: its suites are not those that it was made with; prepare it again")
+        raise ArtifactError(f"{path} is damaged: its suites are not those that it was made with; prepare it again")
     return bundle
 
 
@@ -246,7 +245,7 @@ def _samples_in(about: Mapping[str, Any], key: str, arrays: Mapping[str, NDArray
         offsets = np.concatenate([np.zeros(1, np.int64), ends])
         return Picks(offsets, arrays[f"{key}.{side}.rows"], arrays[f"{key}.{side}.rules"], np.zeros(0, np.float32))
 
-    names = Names(*(tuple(about[name]) for name in ("rules", "aspects", "tasks")))
+    names = SampleNames(*(tuple(about[name]) for name in ("rules", "aspects", "tasks")))
     alignment = _aligned(*(arrays[f"{key}.{name}"] for name in _ALIGNED)) if about["aligned"] else None
     return PackedSamples(
         names,

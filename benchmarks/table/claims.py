@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from benchmarks.table.judging import CORPUS, CSFCUBE
 from benchmarks.table.ranking import Standing
 from benchmarks.table.tables import NOTHING, lead_text, markdown, p_text
-from citeweave.evaluation.compare import OVERALL, holm
-from citeweave.evaluation.comparison import Difference
+from citeweave.evaluation.compare import OVERALL, Difference, holm
 
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be told"
 NOT_RUN = "was not run"

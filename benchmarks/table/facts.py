@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.table.bundle import PARTS
-from citeweave.errors import ArtefactError
+from citeweave.core.errors import ArtifactError
 
 
 @dataclass(frozen=True)
@@ -37,4 +37,4 @@ def bundle_facts(path: Path) -> BundleFacts:
             about = json.loads(archive.extractfile(first).read())  # type: ignore[union-attr]
         return BundleFacts(about["version"], tuple(about["systems"]), dict(about["facts"].get("not possible here", {})))
     except (OSError, lzma.LZMAError, tarfile.TarError, EOFError, ValueError, KeyError):
-        raise ArtefactError(f"{path} is no bundle of the table, or cut off; prepare or fetch it again") from None
+        raise ArtifactError(f"{path} is no bundle of the table, or cut off; prepare or fetch it again") from None

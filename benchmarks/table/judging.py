@@ -25,16 +25,15 @@ from numpy.typing import NDArray
 
 from benchmarks.table.bundle import Bundle
 from benchmarks.table.reports import View
+from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.text import TextRecipe
-from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.evaluation.judged import Judged, NoAnswerError
-from citeweave.evaluation.judging.sentence_level import SentenceLevel
-from citeweave.evaluation.outcomes import Outcome
-from citeweave.evaluation.running.run import run_task
-from citeweave.evaluation.tasks import RankingTask, Suite
-from citeweave.evaluation.texts import NoTextsError
-from citeweave.pipeline.narrowing import Narrowed
-from citeweave.progress import QUIET, Reporter
+from citeweave.encoders.encoder import TorchEncoder
+from citeweave.evaluation.bootstrap import Outcome
+from citeweave.evaluation.run_tasks import run_task
+from citeweave.evaluation.sentence_systems import SentenceLevel
+from citeweave.evaluation.systems import Judged, NoAnswerError
+from citeweave.evaluation.tasks import NoTextsError, RankingTask, Suite
+from citeweave.pipeline.training_stages import Narrowed
 
 CORPUS, CSFCUBE, SCITLDR = "corpus", "csfcube", "scitldr"
 BY_L2, ONE_VECTOR, FACET_SPACE = "corpus, l2", "csfcube, one vector", "csfcube, the facet's space"

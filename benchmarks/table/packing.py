@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from citeweave.errors import ArtefactError
+from citeweave.core.errors import ArtifactError
 
 WINDOW = 2**27
 
@@ -37,4 +37,4 @@ def unpack(path: Path) -> dict[str, bytes]:
         with lzma.open(path, "rb") as file, tarfile.open(fileobj=file, mode="r") as archive:
             return {entry.name: archive.extractfile(entry).read() for entry in archive if entry.isfile()}  # type: ignore[union-attr]
     except (OSError, lzma.LZMAError, tarfile.TarError, EOFError):
-        raise ArtefactError(f"{path} is missing, cut off or no packed file; make or fetch it again") from None
+        raise ArtifactError(f"{path} is missing, cut off or no packed file; make or fetch it again") from None

@@ -30,7 +30,7 @@ from benchmarks.table.tables import (
     reasons,
     wide_table,
 )
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
 from citeweave.evaluation.compare import OVERALL
 
 BEGIN, END = "<!-- the table begins -->", "<!-- the table ends -->"

@@ -15,15 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.errors import ArtefactError
+from citeweave.core.errors import ArtifactError
 from citeweave.evaluation.probes import ProbeRule
-from citeweave.evaluation.tasks import Average, Pools, ProbeTask, RankingRule, RankingTask, SearchTask, Suite
-from citeweave.evaluation.texts import Texts
+from citeweave.evaluation.tasks import Average, Pools, ProbeTask, RankingRule, RankingTask, SearchTask, Suite, TaskTexts
 
 Arrays = dict[str, NDArray[Any]]
 KINDS = {
     kind.__name__: kind
-    for kind in (Suite, RankingTask, SearchTask, ProbeTask, Pools, RankingRule, ProbeRule, Average, Texts)
+    for kind in (Suite, RankingTask, SearchTask, ProbeTask, Pools, RankingRule, ProbeRule, Average, TaskTexts)
 }
 
 
@@ -36,11 +35,11 @@ def encode(value: Any, arrays: Arrays, known: dict[int, Any] | None = None) -> A
         arrays[name := f"a{len(arrays)}"] = value
         return {"@array": name}
     if is_dataclass(value) and not isinstance(value, type):
-        if isinstance(value, Texts) and id(value) in known:
+        if isinstance(value, TaskTexts) and id(value) in known:
             return {"@again": known[id(value)]}
         found = {each.name: encode(getattr(value, each.name), arrays, known) for each in fields(value) if each.init}
         number = len(known)
-        if isinstance(value, Texts):
+        if isinstance(value, TaskTexts):
             known[id(value)] = number
         return {"@kind": type(value).__name__, "@number": number, "@fields": found}
     if isinstance(value, Mapping):
@@ -76,9 +75,9 @@ def decode(value: Any, arrays: Mapping[str, NDArray[Any]], known: dict[int, Any]
             return tuple(decode(each, arrays, known) for each in items)
         case {"@kind": kind, "@number": number, "@fields": inner} if kind in KINDS:
             made = KINDS[kind](**{name: decode(each, arrays, known) for name, each in inner.items()})
-            if isinstance(made, Texts):
+            if isinstance(made, TaskTexts):
                 known[number] = made
             return made
-    raise ArtefactError(
+    raise ArtifactError(
         f"a suite of the bundle holds {sorted(value)[:3]}, which is no part of one; make the bundle again"
     )

@@ -26,20 +26,18 @@ from benchmarks.table.bundle import (
 from benchmarks.table.splitting import record, texts_to_split
 from benchmarks.table.systems import MAX_TOKENS, START, System
 from citeweave import Corpus, import_papers
-from citeweave.errors import CiteweaveError, UserError
-from citeweave.evaluation.suites.corpus import held_out_rows
+from citeweave.core.errors import CiteweaveError, UserError
+from citeweave.core.progress import Reporter
+from citeweave.core.randomness import stream
+from citeweave.evaluation.suites.from_corpus import held_out_rows
 from citeweave.evaluation.tasks import Suite
-from citeweave.pipeline.aligning import align_stage
-from citeweave.pipeline.data_stages import DataStages
-from citeweave.pipeline.options import NOTHING, RunOptions
+from citeweave.pipeline.fit_bands import without_references
+from citeweave.pipeline.recipe import load_recipe
 from citeweave.pipeline.run import identity_of, prepare
-from citeweave.pipeline.run_folder import RunFolder
+from citeweave.pipeline.run_folder import NOTHING, RunFolder, RunOptions
+from citeweave.pipeline.stages import DataStages, align_stage
 from citeweave.pipeline.suites import Suites
-from citeweave.pipeline.training_corpus import without_references
-from citeweave.progress import Reporter
-from citeweave.randomness import stream
-from citeweave.recipe import load_recipe
-from citeweave.training.loss_settings import SENTENCE_LOSSES
+from citeweave.training.options import SENTENCE_LOSSES
 
 FLAGS = ("in_csfcube", "in_acm_cr_qrels")
 HELD_OUT = "share:0.1"

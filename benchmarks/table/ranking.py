@@ -16,9 +16,8 @@ import numpy as np
 
 from benchmarks.table.reports import RunReport
 from benchmarks.table.systems import PAPERS_SEEN, START, is_trained, seeds_of
-from citeweave.errors import UserError
-from citeweave.evaluation.compare import OVERALL, compare, holm
-from citeweave.evaluation.comparison import Comparison, Difference
+from citeweave.core.errors import UserError
+from citeweave.evaluation.compare import OVERALL, Comparison, Difference, compare, holm
 
 OFF_BUDGET = 0.05
 """A run may read so much more or less than the budget: steps are whole."""

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.table.packing import pack, unpack
-from citeweave.artefacts.manifest import Manifest
-from citeweave.errors import ArtefactError
-from citeweave.evaluation.outcomes import Outcome
+from citeweave.core.artifact import Manifest
+from citeweave.core.errors import ArtifactError
+from citeweave.evaluation.bootstrap import Outcome
 from citeweave.evaluation.report import KIND, VERSION, Report
 from citeweave.evaluation.tasks import Suite
 
@@ -157,7 +157,7 @@ def read_run(content: bytes, where: str) -> RunReport:
         }
         return RunReport(**value, views=views)
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ArtefactError(f"{where} is no report of the table, or of another format; make it again") from None
+        raise ArtifactError(f"{where} is no report of the table, or of another format; make it again") from None
 
 
 def _outcome(value: Mapping[str, Any]) -> Outcome:

@@ -23,8 +23,8 @@ from benchmarks.table.splitting import provide
 from benchmarks.table.start_model import unpack_start
 from benchmarks.table.systems import START
 from benchmarks.table.worker import Plan, Worker
-from citeweave.errors import CiteweaveError, choose
-from citeweave.training.loss_settings import SENTENCE_LOSSES
+from citeweave.core.errors import CiteweaveError, choose
+from citeweave.training.options import SENTENCE_LOSSES
 
 
 def run_corpus(plan: Plan) -> None:

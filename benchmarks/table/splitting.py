@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.errors import UserError
 from citeweave.corpus.text import SEPARATOR, sentences
-from citeweave.errors import UserError
-from citeweave.evaluation.tasks import Suite
-from citeweave.evaluation.texts import Texts
+from citeweave.evaluation.tasks import Suite, TaskTexts
 
 PACKAGE = "sentencex"
 
@@ -70,7 +69,7 @@ def provide(boundaries: Boundaries) -> None:
 
 def texts_to_split(titles: Sequence[str], abstracts: Sequence[str], suites: Iterable[Suite]) -> Iterable[str]:
     """Every text whose sentences may be asked for: of the papers and of the suites."""
-    own = Texts(range(len(titles)), titles, abstracts)  # type: ignore[arg-type]  # ids do not matter here
+    own = TaskTexts(range(len(titles)), titles, abstracts)  # type: ignore[arg-type]  # ids do not matter here
     every = {id(texts): texts for texts in (own, *(task.texts for suite in suites for task in suite.tasks))}
     for texts in every.values():
         yield from texts.abstracts

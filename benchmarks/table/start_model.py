@@ -11,17 +11,17 @@ from pathlib import Path
 
 from benchmarks.table.packing import pack, unpack
 from benchmarks.table.systems import START
-from citeweave.errors import ArtefactError
+from citeweave.core.errors import ArtifactError
 
 FILE = "start.bundle"
 
 
 def pack_start(output: Path) -> Path:
     """Write the start model, unless it is there."""
-    from citeweave.encoders.saved.model_card import ModelCard
-    from citeweave.encoders.saving import save_encoder
+    from citeweave.encoders.model_card import ModelCard
+    from citeweave.encoders.save import save_encoder
     from citeweave.training.options import EncoderOptions
-    from citeweave.training.starting import load_start
+    from citeweave.training.trained_model import load_start
 
     path = output / FILE
     if path.is_file():
@@ -45,7 +45,7 @@ def unpack_start(output: Path, folder: Path) -> Path:
     """The start model's folder; files leave their archive under plain names alone."""
     for name, content in unpack(output / FILE).items():
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise ArtefactError(f"{output / FILE} holds a file {name!r} that would leave its folder; pack it again")
+            raise ArtifactError(f"{output / FILE} holds a file {name!r} that would leave its folder; pack it again")
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     return folder

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from citeweave.corpus.derived.options import PAPERS
-from citeweave.errors import choose
-from citeweave.recipe import load_recipe
+from citeweave.core.errors import choose
+from citeweave.corpus.derived_texts import PAPERS
+from citeweave.pipeline.recipe import load_recipe
 
 CORPORA = ("peerread_plus", "elife")
 START = "minilm"

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.table.ranking import Entries, Ranked, means
 from benchmarks.table.reports import RunReport
 from benchmarks.table.systems import START, is_trained
-from citeweave.evaluation.comparison import Difference
+from citeweave.evaluation.compare import Difference
 
 NOTHING = "-"
 

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.table.bundle import Bundle, packed
-from citeweave.evaluation.tasks import Pools, ProbeTask, RankingTask, SearchTask, Task
-from citeweave.evaluation.texts import Texts
+from citeweave.evaluation.tasks import Pools, ProbeTask, RankingTask, SearchTask, Task, TaskTexts
 
 QUERIES, CANDIDATES, SAMPLES, TOKENS = 4, 6, 24, 32
 
@@ -117,10 +116,12 @@ def _places(own: Rows, rows: Rows) -> Rows:
     return np.where(own[at] == rows, at, -1)
 
 
-def _narrow(texts: Texts, rows: Rows) -> Texts:
+def _narrow(texts: TaskTexts, rows: Rows) -> TaskTexts:
     at = rows.tolist()
 
     def some(column: Any) -> Any:
         return None if column is None else [column[row] for row in at]
 
-    return Texts(some(texts.ids), some(texts.titles), some(texts.abstracts), some(texts.sentences), some(texts.labels))
+    return TaskTexts(
+        some(texts.ids), some(texts.titles), some(texts.abstracts), some(texts.sentences), some(texts.labels)
+    )

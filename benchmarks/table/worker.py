@@ -18,20 +18,19 @@ from benchmarks.table.bundle import Bundle
 from benchmarks.table.judging import Answering, inside_of, judge, reading_once, titles_seen, trained_titles
 from benchmarks.table.reports import RunReport, is_done, write_run
 from benchmarks.table.systems import MAX_TOKENS, PAPERS_SEEN, SEEDS, START, WARMUP, WEAVE
-from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.errors import CiteweaveError
-from citeweave.evaluation.judging.aspect_spaces import MATCHING, spaces_of
-from citeweave.evaluation.judging.sentence_level import SentenceLevel
-from citeweave.progress import QUIET
-from citeweave.training import plan as training
-from citeweave.training.aspect_heads import as_arrays
+from citeweave.core.errors import CiteweaveError
+from citeweave.core.progress import QUIET
+from citeweave.encoders.encoder import TorchEncoder
+from citeweave.evaluation.encoder_systems import MATCHING, spaces_of
+from citeweave.evaluation.sentence_systems import SentenceLevel
+from citeweave.training import options as training
 from citeweave.training.batches import Batches
-from citeweave.training.finishing import hardware, mix_with_start, remember
-from citeweave.training.gathering import Sources, gather
+from citeweave.training.distributed import Processes
+from citeweave.training.load_data import Sources, gather
+from citeweave.training.objective import as_arrays
 from citeweave.training.options import EncoderOptions, TrainingOptions, encoder_options, training_options
-from citeweave.training.processes import Processes
-from citeweave.training.sentence_level.trained_distance import trained_distance
-from citeweave.training.starting import load_start, make_run
+from citeweave.training.sentence_objective import trained_distance
+from citeweave.training.trained_model import hardware, load_start, make_run, mix_with_start, remember
 from citeweave.training.trainer import Run, train_network
 
 NEVER = 10**9
@@ -125,7 +124,7 @@ class Worker:
         options, length = budgeted(self._options(system, seed), data.groups, self.plan.papers)
         start, encoder = self._load(system)
         begun = time.monotonic()
-        run = train_in_place(start, data, training.Plan(encoder, options), self.work)
+        run = train_in_place(start, data, training.TrainingPlan(encoder, options), self.work)
         trained = time.monotonic()
         views = judge(answering_of(system, start, run, options, self.bundle, self.tokens), self.bundle)
         cost = {
@@ -152,7 +151,7 @@ class Worker:
         return RunReport(self.plan.corpus, START, 0, self.bundle.version, views, 0, cost)
 
 
-def train_in_place(start: TorchEncoder, data: Any, plan: training.Plan, work: Path) -> Run:
+def train_in_place(start: TorchEncoder, data: Any, plan: training.TrainingPlan, work: Path) -> Run:
     """Train a start model's own weights, as `train_encoder` does, and write nothing."""
     run = make_run(start, data, plan, Processes(), QUIET)
     before = remember(run.weights, plan.training.start_share)

@@ -11,7 +11,7 @@
     citeweave.answer(index, citeweave.Query(paper="doi:10.1/x")).hits
 
 This is the front door: the nouns and verbs, each loaded when first used. Where a verb takes an artifact the folder of one
-will do, where it takes an encoder the name of a model (`arguments.py`).
+will do, where it takes an encoder the name of a model (`core/arguments.py`).
 """
 
 from __future__ import annotations
@@ -23,144 +23,144 @@ from typing import TYPE_CHECKING
 from citeweave.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from citeweave.baselines.fitting import fit_baseline as fit_baseline
+    from citeweave.baselines.fit import fit_baseline as fit_baseline
     from citeweave.corpus.corpus import Corpus as Corpus
-    from citeweave.corpus.importing import ImportOptions as ImportOptions
-    from citeweave.corpus.importing import exclude_papers as exclude_papers
-    from citeweave.corpus.importing import import_papers as import_papers
-    from citeweave.corpus.leakage.benchmark_papers import audit_corpus as audit_corpus
+    from citeweave.corpus.ingest import ImportOptions as ImportOptions
+    from citeweave.corpus.ingest import exclude_papers as exclude_papers
+    from citeweave.corpus.ingest import import_papers as import_papers
+    from citeweave.corpus.leakage import audit_corpus as audit_corpus
     from citeweave.corpus.paper import Citation as Citation
     from citeweave.corpus.paper import Context as Context
     from citeweave.corpus.paper import Intent as Intent
     from citeweave.corpus.paper import Paper as Paper
-    from citeweave.corpus.synthetic.writing import synthesize as synthesize
+    from citeweave.corpus.synthetic.synthesize import synthesize as synthesize
     from citeweave.corpus.text import TextRecipe as TextRecipe
     from citeweave.corpus.text import paper_text as paper_text
     from citeweave.corpus.text import sentences as sentences
-    from citeweave.encoders.embedding import embed_papers as embed_papers
+    from citeweave.encoders.embed import embed_papers as embed_papers
     from citeweave.encoders.encoder import load_encoder as load_encoder
-    from citeweave.encoders.saving import save_encoder as save_encoder
+    from citeweave.encoders.save import save_encoder as save_encoder
     from citeweave.evaluation.compare import compare as compare
     from citeweave.evaluation.evaluate import EvaluationOptions as EvaluationOptions
     from citeweave.evaluation.evaluate import evaluate as evaluate
-    from citeweave.evaluation.judging.opening import open_judged as open_judged
+    from citeweave.evaluation.open_system import open_judged as open_judged
     from citeweave.evaluation.report import Report as Report
     from citeweave.evaluation.suites.registry import read_suite as read_suite
+    from citeweave.graph.build import GraphOptions as GraphOptions
+    from citeweave.graph.build import make_graph as make_graph
     from citeweave.graph.citations import CitationGraph as CitationGraph
     from citeweave.graph.citations import build_graph as build_graph
     from citeweave.graph.citations import graph_from_edges as graph_from_edges
     from citeweave.graph.intent_overlay import IntentOverlay as IntentOverlay
-    from citeweave.graph.making import GraphOptions as GraphOptions
-    from citeweave.graph.making import make_graph as make_graph
     from citeweave.graph.node_vectors import NodeVectorOptions as NodeVectorOptions
     from citeweave.graph.node_vectors import embed_nodes as embed_nodes
     from citeweave.graph.signals import Signal as Signal
     from citeweave.graph.signals import related as related
     from citeweave.graph.signals import stream_related as stream_related
-    from citeweave.intents.annotating import AnnotateOptions as AnnotateOptions
-    from citeweave.intents.annotating import annotate_intents as annotate_intents
-    from citeweave.mining.auditing.audit import audit_samples as audit_samples
-    from citeweave.mining.banding.bands import choose_bands as choose_bands
-    from citeweave.mining.converting.convert import export_samples as export_samples
-    from citeweave.mining.converting.convert import import_samples as import_samples
-    from citeweave.mining.mine import Inputs as Inputs
+    from citeweave.intents.annotate import AnnotateOptions as AnnotateOptions
+    from citeweave.intents.annotate import annotate_intents as annotate_intents
+    from citeweave.mining.audit import audit_samples as audit_samples
+    from citeweave.mining.bands import choose_bands as choose_bands
+    from citeweave.mining.formats.convert import export_samples as export_samples
+    from citeweave.mining.formats.convert import import_samples as import_samples
+    from citeweave.mining.inputs import parse_rules as parse_rules
+    from citeweave.mining.mine import MiningInputs as MiningInputs
     from citeweave.mining.mine import MiningOptions as MiningOptions
     from citeweave.mining.mine import mine_samples as mine_samples
-    from citeweave.mining.rule_reading import parse_rules as parse_rules
     from citeweave.mining.samples import Samples as Samples
+    from citeweave.pipeline.recipe import load_recipe as load_recipe
     from citeweave.pipeline.run import run_recipe as run_recipe
-    from citeweave.recipe import load_recipe as load_recipe
-    from citeweave.search.asking.answering import answer as answer
-    from citeweave.search.asking.explaining import explain as explain
-    from citeweave.search.asking.query import Query as Query
-    from citeweave.search.building import IndexOptions as IndexOptions
-    from citeweave.search.building import build_index as build_index
-    from citeweave.search.changing import add_papers as add_papers
-    from citeweave.search.changing import delete_papers as delete_papers
-    from citeweave.search.changing import update_index as update_index
-    from citeweave.search.compacting import compact_index as compact_index
+    from citeweave.search.answer import answer as answer
+    from citeweave.search.build import IndexOptions as IndexOptions
+    from citeweave.search.build import build_index as build_index
+    from citeweave.search.explain import explain as explain
     from citeweave.search.filters import Filter as Filter
     from citeweave.search.index import Index as Index
-    from citeweave.search.searching import open_reader as open_reader
-    from citeweave.search.searching import search_paper as search_paper
-    from citeweave.search.searching import search_text as search_text
+    from citeweave.search.nearest import open_reader as open_reader
+    from citeweave.search.nearest import search_paper as search_paper
+    from citeweave.search.nearest import search_text as search_text
+    from citeweave.search.query import Query as Query
+    from citeweave.search.update import add_papers as add_papers
+    from citeweave.search.update import compact_index as compact_index
+    from citeweave.search.update import delete_papers as delete_papers
+    from citeweave.search.update import update_index as update_index
     from citeweave.serve.app import create_app as create_app
-    from citeweave.serve.libraries.exploring import open_library as open_library
-    from citeweave.similarity.published import import_vectors as import_vectors
-    from citeweave.similarity.topk import nearest as nearest
-    from citeweave.similarity.vectors import Vectors as Vectors
+    from citeweave.serve.library import open_library as open_library
     from citeweave.training.bundle import make_bundle as make_bundle
     from citeweave.training.options import EncoderOptions as EncoderOptions
     from citeweave.training.options import TrainingOptions as TrainingOptions
     from citeweave.training.train import train_encoder as train_encoder
+    from citeweave.vectors.formats import import_vectors as import_vectors
+    from citeweave.vectors.topk import nearest as nearest
+    from citeweave.vectors.vectors import Vectors as Vectors
 
 _HOME = {
-    "fit_baseline": "baselines.fitting",
+    "fit_baseline": "baselines.fit",
     "load_encoder": "encoders.encoder",
-    "save_encoder": "encoders.saving",
+    "save_encoder": "encoders.save",
     "compare": "evaluation.compare",
     "EvaluationOptions": "evaluation.evaluate",
     "evaluate": "evaluation.evaluate",
-    "open_judged": "evaluation.judging.opening",
+    "open_judged": "evaluation.open_system",
     "Report": "evaluation.report",
     "read_suite": "evaluation.suites.registry",
     "Corpus": "corpus.corpus",
-    "ImportOptions": "corpus.importing",
-    "exclude_papers": "corpus.importing",
-    "import_papers": "corpus.importing",
-    "audit_corpus": "corpus.leakage.benchmark_papers",
+    "ImportOptions": "corpus.ingest",
+    "exclude_papers": "corpus.ingest",
+    "import_papers": "corpus.ingest",
+    "audit_corpus": "corpus.leakage",
     "Citation": "corpus.paper",
     "Context": "corpus.paper",
     "Intent": "corpus.paper",
     "Paper": "corpus.paper",
-    "synthesize": "corpus.synthetic.writing",
+    "synthesize": "corpus.synthetic.synthesize",
     "TextRecipe": "corpus.text",
     "paper_text": "corpus.text",
-    "embed_papers": "encoders.embedding",
+    "embed_papers": "encoders.embed",
     "sentences": "corpus.text",
     "CitationGraph": "graph.citations",
     "build_graph": "graph.citations",
     "graph_from_edges": "graph.citations",
     "IntentOverlay": "graph.intent_overlay",
-    "GraphOptions": "graph.making",
-    "make_graph": "graph.making",
+    "GraphOptions": "graph.build",
+    "make_graph": "graph.build",
     "NodeVectorOptions": "graph.node_vectors",
     "embed_nodes": "graph.node_vectors",
     "Signal": "graph.signals",
     "related": "graph.signals",
     "stream_related": "graph.signals",
-    "AnnotateOptions": "intents.annotating",
-    "annotate_intents": "intents.annotating",
-    "audit_samples": "mining.auditing.audit",
-    "choose_bands": "mining.banding.bands",
-    "export_samples": "mining.converting.convert",
-    "import_samples": "mining.converting.convert",
-    "Inputs": "mining.mine",
+    "AnnotateOptions": "intents.annotate",
+    "annotate_intents": "intents.annotate",
+    "audit_samples": "mining.audit",
+    "choose_bands": "mining.bands",
+    "export_samples": "mining.formats.convert",
+    "import_samples": "mining.formats.convert",
+    "MiningInputs": "mining.mine",
     "MiningOptions": "mining.mine",
     "mine_samples": "mining.mine",
-    "parse_rules": "mining.rule_reading",
+    "parse_rules": "mining.inputs",
     "Samples": "mining.samples",
     "run_recipe": "pipeline.run",
-    "load_recipe": "recipe",
-    "answer": "search.asking.answering",
-    "explain": "search.asking.explaining",
-    "Query": "search.asking.query",
-    "IndexOptions": "search.building",
-    "build_index": "search.building",
-    "add_papers": "search.changing",
-    "delete_papers": "search.changing",
-    "update_index": "search.changing",
-    "compact_index": "search.compacting",
+    "load_recipe": "pipeline.recipe",
+    "answer": "search.answer",
+    "explain": "search.explain",
+    "Query": "search.query",
+    "IndexOptions": "search.build",
+    "build_index": "search.build",
+    "add_papers": "search.update",
+    "delete_papers": "search.update",
+    "update_index": "search.update",
+    "compact_index": "search.update",
     "Filter": "search.filters",
     "Index": "search.index",
-    "open_reader": "search.searching",
-    "search_paper": "search.searching",
-    "search_text": "search.searching",
+    "open_reader": "search.nearest",
+    "search_paper": "search.nearest",
+    "search_text": "search.nearest",
     "create_app": "serve.app",
-    "open_library": "serve.libraries.exploring",
+    "open_library": "serve.library",
     "nearest": "similarity.topk",
-    "import_vectors": "similarity.published",
-    "Vectors": "similarity.vectors",
+    "import_vectors": "vectors.formats",
+    "Vectors": "vectors.vectors",
     "make_bundle": "training.bundle",
     "EncoderOptions": "training.options",
     "TrainingOptions": "training.options",
@@ -173,7 +173,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'citeweave' has no attribute {name!r}")
     found = getattr(importlib.import_module(f"citeweave.{_HOME[name]}"), name)
     if inspect.isfunction(found):
-        from citeweave.arguments import accepting
+        from citeweave.core.arguments import accepting
 
         found = globals()[name] = accepting(found)
     return found

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.artefacts.manifest import read_manifest
-from citeweave.artefacts.writing import new_artefact
-from citeweave.errors import ArtefactError, UserError
+from citeweave.core.artifact import new_artefact, read_manifest
+from citeweave.core.errors import ArtifactError, UserError
 
 
 @pytest.mark.parametrize(
@@ -18,7 +17,7 @@ from citeweave.errors import ArtefactError, UserError
 )
 def test_an_index_or_a_library_given_for_something_else(tmp_path: Path, file: str, format: str, called: str) -> None:
     (tmp_path / file).write_text(json.dumps({"format": format}))
-    with pytest.raises(ArtefactError, match=f"holds {called}, not samples; give a folder that holds samples"):
+    with pytest.raises(ArtifactError, match=f"holds {called}, not samples; give a folder that holds samples"):
         read_manifest(tmp_path, "samples", 1)
     with (
         pytest.raises(UserError, match=f"holds {called.split()[1]}, which samples must not replace"),
@@ -26,5 +25,5 @@ def test_an_index_or_a_library_given_for_something_else(tmp_path: Path, file: st
     ):
         pass
     (tmp_path / file).write_text(json.dumps({"format": "of somebody else"}))
-    with pytest.raises(ArtefactError, match="is not an artefact of citeweave"):
+    with pytest.raises(ArtifactError, match="is not an artefact of citeweave"):
         read_manifest(tmp_path, "samples", 1)

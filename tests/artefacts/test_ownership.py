@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.artefacts.ownership import check_replaceable, remove_artefact
-from citeweave.artefacts.publishing import begin_work, lock_file, remove_leftovers, work_folder
-from citeweave.artefacts.writing import matches, new_artefact
-from citeweave.errors import UserError
-from citeweave.files import new_file, write_json
+from citeweave.core.artifact import matches, new_artefact
+from citeweave.core.errors import UserError
+from citeweave.core.files import new_file, write_json
+from citeweave.core.publish import (
+    begin_work,
+    check_replaceable,
+    lock_file,
+    remove_artefact,
+    remove_leftovers,
+    work_folder,
+)
 
 
 def make(folder: Path, text: str = "one", *, overwrite: bool = False) -> None:

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.artefacts import publishing
-from citeweave.artefacts.disk_failures import naming_failures, unwritable
-from citeweave.artefacts.manifest import read_manifest
-from citeweave.artefacts.publishing import work_folder
-from citeweave.artefacts.writing import matches, new_artefact
-from citeweave.errors import UserError
-from citeweave.files import write_json
+from citeweave.core import publish
+from citeweave.core.artifact import matches, naming_failures, new_artefact, read_manifest, unwritable
+from citeweave.core.errors import UserError
+from citeweave.core.files import write_json
+from citeweave.core.publish import work_folder
 
 
 class Death(BaseException):
@@ -50,7 +48,7 @@ def test_a_run_that_ends_before_its_artefact_has_a_name_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch, pytest.raises(Death):
-        patch.setattr(publishing, "sync", die)
+        patch.setattr(publish, "sync", die)
         make(tmp_path / "thing", 0)
     with new_artefact(tmp_path / "thing", "demo", 1, {"seed": 0}) as writer:
         assert names(writer.work("parts")) == ["one.txt"]
@@ -61,11 +59,11 @@ def test_a_killed_replacement_leaves_one_of_both_and_nothing_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
     if not at_once:
-        monkeypatch.setattr(publishing, "_exchange_at_once", lambda *_: False)
+        monkeypatch.setattr(publish, "_exchange_at_once", lambda *_: False)
     folder = tmp_path / "thing"
     make(folder, 0)
     with monkeypatch.context() as patch, pytest.raises(Death):
-        patch.setattr(publishing, "_remove", die)
+        patch.setattr(publish, "_remove", die)
         make(folder, 1)
     assert read_manifest(folder, "demo", 1).recipe == {"seed": 1} and work_folder(folder).is_dir()
     assert matches(folder, "demo", 1, {"seed": 1})
@@ -82,7 +80,7 @@ def test_a_replacement_that_fails_leaves_the_older_one(tmp_path: Path, monkeypat
         rename(source, target)
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output error"):
-        patch.setattr(publishing, "_exchange_at_once", lambda *_: False)
+        patch.setattr(publish, "_exchange_at_once", lambda *_: False)
         patch.setattr(os, "replace", failing)
         make(folder, 1)
     assert read_manifest(folder, "demo", 1).recipe == {"seed": 0}
@@ -91,14 +89,14 @@ def test_a_replacement_that_fails_leaves_the_older_one(tmp_path: Path, monkeypat
 
 
 def test_what_another_process_is_about_to_name_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, exchange = tmp_path / "thing", publishing._exchange_at_once
+    folder, exchange = tmp_path / "thing", publish._exchange_at_once
     make(folder, 0)
 
     def watched(one: Path, other: Path) -> bool:
         assert matches(folder, "demo", 1, {"seed": 0}) and one.is_dir()
         return exchange(one, other)
 
-    monkeypatch.setattr(publishing, "_exchange_at_once", watched)
+    monkeypatch.setattr(publish, "_exchange_at_once", watched)
     make(folder, 1)
     assert (folder / "data.txt").read_text() == "1" and names(tmp_path) == ["thing"]
 
@@ -119,7 +117,7 @@ def test_a_folder_that_is_in_use_is_not_replaced_and_the_work_is_kept(
         monkeypatch.context() as patch,
         pytest.raises(UserError, match="thing cannot be replaced .Access is denied.; end"),
     ):
-        patch.setattr(publishing, "_exchange_at_once", lambda *_: False)
+        patch.setattr(publish, "_exchange_at_once", lambda *_: False)
         patch.setattr(os, "replace", refusing)
         make(folder, 1)
     assert read_manifest(folder, "demo", 1).recipe == {"seed": 0} and work_folder(folder).is_dir()

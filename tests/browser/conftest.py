@@ -27,8 +27,8 @@ class Site:
         return f"http://127.0.0.1:{self.port}/"
 
     def start(self) -> Site:
+        from citeweave.serve.app import server_of
         from citeweave.serve.options import ServeOptions
-        from citeweave.serve.running import server_of
 
         listening = socket.socket()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -21,13 +21,13 @@ pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
 pytest.importorskip("uvicorn", reason="pip install 'citeweave[serve]'")
 pytest.importorskip("playwright", reason="pip install playwright")
 
-from citeweave.corpus.clients.joining import join_fetched
-from citeweave.corpus.importing import import_papers
-from citeweave.search.asking.answering import answer
-from citeweave.search.asking.query import Chosen, Query
-from citeweave.search.building import IndexOptions, build_index
+from citeweave.corpus.ingest import import_papers
+from citeweave.corpus.services.enrich import join_fetched
+from citeweave.search.answer import answer
+from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
-from citeweave.serve import opening
+from citeweave.search.query import Query, SentenceQuery
+from citeweave.serve import indexes
 from citeweave.serve.app import create_app
 from citeweave.serve.options import ServeOptions
 
@@ -104,7 +104,7 @@ def wait_for_the_model(address: str) -> None:
 @pytest.fixture(scope="module")
 def site(index: Path, site_of: type[Any]) -> Iterator[Any]:
     # compiled for the first time, the search by sentences takes longer than the page waits
-    answer(Index.open(index), None, Query(sentences=Chosen(paper="p:3", numbers=(1, 2))))
+    answer(Index.open(index), None, Query(sentences=SentenceQuery(paper="p:3", numbers=(1, 2))))
     app = create_app({"main": index, "other": index}, ServeOptions(device="cpu", time_limit=600))
     site = site_of(lambda: app).start()
     wait_for_the_model(site.address)
@@ -139,13 +139,13 @@ def loading(
     index: Path, site_of: type[Any], reader_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Any, threading.Event]]:
     """A tab on a server whose model is loaded once the event is set."""
-    may_load, load = threading.Event(), opening.load_reader_encoder
+    may_load, load = threading.Event(), indexes.load_reader_encoder
 
     def late(*arguments: Any, **options: Any) -> Any:
         assert may_load.wait(600)
         return load(*arguments, **options)
 
-    monkeypatch.setattr(opening, "load_reader_encoder", late)
+    monkeypatch.setattr(indexes, "load_reader_encoder", late)
     app = create_app({"main": index}, ServeOptions(device="cpu", time_limit=600))
     site = site_of(lambda: app).start()
     reader = reader_of(site)

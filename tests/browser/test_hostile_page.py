@@ -16,8 +16,8 @@ pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
 pytest.importorskip("playwright", reason="pip install playwright")
 
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
-from citeweave.search.building import IndexOptions, build_index
+from citeweave.corpus.ingest import import_papers
+from citeweave.search.build import IndexOptions, build_index
 from citeweave.serve.app import create_app
 from citeweave.serve.options import ServeOptions
 

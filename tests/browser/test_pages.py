@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.evaluation.reporting.map_page import map_page
-from citeweave.evaluation.reporting.page import as_page
-from citeweave.evaluation.reporting.paper_map import MapData
-from citeweave.randomness import stream
+from citeweave.core.randomness import stream
+from citeweave.evaluation.map_page import map_page
+from citeweave.evaluation.paper_map import MapData
+from citeweave.evaluation.report_page import as_page
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from citeweave.artefacts.publishing import work_folder
+from citeweave.core.publish import work_folder
 
 from .conftest import run
 

@@ -10,9 +10,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from citeweave.cli.convert import convert
-from citeweave.corpus.importing import import_papers
-from citeweave.errors import CiteweaveError
+from citeweave.cli.mine import convert
+from citeweave.core.errors import CiteweaveError
+from citeweave.corpus.ingest import import_papers
 from citeweave.mining.samples import Samples
 
 TRIPLES = "query_paper_id,positive_id,negative_id\na,b,c\na,c,d\nb,a,nobody\n"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.corpus.importing import ImportOptions, import_papers
-from citeweave.encoders.token_store import TokenStore
-from citeweave.similarity.compressed import CompressedVectors
-from citeweave.similarity.sentence_vectors import SentenceVectors
-from citeweave.similarity.vectors import Vectors
+from citeweave.corpus.ingest import ImportOptions, import_papers
+from citeweave.encoders.tokens import TokenStore
+from citeweave.vectors.compressed import CompressedVectors
+from citeweave.vectors.sentence_vectors import SentenceVectors
+from citeweave.vectors.vectors import Vectors
 
 from .conftest import run
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.artefacts.publishing import work_folder
 from citeweave.cli import main
+from citeweave.core.publish import work_folder
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -11,7 +11,7 @@ import pytest
 from citeweave import Corpus, Samples, synthesize
 from citeweave.cli import main
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.intents.annotating import annotate_intents
+from citeweave.intents.annotate import annotate_intents
 
 from .conftest import run
 

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.corpus.importing import import_papers
-from citeweave.similarity.vectors import new_vectors
+from citeweave.corpus.ingest import import_papers
+from citeweave.vectors.vectors import new_vectors
 
 from .conftest import run
 

@@ -15,7 +15,7 @@ import pytest
 
 from citeweave.cli import app, main
 from citeweave.cli.intents import app as intents_app
-from citeweave.extras import EXTRAS
+from citeweave.core.errors import EXTRAS
 
 RUNNER = """
 import contextlib, io, json, sys

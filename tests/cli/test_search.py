@@ -12,12 +12,11 @@ import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.artefacts.integrity import sealed
-from citeweave.artefacts.manifest import MANIFEST, Manifest
 from citeweave.cli import main
-from citeweave.corpus.importing import import_papers
+from citeweave.core.artifact import MANIFEST, Manifest, sealed
+from citeweave.core.files import hash_file, write_json
+from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
-from citeweave.files import hash_file, write_json
 from citeweave.search.state import STATE
 
 from .conftest import run

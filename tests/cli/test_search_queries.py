@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
-from citeweave.search.building import IndexOptions, build_index
+from citeweave.corpus.ingest import import_papers
+from citeweave.search.build import IndexOptions, build_index
 
 from .conftest import run
 

@@ -61,7 +61,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def make_artefact(folder: Path, files: dict[str, bytes], **recipe: object) -> Path:
-    from citeweave.artefacts.writing import new_artefact
+    from citeweave.core.artifact import new_artefact
 
     with new_artefact(folder, "thing", 1, {"of": sorted(files), **recipe}, overwrite=True) as writer:
         for name, data in files.items():

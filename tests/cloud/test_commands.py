@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from citeweave.cli import main
-from citeweave.cloud import fetch
 from citeweave.corpus.corpus import Corpus
+from citeweave.remote import fetch
 
 from .conftest import KEY, SECRET, content
 
@@ -179,10 +179,11 @@ def test_a_store_of_lance_on_object_storage(bucket: Any) -> None:
     pytest.importorskip("lancedb")
     import numpy as np
 
-    from citeweave.errors import ArtefactError, UserError
-    from citeweave.search.stores.opening import open_store
-    from citeweave.search.stores.protocol import Attributes
-    from citeweave.similarity.provenance import Provenance
+    from citeweave.core.errors import ArtifactError as ArtefactError
+    from citeweave.core.errors import UserError
+    from citeweave.search.store_protocol import Attributes
+    from citeweave.search.store_search import open_store
+    from citeweave.vectors.vectors import Provenance
 
     model = Provenance("demo", "r1", "", dimension=2, dtype="float32", source="made up")
     name = f"lance:s3://{bucket.name}/papers.lance"

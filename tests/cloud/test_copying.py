@@ -13,16 +13,19 @@ from typing import Any
 
 import pytest
 
-from citeweave.artefacts import publishing
-from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.manifest import read_manifest
-from citeweave.artefacts.publishing import work_folder
-from citeweave.cloud import copy, copying, fetch, push, uploading
-from citeweave.cloud.address import Address
-from citeweave.cloud.listing import OBJECTS
-from citeweave.cloud.slots import Slot, clear, kept_in
-from citeweave.errors import ArtefactError, InputError, UserError
-from citeweave.progress import Advance, Reporter
+from citeweave.core import publish
+from citeweave.core.artifact import check_files, read_manifest
+from citeweave.core.errors import ArtifactError, InputError, UserError
+from citeweave.core.progress import Advance, Reporter
+from citeweave.core.publish import work_folder
+from citeweave.remote import (
+    copy,
+    fetch,
+    push,
+)
+from citeweave.remote.fetch import Slot, clear, kept_in
+from citeweave.remote.listing import OBJECTS
+from citeweave.remote.object_storage import Address
 
 from .conftest import content, make_artefact
 
@@ -171,7 +174,7 @@ def test_a_folder_that_another_program_uploaded(bucket: Any, folder: Path, keys:
     assert content(fetch(address)) == content(folder)
     bucket.put_object(Key="other/manifest.json", Body=(folder / "manifest.json").read_bytes())
     bucket.put_object(Key="other/papers/year.npy", Body=b"19")
-    with pytest.raises(ArtefactError, match=r"year\.npy has 2 bytes, its manifest says 4|big\.bin is not there"):
+    with pytest.raises(ArtifactError, match=r"year\.npy has 2 bytes, its manifest says 4|big\.bin is not there"):
         fetch(f"s3://{bucket.name}/other")
 
 
@@ -208,7 +211,7 @@ def test_a_hostile_list_of_objects_is_refused(bucket: Any, tmp_path: Path, name:
 )
 def test_a_damaged_list_of_objects_is_refused(bucket: Any, data: bytes) -> None:
     bucket.put_object(Key=f"thing/{OBJECTS}", Body=data)
-    with pytest.raises(ArtefactError, match=rf"thing/{OBJECTS} is damaged"):
+    with pytest.raises(ArtifactError, match=rf"thing/{OBJECTS} is damaged"):
         fetch(f"s3://{bucket.name}/thing")
 
 
@@ -242,14 +245,14 @@ def test_copy_both_ways_and_from_bucket_to_bucket(bucket: Any, folder: Path, tmp
 def test_a_copy_does_not_replace_what_came_meanwhile(
     bucket: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address, real = f"s3://{bucket.name}/thing", copying._receive
+    address, real = f"s3://{bucket.name}/thing", copy._receive
     copy(folder, address)
 
     def receive(*given: Any) -> int:
         make_artefact(tmp_path / "other", {"papers/year.npy": b"1999"}).rename(tmp_path / "back")
         return real(*given)
 
-    monkeypatch.setattr(copying, "_receive", receive)
+    monkeypatch.setattr(copy, "_receive", receive)
     with pytest.raises(UserError, match="exists; choose another place"):
         copy(address, tmp_path / "back")
     assert (tmp_path / "back" / "papers" / "year.npy").read_bytes() == b"1999"
@@ -268,7 +271,7 @@ def test_a_copy_that_is_killed_while_it_replaces_leaves_one_of_both(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(publishing, at, die)
+        patch.setattr(publish, at, die)
         copy(address, target, overwrite=True)
     assert content(target) == (older if at == "_exchange_at_once" else content(folder))
     copy(address, target, overwrite=True)
@@ -307,7 +310,7 @@ def test_a_copy_out_of_the_cache_that_breaks_off_is_not_trusted(
 def test_a_file_that_breaks_off_leaves_the_old_one(
     bucket: Any, tmp_path: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploading, "CHUNK", 1000)
+    monkeypatch.setattr(push, "CHUNK", 1000)
     path, address = tmp_path / "page.html", f"s3://{bucket.name}/page.html"
     path.write_bytes(b"old" * 1000)
     push(path, address)

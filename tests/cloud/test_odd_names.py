@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from citeweave.cloud import copy, fetch, push
-from citeweave.cloud.address import Address
-from citeweave.cloud.listing import OBJECTS
-from citeweave.cloud.outgoing import Outgoing
-from citeweave.errors import InputError, UserError
+from citeweave.core.errors import InputError, UserError
+from citeweave.remote import copy, fetch, push
+from citeweave.remote.copy import PendingUpload
+from citeweave.remote.listing import OBJECTS
+from citeweave.remote.object_storage import Address
 
 from .conftest import content, make_artefact
 
@@ -33,7 +33,7 @@ def test_an_address_named_as_a_file_of_the_cache(bucket: Any, folder: Path, tmp_
 def test_an_output_named_as_a_file_of_the_cache(bucket: Any) -> None:
     address = Address.parse(f"s3://{bucket.name}/base.json")
     for data in (b"1", b"2"):
-        with Outgoing(address).working() as out:
+        with PendingUpload(address).working() as out:
             make_artefact(out.folder, {"a": data})
             out.send()
         assert content(fetch(address))["a"] == data

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from citeweave.cloud import fetch, push
-from citeweave.cloud.address import Address, check_name, is_address
-from citeweave.errors import InputError, UserError
+from citeweave.core.errors import InputError, UserError
+from citeweave.remote import fetch, push
+from citeweave.remote.object_storage import Address, check_name, is_address
 
 from .conftest import KEY, SECRET
 

@@ -7,11 +7,13 @@ import time
 
 import pytest
 
-from citeweave.corpus.parsing.citing import CitingSentence, Mark, citing_sentences
+from citeweave.corpus.citation_marks import CitationMark, CitingSentence, citing_sentences
 
 
 def cut(text: str) -> list[tuple[str, tuple[str, ...]]]:
-    marks = [Mark(m.start(), m.end(), m.group().strip("[]")) for m in re.finditer(r"\[\w+\]|(?<=\. )\d+(?= )", text)]
+    marks = [
+        CitationMark(m.start(), m.end(), m.group().strip("[]")) for m in re.finditer(r"\[\w+\]|(?<=\. )\d+(?= )", text)
+    ]
     return [(s.text, s.cited) for s in citing_sentences(text, marks)]
 
 
@@ -32,7 +34,13 @@ def test_marks(text, expected):
 
 def test_unknown_and_impossible_marks():
     text = "Known since [1]. Then [2]."
-    marks = [Mark(22, 25, None), Mark(12, 15, "s2:1"), Mark(-1, 3, "x"), Mark(20, 99, "x"), Mark(5, 5, "x")]
+    marks = [
+        CitationMark(22, 25, None),
+        CitationMark(12, 15, "s2:1"),
+        CitationMark(-1, 3, "x"),
+        CitationMark(20, 99, "x"),
+        CitationMark(5, 5, "x"),
+    ]
     assert list(citing_sentences(text, marks)) == [
         CitingSentence("Known since [1].", ("s2:1",)),
         CitingSentence("Then [2].", ()),
@@ -42,5 +50,5 @@ def test_unknown_and_impossible_marks():
 def test_many_overlapping_marks_take_no_quadratic_time():
     text = "word " * 100_000
     started = time.perf_counter()
-    list(citing_sentences(text, [Mark(0, len(text), "s2:1")] * 100_000))
+    list(citing_sentences(text, [CitationMark(0, len(text), "s2:1")] * 100_000))
     assert time.perf_counter() - started < 120  # every mark with every other one would be hours

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from citeweave.corpus.parsing import csv_rows
-from citeweave.tally import Tally
+from citeweave.core.progress import Tally
+from citeweave.corpus.readers import edge_tables
 
 OPENS = 'x","\n'
 """Opens a cell that the next line of this kind closes, and opens the next one."""
@@ -15,7 +15,7 @@ OPENS = 'x","\n'
 
 def read(lines: Iterator[str] | list[str]) -> tuple[list[list[str]], dict[str, int]]:
     tally = Tally()
-    return list(csv_rows.rows_of_lines(lines, ",", tally, "papers")), tally.counts["papers"].rejected
+    return list(edge_tables.rows_of_lines(lines, ",", tally, "papers")), tally.counts["papers"].rejected
 
 
 def test_many_open_quotes_are_read_a_bounded_number_of_times() -> None:
@@ -25,10 +25,10 @@ def test_many_open_quotes_are_read_a_bounded_number_of_times() -> None:
 
 
 def test_a_row_that_never_ends_is_not_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_rows, "MAX_ROW", 10_000)
+    monkeypatch.setattr(edge_tables, "MAX_ROW", 10_000)
     handed_out: list[str] = []
     lines = (handed_out.append(OPENS) or OPENS for _ in range(50_000))
-    found = csv_rows.rows_of_lines(lines, ",", Tally(), "papers")
+    found = edge_tables.rows_of_lines(lines, ",", Tally(), "papers")
     monkeypatch.setattr(Tally, "reject", _refuse)
     with pytest.raises(_RejectedError):
         next(found)

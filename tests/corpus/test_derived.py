@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, import_papers, synthesize
-from citeweave.corpus.derived import cloze, contexts, titles
-from citeweave.corpus.derived.deriving import DerivedTexts, derive_corpus, expected_texts, texts_options
-from citeweave.corpus.importing import exclude_papers
+from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.corpus import cloze, derived_texts
+from citeweave.corpus.derive import DerivedTexts, derive_corpus, expected_texts, texts_options
+from citeweave.corpus.ingest import exclude_papers
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.errors import EmptyResultError, UserError
 from citeweave.graph.citations import build_graph
 from citeweave.graph.signals import Signal, related
-from citeweave.mining.mine import Inputs, mine_samples
-from citeweave.pipeline.training_corpus import without_references
-from citeweave.recipe import load_recipe, read_recipe
-from citeweave.training.relatives import find_relatives
+from citeweave.mining.mine import MiningInputs, mine_samples
+from citeweave.pipeline.fit_bands import without_references
+from citeweave.pipeline.recipe import load_recipe, read_recipe
+from citeweave.training.data import find_relatives
 
 WORDS = [f"{a}{b}" for a, b in itertools.product("bcdfgklmnprst", ("at", "en", "il", "om"))]
 
@@ -136,7 +136,7 @@ def test_large_sets_are_drawn_by_the_seed(tmp_path: Path, monkeypatch: pytest.Mo
     first, made = chosen("a")
     assert len(first) == 7 and len(made.citing) == 14  # to the hub and back
     assert chosen("b", seed=1)[0] != first
-    monkeypatch.setattr(contexts, "BLOCK", 5)
+    monkeypatch.setattr(cloze, "BLOCK", 5)
     assert chosen("c")[1].hash == made.hash
 
 
@@ -176,7 +176,7 @@ def test_samples_hold_partners_and_no_relatives_as_negatives(name: str, literatu
     assert read.texts is not None
     texts = derive_corpus(literature, tmp_path / "texts", read.texts)
     graph, ids = build_graph(texts, tmp_path / "graph"), list(texts.ids)
-    samples = mine_samples(texts, read.rules, tmp_path / "samples", Inputs(graph=graph))
+    samples = mine_samples(texts, read.rules, tmp_path / "samples", MiningInputs(graph=graph))
     known = relations(texts, tmp_path / "graph", "connected", "cocited")
     partners = relations(texts, tmp_path / "graph", "coupled") if name == "aspire_context" else set()
     for number, anchor in enumerate(samples.anchors.tolist()):
@@ -333,7 +333,7 @@ def test_titles_find_their_abstracts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     }
     expected = expected_texts(corpus, DerivedTexts("titles"))
     assert len(corpus) + 2 * len(split) <= expected.anchors and expected.characters > 0
-    monkeypatch.setattr(titles, "BLOCK", 2)
+    monkeypatch.setattr(derived_texts, "BLOCK", 2)
     assert derive_corpus(corpus, tmp_path / "blocks", DerivedTexts("titles")).hash == made.hash
     wider = derive_corpus(corpus, tmp_path / "wider", DerivedTexts("titles", least_words=1))
     assert f"title:{corpus.row('p:3')}" in list(wider.ids)
@@ -375,7 +375,7 @@ def test_a_paper_its_title_and_its_abstract_are_no_negatives_of_each_other(liter
     assert read.texts is not None
     texts = derive_corpus(literature, tmp_path / "texts", read.texts)
     graph, ids = build_graph(texts, tmp_path / "graph"), list(texts.ids)
-    samples = mine_samples(texts, read.rules, tmp_path / "samples", Inputs(graph=graph))
+    samples = mine_samples(texts, read.rules, tmp_path / "samples", MiningInputs(graph=graph))
     assert not len(samples.negatives.rows)
     pairs = {(ids[a], ids[b]) for a, b in zip(samples.anchors[samples.positives.owners()], samples.positives.rows, strict=True)}  # fmt: skip
     has_abstract = {id for id, text in zip(ids, texts.abstracts, strict=True) if text}

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, ImportOptions, exclude_papers, import_papers
-from citeweave.artefacts.publishing import work_folder
+from citeweave.core.errors import ArtifactError, EmptyResultError, InputError, UserError
+from citeweave.core.publish import work_folder
 from citeweave.corpus.corpus import Changes
-from citeweave.errors import ArtefactError, EmptyResultError, InputError, UserError
 
 
 def write_lines(path: Path, records: list[dict[str, object]]) -> Path:
@@ -175,7 +175,7 @@ def test_an_interrupted_import_goes_on(library: Path, tmp_path: Path, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         import_papers([library], tmp_path / "broken")
     assert not (tmp_path / "broken").exists()
-    with pytest.raises(ArtefactError, match="interrupted"):
+    with pytest.raises(ArtifactError, match="interrupted"):
         Corpus.open(tmp_path / "broken")
     staged.append("the crash is over")
     resumed = import_papers([library], tmp_path / "broken").corpus
@@ -247,7 +247,7 @@ def test_a_base_that_is_replaced_meanwhile_is_not_mixed(
         import_papers(library, tmp_path / "base", ImportOptions(outside="keep"), overwrite=True)
 
     monkeypatch.setattr(importing, "check_files", late)
-    with pytest.raises(ArtefactError, match="base/.* was replaced while it was read"):
+    with pytest.raises(ArtifactError, match="base/.* was replaced while it was read"):
         import_papers(new, tmp_path / "corpus", update=tmp_path / "base")
     assert not (tmp_path / "corpus").exists()
 
@@ -269,7 +269,7 @@ def test_a_corpus_that_was_replaced_since_it_was_opened_is_not_mixed(
     opened = Corpus.open(tmp_path / "corpus")
     assert opened.abstracts
     import_papers(library, tmp_path / "corpus", ImportOptions(outside="keep"), overwrite=True)
-    with pytest.raises(ArtefactError, match="was replaced while it was read"):
+    with pytest.raises(ArtifactError, match="was replaced while it was read"):
         getattr(opened, column)
     assert getattr(Corpus.open(tmp_path / "corpus"), column) is not None
 
@@ -479,9 +479,9 @@ def test_damage_of_a_large_corpus_is_not_handed_on(library: Path, tmp_path: Path
     path = tmp_path / "corpus" / "papers" / "title.utf8"
     path.write_bytes(b"#" + path.read_bytes()[1:])
     more = write_lines(tmp_path / "more.jsonl", [{"id": "new:1", "title": "Another paper"}])
-    with pytest.raises(ArtefactError, match="title.utf8 is damaged"):
+    with pytest.raises(ArtifactError, match="title.utf8 is damaged"):
         import_papers([more], tmp_path / "updated", update=corpus.folder)
-    with pytest.raises(ArtefactError, match="title.utf8 is damaged"):
+    with pytest.raises(ArtifactError, match="title.utf8 is damaged"):
         exclude_papers(corpus, np.array([0]), tmp_path / "without", why="a test")
 
 
@@ -494,7 +494,7 @@ def test_damaged_contexts_of_a_large_corpus_are_refused(
     numbers = np.load(path)
     numbers[0] = value
     np.save(path, numbers)
-    with pytest.raises(ArtefactError, match="is damaged"):
+    with pytest.raises(ArtifactError, match="is damaged"):
         _ = Corpus.open(tmp_path / "corpus").contexts
 
 
@@ -604,12 +604,12 @@ def test_damaged_corpora_are_refused(library: Path, tmp_path: Path) -> None:
         shutil.rmtree(broken, ignore_errors=True)
         shutil.copytree(tmp_path / "corpus", broken)
         (broken / name).write_bytes((broken / name).read_bytes()[:-1])
-        with pytest.raises(ArtefactError, match="make .* again"):
+        with pytest.raises(ArtifactError, match="make .* again"):
             Corpus.open(broken)
     manifest = json.loads((tmp_path / "corpus" / "manifest.json").read_text())
     manifest["version"] = 99
     (tmp_path / "corpus" / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ArtefactError, match="version 99"):
+    with pytest.raises(ArtifactError, match="version 99"):
         Corpus.open(tmp_path / "corpus")
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.columns import write_numbers
-from citeweave.corpus.index import IdIndex
-from citeweave.errors import ArtefactError
+from citeweave.core.columns import write_numbers
+from citeweave.core.errors import ArtifactError
+from citeweave.corpus.corpus import IdIndex
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 100, 5000])
@@ -30,5 +30,5 @@ def test_tables_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     starts = np.load(tmp_path / "starts.npy").copy()
     starts[1] = 10**9
     write_numbers(tmp_path / "starts.npy", starts)
-    with pytest.raises(ArtefactError, match="damaged"):
+    with pytest.raises(ArtifactError, match="damaged"):
         IdIndex.open(tmp_path)

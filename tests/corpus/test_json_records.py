@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from citeweave.corpus.parsing import json_records
-from citeweave.corpus.parsing.json_records import read_json_objects, read_json_values, starts_as_json
-from citeweave.errors import InputError
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
+from citeweave.corpus.readers import json_records
+from citeweave.corpus.readers.json_records import read_json_objects, read_json_values, starts_as_json
 
 
 @pytest.fixture
@@ -68,4 +68,4 @@ def test_objects_only(tmp_path):
 
 
 def test_starts_as_json():
-    assert starts_as_json(Head("a", b" \n[1]")) and not starts_as_json(Head("a", b"@article{a,"))
+    assert starts_as_json(FileHead("a", b" \n[1]")) and not starts_as_json(FileHead("a", b"@article{a,"))

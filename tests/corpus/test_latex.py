@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave.corpus.parsing.latex import latex_to_text
+from citeweave.corpus.plain_text import latex_to_text
 
 
 @pytest.mark.parametrize(

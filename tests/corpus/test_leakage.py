@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.corpus.leakage.audit import LeakageOptions, PaperColumns, audit_leakage
-from citeweave.corpus.leakage.near_duplicates import ShingleIndex, Threshold, shingle_texts
-from citeweave.corpus.leakage.report import Evidence, LeakageReport
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
+from citeweave.corpus.leakage import LeakageEvidence, LeakageOptions, LeakageReport, PaperColumns, audit_leakage
+from citeweave.corpus.near_duplicates import ShingleIndex, Threshold, shingle_texts
 
 ABSTRACT = (
     "We present a method that learns vectors of scientific papers from their citations and their text. "
@@ -24,11 +23,11 @@ ABSTRACT = (
 )
 
 
-def pairs_of(report: LeakageReport, name: str = "b") -> list[tuple[int, int, Evidence]]:
+def pairs_of(report: LeakageReport, name: str = "b") -> list[tuple[int, int, LeakageEvidence]]:
     return [(match.corpus_row, match.benchmark_row, match.evidence) for match in report.benchmarks[name]]
 
 
-def audit(corpus: PaperColumns, benchmark: PaperColumns, **options: object) -> list[tuple[int, int, Evidence]]:
+def audit(corpus: PaperColumns, benchmark: PaperColumns, **options: object) -> list[tuple[int, int, LeakageEvidence]]:
     return pairs_of(audit_leakage(corpus, {"b": benchmark}, LeakageOptions(**options)))  # type: ignore[arg-type]
 
 
@@ -39,17 +38,17 @@ def years(*values: int) -> np.ndarray:
 class TestIds:
     def test_prefixed_ids_count(self) -> None:
         found = audit(PaperColumns(["s2:1", "s2:2"]), PaperColumns(["s2:2"]))
-        assert found == [(1, 0, Evidence.ID | Evidence.OTHER_ID)]
+        assert found == [(1, 0, LeakageEvidence.ID | LeakageEvidence.OTHER_ID)]
 
     def test_bare_ids_count_only_in_one_id_space(self) -> None:
         corpus, benchmark = PaperColumns(["1", "2"]), PaperColumns(["2"])
         assert audit(corpus, benchmark) == []
-        assert audit(corpus, benchmark, same_id_space=True) == [(1, 0, Evidence.ID)]
+        assert audit(corpus, benchmark, same_id_space=True) == [(1, 0, LeakageEvidence.ID)]
 
     def test_an_own_id_may_be_the_others_other_id(self) -> None:
         corpus = PaperColumns(["s2:1"], other_ids=[("doi:10.1000/ABC", "arxiv:1706.03762")])
-        assert audit(corpus, PaperColumns(["doi:10.1000/abc"])) == [(0, 0, Evidence.OTHER_ID)]
-        assert audit(corpus, PaperColumns(["doi:10.48550/arXiv.1706.03762"])) == [(0, 0, Evidence.OTHER_ID)]
+        assert audit(corpus, PaperColumns(["doi:10.1000/abc"])) == [(0, 0, LeakageEvidence.OTHER_ID)]
+        assert audit(corpus, PaperColumns(["doi:10.48550/arXiv.1706.03762"])) == [(0, 0, LeakageEvidence.OTHER_ID)]
 
     def test_a_repeated_id_is_believed_but_not_multiplied(self) -> None:
         found = audit(PaperColumns(["s2:1"] * 20), PaperColumns(["s2:1"] * 20))
@@ -59,7 +58,9 @@ class TestIds:
 class TestTitles:
     def test_case_signs_and_accents_do_not_matter(self) -> None:
         corpus = PaperColumns(["a"], ["Naïve Bayes — a (re)view of methods"])
-        assert audit(corpus, PaperColumns(["b"], ["NAIVE BAYES: A RE VIEW OF METHODS."])) == [(0, 0, Evidence.TITLE)]
+        assert audit(corpus, PaperColumns(["b"], ["NAIVE BAYES: A RE VIEW OF METHODS."])) == [
+            (0, 0, LeakageEvidence.TITLE)
+        ]
 
     @pytest.mark.parametrize(("year", "expected"), [(2015, 1), (2017, 1), (2018, 0), (0, 0)])
     def test_short_titles_need_near_years(self, year: int, expected: int) -> None:
@@ -86,14 +87,14 @@ class TestNearDuplicates:
         corpus = PaperColumns(["a", "c"], ["Paper vectors", "Fish"], [cut, "Salmon swim up the river. " * 9])
         report = audit_leakage(corpus, {"b": PaperColumns(["b"], ["Vectors for papers"], [ABSTRACT])})
         (match,) = report.benchmarks["b"]
-        assert (match.corpus_row, match.benchmark_row, match.strongest) == (0, 0, Evidence.TEXT)
+        assert (match.corpus_row, match.benchmark_row, match.strongest) == (0, 0, LeakageEvidence.TEXT)
         assert match.similarity > 0.8
 
     def test_long_titles_decide_where_an_abstract_is_missing(self) -> None:
         title = "Using summarization to discover argument facets in online {} dialog"
         corpus = PaperColumns(["a"], [title.format("idealogical")])
         benchmark = PaperColumns(["b"], [title.format("ideological")], [ABSTRACT])
-        assert audit(corpus, benchmark) == [(0, 0, Evidence.NEAR_TITLE)]
+        assert audit(corpus, benchmark) == [(0, 0, LeakageEvidence.NEAR_TITLE)]
         with_text = PaperColumns(
             ["a"], corpus.titles, ["Salmon swim up the river to the place of their birth. " * 3 + title]
         )
@@ -139,7 +140,7 @@ class TestReport:
     def test_rows_to_exclude_by_evidence(self) -> None:
         report = self.report()
         assert report.rows_to_exclude().tolist() == [0, 1]
-        assert report.rows_to_exclude(Evidence.TITLE | Evidence.ID).tolist() == [0]
+        assert report.rows_to_exclude(LeakageEvidence.TITLE | LeakageEvidence.ID).tolist() == [0]
 
     def test_prints_a_table(self) -> None:
         lines = str(self.report()).splitlines()

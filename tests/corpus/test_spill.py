@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave.corpus.intake.citation_codes import CitationCodes
-from citeweave.corpus.intake.spill import Spill, stable_order
+from citeweave.corpus.external_sort import CitationCodes, Spill, stable_order
 
 DTYPE = np.dtype([("key", "<u8"), ("value", "<i8")])
 

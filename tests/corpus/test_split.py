@@ -7,15 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave.corpus.split import Part, hash_ids, split_by_share, split_by_year
-from citeweave.errors import EmptyResultError, UserError
+from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.corpus.split import SplitPart, hash_ids, split_by_share, split_by_year
 
 IDS = [f"s2:{number}" for number in range(5000)]
 
 
 def test_years_cut_where_asked() -> None:
     split = split_by_year([2010, 2015, 2016, 2017, 2020], validation_from=2016, test_from=2017)
-    assert split.codes.tolist() == [Part.TRAIN, Part.TRAIN, Part.VALIDATION, Part.TEST, Part.TEST]
+    assert split.codes.tolist() == [
+        SplitPart.TRAIN,
+        SplitPart.TRAIN,
+        SplitPart.VALIDATION,
+        SplitPart.TEST,
+        SplitPart.TEST,
+    ]
     assert split.as_json() == {"train": 2, "validation": 1, "test": 2, "unknown_years": 0}
 
 
@@ -32,7 +38,12 @@ def test_equal_years_leave_validation_out() -> None:
 def test_citations_follow_the_citing_paper() -> None:
     split = split_by_year([2015, 2016, 2017], validation_from=2016, test_from=2017)
     citing = np.array([2, 2, 0, 1])
-    assert split.of_citations(citing).tolist() == [Part.TEST, Part.TEST, Part.TRAIN, Part.VALIDATION]
+    assert split.of_citations(citing).tolist() == [
+        SplitPart.TEST,
+        SplitPart.TEST,
+        SplitPart.TRAIN,
+        SplitPart.VALIDATION,
+    ]
 
 
 def test_wrong_years_are_refused() -> None:

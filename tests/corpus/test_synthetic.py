@@ -9,21 +9,30 @@ from dataclasses import fields, is_dataclass
 import numpy as np
 import pytest
 
+from citeweave.core.errors import UserError
 from citeweave.corpus.paper import Intent
+from citeweave.corpus.synthetic import literature, narration, vocabulary
 from citeweave.corpus.synthetic import literature as synthetic
-from citeweave.corpus.synthetic import narration, planting, vocabulary
-from citeweave.corpus.synthetic.literature import ASPECTS, Block, Facet, Synthetic, block, blocks, describe, wordings
-from citeweave.errors import UserError
+from citeweave.corpus.synthetic.literature import (
+    ASPECTS,
+    Facet,
+    LiteratureBlock,
+    Synthetic,
+    block,
+    blocks,
+    describe,
+    wordings,
+)
 
 OPTIONS = Synthetic(papers=1500, seed=3)
 
 
 @pytest.fixture(scope="module")
-def whole() -> Block:
+def whole() -> LiteratureBlock:
     return block(OPTIONS, 0, OPTIONS.papers)
 
 
-def codes(part: Block, facet: Facet) -> np.ndarray:
+def codes(part: LiteratureBlock, facet: Facet) -> np.ndarray:
     return {Facet.PROBLEM: part.truth.problem, Facet.METHOD: part.truth.method, Facet.FINDING: part.truth.finding}[
         facet
     ]
@@ -42,13 +51,13 @@ def columns(value: object) -> dict[str, list[object]]:
     return found
 
 
-@pytest.mark.parametrize("module", [narration, planting, synthetic, vocabulary])
+@pytest.mark.parametrize("module", [narration, literature, synthetic, vocabulary])
 def test_examples(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
 
-def test_same_seed_same_literature_other_seed_another(whole: Block) -> None:
-    planting.plan.cache_clear()
+def test_same_seed_same_literature_other_seed_another(whole: LiteratureBlock) -> None:
+    literature.plan.cache_clear()
     assert columns(block(OPTIONS, 0, OPTIONS.papers)) == columns(whole)
     other = block(Synthetic(papers=1500, seed=4), 0, 1500)
     assert other.papers.titles != whole.papers.titles
@@ -56,7 +65,7 @@ def test_same_seed_same_literature_other_seed_another(whole: Block) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 400, 5000])
-def test_the_cut_into_blocks_does_not_matter(whole: Block, size: int) -> None:
+def test_the_cut_into_blocks_does_not_matter(whole: LiteratureBlock, size: int) -> None:
     options = OPTIONS if size > 1 else Synthetic(papers=150)
     expected = columns(whole) if size > 1 else columns(block(options, 0, 150))
     joined: dict[str, list[object]] = {name: [] for name in expected}
@@ -66,13 +75,13 @@ def test_the_cut_into_blocks_does_not_matter(whole: Block, size: int) -> None:
     assert joined == expected
 
 
-def test_ids_are_unique_and_sort_as_rows(whole: Block) -> None:
+def test_ids_are_unique_and_sort_as_rows(whole: LiteratureBlock) -> None:
     assert whole.papers.ids == sorted(set(whole.papers.ids))
     assert whole.papers.ids[7] == "syn:000007"
     assert block(Synthetic(papers=1_200_000), 0, 0).papers.ids == []
 
 
-def test_citations_go_back_in_time_and_are_listed_once(whole: Block) -> None:
+def test_citations_go_back_in_time_and_are_listed_once(whole: LiteratureBlock) -> None:
     cites = whole.citations
     assert (cites.cited < cites.citing).all() and (cites.cited >= 0).all()
     assert (np.diff(whole.papers.years) >= 0).all()
@@ -86,7 +95,7 @@ def test_citations_go_back_in_time_and_are_listed_once(whole: Block) -> None:
     ("intent", "facet"),
     [(Intent.BACKGROUND, Facet.PROBLEM), (Intent.METHOD, Facet.METHOD), (Intent.RESULT, Facet.FINDING)],
 )
-def test_intents_agree_with_the_truth(whole: Block, intent: Intent, facet: Facet) -> None:
+def test_intents_agree_with_the_truth(whole: LiteratureBlock, intent: Intent, facet: Facet) -> None:
     cites, code = whole.citations, codes(whole, facet)
     meant = (cites.intents & intent > 0) & ~cites.noise
     shared = code[cites.citing] == code[cites.cited]
@@ -97,14 +106,14 @@ def test_intents_agree_with_the_truth(whole: Block, intent: Intent, facet: Facet
     assert shared[~meant].mean() < 0.2
 
 
-def test_noise_is_background_and_about_as_frequent_as_asked(whole: Block) -> None:
+def test_noise_is_background_and_about_as_frequent_as_asked(whole: LiteratureBlock) -> None:
     noise = whole.citations.noise
     assert (whole.citations.intents[noise] == Intent.BACKGROUND).all()
     assert 0.03 < noise.mean() < 0.08
     assert not block(Synthetic(papers=300, noise=0), 0, 300).citations.noise.any()
 
 
-def test_contexts_name_the_cited_papers_and_what_they_share(whole: Block) -> None:
+def test_contexts_name_the_cited_papers_and_what_they_share(whole: LiteratureBlock) -> None:
     told = whole.contexts
     mask = {
         (citing, cited): intents
@@ -137,7 +146,7 @@ def test_contexts_name_the_cited_papers_and_what_they_share(whole: Block) -> Non
     }
 
 
-def test_contexts_use_a_wording_of_the_shared_concept(whole: Block) -> None:
+def test_contexts_use_a_wording_of_the_shared_concept(whole: LiteratureBlock) -> None:
     told = whole.contexts
     methods = np.flatnonzero(told.intents & Intent.METHOD)[:20]
     for at in methods.tolist():
@@ -145,14 +154,14 @@ def test_contexts_use_a_wording_of_the_shared_concept(whole: Block) -> None:
         assert any(wording in told.texts[at] for wording in known)
 
 
-def test_some_citations_have_no_context(whole: Block) -> None:
+def test_some_citations_have_no_context(whole: LiteratureBlock) -> None:
     pairs = {
         (citing, row) for citing, rows in zip(whole.contexts.citing, whole.contexts.cited, strict=True) for row in rows
     }
     assert 0.6 < len(pairs) / len(whole.citations.citing) < 0.9
 
 
-def test_facets_cover_the_sentences(whole: Block) -> None:
+def test_facets_cover_the_sentences(whole: LiteratureBlock) -> None:
     bare = 0
     for text, facets in zip(whole.papers.abstracts, whole.truth.facets, strict=True):
         sentences = re.findall(r"[^.]+\.", text)
@@ -163,7 +172,7 @@ def test_facets_cover_the_sentences(whole: Block) -> None:
 
 
 @pytest.mark.parametrize("facet", ASPECTS)
-def test_a_sentence_of_a_facet_names_the_papers_own_concept(whole: Block, facet: Facet) -> None:
+def test_a_sentence_of_a_facet_names_the_papers_own_concept(whole: LiteratureBlock, facet: Facet) -> None:
     for row in range(100, 130):
         known = wordings(OPTIONS, facet, int(codes(whole, facet)[row]))
         sentences = whole.papers.abstracts[row].split(". ")
@@ -192,7 +201,7 @@ def test_wordings_of_a_concept_share_few_words() -> None:
     assert np.mean(overlaps) < 0.35
 
 
-def test_every_concept_has_sharers_and_aspects_are_nearly_independent(whole: Block) -> None:
+def test_every_concept_has_sharers_and_aspects_are_nearly_independent(whole: LiteratureBlock) -> None:
     for facet in ASPECTS:
         counts = np.bincount(codes(whole, facet), minlength=OPTIONS.fields * OPTIONS.concepts)
         assert counts.min() > 10 and counts.max() < 4 * OPTIONS.sharers
@@ -205,12 +214,12 @@ def test_every_concept_has_sharers_and_aspects_are_nearly_independent(whole: Blo
 def test_large_literatures_keep_the_number_of_sharers() -> None:
     options = Synthetic(papers=1_000_000)
     assert 30 < options.papers / (options.fields * options.concepts) < 50
-    parts = planting.concept_parts(options, Facet.METHOD, np.arange(options.fields * options.concepts))
+    parts = literature.concept_parts(options, Facet.METHOD, np.arange(options.fields * options.concepts))
     assert len(np.unique(parts, axis=0)) == len(parts)
     assert any("type)" in wording for wording in wordings(options, Facet.METHOD, options.concepts - 1))
 
 
-def test_degrees_are_skewed(whole: Block) -> None:
+def test_degrees_are_skewed(whole: LiteratureBlock) -> None:
     degrees = np.sort(np.bincount(whole.citations.cited, minlength=OPTIONS.papers))
     assert degrees[-15:].mean() > 4 * degrees.mean()
 

@@ -13,8 +13,8 @@ import sentencex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from citeweave.core.errors import UserError
 from citeweave.corpus.text import SEPARATOR, TextRecipe, paper_text, sentence_texts, sentences
-from citeweave.errors import UserError
 
 # --- the recipe ------------------------------------------------------------------------------------
 

@@ -6,10 +6,10 @@ import tracemalloc
 
 import pytest
 
-from citeweave.corpus.parsing import xml_records
-from citeweave.corpus.parsing.xml_records import outermost, plain_text, root_name
-from citeweave.errors import InputError
-from citeweave.opening import Head, Source
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import FileHead, Source
+from citeweave.corpus.readers import xml_records
+from citeweave.corpus.readers.xml_records import outermost, plain_text, root_name
 
 
 def titles(tmp_path, content: bytes) -> list[str]:
@@ -122,7 +122,7 @@ def test_small_entities_are_read(tmp_path):
     ],
 )
 def test_root_name(data, name):
-    assert root_name(Head("x", data)) == name
+    assert root_name(FileHead("x", data)) == name
 
 
 def test_depth_and_nesting(tmp_path):

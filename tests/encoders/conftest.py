@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from citeweave.encoders.encoder import TorchEncoder
 from citeweave.encoders.network import Network
-from citeweave.encoders.reading import Tokens
-from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.encoders.tokens import Tokens
 
 
 @dataclass(frozen=True)

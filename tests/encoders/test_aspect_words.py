@@ -12,19 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.encoders.encoder import load_encoder
+from citeweave.core.errors import InputError, UserError
+from citeweave.encoders.delta import save_delta
+from citeweave.encoders.encoder import TorchEncoder, load_encoder
+from citeweave.encoders.model_card import ModelCard
 from citeweave.encoders.runtimes import Runtime
-from citeweave.encoders.saved.aspect_words import WORDS, add_words, word_numbers
-from citeweave.encoders.saved.deltas import save_delta
-from citeweave.encoders.saved.model_card import ModelCard
-from citeweave.encoders.saving import save_encoder
-from citeweave.encoders.text_vectors import text_vectors
-from citeweave.encoders.token_store import reader_facts
-from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.errors import InputError, UserError
+from citeweave.encoders.save import save_encoder
+from citeweave.encoders.text_vectors import WORDS, add_words, text_vectors, word_numbers
+from citeweave.encoders.tokens import reader_facts
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
-sentence_attention = pytest.importorskip("citeweave.encoders.sentence_attention")
+sentence_attention = pytest.importorskip("citeweave.encoders.text_vectors")
 
 CARD = ModelCard("tiny")
 TEXTS = [
@@ -205,8 +203,8 @@ def test_files_of_strangers_are_compared_first(bert, tmp_path):
 
 
 def test_what_cannot_be_done_is_said(bert, tmp_path):
-    from citeweave.encoders.sentences import encode_sentences
-    from citeweave.encoders.streaming.full_text import chunk_maker
+    from citeweave.encoders.full_text import chunk_maker
+    from citeweave.encoders.sentence_encoder import encode_sentences
 
     with pytest.raises(UserError, match="pooling aspect_words needs weights on top of it; take torch"):
         load(bert, runtime="openvino")

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from citeweave.cli import main
-from citeweave.corpus.importing import import_papers
+from citeweave.core.errors import InputError, UserError
+from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import AspectHeads, find_heads, load_aspect_encoder, open_heads, save_heads
 from citeweave.encoders.encoder import load_encoder
-from citeweave.errors import InputError, UserError
-from citeweave.similarity.vectors import Vectors
+from citeweave.vectors.vectors import Vectors
 
 
 def heads_of(

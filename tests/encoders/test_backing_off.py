@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.encoders.backing_off import run_batches
-from citeweave.encoders.embedding import embed_texts
+from citeweave.core.errors import UserError
+from citeweave.core.progress import Reporter
+from citeweave.encoders.batches import run_batches
+from citeweave.encoders.embed import embed_texts
 from citeweave.encoders.encoder import load_encoder
-from citeweave.errors import UserError
-from citeweave.progress import Reporter
 
 TEXTS = ["the cell grows " * (1 + n % 8) for n in range(40)]
 IDS = [f"p{n}" for n in range(40)]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave.encoders.batching import batches
+from citeweave.encoders.batches import batches
 
 
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 200))

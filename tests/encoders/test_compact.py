@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.encoders.compressing import Compressed, compress
+from citeweave.core.errors import InputError, UserError
+from citeweave.encoders.compact_delta import BITS, allocate, code_rows, read_rows, row_bytes
+from citeweave.encoders.compress import Compressed, compress
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.saved.allocating import allocate
-from citeweave.encoders.saved.few_bits import BITS, code_rows, read_rows, row_bytes
-from citeweave.encoders.saved.model_card import ModelCard
-from citeweave.encoders.saving import save_encoder
-from citeweave.errors import InputError, UserError
+from citeweave.encoders.model_card import ModelCard
+from citeweave.encoders.save import save_encoder
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.saved.deltas import open_model, save_delta
-from citeweave.encoders.saved.model_card import ModelCard
-from citeweave.encoders.saving import save_encoder
-from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.errors import InputError, UserError
+from citeweave.core.errors import InputError, UserError
+from citeweave.encoders.delta import open_model, save_delta
+from citeweave.encoders.encoder import TorchEncoder, load_encoder
+from citeweave.encoders.model_card import ModelCard
+from citeweave.encoders.save import save_encoder
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from citeweave.core.errors import ShardError, UserError
+from citeweave.core.executor import LocalExecutor, ShardTask
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
+from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.text import TextRecipe
-from citeweave.crew import Alone, Work
-from citeweave.encoders.embedding import EmbeddingOptions, embed_papers, embed_smaller
+from citeweave.encoders.embed import EmbeddingOptions, embed_papers, embed_smaller
+from citeweave.encoders.embed_sentences import embed_sentences
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.streaming.elsewhere import Elsewhere, Loading
-from citeweave.encoders.streaming.embedding_sentences import embed_sentences
-from citeweave.encoders.streaming.full_text import FullText, embed_full_text
-from citeweave.encoders.streaming.remote import embed_maker
-from citeweave.errors import ShardError, UserError
+from citeweave.encoders.full_text import FullText, embed_full_text
+from citeweave.encoders.remote_shards import embed_maker
+from citeweave.encoders.shards import Loading, RemoteShards
 
 WORDS = ["the", "cell", "grows", "and", "we", "find", "how", "models", "learn", "from", "data", "in", "citations"]
 
@@ -44,9 +44,9 @@ class Backwards:
     def __init__(self, most: int = 1000) -> None:
         self.most, self.asked = most, []  # type: int, list[int]
 
-    def make(self, work: Work, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    def make(self, work: ShardTask, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         self.asked = list(numbers)
-        yield from Alone().make(work, list(reversed(numbers))[: self.most])
+        yield from LocalExecutor().make(work, list(reversed(numbers))[: self.most])
         if len(numbers) > self.most:
             raise ShardError(work.label, dict.fromkeys(self.asked[: -self.most], "lost"), len(numbers))
 
@@ -76,7 +76,7 @@ def test_a_crew_gives_the_bytes_of_a_local_run(corpus: Corpus, bert: Path, tmp_p
     encoder = load_encoder(bert, device="cpu")
     embed = kinds(corpus, tmp_path)[kind]
     embed(encoder, tmp_path / "local", EmbeddingOptions(shard=7))
-    elsewhere = Elsewhere(Backwards(), Loading(str(bert)))
+    elsewhere = RemoteShards(Backwards(), Loading(str(bert)))
     embed(encoder, tmp_path / "crew", EmbeddingOptions(shard=7, elsewhere=elsewhere))
     assert content(tmp_path / "crew") == content(tmp_path / "local")
 
@@ -86,7 +86,7 @@ def test_options_reach_the_workers(corpus: Corpus, bert: Path, tmp_path: Path) -
     how = {"text": TextRecipe(("title",)), "dtype": "float16", "shard": 4, "tokens": tmp_path / "tokens"}
     embed_papers(corpus, encoder, tmp_path / "local", EmbeddingOptions(**how))
     settings = {"pooling": "mean", "max_tokens": 8, "batch_tokens": 40}
-    elsewhere = Elsewhere(Alone(), Loading(str(bert), settings=settings))
+    elsewhere = RemoteShards(LocalExecutor(), Loading(str(bert), settings=settings))
     embed_papers(corpus, encoder, tmp_path / "crew", EmbeddingOptions(**how, elsewhere=elsewhere))
     assert content(tmp_path / "crew") == content(tmp_path / "local")
 
@@ -95,17 +95,17 @@ def test_what_is_made_is_kept_and_only_the_rest_is_asked_for(corpus: Corpus, ber
     encoder, loading = load_encoder(bert, device="cpu"), Loading(str(bert))
     with pytest.raises(ShardError, match=r"3 of 5 shards .*\(0, 1, 2;"):
         embed_papers(
-            corpus, encoder, tmp_path / "v", EmbeddingOptions(shard=7, elsewhere=Elsewhere(Backwards(2), loading))
+            corpus, encoder, tmp_path / "v", EmbeddingOptions(shard=7, elsewhere=RemoteShards(Backwards(2), loading))
         )
     again = Backwards()
-    embed_papers(corpus, encoder, tmp_path / "v", EmbeddingOptions(shard=7, elsewhere=Elsewhere(again, loading)))
+    embed_papers(corpus, encoder, tmp_path / "v", EmbeddingOptions(shard=7, elsewhere=RemoteShards(again, loading)))
     assert again.asked == [0, 1, 2]
     embed_papers(corpus, encoder, tmp_path / "local", EmbeddingOptions(shard=7))
     assert content(tmp_path / "v") == content(tmp_path / "local")
 
 
 def test_another_corpus_or_model_at_the_worker_is_refused(corpus: Corpus, bert: Path) -> None:
-    hired = Elsewhere(Alone(), Loading(str(bert))).hire(
+    hired = RemoteShards(LocalExecutor(), Loading(str(bert))).hire(
         corpus, load_encoder(bert, device="cpu"), "papers", EmbeddingOptions().as_given()
     )
     given = dict(hired.work.given)
@@ -116,7 +116,7 @@ def test_another_corpus_or_model_at_the_worker_is_refused(corpus: Corpus, bert: 
 
 
 def test_other_tokens_or_full_texts_at_the_worker_are_refused(corpus: Corpus, bert: Path, tmp_path: Path) -> None:
-    encoder, elsewhere = load_encoder(bert, device="cpu"), Elsewhere(Alone(), Loading(str(bert)))
+    encoder, elsewhere = load_encoder(bert, device="cpu"), RemoteShards(LocalExecutor(), Loading(str(bert)))
     options = EmbeddingOptions(tokens=tmp_path / "tokens")
     embed_papers(corpus, encoder, tmp_path / "v", options)
     full = str(corpus.folder.parent / "full.jsonl")

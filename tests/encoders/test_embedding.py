@@ -10,24 +10,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.artefacts.publishing import work_folder
+from citeweave.core.errors import EmptyResultError, InputError, UserError
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.publish import work_folder
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import ImportOptions, import_papers
+from citeweave.corpus.ingest import ImportOptions, import_papers
 from citeweave.corpus.text import TextRecipe
-from citeweave.encoders import embedding
-from citeweave.encoders.embedding import EmbeddingOptions, embed_papers, embed_smaller, embed_texts
+from citeweave.encoders import embed
+from citeweave.encoders.embed import (
+    EmbeddingOptions,
+    PaperTexts,
+    device_names,
+    embed_papers,
+    embed_smaller,
+    embed_texts,
+)
+from citeweave.encoders.embed_sentences import embed_sentences
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.sentences import encode_sentences
-from citeweave.encoders.streaming.devices import device_names
-from citeweave.encoders.streaming.embedding_sentences import embed_sentences
-from citeweave.encoders.streaming.full_text import FullText, chunks_of, embed_full_text
-from citeweave.encoders.streaming.paper_texts import PaperTexts
-from citeweave.encoders.streaming.vector_shards import NO_TEXT
-from citeweave.encoders.token_store import TokenStore
-from citeweave.errors import EmptyResultError, InputError, UserError
-from citeweave.progress import QUIET, Reporter
-from citeweave.similarity.compressed import CompressedVectors
-from citeweave.similarity.vectors import Vectors
+from citeweave.encoders.full_text import FullText, chunks_of, embed_full_text
+from citeweave.encoders.sentence_encoder import encode_sentences
+from citeweave.encoders.shards import NO_TEXT
+from citeweave.encoders.tokens import TokenStore
+from citeweave.vectors.compressed import CompressedVectors
+from citeweave.vectors.vectors import Vectors
 
 WORDS = ["the", "cell", "grows", "and", "we", "find", "how", "models", "learn", "from", "data", "in", "citations"]
 
@@ -86,8 +91,8 @@ class Recorder(Reporter):
 
 
 def test_vectors_are_written_with_their_origin(tmp_path, monkeypatch):
-    monkeypatch.setattr(embedding, "READ", 2)
-    monkeypatch.setattr(embedding, "_BLOCK", 2)
+    monkeypatch.setattr(embed, "READ", 2)
+    monkeypatch.setattr(embed, "_BLOCK", 2)
     encoder, recorder = LetterCounts(), Recorder()
     ids, texts = ["p1", "p2", "p3", "p4", "p5"], ["ab", "", "cc", "xyz", "abc"]
     embed_texts(encoder, ids, texts, tmp_path / "v", text_recipe="t", reporter=recorder)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave.core.errors import UserError
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.encoder import load_encoder
-from citeweave.errors import UserError
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
@@ -61,7 +61,7 @@ def test_vectors_do_not_depend_on_the_batch_or_the_order(bert, budget):
 
 def test_windows_join_without_a_seam(bert, monkeypatch):
     whole = load_encoder(bert).encode(TEXTS)
-    monkeypatch.setattr("citeweave.encoders.torch_encoder.WINDOW", 4)
+    monkeypatch.setattr("citeweave.encoders.encoder.WINDOW", 4)
     np.testing.assert_allclose(load_encoder(bert).encode(TEXTS), whole, atol=1e-5)
 
 

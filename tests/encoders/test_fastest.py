@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from citeweave.corpus.text import paper_text
-from citeweave.encoders import fastest
+from citeweave.encoders import fastest_runtime
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.runtimes import Runtime
 
@@ -40,7 +40,7 @@ def test_minilm_keeps_its_vectors_and_the_choice_is_kept(tmp_path):
     encoder = load_encoder("minilm", device="cpu", runtime=Runtime("auto", cache=tmp_path))
     found = encoder.encode(TEXTS)
     assert ((found * expected).sum(axis=1) / np.linalg.norm(found, axis=1)).min() >= 0.999  # minilm's have length 1
-    assert encoder.runtime.label in ["torch", *fastest.candidate_labels()]
+    assert encoder.runtime.label in ["torch", *fastest_runtime.candidate_labels()]
     (kept,) = (tmp_path / "runtimes").iterdir()
     assert json.loads(kept.read_text())["runtime"] == encoder.runtime.label
     again = load_encoder("minilm", device="cpu", runtime=Runtime("auto", cache=tmp_path))

@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
+from citeweave.core.errors import UserError
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.int8.instruction import has_instruction
+from citeweave.encoders.int8_tiles import has_instruction
 from citeweave.encoders.runtimes import Runtime
-from citeweave.encoders.sentences import encode_sentences
-from citeweave.errors import UserError
+from citeweave.encoders.sentence_encoder import encode_sentences
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 needs_instruction = pytest.mark.skipif(not has_instruction(), reason="no dot-product instruction (asimddp)")
@@ -67,7 +67,7 @@ def test_batch_order_and_threads_do_not_change_a_bit(bert):
 def test_threads_that_share_one_text_do_not_change_a_bit(bert, monkeypatch, threads):
     alone = load_encoder(bert, pooling="mean", runtime=Runtime("int8", threads=1))
     shared = load_encoder(bert, pooling="mean", runtime=Runtime("int8", threads=threads))
-    from citeweave.encoders.int8 import forward
+    from citeweave.encoders import int8_network as forward
 
     monkeypatch.setattr(forward, "SHARED", 2)
     for text in TEXTS:
@@ -101,8 +101,8 @@ def test_minilm_keeps_a_cosine_of_0_999():
 
 @needs_instruction
 def test_a_product_is_near_that_of_numpy():
-    from citeweave.encoders.int8.kernels import dense
-    from citeweave.encoders.int8.quantizing import _panels, group_of
+    from citeweave.encoders.int8_kernels import dense
+    from citeweave.encoders.int8_network import _panels, group_of
 
     rng = np.random.default_rng(0)
     x, matrix = rng.normal(size=(21, 96)).astype(np.float32), rng.normal(size=(24, 96)).astype(np.float32)
@@ -116,8 +116,8 @@ def test_a_product_is_near_that_of_numpy():
 
 @needs_instruction
 def test_attention_and_normalization_are_near_those_of_numpy():
-    from citeweave.encoders.int8.forward import Bert
-    from citeweave.encoders.int8.kernels import add_norm, attend
+    from citeweave.encoders.int8_kernels import add_norm, attend
+    from citeweave.encoders.int8_network import Bert
 
     rng, nothing = np.random.default_rng(0), np.zeros(0, np.float32)
     bert = Bert(nothing, nothing, (nothing, nothing), [], heads=2, hidden=32, middle=48, eps=np.float32(0))

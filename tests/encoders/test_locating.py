@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.encoders.locating import check_sha256, locate
-from citeweave.errors import InputError, UserError
+from citeweave.core.errors import InputError, UserError
+from citeweave.encoders.model_names import check_sha256, locate
 
 
 def test_folders_come_before_the_hub(tmp_path, monkeypatch):

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave.core.errors import InputError, UserError
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.model_folder import Settings, read_model_folder
-from citeweave.errors import InputError, UserError
 
 TEXTS = ["The cell grows.", "data", "how models learn from graphs of citations " * 10]
 

@@ -16,10 +16,16 @@ from citeweave.encoders.network import Network
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.encoders.packed import bert as bert_stream  # noqa: E402
-from citeweave.encoders.packed.attention import HAS_VARLEN, Spans, attend  # noqa: E402
-from citeweave.encoders.packed.stream import STEP, _tiles, pack  # noqa: E402
-from citeweave.encoders.packing import can_pack  # noqa: E402
+from citeweave.encoders import packed as bert_stream  # noqa: E402
+from citeweave.encoders.packed import (  # noqa: E402  # noqa: E402
+    HAS_VARLEN,
+    STEP,
+    Spans,
+    _tiles,
+    attend,
+    can_pack,
+    pack,
+)
 
 LENGTHS = (5, 40, 17, 1, 30)
 SHAPE: dict[str, Any] = {

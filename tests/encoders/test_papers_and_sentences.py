@@ -10,17 +10,20 @@ import numpy as np
 import pytest
 
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import ImportOptions, import_papers
+from citeweave.corpus.ingest import ImportOptions, import_papers
 from citeweave.corpus.text import paper_text
-from citeweave.encoders.embedding import EmbeddingOptions, embed_papers
-from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.int8.instruction import has_instruction
-from citeweave.encoders.papers_and_sentences import encode_papers_and_sentences, reads_together, tokenize_papers
+from citeweave.encoders import embed_sentences
+from citeweave.encoders.embed import EmbeddingOptions, embed_papers
+from citeweave.encoders.embed_sentences import embed_papers_and_sentences, embed_sentences
+from citeweave.encoders.encoder import TorchEncoder, load_encoder
+from citeweave.encoders.int8_tiles import has_instruction
 from citeweave.encoders.runtimes import Runtime
-from citeweave.encoders.sentences import encode_sentences
-from citeweave.encoders.streaming import embedding_sentences
-from citeweave.encoders.streaming.embedding_sentences import embed_papers_and_sentences, embed_sentences
-from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.encoders.sentence_encoder import (
+    encode_papers_and_sentences,
+    encode_sentences,
+    reads_together,
+    tokenize_papers,
+)
 
 from .conftest import watched
 from .test_embedding import Recorder
@@ -178,7 +181,7 @@ def test_an_interrupted_run_resumes_with_both(bert, corpus, tmp_path, monkeypatc
         embed_papers_and_sentences(corpus, watched(plain, dies_after=every // 2), tmp_path / "work", options)
     rest = watched(plain)
     with monkeypatch.context() as patch:  # dies again, between the folder of papers and that of sentences
-        patch.setattr(embedding_sentences, "write_ragged", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(embed_sentences, "write_ragged", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             embed_papers_and_sentences(corpus, rest, tmp_path / "work", options)
     assert 0 < len(rest.network.texts) < every

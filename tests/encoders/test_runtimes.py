@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from citeweave.core.errors import UserError
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.openvino_model import supported_precisions
-from citeweave.encoders.runtimes import Runtime
-from citeweave.encoders.sentences import encode_sentences
-from citeweave.errors import UserError
+from citeweave.encoders.runtimes import Runtime, supported_precisions
+from citeweave.encoders.sentence_encoder import encode_sentences
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.artefacts.publishing import work_folder
-from citeweave.encoders.backing_off import run_batches
-from citeweave.encoders.embedding import EmbeddingOptions, embed_papers
+from citeweave.core.errors import ArtifactError
+from citeweave.core.publish import work_folder
+from citeweave.encoders.batches import Results, SavedBatches, run_batches
+from citeweave.encoders.embed import EmbeddingOptions, embed_papers
+from citeweave.encoders.embed_sentences import embed_papers_and_sentences, embed_sentences
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.saved_batches import Results, SavedBatches
-from citeweave.encoders.streaming.embedding_sentences import embed_papers_and_sentences, embed_sentences
-from citeweave.encoders.streaming.full_text import FullText, embed_full_text
-from citeweave.errors import ArtefactError
+from citeweave.encoders.full_text import FullText, embed_full_text
 
 from .test_embedding import LetterCounts, Recorder, corpus, full_texts  # noqa: F401
 
@@ -92,7 +91,7 @@ def test_a_run_resumes_in_the_middle_of_a_shard(bert, corpus, full_texts, tmp_pa
 
 
 def test_an_encoder_of_texts_resumes_too(corpus, tmp_path, monkeypatch):  # noqa: F811
-    monkeypatch.setattr("citeweave.encoders.embedding._TEXTS", 10)
+    monkeypatch.setattr("citeweave.encoders.embed._TEXTS", 10)
     expected = embed_papers(corpus, LetterCounts(), tmp_path / "whole")
     broken, second = LetterCounts(), LetterCounts()
 
@@ -153,10 +152,10 @@ def test_nothing_damaged_is_taken(tmp_path: Path) -> None:
     kept = first.read_bytes()
     for damaged in (second.read_bytes(), kept[:-40], b"", kept.replace(b"rows.npy", b"bows.npy")):
         first.write_bytes(damaged)
-        with pytest.raises(ArtefactError, match="work.part-0-0.npz, which an earlier run .* is damaged .*; remove it"):
+        with pytest.raises(ArtifactError, match="work.part-0-0.npz, which an earlier run .* is damaged .*; remove it"):
             squares(SavedBatches(tmp_path / "work"))
     first.write_bytes(kept)
-    with pytest.raises(ArtefactError, match="it names texts that it cannot hold|out of bounds"):
+    with pytest.raises(ArtifactError, match="it names texts that it cannot hold|out of bounds"):
         squares(SavedBatches(tmp_path / "work"), texts=5)
     second.unlink()
     assert squares(SavedBatches(tmp_path / "work"))[1] == list(range(4, 20))

@@ -15,13 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave.encoders.encoder import load_encoder
+from citeweave.core.errors import InputError, UserError
+from citeweave.encoders.encoder import TorchEncoder, load_encoder
+from citeweave.encoders.model_card import NO_AUDIT, ModelCard, card_text, escape
 from citeweave.encoders.model_folder import Settings
-from citeweave.encoders.saved.layer_mix import add_mix
-from citeweave.encoders.saved.model_card import NO_AUDIT, ModelCard, card_text, escape
-from citeweave.encoders.saving import save_encoder
-from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.errors import InputError, UserError
+from citeweave.encoders.pooling import add_mix
+from citeweave.encoders.save import save_encoder
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 

@@ -7,10 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from citeweave.core.errors import UserError
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.sentence_layout import lay_out
-from citeweave.encoders.sentences import encode_sentences, sentence_vectors
-from citeweave.errors import UserError
+from citeweave.encoders.sentence_encoder import encode_sentences, lay_out, sentence_vectors
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
@@ -83,7 +82,7 @@ def test_packed_and_padded_sentences_are_the_same_with_gradients(bert):
 
 def test_windows_join_without_a_seam(bert, monkeypatch):
     whole = encode_sentences(load_encoder(bert), TITLES, SENTENCES)
-    monkeypatch.setattr("citeweave.encoders.sentences.WINDOW", 2)
+    monkeypatch.setattr("citeweave.encoders.sentence_encoder.WINDOW", 2)
     parts = encode_sentences(load_encoder(bert), TITLES, SENTENCES)
     np.testing.assert_allclose(parts.matrix, whole.matrix, atol=1e-5)
     assert parts.offsets.tolist() == whole.offsets.tolist() and parts.lost == whole.lost

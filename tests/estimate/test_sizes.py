@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from citeweave.core.errors import UserError
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.corpus.synthetic.writing import synthesize
-from citeweave.errors import UserError
-from citeweave.estimate.sizes import corpus_sizes, given_sizes, parse_count
+from citeweave.corpus.synthetic.synthesize import synthesize
+from citeweave.pipeline.cost import corpus_sizes, given_sizes, parse_count
 
 
 @pytest.mark.parametrize(

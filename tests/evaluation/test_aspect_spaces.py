@@ -13,19 +13,16 @@ import pytest
 from numpy.typing import NDArray
 
 from citeweave.cli import main
+from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.aspects import AspectHeads, save_heads
-from citeweave.errors import EmptyResultError, UserError
-from citeweave.evaluation.evaluate import evaluate
-from citeweave.evaluation.judging.aspect_spaces import AspectSpace, MatchingSpace, spaces_of
-from citeweave.evaluation.judging.encoded import Encoded
-from citeweave.evaluation.judging.given_vectors import GivenVectors
-from citeweave.evaluation.judging.opening import OpeningOptions, open_judged, open_spaces
-from citeweave.evaluation.running.ranking import run_ranking, run_search
-from citeweave.evaluation.spaces import evaluate_spaces
+from citeweave.evaluation.encoder_systems import AspectSpace, Encoded, MatchingSpace, spaces_of
+from citeweave.evaluation.evaluate import evaluate, evaluate_spaces
+from citeweave.evaluation.open_system import OpeningOptions, open_judged, open_spaces
+from citeweave.evaluation.precomputed import GivenVectors
+from citeweave.evaluation.ranking_tasks import run_ranking, run_search
 from citeweave.evaluation.suites.registry import read_suite
-from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, SearchTask
-from citeweave.evaluation.texts import Texts
-from citeweave.progress import QUIET, Reporter
+from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, SearchTask, TaskTexts
 
 VOCABULARY = "a paper shows that the cell grows and we find how models learn from data in graphs of citations"
 NAMES = ("background", "method", "result")
@@ -53,16 +50,16 @@ class Counting:
 
 
 @pytest.fixture
-def papers() -> tuple[Texts, NDArray[np.int64], Counting]:
+def papers() -> tuple[TaskTexts, NDArray[np.int64], Counting]:
     """Twelve papers of two backgrounds, three methods and two results, each told by a direction of its own pair."""
     codes = np.array([(at % 2, at % 3, (at // 2) % 2) for at in range(12)])  # (papers, 3)
     angles = codes * (2 * np.pi / 3)
     matrix = np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(12, 6).astype(np.float32)
-    texts = Texts([f"p{at}" for at in range(12)], [str(at) for at in range(12)], [""] * 12)
+    texts = TaskTexts([f"p{at}" for at in range(12)], [str(at) for at in range(12)], [""] * 12)
     return texts, codes, Counting(matrix)
 
 
-def faceted(texts: Texts, codes: NDArray[np.int64], facets: Sequence[str]) -> RankingTask:
+def faceted(texts: TaskTexts, codes: NDArray[np.int64], facets: Sequence[str]) -> RankingTask:
     """Every paper asks about one facet in turn; relevant is who shares it."""
     asked = [facets[at % 3] for at in range(12)]
     others = np.array([[row for row in range(12) if row != at] for at in range(12)])  # (queries, 11)
@@ -74,7 +71,7 @@ def faceted(texts: Texts, codes: NDArray[np.int64], facets: Sequence[str]) -> Ra
     return RankingTask("faceted", texts, pools, RULE)
 
 
-def test_every_query_is_answered_in_its_own_space(papers: tuple[Texts, NDArray[np.int64], Counting]) -> None:
+def test_every_query_is_answered_in_its_own_space(papers: tuple[TaskTexts, NDArray[np.int64], Counting]) -> None:
     texts, codes, encoder = papers
     whole = Encoded(encoder)
     spaces = spaces_of(whole, picking(6))
@@ -109,15 +106,15 @@ def test_every_query_is_answered_in_its_own_space(papers: tuple[Texts, NDArray[n
 
 def test_papers_without_vectors_stay_so_in_a_space() -> None:
     heads = AspectHeads(("method",), {"method": ((np.eye(2, dtype=np.float32), np.ones(2, np.float32)),)})
-    texts = Texts(["a", "b"], ["A", ""], ["", ""])
+    texts = TaskTexts(["a", "b"], ["A", ""], ["", ""])
     space = AspectSpace(GivenVectors(["a"], np.array([[1.0, 0]], np.float32), name="mine"), heads, "method")
     assert space.vectors(texts).matrix.tolist() == [[2, 1], [0, 0]]
     assert space.vectors(texts).present.tolist() == [True, False]
     nobody = AspectSpace(Encoded(Counting(np.zeros((0, 6), np.float32))), heads, "method")
-    assert not nobody.vectors(Texts(["b"], [""], [""])).present.any()
+    assert not nobody.vectors(TaskTexts(["b"], [""], [""])).present.any()
 
 
-def test_matching_says_what_it_lacks(papers: tuple[Texts, NDArray[np.int64], Counting]) -> None:
+def test_matching_says_what_it_lacks(papers: tuple[TaskTexts, NDArray[np.int64], Counting]) -> None:
     texts, codes, encoder = papers
     task = faceted(texts, codes, NAMES)
     judged = MatchingSpace(Encoded(encoder), picking(6, ("background", "method")))

@@ -11,25 +11,33 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from citeweave.errors import InputError, UserError
-from citeweave.evaluation.clicks import features as features_module
-from citeweave.evaluation.clicks import ranker as ranker_module
-from citeweave.evaluation.clicks.entries import read_entries
-from citeweave.evaluation.clicks.features import FEATURES, Features, pair_features
-from citeweave.evaluation.clicks.judging import judge_clicks
-from citeweave.evaluation.clicks.metadata import Metadata, read_metadata, title_words
-from citeweave.evaluation.clicks.ranker import Ranker, RankerRecipe, Triplets, train_ranker
-from citeweave.evaluation.clicks.reading import (
+from citeweave.core.errors import InputError, UserError
+from citeweave.core.inputs import Source
+from citeweave.evaluation import click_ranker as features_module
+from citeweave.evaluation import click_ranker as ranker_module
+from citeweave.evaluation.click_data import (
     ClickData,
-    Clicks,
+    ClickLog,
+    Metadata,
     normalised,
     propensity_of,
     read_click_data,
     read_clicks,
+    read_entries,
+    read_metadata,
     read_propensities,
+    title_words,
 )
-from citeweave.evaluation.clicks.recommending import ClickResult, recommend, triplet_rows
-from citeweave.opening import Source
+from citeweave.evaluation.click_ranker import (
+    FEATURES,
+    ClickTriplets,
+    Features,
+    Ranker,
+    RankerRecipe,
+    pair_features,
+    train_ranker,
+)
+from citeweave.evaluation.clicks import ClickResult, judge_clicks, recommend, triplet_rows
 
 HEADER = "pid,clicked_pid,similar_papers_avail_at_time\n"
 
@@ -269,7 +277,7 @@ def test_two_papers_without_title_share_no_words():
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=7), st.integers(0, 6)), min_size=1))
 def test_clicks_are_judged_as_one_by_one(lists):
-    clicks = Clicks.of([("q", papers[at % len(papers)], papers) for papers, at in lists])
+    clicks = ClickLog.of([("q", papers[at % len(papers)], papers) for papers, at in lists])
     scores = np.array([ord(paper) % 3 for paper in clicks.shown]) / 3
     propensities = normalised(np.array([5.0, 2.0, 1.0]))
     judged = judge_clicks(clicks, scores, propensities)
@@ -293,7 +301,7 @@ def test_clicks_are_judged_as_one_by_one(lists):
 
 
 def test_rows_tell_every_click_and_unanswered_ones_are_lost():
-    clicks = Clicks.of([("q", "a", ["a", "b", "c"]), ("q", "b", ["a", "b"]), ("r", "a", ["a"])])
+    clicks = ClickLog.of([("q", "a", ["a", "b", "c"]), ("q", "b", ["a", "b"]), ("r", "a", ["a"])])
     scores, propensities = np.array([3, 2, 1, 2, 1, 5]), np.array([1.5, 0.5])
     judged = judge_clicks(clicks, scores, propensities, np.array([False, True, True]))
     assert judged.names() == ["q", "q#2", "r"] and judged.answered.tolist() == [False, True, True]
@@ -318,18 +326,18 @@ def test_rows_tell_every_click_and_unanswered_ones_are_lost():
 
 def test_triplets_are_the_first_ten_others():
     papers = [f"p{i}" for i in range(14)]
-    clicks = Clicks.of([("q", "p2", papers), ("r", "p0", ["p0"]), ("s", "p1", ["p1", "p0", "p1"])])
+    clicks = ClickLog.of([("q", "p2", papers), ("r", "p0", ["p0"]), ("s", "p1", ["p1", "p0", "p1"])])
     clicked, others = triplet_rows(clicks)
     assert clicked.tolist() == [2] * 10 + [15] and others.tolist() == [0, 1, *range(3, 11), 16]
 
 
-def random_triplets(number: int, seed: int = 0) -> Triplets:
+def random_triplets(number: int, seed: int = 0) -> ClickTriplets:
     """The clicked paper has the higher number 3; the rest is noise."""
     rng = np.random.default_rng(seed)
     pairs = rng.random((2, number, 11)).astype(np.float32)
     swap = pairs[0, :, 3] < pairs[1, :, 3]
     pairs[:, swap] = pairs[::-1, swap]
-    return Triplets(pairs[0], pairs[1], np.full(number, 0.5, np.float32))
+    return ClickTriplets(pairs[0], pairs[1], np.full(number, 0.5, np.float32))
 
 
 def test_training_is_that_of_torch():
@@ -337,7 +345,7 @@ def test_training_is_that_of_torch():
     torch = pytest.importorskip("torch")
     data = random_triplets(100)
     weights = np.random.default_rng(1).uniform(0.3, 2, 100).astype(np.float32)
-    data = Triplets(data.clicked, data.others, weights)
+    data = ClickTriplets(data.clicked, data.others, weights)
     start = train_ranker(data, recipe=RankerRecipe(epochs=0))
     assert start.epoch == 0 and np.abs(start.inner).max() <= 11**-0.5 and np.abs(start.outer).max() <= 50**-0.5
 
@@ -367,7 +375,7 @@ def test_training_is_that_of_torch():
 def test_derivatives_are_cut():
     pytest.importorskip("torch")
     data = random_triplets(64)
-    loud = Triplets(data.clicked, data.others, np.full(64, 1e-4, np.float32))
+    loud = ClickTriplets(data.clicked, data.others, np.full(64, 1e-4, np.float32))
     free = train_ranker(loud, recipe=RankerRecipe(epochs=3, clip=1e9))
     assert not np.allclose(train_ranker(loud, recipe=RankerRecipe(epochs=3)).inner, free.inner, atol=1e-6)
 
@@ -394,7 +402,7 @@ def test_a_seed_is_a_ranker_whatever_the_threads():
 def test_the_epoch_of_the_lowest_validation_loss_is_kept():
     pytest.importorskip("torch")
     data = random_triplets(300)
-    upside_down = Triplets(data.others, data.clicked, data.propensities)
+    upside_down = ClickTriplets(data.others, data.clicked, data.propensities)
     ranker = train_ranker(data, upside_down)
     assert len(ranker.val_losses) == 5 and ranker.epoch == 1 + int(np.argmin(ranker.val_losses)) < 5
     assert same(ranker, train_ranker(data, recipe=RankerRecipe(epochs=ranker.epoch)))
@@ -432,7 +440,7 @@ def planted(seed: int = 0, dim: int = 8) -> tuple[ClickData, Table]:
     rng = np.random.default_rng(seed)
     vectors: dict[str, np.ndarray] = {}
 
-    def log(name: str, number: int) -> Clicks:
+    def log(name: str, number: int) -> ClickLog:
         rows = []
         for click in range(number):
             query, papers = f"{name}{click}", [f"{name}{click}-{i}" for i in range(8)]
@@ -441,7 +449,7 @@ def planted(seed: int = 0, dim: int = 8) -> tuple[ClickData, Table]:
             looked = rng.random(8) < np.maximum(PROPENSITIES / PROPENSITIES[0], 0.4)
             looked[rng.integers(8)] = True
             rows.append((query, papers[int(np.argmax(np.where(looked, closeness, -np.inf)))], papers))
-        return Clicks.of(rows)
+        return ClickLog.of(rows)
 
     train, val, test = log("t", 500), log("v", 80), log("e", 300)
     noise = list(made_up(rng, [f"x{i}" for i in range(40)]).values())
@@ -470,7 +478,7 @@ def test_a_planted_taste_is_learned(log, learned):
     assert learned.metrics["adj-NDCG"] > by_cosine["adj-NDCG"] - 0.05, "nearly as good as the planted taste itself"
 
 
-def _cosines(clicks: Clicks, vectors: Table) -> np.ndarray:
+def _cosines(clicks: ClickLog, vectors: Table) -> np.ndarray:
     queries = [clicks.queries[click] for click in clicks.owners]
     found: Features = pair_features(queries, clicks.shown, Metadata.of([]), vectors)
     return found.matrix[:, 3]
@@ -516,7 +524,7 @@ def test_what_is_missing_is_counted_and_wrong(log, learned):
 
 def test_short_logs_and_deep_clicks_are_counted():
     pytest.importorskip("torch")
-    deep = Clicks.of([("q", "c", ["a", "b", "c"]), ("r", "a", ["a"])])
+    deep = ClickLog.of([("q", "c", ["a", "b", "c"]), ("r", "a", ["a"])])
     data = ClickData(deep, None, deep, np.array([1.5, 0.5]), Metadata.of([("a", {"title": "A"})]))
     result = recommend(data, Table({"a": np.zeros(3)}, 3), recipe=RankerRecipe(epochs=1))
     assert result.coverage == {

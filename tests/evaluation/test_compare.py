@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.artefacts.manifest import Manifest
-from citeweave.errors import UserError
+from citeweave.core.artifact import Manifest
+from citeweave.core.errors import UserError
 from citeweave.evaluation.compare import OVERALL, compare, holm, two_sided
-from citeweave.evaluation.report import Report
-from citeweave.evaluation.reporting.markdown import comparison_as_markdown
+from citeweave.evaluation.report import Report, comparison_as_markdown
 
 
 def report(name: str, values: dict[str, np.ndarray], *, mark: str = "same", suite: str = "toy") -> Report:

@@ -9,9 +9,20 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 from sklearn.metrics import f1_score
 
-from citeweave.evaluation.deriving import WAYS, columns_of, derive, resampled, resampled_all
-from citeweave.evaluation.outcomes import Outcome
-from citeweave.evaluation.resampling import blocks, clusters_of, draw, interval, intervals_of, resample_metric
+from citeweave.evaluation.bootstrap import (
+    WAYS,
+    Outcome,
+    blocks,
+    clusters_of,
+    columns_of,
+    derive,
+    draw,
+    interval,
+    intervals_of,
+    resample_metric,
+    resampled,
+    resampled_all,
+)
 
 
 def written_out(rows: dict, weights: np.ndarray) -> dict:

@@ -11,19 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.artefacts.publishing import work_folder
-from citeweave.errors import ArtefactError, EmptyResultError, InputError, UserError
-from citeweave.evaluation.deriving import derive
+from citeweave.core.errors import ArtifactError, EmptyResultError, InputError, UserError
+from citeweave.core.publish import work_folder
+from citeweave.evaluation.bootstrap import derive
+from citeweave.evaluation.encoder_systems import Lexical
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
-from citeweave.evaluation.judged import PaperVectors
-from citeweave.evaluation.judging.given_scores import GivenScores
-from citeweave.evaluation.judging.given_vectors import GivenVectors
-from citeweave.evaluation.judging.lexical import Lexical
-from citeweave.evaluation.judging.opening import open_judged
+from citeweave.evaluation.open_system import open_judged
+from citeweave.evaluation.precomputed import GivenScores, GivenVectors
 from citeweave.evaluation.report import Report, file_names
 from citeweave.evaluation.suites.registry import SUITES, read_suite
-from citeweave.evaluation.tasks import Pools, Suite
-from citeweave.evaluation.texts import Texts
+from citeweave.evaluation.systems import PaperVectors
+from citeweave.evaluation.tasks import Pools, Suite, TaskTexts
 
 Vectors = dict[str, list[float]]
 ASKED = ("scidocs", "scirepeval", "mdcr", "csfcube", "relish", "treccovid_rf", "reviewers")
@@ -37,11 +35,11 @@ class Counting(GivenVectors):
         super().__init__(list(vectors), np.array(list(vectors.values())), name=name, revision=revision)
         self.asked, self._stop_at, self._inside = 0, stop_at, False
 
-    def vectors(self, texts: Texts) -> PaperVectors:
+    def vectors(self, texts: TaskTexts) -> PaperVectors:
         self._count()
         return super().vectors(texts)
 
-    def scores(self, texts: Texts, pools: Pools, distance: str) -> Any:
+    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Any:
         self._count()
         self._inside = True
         try:
@@ -179,7 +177,7 @@ def test_a_damaged_report_is_made_again(scidocs: Suite, vectors: Vectors, tmp_pa
     made = evaluate(Counting(vectors), scidocs, tmp_path / "r")
     for text in ('{"suite": "sci', "[]", "{}"):
         (tmp_path / "r/report.json").write_text(text)
-        with pytest.raises(ArtefactError, match="report.json is missing or damaged; evaluate again"):
+        with pytest.raises(ArtifactError, match="report.json is missing or damaged; evaluate again"):
             Report.open(tmp_path / "r")
         assert evaluate(Counting(vectors), scidocs, tmp_path / "r").value == made.value
 

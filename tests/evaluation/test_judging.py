@@ -13,25 +13,29 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from citeweave.errors import CiteweaveError, EmptyResultError, InputError, UserError
+from citeweave.core.errors import CiteweaveError, EmptyResultError, InputError, UserError
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.evaluation.encoder_systems import Encoded, Lexical
 from citeweave.evaluation.evaluate import evaluate
-from citeweave.evaluation.judged import ABSENT, EMPTY, PRESENT, Judged, NoAnswerError, choose_distance
-from citeweave.evaluation.judging.encoded import Encoded
-from citeweave.evaluation.judging.given_scores import GivenScores
-from citeweave.evaluation.judging.given_vectors import GivenVectors
-from citeweave.evaluation.judging.lexical import Lexical
-from citeweave.evaluation.judging.opening import OpeningOptions, open_judged
-from citeweave.evaluation.judging.sentence_level import SentenceLevel
+from citeweave.evaluation.open_system import OpeningOptions, open_judged
+from citeweave.evaluation.precomputed import GivenScores, GivenVectors
+from citeweave.evaluation.sentence_systems import SentenceLevel
 from citeweave.evaluation.suites.registry import read_suite
-from citeweave.evaluation.tasks import Pools
-from citeweave.evaluation.texts import NoTextsError, Texts
-from citeweave.progress import QUIET, Reporter
-from citeweave.similarity.sentence_vectors import new_sentence_vectors
-from citeweave.similarity.vectors import new_vectors
+from citeweave.evaluation.systems import (
+    ABSENT,
+    EMPTY,
+    PRESENT,
+    Judged,
+    NoAnswerError,
+    choose_distance,
+)
+from citeweave.evaluation.tasks import NoTextsError, Pools, TaskTexts
+from citeweave.vectors.sentence_vectors import new_sentence_vectors
+from citeweave.vectors.vectors import new_vectors
 
 IDS = ["a", "b", "c"]
-TEXTS = Texts.of_ids([*IDS, "d"], lacking="papers.jsonl")
-READ = Texts(["a", "b", "c", "d"], ["deep graphs", "protein folding", "deep sea", ""], ["", "", "", ""])
+TEXTS = TaskTexts.of_ids([*IDS, "d"], lacking="papers.jsonl")
+READ = TaskTexts(["a", "b", "c", "d"], ["deep graphs", "protein folding", "deep sea", ""], ["", "", "", ""])
 POOLS = Pools.of(TEXTS, {"a": {"b": 1, "c": 0, "d": 0}})
 MATRIX = np.array([[1, 0], [0, 1], [0.6, 0.8]])
 
@@ -295,7 +299,7 @@ class Letters:
             return np.asarray(counts * np.float32(self._scale))
 
 
-LETTERS = Texts(["p", "q", "r", "s", "t"], ["ab", "", "xyz", "an", "c"], ["", "", "", "", "cc"])
+LETTERS = TaskTexts(["p", "q", "r", "s", "t"], ["ab", "", "xyz", "an", "c"], ["", "", "", "", "cc"])
 
 
 @pytest.mark.parametrize("cached", [True, False])
@@ -326,7 +330,7 @@ def test_vectors_are_kept_by_content_and_model(tmp_path: Path) -> None:
     other.revision = "2"
     Encoded(other, cache=tmp_path).vectors(LETTERS)
     changed = Letters()
-    Encoded(changed, cache=tmp_path).vectors(Texts(LETTERS.ids, ["b", *LETTERS.titles[1:]], LETTERS.abstracts))
+    Encoded(changed, cache=tmp_path).vectors(TaskTexts(LETTERS.ids, ["b", *LETTERS.titles[1:]], LETTERS.abstracts))
     renamed = Letters()
     renamed.name = "start"  # as `run` calls the model that it starts from
     Encoded(renamed, cache=tmp_path).vectors(LETTERS)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
+from citeweave.core.randomness import stream
 from citeweave.evaluation import links
 from citeweave.evaluation.links import hold_out, judge_links
 from citeweave.graph.adjacency import Csr
-from citeweave.randomness import stream
 
 
 def csr(nodes: int, edges: set[tuple[int, int]]) -> Csr:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
 from citeweave.evaluation.metrics import (
     LINK_METRICS,
     RANKING_METRICS,

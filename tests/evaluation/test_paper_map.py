@@ -18,15 +18,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave.errors import MissingExtraError, UserError
-from citeweave.evaluation.measuring.clusters import map_quality
-from citeweave.evaluation.reporting import paper_map
-from citeweave.evaluation.reporting.document import one_line
-from citeweave.evaluation.reporting.map_page import MOST_TOPICS, NO_TOPIC, map_page, number_topics, pack, preview
-from citeweave.evaluation.reporting.map_script import SCRIPT
-from citeweave.evaluation.reporting.paper_map import FEWEST, MapData, make_map
-from citeweave.progress import QUIET
-from citeweave.randomness import stream
+from citeweave.core.errors import MissingExtraError, UserError
+from citeweave.core.progress import QUIET
+from citeweave.core.randomness import stream
+from citeweave.evaluation import paper_map
+from citeweave.evaluation.html import one_line
+from citeweave.evaluation.map_page import (
+    MOST_TOPICS,
+    NO_TOPIC,
+    SCRIPT,
+    map_page,
+    number_topics,
+    pack,
+    preview,
+)
+from citeweave.evaluation.metrics import map_quality
+from citeweave.evaluation.paper_map import FEWEST, MapData, make_map
 
 HOSTILE = [
     "</script><script>alert(1)</script>",

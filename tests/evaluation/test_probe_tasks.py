@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.errors import UserError
-from citeweave.evaluation.judged import NoAnswerError
-from citeweave.evaluation.judging.given_scores import GivenScores
-from citeweave.evaluation.judging.given_vectors import GivenVectors
-from citeweave.evaluation.outcomes import Outcome
+from citeweave.core.errors import UserError
+from citeweave.evaluation.bootstrap import Outcome
+from citeweave.evaluation.precomputed import GivenScores, GivenVectors
 from citeweave.evaluation.probes import (
     SCIDOCS_CLASSES,
     SCIREPEVAL_CLASSES,
@@ -22,15 +20,15 @@ from citeweave.evaluation.probes import (
     fit_classes,
     fit_labels,
     fit_numbers,
+    run_probe,
 )
-from citeweave.evaluation.running.probes import run_probe
-from citeweave.evaluation.running.run import run_task
-from citeweave.evaluation.tasks import ProbeTask, Suite
-from citeweave.evaluation.texts import Texts
+from citeweave.evaluation.run_tasks import run_task
+from citeweave.evaluation.systems import NoAnswerError
+from citeweave.evaluation.tasks import ProbeTask, Suite, TaskTexts
 
 TRAIN, TEST = 30, 12
 IDS = [f"p{number}" for number in range(TRAIN + TEST)]
-TEXTS = Texts(IDS, [f"Title {paper}" for paper in IDS], [""] * len(IDS))
+TEXTS = TaskTexts(IDS, [f"Title {paper}" for paper in IDS], [""] * len(IDS))
 CLASSES = np.array(["art", "law", "zoo"])[np.arange(len(IDS)) % 3]
 LABELS = np.stack([np.arange(len(IDS)) % 2, np.arange(len(IDS)) % 3 == 0, np.zeros(len(IDS))], axis=1).astype(int)
 NUMBERS = np.arange(len(IDS)) * 7 % 13 + 0.5
@@ -132,7 +130,7 @@ def test_the_peers_take_zeros_or_leave_papers_out() -> None:
 
 
 def test_vectors_of_zeros_and_papers_without_text_are_counted() -> None:
-    texts = Texts(IDS, ["", *TEXTS.titles[1:]], TEXTS.abstracts)
+    texts = TaskTexts(IDS, ["", *TEXTS.titles[1:]], TEXTS.abstracts)
     outcome = run_probe(task(texts=texts), vectors(p1=np.zeros(5), p31=np.zeros(5)), "wrong")
     assert outcome.coverage["vectors of zeros"] == 2 and outcome.coverage["papers without text"] == 1
 

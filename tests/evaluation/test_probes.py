@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC, LinearSVR
 
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
 from citeweave.evaluation.probes import (
     SCIDOCS_CLASSES,
     SCIREPEVAL_CLASSES,

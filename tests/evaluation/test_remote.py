@@ -10,27 +10,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.crew import Alone, Work
-from citeweave.encoders import embedding
+from citeweave.core.errors import ShardError, UserError
+from citeweave.core.executor import LocalExecutor, ShardTask
+from citeweave.encoders import embed
 from citeweave.encoders.aspects import AspectHeads, save_heads
-from citeweave.errors import ShardError, UserError
-from citeweave.evaluation.evaluate import evaluate
-from citeweave.evaluation.judging.opening import OpeningOptions, open_judged, open_spaces
-from citeweave.evaluation.remote import Shared
-from citeweave.evaluation.spaces import evaluate_spaces
-from citeweave.evaluation.suites.asked import AskedSuite
-from citeweave.evaluation.suites.corpus import CorpusSuiteOptions
+from citeweave.evaluation.evaluate import evaluate, evaluate_spaces
+from citeweave.evaluation.open_system import OpeningOptions, open_judged, open_spaces
+from citeweave.evaluation.run_tasks import SharedSystem
+from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions
+from citeweave.evaluation.suites.registry import AskedSuite
 
 from ..conftest import Told, content
 
-EMBED, JUDGE = "citeweave.evaluation.remote:texts_maker", "citeweave.evaluation.remote:judging_maker"
+EMBED, JUDGE = "citeweave.evaluation.run_tasks:texts_maker", "citeweave.evaluation.run_tasks:judging_maker"
 
 
 def judged(name: object, asked: AskedSuite, output: Path, crew: Told | None = None, **opening: Any) -> dict[str, Any]:
     """The content of the report."""
     options = OpeningOptions(**{"device": "cpu", **opening})
     opened = open_judged(str(name), options)
-    evaluate(opened if crew is None else Shared(opened, crew, asked, str(name), options), asked.read(), output)
+    evaluate(opened if crew is None else SharedSystem(opened, crew, asked, str(name), options), asked.read(), output)
     return content(output)
 
 
@@ -59,8 +58,8 @@ def test_what_cannot_be_answered_is_told_in_the_order_of_tasks(folders: dict[str
 def test_an_encoder_reads_papers_shard_by_shard(
     bert: Path, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedding.EmbeddingOptions.__init__, "__defaults__", _with_shard(6))
-    monkeypatch.setattr("citeweave.evaluation.judging.encoded.SHARD", 6)
+    monkeypatch.setattr(embed.EmbeddingOptions.__init__, "__defaults__", _with_shard(6))
+    monkeypatch.setattr("citeweave.evaluation.encoder_systems.SHARD", 6)
     asked, crew = AskedSuite("scidocs", folders["scidocs"]), Told()
     here = judged(bert, asked, tmp_path / "here", cache=tmp_path / "1")
     assert judged(bert, asked, tmp_path / "crew", crew, cache=tmp_path / "2") == here
@@ -73,9 +72,9 @@ def test_an_encoder_reads_papers_shard_by_shard(
 
 
 def _with_shard(size: int) -> tuple[Any, ...]:
-    defaults = embedding.EmbeddingOptions.__init__.__defaults__
+    defaults = embed.EmbeddingOptions.__init__.__defaults__
     assert defaults is not None
-    return tuple(size if value == embedding.SHARD else value for value in defaults)
+    return tuple(size if value == embed.SHARD else value for value in defaults)
 
 
 def test_an_encoder_without_a_cache(bert: Path, folders: dict[str, Path], tmp_path: Path) -> None:
@@ -104,7 +103,9 @@ def test_every_space_of_a_model(bert: Path, folders: dict[str, Path], tmp_path: 
         if place == "crew":
             shared = {"crew": crew, "suite": asked, "name": str(model)}
             spaces = {
-                name: Shared(each, opening=OpeningOptions(device="cpu", cache=opening.cache, aspect=name), **shared)
+                name: SharedSystem(
+                    each, opening=OpeningOptions(device="cpu", cache=opening.cache, aspect=name), **shared
+                )
                 for name, each in spaces.items()
             }
         evaluate_spaces(spaces, asked.read(), tmp_path / place)
@@ -142,10 +143,10 @@ def test_other_data_or_another_model_is_refused(folders: dict[str, Path], file: 
     work = crew.works[0]
     marks = dict.fromkeys(work.given["tasks"], "0")
     with pytest.raises(UserError, match="is another one here than where judging began"):
-        next(Alone().make(Work(work.maker, {**work.given, "tasks": marks}), [0]))
+        next(LocalExecutor().make(ShardTask(work.maker, {**work.given, "tasks": marks}), [0]))
     other = {**work.given["judged"], "revision": "0"}
     with pytest.raises(UserError, match=r"toy.jsonl is another one here"):
-        next(Alone().make(Work(work.maker, {**work.given, "judged": other}), [0]))
+        next(LocalExecutor().make(ShardTask(work.maker, {**work.given, "judged": other}), [0]))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_whoever_only_judges_asks_for_no_card(
     asked, options = AskedSuite("mdcr", folders["mdcr"]), OpeningOptions(cache=tmp_path / "c", **opening)
     encoder = open_judged(str(bert), OpeningOptions(device="cpu", cache=tmp_path / "c"))
     crew, suite = Asked(), asked.read()
-    shared = Shared(encoder, crew, asked, str(bert), options)
+    shared = SharedSystem(encoder, crew, asked, str(bert), options)
     with pytest.raises(StopAsking):
         shared.embed(suite.tasks)
     with pytest.raises(StopAsking):
@@ -176,8 +177,8 @@ class Asked:
     """A crew that only notes what it is asked."""
 
     def __init__(self) -> None:
-        self.works: list[Work] = []
+        self.works: list[ShardTask] = []
 
-    def make(self, work: Work, numbers: Any) -> Any:
+    def make(self, work: ShardTask, numbers: Any) -> Any:
         self.works.append(work)
         raise StopAsking

@@ -11,19 +11,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.evaluation.comparison import Comparison, Difference
-from citeweave.evaluation.outcomes import Outcome
-from citeweave.evaluation.reporting.document import json_text, one_line, text
-from citeweave.evaluation.reporting.drawing import bar, curves, dots, histogram, span_of, ticks
-from citeweave.evaluation.reporting.explain_page import WORDS, explain_page
-from citeweave.evaluation.reporting.heat import shades
-from citeweave.evaluation.reporting.matches import PairTexts
-from citeweave.evaluation.reporting.page import as_page, comparison_as_page
-from citeweave.evaluation.reporting.paper_map import MapData
-from citeweave.evaluation.resampling import intervals_of
-from citeweave.randomness import stream
-from citeweave.similarity.explaining import Explanation
-from citeweave.similarity.transport import DocumentDistance
+from citeweave.core.randomness import stream
+from citeweave.evaluation.bootstrap import Outcome, intervals_of
+from citeweave.evaluation.compare import Comparison, Difference
+from citeweave.evaluation.html import (
+    bar,
+    curves,
+    dots,
+    histogram,
+    json_text,
+    one_line,
+    span_of,
+    text,
+    ticks,
+)
+from citeweave.evaluation.match_page import WORDS, PairTexts, explain_page
+from citeweave.evaluation.paper_map import MapData
+from citeweave.evaluation.report_charts import shades
+from citeweave.evaluation.report_page import as_page, comparison_as_page
+from citeweave.vectors.document_distance import DocumentDistance
+from citeweave.vectors.explain import Explanation
 
 HOSTILE = [
     "</script><script>alert(1)</script>",

@@ -5,17 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from citeweave.errors import UserError
-from citeweave.evaluation.judged import NoAnswerError
-from citeweave.evaluation.judging.given_scores import GivenScores
-from citeweave.evaluation.judging.given_vectors import GivenVectors
-from citeweave.evaluation.running.ranking import run_ranking, run_search
-from citeweave.evaluation.running.reviewers import best_mean
-from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Reviewers, SearchTask
-from citeweave.evaluation.texts import Texts
+from citeweave.core.errors import UserError
+from citeweave.evaluation.precomputed import GivenScores, GivenVectors
+from citeweave.evaluation.ranking_tasks import best_mean, run_ranking, run_search
+from citeweave.evaluation.systems import NoAnswerError
+from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Reviewers, SearchTask, TaskTexts
 
 IDS = ["q1", "q2", "a", "b", "c", "d"]
-TEXTS = Texts.of_ids(IDS, lacking="papers.jsonl")
+TEXTS = TaskTexts.of_ids(IDS, lacking="papers.jsonl")
 POOLS = {"q1": {"a": 1, "b": 0, "c": 0}, "q2": {"b": 1, "c": 0, "d": 1}}
 VECTORS = {"q1": [1, 0], "q2": [0, 1], "a": [1, 0.1], "b": [0.5, 0.5], "c": [0.1, 1], "d": [0, 0.9]}
 
@@ -106,7 +103,7 @@ def test_no_answer_at_all_is_an_error_of_ids() -> None:
 
 
 def test_reviewers_are_scored_by_their_best_papers() -> None:
-    texts = Texts.of_ids(["s", "p1", "p2", "p3", "ann", "bob"], lacking="x")
+    texts = TaskTexts.of_ids(["s", "p1", "p2", "p3", "ann", "bob"], lacking="x")
     given = GivenVectors(["s", "p1", "p2", "p3"], np.array([[1, 0], [1, 0], [1, 1], [0, 1]], float), name="toy")
     pools = Pools.of(texts, {"s": {"ann": 1, "bob": 0}})
     people = Reviewers(np.array([0, 0, 0, 0, 0, 2, 3]), np.array([1, 2, 3]), top=1)
@@ -121,7 +118,7 @@ def test_reviewers_are_scored_by_their_best_papers() -> None:
 
 
 def test_search_ranks_the_whole_pool_and_knows_what_was_not_found() -> None:
-    texts = Texts.of_ids(["q", "a", "b", "c"], lacking="x")
+    texts = TaskTexts.of_ids(["q", "a", "b", "c"], lacking="x")
     given = GivenVectors(["q", "a", "b"], np.array([[1, 0], [1, 0.1], [0, 1]], float), name="toy")
     search = SearchTask(
         "find",

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from citeweave.artefacts.publishing import work_folder
+from citeweave.core.publish import work_folder
 from citeweave.encoders.encoder import load_encoder
+from citeweave.evaluation.encoder_systems import Encoded
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
-from citeweave.evaluation.judged import Judged
-from citeweave.evaluation.judging.by_distance import ByDistance
-from citeweave.evaluation.judging.encoded import Encoded
-from citeweave.evaluation.judging.sentence_level import SentenceLevel
+from citeweave.evaluation.sentence_systems import ByDistance, SentenceLevel
 from citeweave.evaluation.suites.registry import read_suite
+from citeweave.evaluation.systems import Judged
 
 
 class Interrupted:

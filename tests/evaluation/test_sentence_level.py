@@ -11,18 +11,16 @@ import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
-from citeweave.evaluation.example_matches import MOST, example_matches
-from citeweave.evaluation.judging.opening import OpeningOptions, open_judged
-from citeweave.evaluation.judging.sentence_level import SentenceLevel
-from citeweave.evaluation.reporting.matches import PairTexts, ribbons
+from citeweave.core.randomness import stream
+from citeweave.evaluation.evaluate import MOST, EvaluationOptions, evaluate, example_matches
+from citeweave.evaluation.match_page import PairTexts, ribbons
+from citeweave.evaluation.open_system import OpeningOptions, open_judged
+from citeweave.evaluation.sentence_systems import SentenceLevel
 from citeweave.evaluation.suites.registry import read_suite
-from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Suite
-from citeweave.evaluation.texts import Texts
-from citeweave.randomness import stream
-from citeweave.similarity.explaining import Explanation
-from citeweave.similarity.sentence_vectors import SentenceVectors
-from citeweave.similarity.transport import DISTANCES, DocumentDistance, document_scores
+from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Suite, TaskTexts
+from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, document_scores
+from citeweave.vectors.explain import Explanation
+from citeweave.vectors.sentence_vectors import SentenceVectors
 
 PAPERS = ["q", "r", "a", "b", "c", "d"]
 RNG = stream(0, "sentence-level judging")
@@ -69,7 +67,7 @@ def test_a_model_reads_sentences_in_their_context(tmp_path: Path, bert: Path) ->
 
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_top_is_the_order_of_the_scores(distance: str) -> None:
-    texts = Texts.of_ids([*PAPERS, "unknown"], lacking="papers.jsonl")
+    texts = TaskTexts.of_ids([*PAPERS, "unknown"], lacking="papers.jsonl")
     judged = SentenceLevel(VECTORS)
     candidates = np.array([5, 6, 2, 3, 4])
     rows, scores = judged.top(texts, np.array([0, 6, 1]), candidates, 5, distance)
@@ -115,7 +113,7 @@ def test_ribbons_are_as_wide_as_their_mass() -> None:
 def test_examples_reach_from_the_best_to_the_worst_query(tmp_path: Path) -> None:
     ids = [f"p{at}" for at in range(30)]
     vectors = SentenceVectors.of(ids, [RNG.normal(size=(3, 4)) for _ in ids])
-    texts = Texts(ids, ids, ["One. Two. Three."] * 30, [["One.", "Two.", "Three."]] * 30)
+    texts = TaskTexts(ids, ids, ["One. Two. Three."] * 30, [["One.", "Two.", "Three."]] * 30)
     pools = Pools.of(
         texts, {name: {other: at % 3 for at, other in enumerate(ids) if other != name} for name in ids[:9]}
     )

@@ -8,22 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from citeweave.core.errors import UserError
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.tokens import BYTES, encode_tokens
-from citeweave.errors import UserError
+from citeweave.encoders.sentence_encoder import BYTES, encode_tokens
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
-from citeweave.evaluation.judging.by_distance import ByDistance
-from citeweave.evaluation.judging.given_vectors import GivenVectors
-from citeweave.evaluation.judging.opening import OpeningOptions, open_judged
-from citeweave.evaluation.judging.sentence_level import SentenceLevel
-from citeweave.evaluation.judging.token_level import HeldTokens
-from citeweave.evaluation.running.ranking import run_ranking
+from citeweave.evaluation.open_system import OpeningOptions, open_judged
+from citeweave.evaluation.precomputed import GivenVectors
+from citeweave.evaluation.ranking_tasks import run_ranking
+from citeweave.evaluation.sentence_systems import ByDistance, HeldTokens, SentenceLevel
 from citeweave.evaluation.suites.registry import read_suite
-from citeweave.evaluation.summing import standardised
-from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask
-from citeweave.evaluation.texts import Texts
-from citeweave.similarity.matching import tokens
-from citeweave.similarity.sentence_vectors import new_sentence_vectors
+from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, TaskTexts, standardised
+from citeweave.vectors import pair_scores
+from citeweave.vectors.sentence_vectors import new_sentence_vectors
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
@@ -34,7 +30,7 @@ SENTENCES = [
     [],
     ["a paper shows " * 4, "that data", "is here"],
 ]
-TEXTS = Texts(
+TEXTS = TaskTexts(
     ["q", "a", "b", "none", "long"],
     ["the cell", "graphs", "", "", "how models learn"],
     [" ".join(own) for own in SENTENCES],
@@ -87,9 +83,9 @@ def test_a_facet_that_was_cut_away_has_no_answer(encoder: Any) -> None:
 def test_many_candidates_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     query, *papers = (torch.from_numpy(rng.normal(size=(size, 4))) for size in (3, 5, 1, 9, 2))
-    whole = tokens.token_distances(query, papers)
-    monkeypatch.setattr(tokens, "ROOM", 4 * 6)  # six tokens of four numbers
-    np.testing.assert_allclose(tokens.token_distances(query, papers), whole, rtol=1e-5)
+    whole = pair_scores.token_distances(query, papers)
+    monkeypatch.setattr(pair_scores, "ROOM", 4 * 6)  # six tokens of four numbers
+    np.testing.assert_allclose(pair_scores.token_distances(query, papers), whole, rtol=1e-5)
     expected = [float((1 - (query @ paper.T).amax(1)).mean()) for paper in papers]
     np.testing.assert_allclose(whole, expected, rtol=1e-5)
 

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from citeweave import Corpus
-from citeweave.artefacts.publishing import work_folder
+from citeweave.core.publish import work_folder
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.corpus.synthetic.writing import synthesize
-from citeweave.similarity.vectors import Vectors
+from citeweave.corpus.synthetic.synthesize import synthesize
+from citeweave.vectors.vectors import Vectors
 
 from .killing import killed_before
 

@@ -16,13 +16,12 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus
-from citeweave.artefacts.publishing import begin_work, work_folder
+from citeweave.core.publish import begin_work, work_folder
 from citeweave.evaluation.evaluate import evaluate
-from citeweave.evaluation.judging.given_vectors import GivenVectors
-from citeweave.evaluation.judging.opening import open_judged
+from citeweave.evaluation.open_system import open_judged
+from citeweave.evaluation.precomputed import GivenVectors
 from citeweave.evaluation.suites.registry import read_suite
-from citeweave.evaluation.tasks import Pools
-from citeweave.evaluation.texts import Texts
+from citeweave.evaluation.tasks import Pools, TaskTexts
 
 from .killing import killed_before
 
@@ -155,7 +154,7 @@ class Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._vectors, name)
 
-    def scores(self, texts: Texts, pools: Pools, distance: str) -> Any:
+    def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> Any:
         self.tasks += 1
         return self._vectors.scores(texts, pools, distance)
 

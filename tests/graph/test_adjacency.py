@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
 from citeweave.graph.adjacency import CHUNK, Adjacency, Csr
-from citeweave.graph.row_kernels import end_step
+from citeweave.graph.kernels import end_step
 
 
 def csr(matrix: np.ndarray, *, weighted: bool = False) -> Csr:

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus, synthesize
+from citeweave.core.errors import ArtifactError, UserError
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.errors import ArtefactError, UserError
 from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
-from citeweave.graph.edge_sorting import count_edges, sorted_rows
+from citeweave.graph.edge_sort import count_edges, sorted_rows
 
 EDGES = st.lists(st.tuples(st.integers(-1, 12), st.integers(-1, 12)), max_size=60)
 
@@ -112,12 +112,12 @@ def test_a_damaged_graph_is_refused(as_large: None, corpus: Corpus, tmp_path: Pa
     data = bytearray(path.read_bytes())
     data[128:132] = (2**30).to_bytes(4, "little")
     path.write_bytes(bytes(data))
-    with pytest.raises(ArtefactError, match="damaged"):
+    with pytest.raises(ArtifactError, match="damaged"):
         CitationGraph.open(tmp_path / "graph")
     manifest = json.loads((tmp_path / "graph" / "manifest.json").read_text())
     del manifest["facts"]["edges"], manifest["seal"]
     (tmp_path / "graph" / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ArtefactError, match="does not describe a graph"):
+    with pytest.raises(ArtifactError, match="does not describe a graph"):
         CitationGraph.open(tmp_path / "graph")
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
 from citeweave.graph.adjacency import Adjacency, Csr
-from citeweave.graph.dense_rows import rescale
-from citeweave.graph.embedding_run import EmbeddingRun
 from citeweave.graph.fastrp import FastRP, Projection
+from citeweave.graph.kernels import unit_rows
 from citeweave.graph.node_vectors import NodeVectorOptions, embed_nodes
-from citeweave.graph.row_kernels import unit_rows
-from citeweave.graph.walks import Panels
+from citeweave.graph.walks import EmbeddingRun, Panels, rescale
 
 torch = pytest.importorskip("torch")
 
@@ -31,7 +29,7 @@ def made_up(*, weighted: bool) -> Adjacency:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("memory", [1 << 20, 200 * 2 * 2 * 16])
 def test_vectors_are_those_of_the_loops_to_rounding(weighted: bool, memory: int) -> None:
-    from citeweave.graph.device_walks import DevicePowers
+    from citeweave.graph.walks import DevicePowers
 
     adjacency, chosen = made_up(weighted=weighted), FastRP(weights=(0.5, 0.0, 1.0))
     wanted = embed_nodes(adjacency, NodeVectorOptions(dimension=48, fastrp=chosen, device="cpu"))

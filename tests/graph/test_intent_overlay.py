@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus, import_papers
-from citeweave.artefacts.writing import new_artefact
-from citeweave.errors import ArtefactError, UserError
+from citeweave.core.artifact import new_artefact
+from citeweave.core.errors import ArtifactError, UserError
 from citeweave.graph.citations import build_graph, graph_from_edges
 from citeweave.graph.intent_overlay import (
     KIND,
@@ -146,7 +146,7 @@ def test_damage_is_told(corpus: Corpus, tmp_path: Path) -> None:
     manifest["facts"]["citations"]["all"] += 1
     del manifest["seal"]
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ArtefactError, match="do not fit together"):
+    with pytest.raises(ArtifactError, match="do not fit together"):
         IntentOverlay.open(folder)
-    with pytest.raises(ArtefactError, match="holds corpus, not intents"):
+    with pytest.raises(ArtifactError, match="holds corpus, not intents"):
         IntentOverlay.open(corpus.folder)

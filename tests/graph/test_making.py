@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.artefacts.publishing import work_folder
+from citeweave.core.errors import UserError
+from citeweave.core.publish import work_folder
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.corpus.synthetic.writing import synthesize
-from citeweave.errors import UserError
-from citeweave.graph import citation_columns, citations, fastrp, vector_writing
+from citeweave.corpus.synthetic.synthesize import synthesize
+from citeweave.graph import citations, fastrp, node_vectors
+from citeweave.graph.build import GraphOptions, graph_options, make_graph
 from citeweave.graph.citations import CitationGraph, build_graph
-from citeweave.graph.making import GraphOptions, graph_options, make_graph
 from citeweave.graph.node_vectors import embed_nodes
-from citeweave.graph.panel_files import PanelFiles
-from citeweave.similarity.vectors import Vectors
+from citeweave.graph.walks import PanelFiles
+from citeweave.vectors.vectors import Vectors
 
 LITTLE = 300 * (4 * 4 + 16 * 8)
 """Bytes for panels of 16 columns, sums in float32."""
@@ -91,12 +91,12 @@ def test_float16_is_float32_but_for_rounding(corpus: Corpus, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("owner", "name", "calls", "sorts", "panels"),
     [
-        (citation_columns, "_turn_around", 0, 1, 4),
+        (citations, "_turn_around", 0, 1, 4),
         (fastrp.Projection, "add", 0, 0, 4),
         (fastrp.Projection, "add", 3, 0, 1),
         (PanelFiles, "write", 2, 0, 2),
         (fastrp, "evening_basis", 0, 0, 0),
-        (vector_writing, "write_json", 0, 0, 0),
+        (node_vectors, "write_json", 0, 0, 0),
         (citations.ArtefactWriter, "finish", 1, 0, 0),
     ],
 )

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 from scipy.special import iv
 
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
+from citeweave.core.progress import Reporter
+from citeweave.core.randomness import stream
 from citeweave.graph.adjacency import Adjacency, Csr
-from citeweave.graph.dense_rows import rescale
+from citeweave.graph.kernels import fill_signs
 from citeweave.graph.node_vectors import METHODS, EdgeModel, FastRP, NodeVectorOptions, ProNE, embed_nodes
 from citeweave.graph.prone import _proximity, filter_weights
-from citeweave.graph.row_kernels import fill_signs
-from citeweave.graph.walks import NARROWEST, Panels
-from citeweave.progress import Reporter
-from citeweave.randomness import stream
+from citeweave.graph.walks import NARROWEST, Panels, rescale
 
 CHEAP = ("fastrp", "prone")
 QUICK = EdgeModel(epochs=2, batch=100, chunk=10, uniform=10)
@@ -274,13 +273,13 @@ def test_tables_of_a_recipe_are_options():
 def test_the_edge_model_learns_by_hand():
     """One edge 0 -> 1 and nodes 2, 3 as negatives: two steps of loss, gradient and row-wise Adagrad on paper."""
     torch = pytest.importorskip("torch")
-    from citeweave.graph.edge_model import _Edges, _Trainer
+    from citeweave.graph.edge_model import _EdgeModelTrainer, _Edges
 
     start = np.array([[1, 0], [0.5, 0], [1, 1], [0, 1]], np.float32)
     edges = _Edges(torch.tensor([0]), torch.tensor([1]), None)
     drawn = torch.tensor([[[2]], [[3]]])  # node 2 as a source, node 3 as a target
     vectors = torch.from_numpy(start.copy())
-    trainer = _Trainer(torch, vectors, EdgeModel(loss="margin", margin=0.15, rate=0.1, max_norm=0.0))
+    trainer = _EdgeModelTrainer(torch, vectors, EdgeModel(loss="margin", margin=0.15, rate=0.1, max_norm=0.0))
     loss = trainer.step(edges, torch.tensor([[0]]), drawn)
     # target side: 0.15 - 0.5 + 0 < 0, nothing; source side: 0.15 - 0.5 + 0.5
     assert float(loss) == pytest.approx(0.15)
@@ -294,10 +293,12 @@ def test_the_edge_model_learns_by_hand():
 @pytest.mark.parametrize("loss", ["margin", "softmax", "logistic"])
 def test_losses_are_their_formulas(loss):
     torch = pytest.importorskip("torch")
-    from citeweave.graph.edge_model import _NEVER, _Trainer
+    from citeweave.graph.edge_model import _NEVER, _EdgeModelTrainer
 
     true, false = np.array([[0.5, -1.0]]), np.array([[[0.45, 0.1, _NEVER], [0.0, 2.0, _NEVER]]])
-    found = _Trainer(torch, torch.zeros(1, 2), EdgeModel(loss=loss))._losses(torch.tensor(true), torch.tensor(false))
+    found = _EdgeModelTrainer(torch, torch.zeros(1, 2), EdgeModel(loss=loss))._losses(
+        torch.tensor(true), torch.tensor(false)
+    )
     positive, negative = true[..., None], false[..., :2]
     wanted = {
         "margin": np.maximum(0, 0.15 - positive + negative).sum(-1),

@@ -7,20 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.graph.dense_rows import BLOCK
-from citeweave.graph.memory_access import seen_by_kernels
-from citeweave.graph.panel_files import PanelFiles
-from citeweave.graph.row_kernels import narrow_into
+from citeweave.graph.kernels import narrow_into, seen_by_kernels
+from citeweave.graph.walks import ROW_BLOCK, PanelFiles
 
 
 def test_panels_come_back_side_by_side_in_blocks_of_rows(tmp_path: Path) -> None:
-    matrix = np.random.default_rng(0).normal(size=(BLOCK + 7, 5)).astype(np.float32)
+    matrix = np.random.default_rng(0).normal(size=(ROW_BLOCK + 7, 5)).astype(np.float32)
     files = PanelFiles(tmp_path, *matrix.shape, np.float32)
     for columns in (slice(0, 3), slice(3, 5)):
         assert files.done == columns.start
         files.write(columns, matrix[:, columns])
     blocks = list(PanelFiles(tmp_path, *matrix.shape, np.float32).blocks())
-    assert [len(block) for block in blocks] == [BLOCK, 7]
+    assert [len(block) for block in blocks] == [ROW_BLOCK, 7]
     assert np.array_equal(np.concatenate(blocks), matrix)
 
 

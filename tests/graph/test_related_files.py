@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.artefacts.publishing import work_folder
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
+from citeweave.core.publish import work_folder
 from citeweave.graph import related_files
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.related_files import RelatedFile, write_related

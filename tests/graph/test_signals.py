@@ -11,12 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus, import_papers, synthesize
+from citeweave.core.errors import UserError
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.errors import UserError
 from citeweave.graph.citations import CitationGraph, graph_from_edges
-from citeweave.graph.context_intents import intents_from_contexts
-from citeweave.graph.signals import SIGNALS, Related, Relations, Signal, left_out, related, stream_related
-from citeweave.graph.unions import Part, parse_union, symmetric, unite
+from citeweave.graph.intent_overlay import intents_from_contexts
+from citeweave.graph.signals import (
+    SIGNALS,
+    Related,
+    Relations,
+    Signal,
+    UnionPart,
+    left_out,
+    parse_union,
+    related,
+    stream_related,
+    symmetric,
+    unite,
+)
 
 NODES = 9
 EDGES = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=45)
@@ -157,11 +168,11 @@ def test_intents_of_contexts_and_of_their_headings(cited_nearby: Corpus) -> None
 
 def test_union_adds_weighted_cosines() -> None:
     graph = graph_of([(0, 2), (0, 3), (1, 2), (1, 3), (1, 4)])
-    union = unite(Relations(graph), [Part(Signal("connected"), 2.0), Part(Signal("cocited"), 0.5)])
+    union = unite(Relations(graph), [UnionPart(Signal("connected"), 2.0), UnionPart(Signal("cocited"), 0.5)])
     assert union.weights is not None
     row = dict(zip(union.row(2).tolist(), union.weights[union.offsets[2] : union.offsets[3]].tolist(), strict=True))
     assert row == pytest.approx({0: 2.0, 1: 2.0, 3: 0.5 * 2 / np.sqrt(2 * 2), 4: 0.5 * 1 / np.sqrt(2 * 1)})
-    plain = unite(Relations(graph), [Part(Signal("cocited"))], normalise=False)
+    plain = unite(Relations(graph), [UnionPart(Signal("cocited"))], normalise=False)
     assert plain.weights is not None
     assert plain.weights[plain.offsets[2] : plain.offsets[3]].tolist() == [2.0, 1.0]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.intents.labelled import SCICITE, Example, LabelledSet
-from citeweave.intents.marking import ASKED, OTHER, Citance
+from citeweave.intents.citances import ASKED, OTHER, Citance
+from citeweave.intents.examples import SCICITE, Example, LabelledSet
 
 WORDS = ("paper", "cell", "models", "data", "graphs", "citations")
 TELLING = ("shows", "learn", "find")

@@ -14,16 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus, Intent, import_papers
-from citeweave.artefacts.manifest import read_manifest
-from citeweave.artefacts.publishing import work_folder
+from citeweave.core.artifact import read_manifest
+from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.publish import work_folder
 from citeweave.corpus.citation_marks import find_marks
-from citeweave.errors import EmptyResultError, UserError
 from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay
-from citeweave.intents.annotating import AnnotateOptions, annotate_intents
-from citeweave.intents.annotation_facts import describe_agreement
-from citeweave.intents.citance_reading import given_span, looks_foreign, own_mark, read_citances
-from citeweave.intents.marking import Citance
-from citeweave.progress import QUIET, Reporter
+from citeweave.intents.annotate import AnnotateOptions, annotate_intents
+from citeweave.intents.blocks import describe_agreement
+from citeweave.intents.citances import Citance, given_span, looks_foreign, own_mark, read_citances
 
 WORDS = {"result": ("compared", "agree"), "background": ("known", "introduction"), "method": ("use", "methods")}
 
@@ -312,10 +311,10 @@ def test_languages() -> None:
 @pytest.fixture(scope="module")
 def trained(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package's own kind of classifier, on a small random encoder."""
-    from citeweave.intents.labelled import SCICITE, Example, LabelledSet
+    from citeweave.intents.examples import SCICITE, Example, LabelledSet
+    from citeweave.intents.fit import TrainingSets
     from citeweave.intents.options import ClassifierOptions
-    from citeweave.intents.teaching import TrainingSets
-    from citeweave.intents.training import train_classifier
+    from citeweave.intents.train import train_classifier
 
     folder = tmp_path_factory.mktemp("trained") / "classifier"
     examples = tuple(Example(Citance(f"{text} {i}"), i % 3) for i, text in enumerate(SENTENCES * 3))
@@ -345,7 +344,7 @@ class Killed(RuntimeError):
 def test_annotating_resumes_in_the_middle_of_a_block(
     corpus: Corpus, trained: Path, tmp_path: Path, save_every: float, error: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from citeweave.intents import predicting
+    from citeweave.intents import network as predicting
     from citeweave.intents.classifier import IntentClassifier
 
     monkeypatch.setattr(predicting, "BATCH_TOKENS", dict.fromkeys(predicting.BATCH_TOKENS, 100))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from citeweave.core.errors import UserError
 from citeweave.corpus.paper import Intent
-from citeweave.errors import UserError
-from citeweave.intents.calibration import (
+from citeweave.intents.classifier import (
     cross_fitted,
     decide,
     expected_calibration_error,
@@ -19,7 +19,7 @@ from citeweave.intents.calibration import (
     negative_log_likelihood,
     softmax,
 )
-from citeweave.intents.measures import judge
+from citeweave.intents.fit import judge
 
 
 def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

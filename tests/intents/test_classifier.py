@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from citeweave.errors import ArtefactError
+from citeweave.core.errors import ArtifactError
 from citeweave.intents.classifier import ClassifierConfig
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.intents.delta_file import load_delta, save_delta  # noqa: E402
+from citeweave.intents.network import load_delta, save_delta  # noqa: E402
 
 SOUND: dict[str, Any] = {
     "task": "scicite",
@@ -60,7 +60,7 @@ def test_a_config_that_cannot_be_right_is_refused(change: dict[str, Any], tmp_pa
     path.write_text(json.dumps(SOUND))
     assert ClassifierConfig.read(path).labels == {"scicite": ("result", "background", "method")}
     path.write_text(json.dumps({**SOUND, **change}))
-    with pytest.raises(ArtefactError, match="does not describe a classifier"):
+    with pytest.raises(ArtifactError, match="does not describe a classifier"):
         ClassifierConfig.read(path)
 
 
@@ -72,8 +72,8 @@ def test_weights_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
     stored = safetensors.torch.load_file(path)
     for scale in (torch.ones(2), torch.ones(()), torch.ones(3, 1)):
         safetensors.torch.save_file({**stored, "low.x.down.scale": scale}, path)
-        with pytest.raises(ArtefactError, match="a scale of another shape than low.x.down"):
+        with pytest.raises(ArtifactError, match="a scale of another shape than low.x.down"):
             load_delta(path)
     safetensors.torch.save_file({**stored, "low.x.down.scale": torch.tensor([1.0, float("nan"), 1.0])}, path)
-    with pytest.raises(ArtefactError, match="not finite"):
+    with pytest.raises(ArtifactError, match="not finite"):
         load_delta(path)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.errors import EmptyResultError, InputError, UserError
-from citeweave.intents.command import SetFiles, parse_auxiliary, read_sets
-from citeweave.intents.labelled import (
+from citeweave.core.errors import EmptyResultError, InputError, UserError
+from citeweave.intents.citances import Citance
+from citeweave.intents.examples import (
     ACL_ARC,
     SCICITE,
     THREE_OF_SIX,
@@ -21,7 +21,7 @@ from citeweave.intents.labelled import (
     section_examples,
     without,
 )
-from citeweave.intents.marking import Citance
+from citeweave.intents.train import SetFiles, parse_auxiliary, read_sets
 
 
 def write(path: Path, *records: object) -> Path:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.corpus.citation_marks import find_marks
-from citeweave.intents.marking import (
+from citeweave.intents.citances import (
     ASKED,
     OTHER,
     Citance,

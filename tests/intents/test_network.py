@@ -7,13 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.intents.marking import Citance
+from citeweave.intents.citances import Citance
 from citeweave.intents.options import POOLINGS, ClassifierOptions
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.intents.network import IntentNetwork, load_base, make_network  # noqa: E402
-from citeweave.intents.predicting import predict_logits  # noqa: E402
+from citeweave.intents.network import (  # noqa: E402
+    IntentNetwork,
+    load_base,
+    make_network,
+    predict_logits,
+)
 
 CITANCES = [
     Citance("we find that models learn [3] from data", section="1 Data"),

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, synthesize
+from citeweave.core.errors import ShardError, UserError
+from citeweave.core.executor import LocalExecutor, ShardTask
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.crew import Alone, Work
-from citeweave.errors import ShardError, UserError
-from citeweave.intents.annotating import AnnotateOptions, annotate_intents
-from citeweave.intents.labelled import LabelledSet
-from citeweave.intents.marking import Citance
+from citeweave.intents.annotate import AnnotateOptions, annotate_intents
+from citeweave.intents.citances import Citance
+from citeweave.intents.examples import LabelledSet
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.intents.classifier import IntentClassifier
+from citeweave.intents.fit import TrainingSets
 from citeweave.intents.options import ClassifierOptions
-from citeweave.intents.teaching import TrainingSets
-from citeweave.intents.training import train_classifier
+from citeweave.intents.train import train_classifier
 
 from ..conftest import Told, content
 
@@ -112,4 +112,4 @@ def test_others_in_the_same_place_are_refused(
     told = dict(crew.works[0].given)
     told[key] = value if key == "expected" else [told["corpus"][0], value]
     with pytest.raises(UserError, match="is another one here"):
-        next(Alone().make(Work(crew.works[0].maker, told), [0]))
+        next(LocalExecutor().make(ShardTask(crew.works[0].maker, told), [0]))

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.errors import ArtefactError, UserError
+from citeweave.core.errors import ArtifactError, UserError
 from citeweave.intents.classifier import DELTA, Citance, IntentClassifier
-from citeweave.intents.evaluating import evaluate_classifier
-from citeweave.intents.labelled import SCICITE, LabelledSet, section_examples
+from citeweave.intents.examples import SCICITE, LabelledSet, section_examples
 from citeweave.intents.options import ClassifierOptions
+from citeweave.intents.train import evaluate_classifier
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.intents.teaching import TrainingSets  # noqa: E402
-from citeweave.intents.training import About, TrainedClassifier, hold_back, train_classifier  # noqa: E402
+from citeweave.intents.fit import TrainingSets  # noqa: E402
+from citeweave.intents.train import ClassifierCardNotes, TrainedClassifier, hold_back, train_classifier  # noqa: E402
 
 Planted = Callable[[int, int], LabelledSet]
 
@@ -84,7 +84,7 @@ def test_predictions_do_not_depend_on_batches_or_order(trained: TrainedClassifie
 def test_int8_and_float16_files_agree(
     trained: TrainedClassifier, options: ClassifierOptions, planted: Planted, tmp_path: Path
 ) -> None:
-    from citeweave.intents.delta_file import load_delta, save_delta
+    from citeweave.intents.network import load_delta, save_delta
 
     delta = load_delta(trained.folder / DELTA)
     save_delta(tmp_path / "int8", delta, "int8")
@@ -98,7 +98,9 @@ def test_int8_and_float16_files_agree(
     sets = TrainingSets(planted(40, 1), planted(20, 2))
     citances = [row.citance for row in planted(30, 5).examples]
     half, small = (
-        train_classifier(sets, tmp_path / f"as-{name}", short, about=About(precision=name)).open().predict(citances)
+        train_classifier(sets, tmp_path / f"as-{name}", short, about=ClassifierCardNotes(precision=name))
+        .open()
+        .predict(citances)
         for name in ("float16", "int8")
     )
     np.testing.assert_allclose(half, small, atol=0.05)
@@ -158,7 +160,7 @@ def test_another_encoder_is_refused(
     classifier = trained.open()
     other = save_bert(tmp_path / "other", seed=7)
     classifier.config = dataclasses.replace(classifier.config, base=str(other))
-    with pytest.raises(ArtefactError, match="was trained on .* of revision"):
+    with pytest.raises(ArtifactError, match="was trained on .* of revision"):
         classifier.predict([Citance("a paper [3]")])
 
 
@@ -179,7 +181,7 @@ def test_bad_input_is_named(
     saved = path.read_bytes()
     try:
         path.write_bytes(saved[:-1] + b"x")
-        with pytest.raises(ArtefactError, match="delta.safetensors is missing or not what was trained"):
+        with pytest.raises(ArtifactError, match="delta.safetensors is missing or not what was trained"):
             IntentClassifier.open(trained.folder)
     finally:
         path.write_bytes(saved)

@@ -10,7 +10,7 @@ import pytest
 from citeweave import Corpus, Vectors, synthesize
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.graph.citations import CitationGraph, build_graph
-from citeweave.similarity.vectors import new_vectors
+from citeweave.vectors.vectors import new_vectors
 
 
 @pytest.fixture(scope="session")

@@ -14,18 +14,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from citeweave import Corpus, import_papers
+from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.randomness import hash_texts
 from citeweave.corpus.text import sentence_texts
-from citeweave.errors import ArtefactError, EmptyResultError, UserError
-from citeweave.hashing import hash_texts
-from citeweave.mining.aligning import text_vectors
-from citeweave.mining.aligning.matching import best_match
-from citeweave.mining.aligning.options import AlignmentOptions, alignment_options
-from citeweave.mining.alignment import REASONS, align_samples
+from citeweave.mining import align
+from citeweave.mining.align import REASONS, AlignmentOptions, align_samples, alignment_options, best_match
+from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import mine_samples
-from citeweave.mining.rule_reading import parse_rules
-from citeweave.mining.sample_blocks import block_of
-from citeweave.mining.samples import Names, Samples, new_samples
-from citeweave.progress import QUIET, Reporter
+from citeweave.mining.samples import SampleNames, Samples, block_of, new_samples
 
 CONTEXTS, ABSTRACTS = AlignmentOptions("contexts"), AlignmentOptions("abstracts")
 
@@ -116,7 +113,7 @@ def test_all_other_columns_stay(corpus: Corpus, samples: Samples, tmp_path: Path
 def test_an_interrupted_run_goes_on(
     corpus: Corpus, samples: Samples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_vectors, "BLOCK", 100)
+    monkeypatch.setattr(align, "BLOCK", 100)
     first, second, whole = Drawn(most=450), Drawn(), Drawn()
     with pytest.raises(InterruptedError):
         align_samples(corpus, samples, first, tmp_path / "a", CONTEXTS)
@@ -130,7 +127,7 @@ def test_an_interrupted_run_goes_on(
 
 
 def test_refusals(corpus: Corpus, samples: Samples, tmp_path: Path) -> None:
-    with new_samples(tmp_path / "other", Names(rules=("near",)), corpus="another") as writer:
+    with new_samples(tmp_path / "other", SampleNames(rules=("near",)), corpus="another") as writer:
         writer.append(block_of([0], [[1]], [[2]]))
         other = writer.finish()
     with pytest.raises(UserError, match="mined from another corpus"):
@@ -146,7 +143,7 @@ def test_refusals(corpus: Corpus, samples: Samples, tmp_path: Path) -> None:
 
 
 def test_without_contexts_only_abstracts_align(corpus: Corpus, tmp_path: Path) -> None:
-    with new_samples(tmp_path / "s", Names(rules=("near",)), corpus=corpus.hash) as writer:
+    with new_samples(tmp_path / "s", SampleNames(rules=("near",)), corpus=corpus.hash) as writer:
         writer.append(block_of([0, 1], [[1, 2], [3]], [[2], [5]]))
         plain = writer.finish()
     with pytest.raises(EmptyResultError, match=r"no pair .* \(3 pairs: no citing sentence\); mine with"):
@@ -159,7 +156,7 @@ def test_without_contexts_only_abstracts_align(corpus: Corpus, tmp_path: Path) -
 def test_damage_is_told(corpus: Corpus, samples: Samples, tmp_path: Path) -> None:
     align_samples(corpus, samples, Drawn(), tmp_path / "a", CONTEXTS)
     np.save(tmp_path / "a" / "positives" / "sentence.npy", np.zeros(3, np.int16))
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         Samples.open(tmp_path / "a")
 
 
@@ -191,7 +188,7 @@ def samples_of(corpus: Corpus, folder: Path, pairs: list[tuple[str, str, int]]) 
         context_offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(numbers >= 0)]),
         contexts=numbers[numbers >= 0],
     )
-    with new_samples(folder, Names(rules=("near",)), corpus=corpus.hash) as writer:
+    with new_samples(folder, SampleNames(rules=("near",)), corpus=corpus.hash) as writer:
         writer.append(block)
         return writer.finish()
 

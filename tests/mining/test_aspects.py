@@ -10,18 +10,24 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus
-from citeweave.artefacts.writing import new_artefact
-from citeweave.corpus.importing import exclude_papers, import_papers
-from citeweave.errors import UserError
+from citeweave.core.artifact import new_artefact
+from citeweave.core.errors import UserError
+from citeweave.corpus.ingest import exclude_papers, import_papers
 from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
 from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay, OverlayWriter, confidence_of
-from citeweave.mining import gathering
-from citeweave.mining.banding.aspect_bands import apply_aspect_bands, bands_by_aspect
-from citeweave.mining.given_intents import GivenIntents
-from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
-from citeweave.mining.rule_reading import parse_rules
+from citeweave.mining.bands import apply_aspect_bands, bands_by_aspect
+from citeweave.mining.inputs import (
+    GivenIntents,
+    check_intents,
+    graph_inputs,
+    intents_apart,
+    make_graph_for,
+    parse_rules,
+    with_intents,
+)
+from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
 from citeweave.mining.samples import Samples
-from citeweave.recipe import load_recipe
+from citeweave.pipeline.recipe import load_recipe
 
 BITS = {"background": 1, "method": 2, "result": 4}
 Pairs = set[tuple[int, int]]
@@ -65,7 +71,7 @@ def picks(samples: Samples, rule: str, aspect: str) -> Pairs:
     return found
 
 
-def mined(corpus: Corpus, recipe: str, folder: Path, inputs: Inputs, *overrides: str) -> Samples:
+def mined(corpus: Corpus, recipe: str, folder: Path, inputs: MiningInputs, *overrides: str) -> Samples:
     rules = parse_rules(load_recipe(recipe, overrides).table("mining"))
     return mine_samples(corpus, rules, folder, inputs, MiningOptions(workers=1))
 
@@ -98,7 +104,7 @@ def allowed(graph: CitationGraph, aspect: str) -> dict[str, Pairs]:
 def test_local_negatives(
     recipe: str, corpus: Corpus, told: CitationGraph, candidates: dict[str, dict[str, Pairs]], tmp_path: Path
 ) -> None:
-    samples = mined(corpus, recipe, tmp_path / "s", Inputs(graph=told))
+    samples = mined(corpus, recipe, tmp_path / "s", MiningInputs(graph=told))
     for aspect in BITS:
         may = candidates[aspect]
         positives, hard = picks(samples, "positives", aspect), picks(samples, "hard", aspect)
@@ -138,7 +144,7 @@ def test_negatives_farther_away(
     candidates: dict[str, dict[str, Pairs]],
     tmp_path: Path,
 ) -> None:
-    samples = mined(corpus, recipe, tmp_path / "s", Inputs(graph=told))
+    samples = mined(corpus, recipe, tmp_path / "s", MiningInputs(graph=told))
     assert set(samples.names.rules) == {"positives", *rules, *(["easy"] if recipe in ("sciaspect_l2", "sciaspect_l2_easy") else [])}  # fmt: skip
     for aspect in BITS:
         may = candidates[aspect]
@@ -154,7 +160,7 @@ def test_negatives_farther_away(
 def test_what_was_left_out_is_counted_by_aspect(corpus: Corpus, told: CitationGraph, tmp_path: Path) -> None:
     none = told.with_intents(np.where(told.intents & 4, told.intents & 3, told.intents).astype(np.uint8))
     few = none.with_intents(np.where(np.arange(none.edges) < 40, none.intents | 4, none.intents).astype(np.uint8))
-    samples = mined(corpus, "sciaspect", tmp_path / "s", Inputs(graph=few), "mining.every_aspect=false")
+    samples = mined(corpus, "sciaspect", tmp_path / "s", MiningInputs(graph=few), "mining.every_aspect=false")
     facts = samples.manifest.facts
     pool = len(corpus) - facts["skipped"]["no text"]
     for place, aspect in enumerate(samples.names.aspects):
@@ -163,15 +169,15 @@ def test_what_was_left_out_is_counted_by_aspect(corpus: Corpus, told: CitationGr
     assert facts["aspects_skipped"]["result"]["no positive"] > 0.8 * pool
 
 
-def in_graph(corpus: Corpus, folder: Path, graph: CitationGraph, *overrides: str) -> Inputs:
+def in_graph(corpus: Corpus, folder: Path, graph: CitationGraph, *overrides: str) -> MiningInputs:
     """The graph with vectors of every intent's citations, as the command makes it."""
     recipe = load_recipe("sciaspect_bands", ["graph.dimension=32", *overrides])
-    given = gathering.intents_apart(GivenIntents(), corpus, parse_rules(recipe.table("mining")).aspect_graphs)
+    given = intents_apart(GivenIntents(), corpus, parse_rules(recipe.table("mining")).aspect_graphs)
     assert given is not None
     given = dataclasses.replace(given, put=lambda _: graph)
     table = recipe.table("graph")
-    gathering.make_graph_for(corpus, folder, table, with_vectors=True, intents=given)
-    return gathering.graph_inputs(folder, table, with_vectors=True, apart=tuple(given.apart))
+    make_graph_for(corpus, folder, table, with_vectors=True, intents=given)
+    return graph_inputs(folder, table, with_vectors=True, apart=tuple(given.apart))
 
 
 def test_bands_are_those_of_the_intents_graph(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
@@ -236,9 +242,9 @@ def test_vectors_that_a_graph_does_not_have(corpus: Corpus, graph: CitationGraph
     with pytest.raises(UserError, match="no citation is of aspect 'result', so its graph has no node vectors"):
         in_graph(corpus, tmp_path / "graph", two)
     table = load_recipe("sciaspect_bands").table("graph")
-    gathering.make_graph_for(corpus, tmp_path / "plain", {**table, "dimension": 8}, with_vectors=True)
+    make_graph_for(corpus, tmp_path / "plain", {**table, "dimension": 8}, with_vectors=True)
     with pytest.raises(UserError, match="no node vectors of the citations of aspect 'method'.*--per-intent"):
-        gathering.graph_inputs(tmp_path / "plain", table, with_vectors=True, apart=["method"])
+        graph_inputs(tmp_path / "plain", table, with_vectors=True, apart=["method"])
 
 
 def overlay_of(corpus: Corpus, mask: np.ndarray, folder: Path) -> IntentOverlay:
@@ -308,7 +314,7 @@ def test_missing_intents_are_told(
 ) -> None:
     corpus = literature(tmp_path / "in", intents, contexts)
     rules = parse_rules(load_recipe(recipe).table("mining"))
-    inputs = gathering.with_intents(Inputs(graph=build_graph(corpus, tmp_path / "graph")), corpus)
+    inputs = with_intents(MiningInputs(graph=build_graph(corpus, tmp_path / "graph")), corpus)
     with pytest.raises(UserError, match=message):
-        gathering.check_intents(inputs, rules, corpus)
-    gathering.check_intents(inputs, parse_rules(load_recipe("sciaspect_relations").table("mining")), corpus)
+        check_intents(inputs, rules, corpus)
+    check_intents(inputs, parse_rules(load_recipe("sciaspect_relations").table("mining")), corpus)

@@ -13,23 +13,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus, Vectors, import_papers
-from citeweave.corpus.leakage.audit import PaperColumns
-from citeweave.corpus.leakage.benchmark_papers import CorpusPapers
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
+from citeweave.corpus.leakage import CorpusPapers, PaperColumns
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.signals import Signal, related
-from citeweave.mining.auditing import pick_blocks
-from citeweave.mining.auditing.audit import AuditOptions, audit_samples
-from citeweave.mining.auditing.pair_relations import RELATIONS, bit_of, relate_pairs
-from citeweave.mining.auditing.pair_texts import same_works
-from citeweave.mining.auditing.pictures import pictures
-from citeweave.mining.auditing.repeats import triplet_keys
-from citeweave.mining.mine import Inputs, mine_samples
-from citeweave.mining.rule_reading import parse_rules
-from citeweave.mining.sample_blocks import Picks, SampleBlock, block_of
-from citeweave.mining.samples import Names, Samples, new_samples
+from citeweave.mining import collisions
+from citeweave.mining.audit import AuditOptions, audit_samples, pictures
+from citeweave.mining.collisions import triplet_keys
+from citeweave.mining.false_negatives import RELATIONS, bit_of, relate_pairs, same_works
+from citeweave.mining.inputs import parse_rules
+from citeweave.mining.mine import MiningInputs, mine_samples
+from citeweave.mining.samples import Picks, SampleBlock, SampleNames, Samples, block_of, new_samples
 
-NAMES = Names(rules=("near", "hard", "easy"), aspects=("background", "method"))
+NAMES = SampleNames(rules=("near", "hard", "easy"), aspects=("background", "method"))
 
 
 def ragged(lists: list[list[int]], rules: list[list[int]], scores: list[list[float]] | None = None) -> Picks:
@@ -71,7 +67,7 @@ no_folder_checks = settings(max_examples=30, suppress_health_check=[HealthCheck.
 def test_collisions_and_repeats_are_those_counted_by_hand(
     groups: list[Any], blocks: int, memory: int, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pick_blocks, "PICKS", blocks)
+    monkeypatch.setattr(collisions, "PICKS", blocks)
     samples = written(tmp_path / "s", corpus, groups)
     audit = audit_samples(samples, corpus, near_duplicates=False, options=AuditOptions(memory=memory, examples=100))
     sides: list[dict[tuple[int, ...], list[tuple[int, int]]]] = [defaultdict(list), defaultdict(list)]
@@ -140,7 +136,7 @@ def test_negatives_are_judged_rule_by_rule(corpus: Corpus, graph: CitationGraph,
             "easy": {"source": "random", "count": 2, "exclude": ["connected", "cocited"]},
         },
     }
-    samples = mine_samples(corpus, parse_rules(rules), tmp_path / "s", Inputs(graph=graph))
+    samples = mine_samples(corpus, parse_rules(rules), tmp_path / "s", MiningInputs(graph=graph))
     audit = audit_samples(samples, corpus, graph=graph)
     found = {rule.name: rule for rule in audit.rules}
     assert found["positives"].share("cited") == found["hard"].share("second_hop") == 1
@@ -208,7 +204,7 @@ def test_distances_are_cosines_of_anchor_and_pick(corpus: Corpus, vectors: Vecto
             "easy": {"source": "random", "count": 2},
         },
     }
-    inputs = Inputs(vectors={"graph": vectors})
+    inputs = MiningInputs(vectors={"graph": vectors})
     samples = mine_samples(corpus, parse_rules(table), tmp_path / "s", inputs)
     audit = audit_samples(samples, corpus, vectors={"graph": vectors}, near_duplicates=False)
     scores, cosines = audit.distances["score"], audit.distances["graph"]
@@ -227,10 +223,10 @@ def test_the_audit_does_not_depend_on_memory_blocks_or_workers(
     corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = {"positives": {"source": "cited", "count": 5}, "negatives": {"source": "cocited", "count": 3}}
-    samples = mine_samples(corpus, parse_rules(table), tmp_path / "s", Inputs(graph=graph))
+    samples = mine_samples(corpus, parse_rules(table), tmp_path / "s", MiningInputs(graph=graph))
     found = []
     for blocks, memory, workers in ((1 << 20, 1 << 29, 1), (50, 30_000, 2)):
-        monkeypatch.setattr(pick_blocks, "PICKS", blocks)
+        monkeypatch.setattr(collisions, "PICKS", blocks)
         options = AuditOptions(memory=memory, workers=workers, values=500)
         audit = audit_samples(samples, corpus, graph=graph, vectors={"graph": vectors}, options=options)
         found.append((json.dumps(audit.as_json()), str(audit)))

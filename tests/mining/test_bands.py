@@ -12,18 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus, Vectors
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
 from citeweave.graph.citations import CitationGraph, graph_from_edges
-from citeweave.mining.auditing.audit import audit_samples
-from citeweave.mining.auditing.pair_relations import bit_of, relate_pairs
-from citeweave.mining.auditing.pictures import band_pictures
-from citeweave.mining.banding.bands import BandOptions, apply_bands, bands_for, choose_bands
-from citeweave.mining.banding.curves import STEP, collision_curve, rank_grid, related_curve
-from citeweave.mining.banding.reverse_ranks import ranks_of
-from citeweave.mining.material import PoolVectors
-from citeweave.mining.mine import Inputs, mine_samples
-from citeweave.mining.rule_reading import parse_rules
-from citeweave.similarity.topk import Band, nearest
+from citeweave.mining.audit import audit_samples, band_pictures
+from citeweave.mining.band_curves import STEP, collision_curve, rank_grid, ranks_of, related_curve
+from citeweave.mining.bands import BandOptions, apply_bands, bands_for, choose_bands
+from citeweave.mining.false_negatives import bit_of, relate_pairs
+from citeweave.mining.inputs import parse_rules
+from citeweave.mining.mine import MiningInputs, mine_samples
+from citeweave.mining.mining_data import PoolVectors
+from citeweave.vectors.topk import Band, nearest
 
 SCINCL = {
     "positives": {"source": "neighbours", "count": 5, "band": 25},
@@ -138,7 +136,7 @@ def test_the_negative_rank_is_the_least_that_fits() -> None:
 def test_mined_samples_have_as_few_collisions_as_was_said(
     known: bool, corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path
 ) -> None:
-    inputs = Inputs(graph=graph if known else None, vectors={"graph": vectors})
+    inputs = MiningInputs(graph=graph if known else None, vectors={"graph": vectors})
     rules = parse_rules(SCINCL)
     bands = bands_for(corpus, rules, inputs, seed=1)
     audits = []
@@ -166,7 +164,7 @@ def test_bands_go_to_the_rules_that_take_them(corpus: Corpus, vectors: Vectors) 
     }
     rules = parse_rules(table)
     with pytest.raises(UserError, match=r"graph \(cosine\), text \(cosine\); write the bands"):
-        bands_for(corpus, rules, Inputs(vectors={"graph": vectors}))
+        bands_for(corpus, rules, MiningInputs(vectors={"graph": vectors}))
     bands = choose_bands(clusters(400)[0], positives=5, negatives=6)
     applied = apply_bands(rules, bands)
     first, last = bands.positive_rank, bands.negative_rank
@@ -194,7 +192,7 @@ def test_pools_that_are_too_small_are_refused(corpus: Corpus) -> None:
     with pytest.raises(UserError, match="none of the anchors has text"):
         choose_bands(clusters(100)[0], anchors=np.array([3]))
     with pytest.raises(UserError, match="they are of none"):
-        bands_for(corpus, parse_rules({"positives": {"source": "cited", "count": 1}}), Inputs())
+        bands_for(corpus, parse_rules({"positives": {"source": "cited", "count": 1}}), MiningInputs())
     with pytest.raises(UserError, match="most is 2"):
         BandOptions(most=2)
 

@@ -17,18 +17,33 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from citeweave.artefacts.publishing import work_folder
+from citeweave.core.errors import ArtifactError, EmptyResultError, InputError, UserError
+from citeweave.core.progress import Count, Tally
+from citeweave.core.publish import work_folder
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import ImportOptions, import_papers
+from citeweave.corpus.ingest import ImportOptions, import_papers
 from citeweave.corpus.text import paper_text
-from citeweave.errors import ArtefactError, EmptyResultError, InputError, UserError
-from citeweave.mining.converting import incoming, outgoing, sentence_transformers_writing, specter, specter_writing
-from citeweave.mining.converting.convert import FORMATS, IN, OUT, export_samples, import_samples
-from citeweave.mining.converting.incoming import NAMES, OUTSIDE, TWICE, known_rows, paired_samples
-from citeweave.mining.converting.options import ExportOptions
-from citeweave.mining.sample_blocks import Picks, SampleBlock
-from citeweave.mining.samples import Names, Samples, new_samples
-from citeweave.tally import Count, Tally
+from citeweave.mining.formats import (
+    sentence_transformers,
+    specter,
+    triplet_rows,
+)
+from citeweave.mining.formats.convert import (
+    FORMATS,
+    IN,
+    OUT,
+    export_samples,
+    import_samples,
+)
+from citeweave.mining.formats.triplet_rows import (
+    NAMES,
+    OUTSIDE,
+    TWICE,
+    ExportOptions,
+    known_rows,
+    paired_samples,
+)
+from citeweave.mining.samples import Picks, SampleBlock, SampleNames, Samples, new_samples
 
 SHA = "894be9b4ea46a5c422e81ef3c241072d4c73fdc0"
 IDS = ["s2:1", "s2:2", SHA, 'says "so", twice', "a,b", "é d", "s2:7", "8", "doi:10.1000/X", "ten", "eleven", "bare"]
@@ -71,7 +86,7 @@ def samples_of(folder: Path, corpus: Corpus, groups: Groups) -> Samples:
         context_offsets=np.zeros(number + 1, np.int64),
         contexts=np.zeros(0, np.int64),
     )
-    with new_samples(folder, Names(rules=RULES), corpus=corpus.hash, overwrite=True) as writer:
+    with new_samples(folder, SampleNames(rules=RULES), corpus=corpus.hash, overwrite=True) as writer:
         writer.append(block)
         return writer.finish()
 
@@ -183,7 +198,7 @@ def test_papers_without_text_are_counted_where_texts_are_written(tmp_path, corpu
     samples = samples_of(tmp_path / "samples", corpus, [(0, [1], [(11, 1)]), (0, [1], [(2, 1)])])
     for format in ("scirepeval", "sentence_transformers"):
         counts = export_samples(samples, corpus, tmp_path / format, to=format)
-        assert counts["records"]["triplets"] == {"read": 2, "kept": 1, "rejected": {outgoing.NO_TEXT: 1}}
+        assert counts["records"]["triplets"] == {"read": 2, "kept": 1, "rejected": {triplet_rows.NO_TEXT: 1}}
     counts = export_samples(samples, corpus, tmp_path / "scincl", to="scincl")
     assert counts["records"]["triplets"]["kept"] == 2 and sum(counts["notes"].values()) == 1
 
@@ -201,7 +216,7 @@ def test_columns_of_texts_come_first_and_are_texts(tmp_path, corpus, samples):
     wanted = rows_of(samples)
     assert table.column("positive").to_pylist() == [texts[positive] for _, positive, _ in wanted]
     assert table.column("negative_id").to_pylist() == [IDS[negative] for _, _, negative in wanted]
-    assert counts["notes"] == {sentence_transformers_writing.IDS_TRAIN: 3}
+    assert counts["notes"] == {sentence_transformers.IDS_TRAIN: 3}
     lines = ExportOptions(file_type="jsonl", ids=True)
     export_samples(samples, corpus, tmp_path / "lines", to="sentence_transformers", options=lines)
     assert pyarrow.json.read_json(tmp_path / "lines/train.jsonl").equals(table)
@@ -215,7 +230,7 @@ def test_groups_have_all_negatives_in_one_row(tmp_path, corpus, samples):
     assert counts["records"]["rows"] == {
         "read": 7,
         "kept": 4,
-        "rejected": {sentence_transformers_writing.FEW_NEGATIVES: 3},
+        "rejected": {sentence_transformers.FEW_NEGATIVES: 3},
     }
     back = import_samples(tmp_path / "out", corpus, tmp_path / "back")
     wanted = [(anchor, up, [row for row, _ in downs]) for anchor, ups, downs in GROUPS for up in ups if len(downs) == 3]
@@ -226,7 +241,7 @@ def test_groups_have_all_negatives_in_one_row(tmp_path, corpus, samples):
         samples, corpus, tmp_path / "out", to="sentence_transformers", options=options, overwrite=True
     )
     assert counts["records"]["rows"]["kept"] == 7
-    assert counts["notes"] == {sentence_transformers_writing.MANY_NEGATIVES: 8}
+    assert counts["notes"] == {sentence_transformers.MANY_NEGATIVES: 8}
     assert rows_of(import_samples(tmp_path / "out", corpus, tmp_path / "back1")) == [
         [anchor, up, downs[0][0]] for anchor, ups, downs in GROUPS for up in ups
     ]
@@ -283,9 +298,9 @@ def test_specter_counts_and_easy_negatives(tmp_path, corpus, samples):
     assert counts["records"]["pairs"] == {
         "read": 15,
         "kept": 12,
-        "rejected": {specter_writing.EASY: 2, specter.BEFORE: 1},
+        "rejected": {specter.EASY: 2, specter.BEFORE: 1},
     }
-    assert counts["notes"] == {specter_writing.TOO_LITTLE: 1}
+    assert counts["notes"] == {specter.TOO_LITTLE: 1}
     papers = json.loads((tmp_path / "out/metadata.json").read_bytes())
     assert list(papers) == IDS[:11] and all(papers[id]["paper_id"] == id for id in papers)
     assert papers["s2:1"]["year"] == 2000 and papers["s2:1"]["authors"] == ["Ada", "Bo"]
@@ -341,7 +356,7 @@ def test_specter_grades_follow_the_margin(tmp_path, corpus):
     assert facts["records"]["queries"] == {
         "read": 7,
         "kept": 2,
-        "rejected": {OUTSIDE[0]: 1, specter.NOT_AN_OBJECT: 1, specter.NO_POSITIVE: 3},
+        "rejected": {OUTSIDE[0]: 1, specter.NOT_AN_OBJECT: 1, specter.NO_POSITIVE_IN_CORPUS: 3},
     }
     assert facts["records"]["pairs"]["rejected"][specter.IN_BETWEEN] == 1
 
@@ -391,14 +406,14 @@ def test_lines_of_one_query_form_a_sample_while_no_paper_comes_back():
 )
 def test_samples_do_not_depend_on_blocks(lines, cuts, at_once):
     array = np.array(lines, np.int32)
-    usual = incoming.LARGEST_SAMPLE, incoming._WRITTEN_AT_ONCE
-    incoming.LARGEST_SAMPLE = 2
+    usual = triplet_rows.LARGEST_SAMPLE, triplet_rows._WRITTEN_AT_ONCE
+    triplet_rows.LARGEST_SAMPLE = 2
     try:
         whole = list(paired_samples([array]))
-        incoming._WRITTEN_AT_ONCE = at_once
+        triplet_rows._WRITTEN_AT_ONCE = at_once
         parts = list(paired_samples(array[start : start + cuts] for start in range(0, len(array), cuts)))
     finally:
-        incoming.LARGEST_SAMPLE, incoming._WRITTEN_AT_ONCE = usual
+        triplet_rows.LARGEST_SAMPLE, triplet_rows._WRITTEN_AT_ONCE = usual
     for take in (lambda b: b.anchors, lambda b: np.diff(b.positives.offsets), lambda b: b.negatives.rows):
         assert np.array_equal(np.concatenate([*map(take, whole)]), np.concatenate([*map(take, parts)]))
 
@@ -577,8 +592,8 @@ def test_blocks_change_nothing_in_what_is_written(tmp_path, corpus, samples, mon
     for part in ("whole", "parts"):
         export_samples(samples, corpus, tmp_path / part, to="scincl")
         export_samples(samples, corpus, tmp_path / part, to="sentence_transformers", options=wide)
-        monkeypatch.setattr(outgoing, "CELLS", 3)
-        monkeypatch.setattr(sentence_transformers_writing, "CELLS", 3)
+        monkeypatch.setattr(triplet_rows, "CELLS", 3)
+        monkeypatch.setattr(sentence_transformers, "CELLS", 3)
     for name in written(tmp_path / "whole"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes(), name
 
@@ -609,7 +624,7 @@ def test_samples_of_another_corpus_are_refused(tmp_path, corpus, samples):
     with pytest.raises(UserError, match="another corpus"):
         export_samples(samples, other, tmp_path / "x", to="scincl")
     damaged = samples_of(tmp_path / "s", corpus, [(0, [1], [(99, 1)])])
-    with pytest.raises(ArtefactError, match="rows that no paper has"):
+    with pytest.raises(ArtifactError, match="rows that no paper has"):
         export_samples(damaged, corpus, tmp_path / "x", to="scincl")
 
 

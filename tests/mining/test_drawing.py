@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.mining.drawing import (
-    Lists,
+from citeweave.mining.draw import (
+    CandidateLists,
     choose_from,
     draw_from_pool,
     first_of,
@@ -23,14 +23,14 @@ from citeweave.mining.drawing import (
 RAGGED = st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), max_size=12), min_size=1, max_size=6)
 
 
-def lists_of(entries: list[list[tuple[int, int]]]) -> Lists:
+def lists_of(entries: list[list[tuple[int, int]]]) -> CandidateLists:
     rows = [row for one in entries for row, _ in one]
     scores = [score for one in entries for _, score in one]
     offsets = np.cumsum([0, *map(len, entries)])
-    return Lists(offsets, np.array(rows, np.int32), np.array(scores, np.float32))
+    return CandidateLists(offsets, np.array(rows, np.int32), np.array(scores, np.float32))
 
 
-def as_lists(lists: Lists) -> list[list[int]]:
+def as_lists(lists: CandidateLists) -> list[list[int]]:
     return [lists.rows[a:b].tolist() for a, b in zip(lists.offsets, lists.offsets[1:], strict=False)]
 
 
@@ -65,7 +65,7 @@ def test_a_draw_repeats_no_paper_and_depends_on_no_neighbour(entries: list[list[
 
 def test_a_draw_is_uniform() -> None:
     anchors = 20_000
-    lists = Lists(
+    lists = CandidateLists(
         np.arange(anchors + 1) * 5, np.tile(np.arange(5, dtype=np.int32), anchors), np.zeros(5 * anchors, np.float32)
     )
     taken = choose_from(lists, keys(anchors), 2, "random", salt_of(1, "t"))
@@ -78,7 +78,9 @@ def test_a_draw_is_uniform() -> None:
 def test_the_pool_is_drawn_from_uniformly_and_never_the_forbidden() -> None:
     anchors = np.arange(4000)
     pool = np.arange(0, 4000, 2, dtype=np.int32)
-    forbidden = Lists(np.arange(4001) * 3, np.tile(np.array([0, 2, 4], np.int32), 4000), np.zeros(12_000, np.float32))
+    forbidden = CandidateLists(
+        np.arange(4001) * 3, np.tile(np.array([0, 2, 4], np.int32), 4000), np.zeros(12_000, np.float32)
+    )
     drawn = draw_from_pool(anchors, keys(4000), pool, 5, forbidden, salt_of(0, "t"))
     assert np.array_equal(drawn.counts(), np.full(4000, 5))
     assert not np.isin(drawn.rows, [0, 2, 4]).any()

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.errors import InputError
-from citeweave.mining.converting import json_members
-from citeweave.mining.converting.json_members import read_members
-from citeweave.opening import Source
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import Source
+from citeweave.mining import tables
+from citeweave.mining.tables import read_members
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -32,11 +32,11 @@ def test_members_are_those_of_the_whole_document(tmp_path_factory, document, pie
     path = tmp_path_factory.mktemp("members") / "data.json"
     text = json.dumps(document, indent=indent, ensure_ascii=escaped)
     path.write_bytes(text.encode("utf-8", "replace"))
-    usual, json_members._PIECE = json_members._PIECE, piece
+    usual, tables._PIECE = tables._PIECE, piece
     try:
         found = list(read_members(Source(path)))
     finally:
-        json_members._PIECE = usual
+        tables._PIECE = usual
     assert found == list(json.loads(path.read_bytes()).items())
 
 
@@ -71,7 +71,7 @@ def test_anything_else_is_one_clear_error(tmp_path, text, reason):
 
 
 def test_a_member_without_end_is_not_read_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(json_members, "MAX_MEMBER", 5000)
+    monkeypatch.setattr(tables, "MAX_MEMBER", 5000)
     path = tmp_path / "data.json"
     path.write_text('{"a": "' + "x" * 3_000_000)
     with pytest.raises(InputError, match="longer than"):

@@ -11,21 +11,20 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, Vectors, import_papers
-from citeweave.corpus.importing import exclude_papers
-from citeweave.errors import EmptyResultError, UserError
+from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.corpus.ingest import exclude_papers
 from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
 from citeweave.graph.signals import Signal, related
-from citeweave.mining import mine, task_run
-from citeweave.mining.contexts import cocited_pairs
-from citeweave.mining.material import Material, field_masks
-from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
-from citeweave.mining.pieces import Pace, Pieces
-from citeweave.mining.rule_reading import parse_rules
+from citeweave.mining import apply_rules, mine
+from citeweave.mining.blocks import BlockPace, Pieces
+from citeweave.mining.inputs import parse_rules
+from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
+from citeweave.mining.mining_data import MiningData, field_masks
 from citeweave.mining.rules import ContextFilter
-from citeweave.mining.sample_blocks import Picks
-from citeweave.mining.samples import Samples
+from citeweave.mining.samples import Picks, Samples
+from citeweave.mining.sources import cocited_pairs
 from citeweave.mining.tables import table_of
-from citeweave.recipe import load_recipe, shipped_recipes
+from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
 SMALL = {
     "scincl": ["mining.negatives.hard.band=200"],
@@ -55,18 +54,18 @@ def recipes() -> list[str]:
 
 
 @pytest.fixture
-def inputs(graph: CitationGraph, vectors: Vectors) -> Inputs:
+def inputs(graph: CitationGraph, vectors: Vectors) -> MiningInputs:
     random = np.random.default_rng(2)
     pairs = random.integers(0, 600, (4000, 2))
     table = table_of(pairs[:, 0], pairs[:, 1], random.integers(1, 6, 4000).astype(float), papers=600)
-    return Inputs(
+    return MiningInputs(
         graph=graph,
         vectors=dict.fromkeys(("graph", "graph-background", "graph-method", "graph-result"), vectors),
         tables=dict.fromkeys(("coviews", "coreads", "labels"), table),
     )
 
 
-def mined(corpus: Corpus, table: dict[str, Any], folder: Path, inputs: Inputs, **options: Any) -> Samples:
+def mined(corpus: Corpus, table: dict[str, Any], folder: Path, inputs: MiningInputs, **options: Any) -> Samples:
     return mine_samples(corpus, parse_rules(table), folder, inputs, MiningOptions(**options))
 
 
@@ -102,7 +101,7 @@ def check_whole(corpus: Corpus, samples: Samples) -> None:
 
 @pytest.mark.parametrize("name", recipes())
 def test_every_recipe_mines_the_same_under_any_workers(
-    name: str, corpus: Corpus, inputs: Inputs, tmp_path: Path
+    name: str, corpus: Corpus, inputs: MiningInputs, tmp_path: Path
 ) -> None:
     table = load_recipe(name, SMALL.get(name, [])).table("mining")
     first = mined(corpus, table, tmp_path / "1", inputs, workers=1)
@@ -114,7 +113,7 @@ def test_every_recipe_mines_the_same_under_any_workers(
 
 
 def test_small_blocks_change_nothing(
-    corpus: Corpus, inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Corpus, inputs: MiningInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = load_recipe("specter").table("mining")
     whole = mined(corpus, table, tmp_path / "1", inputs)
@@ -122,7 +121,7 @@ def test_small_blocks_change_nothing(
     assert mined(corpus, table, tmp_path / "2", inputs).hash == whole.hash
 
 
-def test_specter_is_as_published(corpus: Corpus, inputs: Inputs, graph: CitationGraph, tmp_path: Path) -> None:
+def test_specter_is_as_published(corpus: Corpus, inputs: MiningInputs, graph: CitationGraph, tmp_path: Path) -> None:
     samples = mined(corpus, load_recipe("specter").table("mining"), tmp_path / "s", inputs)
     cited = relation(graph, "cited")
     assert pairs_of(samples, samples.positives, "positives") <= cited
@@ -149,7 +148,7 @@ def ranks(corpus: Corpus, vectors: Vectors, anchor: int, metric: str = "cosine")
     return [pool[i] for i in np.argsort(-scores, kind="stable")]
 
 
-def test_scincl_takes_its_bands(corpus: Corpus, inputs: Inputs, vectors: Vectors, tmp_path: Path) -> None:
+def test_scincl_takes_its_bands(corpus: Corpus, inputs: MiningInputs, vectors: Vectors, tmp_path: Path) -> None:
     table = load_recipe("scincl", SMALL["scincl"]).table("mining")
     samples = mined(corpus, table, tmp_path / "s", inputs)
     names = samples.names.rules
@@ -167,14 +166,14 @@ def test_scincl_takes_its_bands(corpus: Corpus, inputs: Inputs, vectors: Vectors
     assert 5 not in samples.positives.rows
 
 
-def test_cocite_ranks_by_l2(corpus: Corpus, inputs: Inputs, vectors: Vectors, tmp_path: Path) -> None:
+def test_cocite_ranks_by_l2(corpus: Corpus, inputs: MiningInputs, vectors: Vectors, tmp_path: Path) -> None:
     samples = mined(corpus, load_recipe("cocite", SMALL["cocite"]).table("mining"), tmp_path / "s", inputs)
     order = ranks(corpus, vectors, int(samples.anchors[7]), "l2")
     assert sorted(samples.positives.of(7)) == sorted(order[18:25])
     assert sorted(samples.negatives.of(7)) == sorted(order[193:200])
 
 
-def test_wider_bands_are_drawn_from(corpus: Corpus, inputs: Inputs, vectors: Vectors, tmp_path: Path) -> None:
+def test_wider_bands_are_drawn_from(corpus: Corpus, inputs: MiningInputs, vectors: Vectors, tmp_path: Path) -> None:
     table = {"positives": {"source": "neighbours", "count": 2, "band": [10, 40]}}
     samples = mined(corpus, table, tmp_path / "s", inputs)
     order = ranks(corpus, vectors, int(samples.anchors[3]))
@@ -183,7 +182,7 @@ def test_wider_bands_are_drawn_from(corpus: Corpus, inputs: Inputs, vectors: Vec
 
 
 def test_thresholds_are_approached_from_their_side(
-    corpus: Corpus, inputs: Inputs, vectors: Vectors, tmp_path: Path
+    corpus: Corpus, inputs: MiningInputs, vectors: Vectors, tmp_path: Path
 ) -> None:
     table = {
         "positives": {"source": "similar", "count": 3, "above": 0.5},
@@ -202,7 +201,7 @@ def test_thresholds_are_approached_from_their_side(
         assert sorted(samples.negatives.of(number)) == sorted(row for _, row in below)
 
 
-def test_cells_and_sorted_random(corpus: Corpus, inputs: Inputs, vectors: Vectors, tmp_path: Path) -> None:
+def test_cells_and_sorted_random(corpus: Corpus, inputs: MiningInputs, vectors: Vectors, tmp_path: Path) -> None:
     table = {
         "positives": {"source": "cited", "count": 1},
         "negatives": {
@@ -224,7 +223,7 @@ def test_cells_and_sorted_random(corpus: Corpus, inputs: Inputs, vectors: Vector
     assert mean("last") < mean("next") - 0.1
 
 
-def test_aspects_follow_intents(corpus: Corpus, inputs: Inputs, graph: CitationGraph, tmp_path: Path) -> None:
+def test_aspects_follow_intents(corpus: Corpus, inputs: MiningInputs, graph: CitationGraph, tmp_path: Path) -> None:
     table = load_recipe("sciaspect").table("mining")
     samples = mined(corpus, table, tmp_path / "s", inputs)
     bits = {"background": 1, "method": 2, "result": 4}
@@ -247,14 +246,14 @@ def test_aspects_follow_intents(corpus: Corpus, inputs: Inputs, graph: CitationG
 def test_the_miscellaneous_aspect_has_only_easy_negatives(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
     unknown = graph.with_intents(np.where(np.arange(graph.edges) % 3 == 0, 0, graph.intents).astype(np.uint8))
     table = load_recipe("sciaspect_misc", ["mining.every_aspect=false"]).table("mining")
-    samples = mined(corpus, table, tmp_path / "s", Inputs(graph=unknown))
+    samples = mined(corpus, table, tmp_path / "s", MiningInputs(graph=unknown))
     rest = np.flatnonzero(samples.aspects == 3)
     assert len(rest)
     hard = samples.names.rules.index("hard")
     assert not (samples.negatives.rules[np.isin(samples.negatives.owners(), rest)] == hard).any()
 
 
-def test_pairs_of_one_sentence_keep_their_sentences(corpus: Corpus, inputs: Inputs, tmp_path: Path) -> None:
+def test_pairs_of_one_sentence_keep_their_sentences(corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
     samples = mined(corpus, load_recipe("aspire").table("mining"), tmp_path / "s", inputs)
     table = corpus.contexts
     assert len(samples.contexts) >= len(samples)
@@ -275,7 +274,7 @@ def test_pairs_of_one_sentence_keep_their_sentences(corpus: Corpus, inputs: Inpu
 
 
 def test_every_context_is_accounted_for(corpus: Corpus) -> None:
-    material = Material(corpus)
+    material = MiningData(corpus)
     pairs = cocited_pairs(corpus, material.in_pool, ContextFilter(brackets=False), seed=0)
     reasons = {reason: n for reason, n in pairs.rejected.items() if not reason.startswith("paper:")}
     assert sum(reasons.values()) + pairs.kept <= len(corpus.contexts)
@@ -287,14 +286,14 @@ def test_what_excluded_papers_wrote_is_no_context(corpus: Corpus, tmp_path: Path
     options = ContextFilter(brackets=False)
     wrote = np.unique(corpus.contexts.citing[corpus.contexts.citing >= 0])[::2]
     left = exclude_papers(corpus, wrote, tmp_path / "left", why="papers of a benchmark")
-    in_pool = Material(left).in_pool
+    in_pool = MiningData(left).in_pool
     found, without = (cocited_pairs(left, in_pool, options, seed=0, before=before) for before in (None, corpus))
     assert (left.contexts.citing[found.contexts] < 0).any()
     assert (left.contexts.citing[without.contexts] >= 0).all() and len(without.contexts)
     assert without.rejected["citing paper left the corpus"] > 0
 
 
-def test_tables_are_graded(corpus: Corpus, inputs: Inputs, tmp_path: Path) -> None:
+def test_tables_are_graded(corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
     samples = mined(corpus, load_recipe("signal_table").table("mining"), tmp_path / "s", inputs)
     table = inputs.tables["coviews"]
     for number in range(0, len(samples), 5):
@@ -309,7 +308,7 @@ def test_tables_are_graded(corpus: Corpus, inputs: Inputs, tmp_path: Path) -> No
         assert all(count[row] < middle for row in samples.negatives.of(number)[hard].tolist())
 
 
-def test_a_mixture_has_the_asked_shares(corpus: Corpus, inputs: Inputs, tmp_path: Path) -> None:
+def test_a_mixture_has_the_asked_shares(corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
     one = {"positives": {"source": "cited", "count": 1}, "negatives": {"source": "random", "count": 1}}
     two = {"positives": {"source": "cocited", "count": 1}, "negatives": {"source": "random", "count": 1}}
     table = {"tasks": {"citations": {"weight": 0.75, **one}, "cocitations": {"weight": 0.25, **two}}}
@@ -322,7 +321,7 @@ def test_a_mixture_has_the_asked_shares(corpus: Corpus, inputs: Inputs, tmp_path
     assert samples.manifest.facts["mixture"]["citations"]["kept"] == int((samples.tasks == 0).sum())
 
 
-def test_fields_of_easy_negatives(corpus: Corpus, inputs: Inputs, tmp_path: Path) -> None:
+def test_fields_of_easy_negatives(corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
     table = {
         "positives": {"source": "cited", "count": 1},
         "negatives": {
@@ -337,7 +336,7 @@ def test_fields_of_easy_negatives(corpus: Corpus, inputs: Inputs, tmp_path: Path
 
 
 def test_text_neighbours_with_the_false_negative_filter(
-    corpus: Corpus, inputs: Inputs, vectors: Vectors, graph: CitationGraph, tmp_path: Path
+    corpus: Corpus, inputs: MiningInputs, vectors: Vectors, graph: CitationGraph, tmp_path: Path
 ) -> None:
     table = {
         "positives": {"source": "cited", "count": 2},
@@ -352,7 +351,7 @@ def test_text_neighbours_with_the_false_negative_filter(
             }
         },
     }
-    given = Inputs(graph=graph, vectors={"text": vectors})
+    given = MiningInputs(graph=graph, vectors={"text": vectors})
     samples = mined(corpus, table, tmp_path / "s", given)
     hard = pairs_of(samples, samples.negatives, "hard")
     assert hard and not hard & (relation(graph, "connected") | relation(graph, "cocited"))
@@ -366,7 +365,9 @@ def test_text_neighbours_with_the_false_negative_filter(
 
 
 @pytest.mark.parametrize(("few", "expected"), [("keep", None), ("skip", 30), ("repeat", 30), ("random", 30)])
-def test_too_few_candidates(few: str, expected: int | None, corpus: Corpus, inputs: Inputs, tmp_path: Path) -> None:
+def test_too_few_candidates(
+    few: str, expected: int | None, corpus: Corpus, inputs: MiningInputs, tmp_path: Path
+) -> None:
     table = {"positives": {"source": "cited", "count": 30, "few": few}}
     if few == "skip":
         table["positives"]["count"] = expected = 8
@@ -386,11 +387,11 @@ def test_too_few_candidates(few: str, expected: int | None, corpus: Corpus, inpu
 
 
 def test_named_anchors_and_a_number_of_them(
-    corpus: Corpus, inputs: Inputs, graph: CitationGraph, tmp_path: Path
+    corpus: Corpus, inputs: MiningInputs, graph: CitationGraph, tmp_path: Path
 ) -> None:
     table = load_recipe("specter").table("mining")
     rows = np.array([450, 400, 500])
-    named = mined(corpus, table, tmp_path / "1", Inputs(graph=graph, anchors=rows))
+    named = mined(corpus, table, tmp_path / "1", MiningInputs(graph=graph, anchors=rows))
     assert set(named.anchors.tolist()) <= set(rows.tolist())
     few = mined(corpus, {**table, "anchors": 50}, tmp_path / "2", inputs)
     facts = few.manifest.facts
@@ -400,13 +401,13 @@ def test_named_anchors_and_a_number_of_them(
 
 
 def test_an_interrupted_run_goes_on(
-    corpus: Corpus, inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Corpus, inputs: MiningInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = load_recipe("specter").table("mining")
     whole = mined(corpus, table, tmp_path / "whole", inputs)
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 50)
     followed: list[int] = []
-    real = task_run._follow_span
+    real = apply_rules._follow_span
 
     def interrupted(run: Any, units: Any, pairs: Any) -> Any:
         if len(followed) == 4:
@@ -414,7 +415,7 @@ def test_an_interrupted_run_goes_on(
         followed.append(len(units))
         return real(run, units, pairs)
 
-    monkeypatch.setattr(task_run, "_follow_span", interrupted)
+    monkeypatch.setattr(apply_rules, "_follow_span", interrupted)
     with pytest.raises(KeyboardInterrupt):
         mined(corpus, table, tmp_path / "s", inputs)
     assert not (tmp_path / "s").exists()
@@ -424,18 +425,18 @@ def test_an_interrupted_run_goes_on(
         followed_again.append(len(units))
         return real(run, units, pairs)
 
-    monkeypatch.setattr(task_run, "_follow_span", counting)
+    monkeypatch.setattr(apply_rules, "_follow_span", counting)
     samples = mined(corpus, table, tmp_path / "s", inputs)
     assert samples.hash == whole.hash
     assert sum(followed) + sum(followed_again) == len(with_text(corpus))
 
 
 def test_a_run_is_resumed_with_another_memory(
-    corpus: Corpus, inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Corpus, inputs: MiningInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = load_recipe("specter").table("mining")
     whole = mined(corpus, table, tmp_path / "whole", inputs)
-    real, done = task_run._follow_span, []
+    real, done = apply_rules._follow_span, []
 
     def interrupted(run: Any, units: Any, pairs: Any) -> Any:
         if len(done) == 3:
@@ -443,11 +444,11 @@ def test_a_run_is_resumed_with_another_memory(
         done.append(len(units))
         return real(run, units, pairs)
 
-    monkeypatch.setattr(task_run, "_follow_span", interrupted)
+    monkeypatch.setattr(apply_rules, "_follow_span", interrupted)
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 60)
     with pytest.raises(KeyboardInterrupt):
         mined(corpus, table, tmp_path / "s", inputs, memory=8 << 20)
-    monkeypatch.setattr(task_run, "_follow_span", real)
+    monkeypatch.setattr(apply_rules, "_follow_span", real)
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 110)
     assert mined(corpus, table, tmp_path / "s", inputs, memory=16 << 20).hash == whole.hash
 
@@ -457,12 +458,12 @@ class Killed(RuntimeError):
 
 
 def test_a_block_is_saved_by_time(
-    corpus: Corpus, inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    corpus: Corpus, inputs: MiningInputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All anchors fit into one block, and an interruption costs no more than one small piece of it."""
     table = load_recipe("specter").table("mining")
     whole = mined(corpus, table, tmp_path / "whole", inputs, save_every=1e9)
-    real, done = task_run._follow_span, list[int]()
+    real, done = apply_rules._follow_span, list[int]()
 
     def follow(run: Any, units: Any, pairs: Any) -> Any:
         if len(done) == 3:
@@ -470,11 +471,11 @@ def test_a_block_is_saved_by_time(
         done.append(len(units))
         return real(run, units, pairs)
 
-    monkeypatch.setattr(task_run, "_follow_span", follow)
+    monkeypatch.setattr(apply_rules, "_follow_span", follow)
     with pytest.raises(Killed):
         mined(corpus, table, tmp_path / "s", inputs, save_every=0.0)
     assert done == [64, 32, 16]  # every piece takes too long
-    monkeypatch.setattr(task_run, "_follow_span", lambda *given: done.append(len(given[1])) or real(*given))
+    monkeypatch.setattr(apply_rules, "_follow_span", lambda *given: done.append(len(given[1])) or real(*given))
     assert mined(corpus, table, tmp_path / "s", inputs, save_every=1e9).hash == whole.hash
     assert done[3:5] == [64, 128] and sum(done) == len(with_text(corpus))
 
@@ -482,7 +483,7 @@ def test_a_block_is_saved_by_time(
 @pytest.mark.parametrize("step", [1e6, -1e6])
 def test_pieces_stay_sound_when_the_clock_jumps(tmp_path: Path, step: float) -> None:
     units, seconds = np.arange(1000), itertools.count(0.0, step)
-    pieces, pace = Pieces(tmp_path, units), Pace(30.0, lambda: next(seconds))
+    pieces, pace = Pieces(tmp_path, units), BlockPace(30.0, lambda: next(seconds))
     for _ in range(2):
         paths = list(pieces.fill([(0, 600), (600, 1000)], lambda rows: rows.tobytes(), pace, lambda amount: None))
         assert np.concatenate([np.frombuffer(path.read_bytes(), np.int64) for path in paths]).tolist() == units.tolist()
@@ -491,13 +492,13 @@ def test_pieces_stay_sound_when_the_clock_jumps(tmp_path: Path, step: float) -> 
 
 def test_other_intents_are_another_run(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
     table = {**load_recipe("sciaspect").table("mining"), "every_aspect": False}
-    mined(corpus, table, tmp_path / "s", Inputs(graph=graph))
+    mined(corpus, table, tmp_path / "s", MiningInputs(graph=graph))
     turned = graph.with_intents(np.where(graph.intents == 1, 2, graph.intents).astype(np.uint8))
     with pytest.raises(UserError, match="made from other inputs"):
-        mined(corpus, table, tmp_path / "s", Inputs(graph=turned))
+        mined(corpus, table, tmp_path / "s", MiningInputs(graph=turned))
 
 
-def test_tasks_of_a_mixture_keep_their_aspects(corpus: Corpus, inputs: Inputs, tmp_path: Path) -> None:
+def test_tasks_of_a_mixture_keep_their_aspects(corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
     plain = {"positives": {"source": "cited", "count": 1}, "negatives": {"source": "random", "count": 1}}
     aspects = {
         "aspects": ["method", "result"],
@@ -510,7 +511,7 @@ def test_tasks_of_a_mixture_keep_their_aspects(corpus: Corpus, inputs: Inputs, t
     assert set(samples.aspects[samples.tasks == 1].tolist()) == {1, 2}
 
 
-def test_tasks_of_a_mixture_draw_apart(corpus: Corpus, inputs: Inputs, tmp_path: Path) -> None:
+def test_tasks_of_a_mixture_draw_apart(corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
     rules = {"positives": {"source": "cited", "count": 1}, "negatives": {"source": "random", "count": 3}}
     samples = mined(corpus, {"tasks": {"one": rules, "two": rules}}, tmp_path / "s", inputs)
     one, two = (pairs_of(samples, samples.negatives, f"{task}.negatives") for task in ("one", "two"))
@@ -525,38 +526,38 @@ def test_options_that_cannot_be(corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize("band", [24, [10, 40], 25])
-def test_negatives_must_lie_beyond_positives(band: Any, corpus: Corpus, inputs: Inputs, tmp_path: Path) -> None:
+def test_negatives_must_lie_beyond_positives(band: Any, corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
     table = load_recipe("scincl").table("mining")
     table["negatives"]["hard"]["band"] = band
     with pytest.raises(UserError, match="negatives must lie beyond positives"):
         mined(corpus, table, tmp_path / "s", inputs)
 
 
-def test_bands_beyond_the_pool(corpus: Corpus, inputs: Inputs, tmp_path: Path) -> None:
+def test_bands_beyond_the_pool(corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="band ends at rank 4,000, but the pool has .* --bands auto"):
         mined(corpus, load_recipe("scincl").table("mining"), tmp_path / "s", inputs)
 
 
 def test_missing_inputs_are_named(corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="source cited needs the citation graph"):
-        mined(corpus, {"positives": {"source": "cited", "count": 1}}, tmp_path / "1", Inputs())
+        mined(corpus, {"positives": {"source": "cited", "count": 1}}, tmp_path / "1", MiningInputs())
     with pytest.raises(UserError, match="needs the vectors 'graph'"):
-        mined(corpus, load_recipe("scincl").table("mining"), tmp_path / "2", Inputs())
+        mined(corpus, load_recipe("scincl").table("mining"), tmp_path / "2", MiningInputs())
     with pytest.raises(UserError, match="table 'coviews', which is not given"):
-        mined(corpus, load_recipe("signal_table").table("mining"), tmp_path / "3", Inputs())
+        mined(corpus, load_recipe("signal_table").table("mining"), tmp_path / "3", MiningInputs())
 
 
 def test_a_graph_of_another_corpus_is_refused(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
     other = graph_from_edges(np.array([0]), np.array([1]), len(corpus))
     other.corpus = "something else"
     with pytest.raises(UserError, match="of another corpus"):
-        mined(corpus, load_recipe("specter").table("mining"), tmp_path / "s", Inputs(graph=other))
+        mined(corpus, load_recipe("specter").table("mining"), tmp_path / "s", MiningInputs(graph=other))
 
 
 def test_a_graph_without_edges_gives_a_clear_error(corpus: Corpus, tmp_path: Path) -> None:
     empty = graph_from_edges(np.zeros(0, int), np.zeros(0, int), len(corpus))
     with pytest.raises(EmptyResultError, match="no sample could be made .*no positive"):
-        mined(corpus, load_recipe("specter").table("mining"), tmp_path / "s", Inputs(graph=empty))
+        mined(corpus, load_recipe("specter").table("mining"), tmp_path / "s", MiningInputs(graph=empty))
     assert not (tmp_path / "s").exists()
 
 
@@ -565,7 +566,7 @@ def test_a_rule_may_do_without_citing_sentences(tmp_path: Path) -> None:
     papers[0]["references"] = ["p:1", "p:2"]  # type: ignore[assignment]
     (tmp_path / "papers.jsonl").write_text("".join(json.dumps(paper) + "\n" for paper in papers))
     silent = import_papers(tmp_path / "papers.jsonl", tmp_path / "silent").corpus
-    inputs = Inputs(graph=build_graph(silent, tmp_path / "graph"))
+    inputs = MiningInputs(graph=build_graph(silent, tmp_path / "graph"))
     nearby = {"source": "cocited_nearby", "count": 2}
     rules = {"cited": {"source": "cited", "count": 2}, "nearby": {**nearby, "optional": True}}
     assert mined(silent, {"positives": rules}, tmp_path / "samples", inputs).names.rules == ("cited",)

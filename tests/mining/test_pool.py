@@ -9,20 +9,18 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, Vectors
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
 from citeweave.graph.citations import CitationGraph, graph_from_edges
-from citeweave.mining import mine, task_run, tying, vector_sources
-from citeweave.mining.auditing.audit import audit_samples
-from citeweave.mining.following import follow
-from citeweave.mining.gathering import read_rows
-from citeweave.mining.material import Material
-from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
-from citeweave.mining.rule_reading import parse_rules
+from citeweave.mining import apply_rules, mine, mining_data, vector_sources
+from citeweave.mining.apply_rules import follow
+from citeweave.mining.audit import audit_samples
+from citeweave.mining.inputs import parse_rules, read_rows
+from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
+from citeweave.mining.mining_data import MiningData, tie_vectors
 from citeweave.mining.samples import Samples
-from citeweave.mining.tying import tie_vectors
-from citeweave.recipe import load_recipe
-from citeweave.similarity.topk import far_band, nearest
-from citeweave.similarity.vectors import new_vectors
+from citeweave.pipeline.recipe import load_recipe
+from citeweave.vectors.topk import far_band, nearest
+from citeweave.vectors.vectors import new_vectors
 
 POOL = np.arange(40, 400, dtype=np.int64)
 ASKED = np.arange(350, 450, dtype=np.int64)
@@ -31,7 +29,7 @@ ASKED = np.arange(350, 450, dtype=np.int64)
 BANDS = ["mining.negatives.hard.band=100"]
 
 
-def mined(corpus: Corpus, folder: Path, inputs: Inputs, *more: str, recipe: str = "scincl") -> Samples:
+def mined(corpus: Corpus, folder: Path, inputs: MiningInputs, *more: str, recipe: str = "scincl") -> Samples:
     rules = parse_rules(load_recipe(recipe, [*(BANDS if recipe == "scincl" else []), *more]).table("mining"))
     return mine_samples(corpus, rules, folder, inputs)
 
@@ -39,22 +37,22 @@ def mined(corpus: Corpus, folder: Path, inputs: Inputs, *more: str, recipe: str 
 def test_only_the_pool_is_chosen_and_others_may_ask(
     corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path
 ) -> None:
-    inputs = Inputs(graph, {"graph": vectors}, anchors=ASKED, pool=POOL)
+    inputs = MiningInputs(graph, {"graph": vectors}, anchors=ASKED, pool=POOL)
     for recipe in ("scincl", "specter", "specter_cocite"):
         samples = mined(corpus, tmp_path / recipe, inputs, recipe=recipe)
         chosen = np.concatenate([samples.positives.rows, samples.negatives.rows])
         assert np.isin(chosen, POOL).all() and len(chosen) > 30
         assert np.isin(samples.anchors, ASKED).all()
         assert recipe == "specter_cocite" or (samples.anchors >= 400).any()
-    alone = mined(corpus, tmp_path / "alone", Inputs(graph, {"graph": vectors}, pool=POOL))
+    alone = mined(corpus, tmp_path / "alone", MiningInputs(graph, {"graph": vectors}, pool=POOL))
     assert np.isin(alone.anchors, POOL).all()
     assert alone.manifest.facts["skipped"]["no text"] < len(POOL) / 4  # those of the pool, not of the corpus
 
 
 def test_ranks_are_among_the_pool(corpus: Corpus, vectors: Vectors, tmp_path: Path) -> None:
     """Positives are the papers at ranks 21 to 25 of a search among the pool's vectors alone."""
-    samples = mined(corpus, tmp_path / "s", Inputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL))
-    material = Material(corpus)
+    samples = mined(corpus, tmp_path / "s", MiningInputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL))
+    material = MiningData(corpus)
     here = POOL[material.in_pool[POOL]]
     matrix = vectors.take(corpus.ids.take(here))
     here = here[matrix.any(axis=1)]
@@ -69,16 +67,16 @@ def test_ranks_are_among_the_pool(corpus: Corpus, vectors: Vectors, tmp_path: Pa
 def test_the_same_by_id_and_by_row(
     corpus: Corpus, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inputs = Inputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL)
-    monkeypatch.setattr(tying, "BLOCK", 37)
+    inputs = MiningInputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL)
+    monkeypatch.setattr(mining_data, "BLOCK", 37)
     expected = mined(corpus, tmp_path / "a", inputs)
     with new_vectors(tmp_path / "v", model="nodes", dtype="float32") as writer:
         order = np.arange(len(corpus))
         writer.append(corpus.ids.take(order), vectors.take(corpus.ids.take(order)))
         ordered = writer.finish()
-    assert tying._same_ids(ordered, corpus) and not tying._same_ids(vectors, corpus)
+    assert mining_data._same_ids(ordered, corpus) and not mining_data._same_ids(vectors, corpus)
     monkeypatch.setattr(Vectors, "rows", lambda *_: pytest.fail("ids were looked up"))
-    by_row = mined(corpus, tmp_path / "b", Inputs(None, {"graph": ordered}, anchors=ASKED, pool=POOL))
+    by_row = mined(corpus, tmp_path / "b", MiningInputs(None, {"graph": ordered}, anchors=ASKED, pool=POOL))
     np.testing.assert_array_equal(by_row.triplets().rows(), expected.triplets().rows())
 
 
@@ -99,28 +97,28 @@ def test_few_vectors_are_copied_where_they_fit(corpus: Corpus, vectors: Vectors)
 
 
 def test_papers_without_text(corpus: Corpus, vectors: Vectors, tmp_path: Path) -> None:
-    bare = np.flatnonzero(~Material(corpus).has_text)
+    bare = np.flatnonzero(~MiningData(corpus).has_text)
     assert len(bare) > 5
     with pytest.raises(UserError, match=rf"none of the {len(bare)} papers of the pool .*mining.text=any"):
-        mined(corpus, tmp_path / "s", Inputs(None, {"graph": vectors}, pool=bare))
+        mined(corpus, tmp_path / "s", MiningInputs(None, {"graph": vectors}, pool=bare))
     pool = np.union1d(bare, POOL)
-    inputs = Inputs(None, {"graph": vectors}, anchors=pool, pool=pool)
+    inputs = MiningInputs(None, {"graph": vectors}, anchors=pool, pool=pool)
     samples = mined(corpus, tmp_path / "any", inputs, "mining.text=any")
     assert np.isin(samples.negatives.rows, bare).any() and np.isin(samples.anchors, bare).any()
 
 
 def test_another_pool_is_another_run(corpus: Corpus, vectors: Vectors, tmp_path: Path) -> None:
-    inputs = Inputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL)
+    inputs = MiningInputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL)
     mined(corpus, tmp_path / "s", inputs)
     assert mined(corpus, tmp_path / "s", inputs).manifest.recipe["pool"]
     with pytest.raises(UserError, match="made from other inputs"):
-        mined(corpus, tmp_path / "s", Inputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL[1:]))
+        mined(corpus, tmp_path / "s", MiningInputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL[1:]))
 
 
 def test_bands_that_were_found_are_kept(
     corpus: Corpus, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inputs = Inputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL)
+    inputs = MiningInputs(None, {"graph": vectors}, anchors=ASKED, pool=POOL)
     whole = mined(corpus, tmp_path / "whole", inputs)
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 16)
     done: list[int] = []
@@ -131,14 +129,14 @@ def test_bands_that_were_found_are_kept(
         done.append(len(block.anchors))
         return follow(rules, block, **options)
 
-    monkeypatch.setattr(task_run, "follow", stopping)
+    monkeypatch.setattr(apply_rules, "follow", stopping)
     with pytest.raises(KeyboardInterrupt):
         mined(corpus, tmp_path / "s", inputs)
     first = sum(done)
     done[:] = [0, 0]
     with pytest.raises(KeyboardInterrupt):
         mined(corpus, tmp_path / "s", inputs)
-    monkeypatch.setattr(task_run, "follow", follow)
+    monkeypatch.setattr(apply_rules, "follow", follow)
     samples = mined(corpus, tmp_path / "s", inputs)
     assert first == 48 and done[2] == 16
     np.testing.assert_array_equal(samples.triplets().rows(), whole.triplets().rows())
@@ -160,11 +158,11 @@ def test_ids_are_read_from_a_file(corpus: Corpus, tmp_path: Path) -> None:
 def test_an_audit_looks_at_the_pool(
     corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    samples = mined(corpus, tmp_path / "s", Inputs(graph, {"graph": vectors}, anchors=ASKED, pool=POOL))
+    samples = mined(corpus, tmp_path / "s", MiningInputs(graph, {"graph": vectors}, anchors=ASKED, pool=POOL))
     assert samples.pool is not None and samples.pool.tolist() == POOL.tolist()
-    in_play = np.union1d(POOL[Material(corpus).in_pool[POOL]], samples.anchors)
+    in_play = np.union1d(POOL[MiningData(corpus).in_pool[POOL]], samples.anchors)
     found = audit_samples(samples, corpus, graph=graph, vectors={"graph": vectors}, near_duplicates=False)
-    assert found.coverage.pool == len(in_play) < Material(corpus).in_pool.sum()
+    assert found.coverage.pool == len(in_play) < MiningData(corpus).in_pool.sum()
     monkeypatch.setattr(samples, "pool", None)
     whole = audit_samples(samples, corpus, graph=graph, vectors={"graph": vectors}, near_duplicates=False)
     assert whole.coverage.pool > found.coverage.pool and len(found.distances) == 2
@@ -176,9 +174,9 @@ def test_graphs_of_no_corpus_are_told_apart(corpus: Corpus, vectors: Vectors, tm
         graph_from_edges(np.array(citing), np.array([2, 3, 2, 3]), len(corpus))
         for citing in ([0, 0, 1, 1], [0, 0, 1, 2])
     )
-    mined(corpus, tmp_path / "s", Inputs(one, {"graph": vectors}, anchors=ASKED))
+    mined(corpus, tmp_path / "s", MiningInputs(one, {"graph": vectors}, anchors=ASKED))
     with pytest.raises(UserError, match="made from other inputs"):
-        mined(corpus, tmp_path / "s", Inputs(other, {"graph": vectors}, anchors=ASKED))
+        mined(corpus, tmp_path / "s", MiningInputs(other, {"graph": vectors}, anchors=ASKED))
 
 
 def test_a_subsample_is_searched_with_the_memory_that_was_given(
@@ -188,6 +186,6 @@ def test_a_subsample_is_searched_with_the_memory_that_was_given(
     monkeypatch.setattr(vector_sources, "far_band", lambda *rows, **how: asked.append(how) or far_band(*rows, **how))
     rules = parse_rules(load_recipe("scincl", [*BANDS, "mining.negatives.hard.subsample=300"]).table("mining"))
     mine_samples(
-        corpus, rules, tmp_path / "s", Inputs(None, {"graph": vectors}), MiningOptions(memory=99 << 20, workers=1)
+        corpus, rules, tmp_path / "s", MiningInputs(None, {"graph": vectors}), MiningOptions(memory=99 << 20, workers=1)
     )
     assert {(how["memory"], how["workers"], how["device"]) for how in asked} == {(99 << 20, 1, "cpu")}

@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, Vectors
-from citeweave.corpus.importing import exclude_papers
-from citeweave.crew import Alone, Work
-from citeweave.errors import ShardError, UserError
+from citeweave.core.errors import ShardError, UserError
+from citeweave.core.executor import LocalExecutor, ShardTask
+from citeweave.corpus.ingest import exclude_papers
 from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
-from citeweave.mining import mine, task_run
-from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
-from citeweave.mining.remote import rules_of
-from citeweave.mining.rule_reading import parse_rules
+from citeweave.mining import apply_rules, mine
+from citeweave.mining.inputs import parse_rules
+from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples, rules_of
 from citeweave.mining.tables import table_of
-from citeweave.recipe import load_recipe, shipped_recipes
+from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
 from ..conftest import Told, content
 
@@ -34,7 +33,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 90)
 
 
-def both(corpus: Corpus, rules: dict[str, Any], place: Path, inputs: Inputs) -> Told:
+def both(corpus: Corpus, rules: dict[str, Any], place: Path, inputs: MiningInputs) -> Told:
     """Mine here and by a crew; the folders must be equal."""
     crew, options = Told(), MiningOptions(seed=3, workers=1)
     here = mine_samples(corpus, parse_rules(rules), place / "here", inputs, options)
@@ -46,7 +45,7 @@ def both(corpus: Corpus, rules: dict[str, Any], place: Path, inputs: Inputs) -> 
 
 
 def test_a_recipe_of_bands(corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path) -> None:
-    inputs = Inputs(graph=graph, vectors={"graph": vectors})
+    inputs = MiningInputs(graph=graph, vectors={"graph": vectors})
     crew = both(corpus, table("scincl", "mining.negatives.hard.band=200"), tmp_path, inputs)
     assert crew.works[0].given["graph"]["intents"] == ""
     assert not crew.works[0].gpu
@@ -54,12 +53,12 @@ def test_a_recipe_of_bands(corpus: Corpus, graph: CitationGraph, vectors: Vector
 
 def test_intents_that_were_put_on_the_graph(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
     turned = graph.with_intents(np.where(graph.intents == 1, 2, graph.intents).astype(np.uint8))
-    both(corpus, table("sciaspect", "mining.every_aspect=false"), tmp_path, Inputs(graph=turned))
+    both(corpus, table("sciaspect", "mining.every_aspect=false"), tmp_path, MiningInputs(graph=turned))
 
 
 def test_tables_anchors_and_a_pool(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
     pairs = np.random.default_rng(2).integers(0, len(corpus), (6000, 2))
-    inputs = Inputs(
+    inputs = MiningInputs(
         graph=graph,
         tables={"coviews": table_of(pairs[:, 0], pairs[:, 1], np.ones(6000), papers=len(corpus))},
         anchors=np.arange(0, len(corpus), 2),
@@ -76,18 +75,18 @@ def test_contexts_with_a_corpus_from_before(corpus: Corpus, tmp_path: Path) -> N
     fewer = exclude_papers(corpus, np.arange(0, 600, 9), tmp_path / "fewer", why="asked for")
     rules = {**table("aspire", "mining.text=abstract"), "contexts": {"least_sentences": 1, "least_words": 1}}
     graph = build_graph(fewer, tmp_path / "graph")
-    both(fewer, rules, tmp_path, Inputs(graph=graph, before=corpus))
+    both(fewer, rules, tmp_path, MiningInputs(graph=graph, before=corpus))
 
 
 def test_tasks_of_a_mixture(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
     plain = {"positives": {"source": "cited", "count": 1}, "negatives": {"source": "random", "count": 1}}
     near = {"positives": {"source": "cocited", "count": 2, "order": "strongest"}, "weight": 2.0}
-    crew = both(corpus, {"tasks": {"plain": plain, "near": near}}, tmp_path, Inputs(graph=graph))
+    crew = both(corpus, {"tasks": {"plain": plain, "near": near}}, tmp_path, MiningInputs(graph=graph))
     assert [work.label for work in crew.works] == ["mining plain", "mining near"]
 
 
 def test_failed_blocks_are_made_by_the_next_run(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
-    rules, inputs, crew = parse_rules(table("specter")), Inputs(graph=graph), Told(failing=(1, 4))
+    rules, inputs, crew = parse_rules(table("specter")), MiningInputs(graph=graph), Told(failing=(1, 4))
     whole = mine_samples(corpus, rules, tmp_path / "whole", inputs)
     with pytest.raises(ShardError, match=r"mining: 2 of .* \(1, 4; .*MemoryError"):
         mine_samples(corpus, rules, tmp_path / "s", inputs, crew=crew)
@@ -101,7 +100,12 @@ def test_failed_blocks_are_made_by_the_next_run(corpus: Corpus, graph: CitationG
 def test_what_was_mined_here_is_not_mined_again(
     corpus: Corpus, graph: CitationGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rules, inputs, real, done = parse_rules(table("specter")), Inputs(graph=graph), task_run._follow_span, list[int]()
+    rules, inputs, real, done = (
+        parse_rules(table("specter")),
+        MiningInputs(graph=graph),
+        apply_rules._follow_span,
+        list[int](),
+    )
 
     def interrupted(*given: Any) -> Any:
         if len(done) == 2:
@@ -109,10 +113,10 @@ def test_what_was_mined_here_is_not_mined_again(
         done.append(1)
         return real(*given)
 
-    monkeypatch.setattr(task_run, "_follow_span", interrupted)
+    monkeypatch.setattr(apply_rules, "_follow_span", interrupted)
     with pytest.raises(KeyboardInterrupt):
         mine_samples(corpus, rules, tmp_path / "s", inputs)
-    monkeypatch.setattr(task_run, "_follow_span", real)
+    monkeypatch.setattr(apply_rules, "_follow_span", real)
     crew = Told()
     mine_samples(corpus, rules, tmp_path / "s", inputs, crew=crew)
     assert sorted(crew.made)[:2] == [2, 3]
@@ -123,18 +127,18 @@ def test_what_was_mined_here_is_not_mined_again(
 def test_a_graph_in_memory_is_refused(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
     held = graph_from_edges(graph.sources(), graph.cited.targets, graph.nodes)
     with pytest.raises(UserError, match="made in memory"):
-        mine_samples(corpus, parse_rules(table("specter")), tmp_path / "s", Inputs(graph=held), crew=Told())
+        mine_samples(corpus, parse_rules(table("specter")), tmp_path / "s", MiningInputs(graph=held), crew=Told())
 
 
 def test_another_corpus_or_graph_in_the_same_place_is_refused(
     corpus: Corpus, graph: CitationGraph, tmp_path: Path
 ) -> None:
     crew = Told()
-    mine_samples(corpus, parse_rules(table("specter")), tmp_path / "s", Inputs(graph=graph), crew=crew)
+    mine_samples(corpus, parse_rules(table("specter")), tmp_path / "s", MiningInputs(graph=graph), crew=crew)
     given = crew.works[0].given
     for other in ({"corpus": [str(corpus.folder), "0" * 64]}, {"graph": {**given["graph"], "expected": "0" * 64}}):
         with pytest.raises(UserError, match="is another one here"):
-            next(Alone().make(Work(crew.works[0].maker, {**given, **other}), [0]))
+            next(LocalExecutor().make(ShardTask(crew.works[0].maker, {**given, **other}), [0]))
 
 
 @pytest.mark.parametrize("name", shipped_recipes())

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.errors import UserError
-from citeweave.mining.rule import Rule
-from citeweave.mining.rule_reading import parse_rules
-from citeweave.recipe import load_recipe, shipped_recipes
+from citeweave.core.errors import UserError
+from citeweave.mining.inputs import parse_rules
+from citeweave.mining.rules import Rule
+from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
 GOOD = {"source": "cited", "count": 5}
 

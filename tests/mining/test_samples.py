@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.errors import ArtefactError, EmptyResultError, UserError
-from citeweave.mining.sample_blocks import block_of, take_samples
-from citeweave.mining.samples import Names, Samples, new_samples
+from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
+from citeweave.mining.samples import SampleNames, Samples, block_of, new_samples, take_samples
 
-NAMES = Names(rules=("near", "far"), aspects=("", "method"))
+NAMES = SampleNames(rules=("near", "far"), aspects=("", "method"))
 
 
 def written(folder: Path, *blocks: object) -> Samples:
@@ -72,10 +71,10 @@ def test_damage_is_noticed(as_large: None, tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[136:144] = (7).to_bytes(8, "little")
     path.write_bytes(bytes(data))
-    with pytest.raises(ArtefactError, match="do not fit together"):
+    with pytest.raises(ArtifactError, match="do not fit together"):
         Samples.open(tmp_path / "s")
     manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
     del manifest["facts"]["rules"], manifest["seal"]
     (tmp_path / "s" / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ArtefactError, match="does not describe samples"):
+    with pytest.raises(ArtifactError, match="does not describe samples"):
         Samples.open(tmp_path / "s")

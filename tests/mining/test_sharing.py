@@ -10,18 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus
+from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import lines
-from citeweave.corpus.importing import import_papers
-from citeweave.errors import UserError
+from citeweave.corpus.ingest import import_papers
 from citeweave.graph.citations import CitationGraph
 from citeweave.mining import mine
-from citeweave.mining.drawing import Lists, no_lists
-from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
-from citeweave.mining.rule_reading import parse_rules
+from citeweave.mining.draw import CandidateLists, no_lists
+from citeweave.mining.inputs import parse_rules
+from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
 from citeweave.mining.samples import Samples
-from citeweave.mining.sharing import plain_name, sharing_from, sharing_of
-from citeweave.mining.sharing_draws import FEW, draw_sharers, shares_any
-from citeweave.recipe import load_recipe
+from citeweave.mining.shared_metadata import FEW, draw_sharers, plain_name, shares_any, sharing_from, sharing_of
+from citeweave.pipeline.recipe import load_recipe
 
 TABLE = load_recipe("sciaspect_relations").table("mining")
 
@@ -33,7 +32,9 @@ def shared(corpus: Corpus, relation: str) -> list[set[str]]:
 
 
 def mined(corpus: Corpus, folder: Path, graph: CitationGraph, seed: int = 0) -> Samples:
-    return mine_samples(corpus, parse_rules(TABLE), folder, Inputs(graph=graph), MiningOptions(seed=seed, workers=1))
+    return mine_samples(
+        corpus, parse_rules(TABLE), folder, MiningInputs(graph=graph), MiningOptions(seed=seed, workers=1)
+    )
 
 
 def test_relations_are_followed(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
@@ -86,7 +87,7 @@ def test_draws_are_those_of_sets(data: st.DataObject) -> None:
     against = [{int(v) for p, v in unwanted if p == row} for row in range(papers)]
     anchors = np.arange(papers)
     banned = np.array([(row + 1) % papers for row in range(papers)], np.int32)
-    forbidden = Lists(np.arange(papers + 1), banned, np.zeros(papers, np.float32))
+    forbidden = CandidateLists(np.arange(papers + 1), banned, np.zeros(papers, np.float32))
     first, second = (sharing_from(each[:, 0], each[:, 1], in_pool) for each in (wanted, unwanted))
     found = draw_sharers(
         anchors, anchors.astype(np.uint64), first, second, count, forbidden, np.uint64(7), pool_size=int(in_pool.sum())
@@ -150,13 +151,13 @@ def test_a_relation_that_nobody_has(tmp_path: Path) -> None:
     table = {**TABLE, "negatives": {}}
     message = "share by author, field, and no paper of .* has author or field; leave that out of mining.aspects"
     with pytest.raises(UserError, match=message):
-        mine_samples(made, parse_rules({**table, "aspects": ["author", "field"]}), tmp_path / "s", Inputs())
-    some = mine_samples(made, parse_rules(table), tmp_path / "s", Inputs())
+        mine_samples(made, parse_rules({**table, "aspects": ["author", "field"]}), tmp_path / "s", MiningInputs())
+    some = mine_samples(made, parse_rules(table), tmp_path / "s", MiningInputs())
     assert np.bincount(some.aspects).tolist() == [5]
     assert some.manifest.facts["aspects_skipped"]["author"] == {"no positive": 5}
     for wrong in ({"every_aspect": True}, {"positives": {"source": "shares", "count": 1, "relation": "author"}}):
         with pytest.raises(UserError, match="has author"):
-            mine_samples(made, parse_rules({**table, **wrong}), tmp_path / "t", Inputs())
+            mine_samples(made, parse_rules({**table, **wrong}), tmp_path / "t", MiningInputs())
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from citeweave.core.errors import EmptyResultError, InputError
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
-from citeweave.errors import EmptyResultError, InputError
+from citeweave.corpus.ingest import import_papers
 from citeweave.mining import tables
 from citeweave.mining.tables import Table, read_table, table_of
 

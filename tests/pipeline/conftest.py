@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, Samples, synthesize
+from citeweave.core.progress import QUIET
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.pipeline.data_stages import DataStages
-from citeweave.pipeline.options import RunOptions
+from citeweave.pipeline.recipe import Recipe, load_recipe
 from citeweave.pipeline.run import RunResult, identity_of, prepare, run_recipe
-from citeweave.pipeline.run_folder import RunFolder
+from citeweave.pipeline.run_folder import RunFolder, RunOptions
+from citeweave.pipeline.stages import DataStages
 from citeweave.pipeline.suites import Suites
-from citeweave.progress import QUIET
-from citeweave.recipe import Recipe, load_recipe
 
 TINY = [
     "training.steps=2",

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from citeweave import Corpus, synthesize
+from citeweave.core.errors import UserError
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.errors import UserError
-from citeweave.pipeline.options import RunOptions
-from citeweave.pipeline.planning import plan_run
+from citeweave.pipeline.plan import plan_run
+from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.pipeline.run import prepare, run_recipe
-from citeweave.pipeline.starting import chained, options_of
-from citeweave.recipe import load_recipe, read_recipe
+from citeweave.pipeline.run_folder import RunOptions
+from citeweave.pipeline.training_stages import chained, options_of
 
 TRAINING = """
 [encoder]

@@ -9,17 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.errors import UserError
-from citeweave.estimate.constants import CONSTANTS
-from citeweave.estimate.machines import machine_of
-from citeweave.estimate.networks import BERT_BASE, MINILM
-from citeweave.estimate.report import Estimate
-from citeweave.estimate.sizes import given_sizes
-from citeweave.estimate.walking import panel_of
-from citeweave.graph.making import graph_options
+from citeweave.core.errors import UserError
+from citeweave.graph.build import graph_options
 from citeweave.graph.walks import Panels
-from citeweave.pipeline.estimating import estimate_recipe, shape_of
-from citeweave.recipe import load_recipe, shipped_recipes
+from citeweave.pipeline.cost import Estimate, given_sizes, panel_of
+from citeweave.pipeline.cost_constants import BERT_BASE, CONSTANTS, MINILM, machine_of
+from citeweave.pipeline.plan import estimate_recipe, shape_of
+from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
 
 def estimated(

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.errors import UserError
-from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, held_out_rows
-from citeweave.mining.gathering import graph_inputs
-from citeweave.pipeline.fitting_bands import fit_bands
+from citeweave.core.errors import UserError
+from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, held_out_rows
+from citeweave.mining.inputs import graph_inputs
+from citeweave.pipeline.fit_bands import fit_bands
+from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.pipeline.run import RunResult
-from citeweave.recipe import load_recipe, read_recipe
 
 from .conftest import Place, mined, tiny
 

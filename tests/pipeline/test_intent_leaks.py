@@ -12,19 +12,18 @@ import pytest
 from numpy.typing import NDArray
 
 from citeweave import Corpus, Samples
-from citeweave.corpus.importing import import_papers
-from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, held_out_rows
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.corpus.ingest import import_papers
+from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, held_out_rows
 from citeweave.evaluation.tasks import RankingTask, Suite
 from citeweave.graph.intent_overlay import LABELS, IntentOverlay
-from citeweave.intents.annotating import annotate_intents
-from citeweave.intents.marking import Citance
-from citeweave.mining.given_intents import GivenIntents
-from citeweave.pipeline.data_stages import DataStages, TrainingMaterial
-from citeweave.pipeline.options import RunOptions
-from citeweave.pipeline.run_folder import RunFolder
+from citeweave.intents.annotate import annotate_intents
+from citeweave.intents.citances import Citance
+from citeweave.mining.inputs import GivenIntents
+from citeweave.pipeline.recipe import load_recipe, read_recipe
+from citeweave.pipeline.run_folder import RunFolder, RunOptions
+from citeweave.pipeline.stages import DataStages, TrainingMaterial
 from citeweave.pipeline.suites import Suites
-from citeweave.progress import QUIET, Reporter
-from citeweave.recipe import load_recipe, read_recipe
 
 PAPERS = 90
 HELD_OUT = "share:0.3"
@@ -184,7 +183,7 @@ def test_why_a_held_out_paper_cites_changes_no_sample(made: Run, held: frozenset
 
 def test_an_overlay_of_the_smaller_corpus_alone_is_refused(made: Run, tmp_path: Path) -> None:
     """Rows of another corpus must never be taken for its own."""
-    from citeweave.errors import UserError
+    from citeweave.core.errors import UserError
     from citeweave.graph.citations import graph_from_edges
 
     overlay = annotate_intents(made.audited, tmp_path / "intents", ByWord())

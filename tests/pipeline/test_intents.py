@@ -10,22 +10,27 @@ import pytest
 from numpy.typing import NDArray
 
 from citeweave import Corpus, synthesize
-from citeweave.corpus.importing import import_papers
+from citeweave.core.errors import UserError
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.errors import UserError
-from citeweave.evaluation.suites.corpus import held_out_rows
+from citeweave.evaluation.suites.from_corpus import held_out_rows
 from citeweave.graph.citations import build_graph
 from citeweave.graph.intent_overlay import IntentOverlay
-from citeweave.intents.annotating import annotate_intents
-from citeweave.intents.marking import Citance
-from citeweave.mining.given_intents import GivenIntents
-from citeweave.pipeline.data_stages import DataStages, TrainingMaterial
-from citeweave.pipeline.intents import annotate_stage, intents_of, key_of_intents, must_be_found
-from citeweave.pipeline.options import RunOptions
-from citeweave.pipeline.run_folder import RunFolder
+from citeweave.intents.annotate import annotate_intents
+from citeweave.intents.citances import Citance
+from citeweave.mining.inputs import GivenIntents
+from citeweave.pipeline.recipe import Recipe, load_recipe, read_recipe
+from citeweave.pipeline.run_folder import RunFolder, RunOptions
+from citeweave.pipeline.stages import (
+    DataStages,
+    TrainingMaterial,
+    annotate_stage,
+    intents_of,
+    key_of_intents,
+    must_be_found,
+)
 from citeweave.pipeline.suites import Suites
-from citeweave.progress import QUIET, Reporter
-from citeweave.recipe import Recipe, load_recipe, read_recipe
 
 SMALL = ["graph.dimension=16", "mining.every_aspect=false", "training.losses.supcon.temperature=0.05"]
 

@@ -8,11 +8,11 @@ import pytest
 
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.encoder import load_encoder
+from citeweave.evaluation.encoder_systems import Encoded
 from citeweave.evaluation.evaluate import evaluate
-from citeweave.evaluation.judging.encoded import Encoded
-from citeweave.pipeline.narrowing import Narrowed, needed_rows
 from citeweave.pipeline.run import run_recipe
 from citeweave.pipeline.suites import Suites
+from citeweave.pipeline.training_stages import Narrowed, needed_rows
 
 from .conftest import Place, tiny
 

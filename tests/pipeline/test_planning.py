@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from citeweave.estimate.samples import picks_of, triplets_of
-from citeweave.pipeline.planning import plan_run
+from citeweave.pipeline.cost import picks_of, triplets_of
+from citeweave.pipeline.plan import plan_run
+from citeweave.pipeline.recipe import load_recipe, read_recipe
 from citeweave.pipeline.run import RunResult
-from citeweave.recipe import load_recipe, read_recipe
 
 from .conftest import Place, tiny
 

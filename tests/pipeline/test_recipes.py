@@ -14,8 +14,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from citeweave.encoders.aspects import open_heads
+from citeweave.pipeline.recipe import load_recipe, read_recipe, shipped_recipes
 from citeweave.pipeline.run import run_recipe
-from citeweave.recipe import load_recipe, read_recipe, shipped_recipes
 
 from .conftest import Place, options_for, tiny
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from citeweave import Corpus
-from citeweave.errors import UserError
-from citeweave.pipeline.options import RunOptions
+from citeweave.core.errors import UserError
+from citeweave.pipeline.recipe import load_recipe
 from citeweave.pipeline.run import RunResult, run_recipe
+from citeweave.pipeline.run_folder import RunOptions
 from citeweave.pipeline.suites import Suites
-from citeweave.recipe import load_recipe
 
 from .conftest import Place, mined, tiny
 

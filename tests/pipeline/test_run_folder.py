@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.artefacts.integrity import sealed
-from citeweave.errors import UserError
+from citeweave.core.artifact import sealed
+from citeweave.core.errors import UserError
 from citeweave.pipeline.run import RunResult, run_recipe
 from citeweave.pipeline.run_folder import check_identity
 

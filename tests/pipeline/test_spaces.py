@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, synthesize
+from citeweave.core.errors import UserError
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.encoders.aspects import AspectHeads, save_heads
-from citeweave.errors import UserError
-from citeweave.evaluation.judging.opening import OpeningOptions, open_judged
-from citeweave.evaluation.running.ranking import run_ranking
-from citeweave.evaluation.suites.intents import make_suite
+from citeweave.evaluation.open_system import OpeningOptions, open_judged
+from citeweave.evaluation.ranking_tasks import run_ranking
+from citeweave.evaluation.suites.from_corpus import make_intent_suite
 from citeweave.evaluation.tasks import RankingTask
-from citeweave.pipeline.options import RunOptions
+from citeweave.pipeline.recipe import load_recipe
 from citeweave.pipeline.run import COMPARISON, run_recipe
+from citeweave.pipeline.run_folder import RunOptions
 from citeweave.pipeline.suites import Suites, check_suites
-from citeweave.recipe import load_recipe
 
 NAMES = ("background", "method", "result")
 
@@ -54,7 +54,7 @@ def test_every_space_has_a_report_and_stands_in_the_comparison(bert: Path, corpu
     page = (tmp_path / "run" / COMPARISON).read_text()
     assert f"| method | {result.spaces['corpus']['method'][0].metrics['cite.map']:.2f} |" in page
     # the same as `evaluate --aspect method` on what the run held out
-    suite = make_suite(corpus, options.suite_options)
+    suite = make_intent_suite(corpus, options.suite_options)
     task = next(task for task in suite.tasks if task.name == "method")
     assert isinstance(task, RankingTask)
     alone = open_judged(str(first.models[0]), OpeningOptions(device="cpu", aspect="method"))

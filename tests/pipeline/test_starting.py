@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from citeweave import Samples
+from citeweave.core.errors import UserError
 from citeweave.encoders.encoder import load_encoder
-from citeweave.errors import UserError
-from citeweave.pipeline.recipe_writing import as_toml
+from citeweave.pipeline.recipe import as_toml, load_recipe
 from citeweave.pipeline.run import RunResult, run_recipe
-from citeweave.pipeline.starting import with_start
-from citeweave.recipe import load_recipe
+from citeweave.pipeline.training_stages import with_start
 
 from .conftest import Place, tiny
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.errors import UserError
-from citeweave.pipeline.sweep import Over, parse_over, sweep_recipe
+from citeweave.core.errors import UserError
+from citeweave.pipeline.run import Over, parse_over, sweep_recipe
 
 from .conftest import TINY, Place
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus
-from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, held_out_rows, training_graph
+from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, held_out_rows, training_graph
 from citeweave.graph.citations import build_graph
+from citeweave.pipeline.fit_bands import without_references
 from citeweave.pipeline.run import run_recipe
 from citeweave.pipeline.suites import Suites
-from citeweave.pipeline.training_corpus import without_references
 
 from .conftest import Place, mined, tiny
 

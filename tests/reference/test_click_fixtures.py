@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.evaluation.clicks.judging import JudgedClicks, judge_clicks
-from citeweave.evaluation.clicks.reading import read_clicks, read_propensities
+from citeweave.evaluation.click_data import read_clicks, read_propensities
+from citeweave.evaluation.clicks import JudgedClicks, judge_clicks
 
 NAMES = {
     "accuracy": "accuracy",

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from citeweave.similarity.matching.pairs import PaperPairs, sentence_distances
-from citeweave.similarity.sentence_vectors import SentenceVectors
-from citeweave.similarity.transport import DocumentDistance, document_scores, match
+from citeweave.vectors.document_distance import DocumentDistance, document_scores, match
+from citeweave.vectors.pair_scores import PaperPairs, sentence_distances
+from citeweave.vectors.sentence_vectors import SentenceVectors
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
-from citeweave.evaluation.judging.opening import OpeningOptions, open_judged
+from citeweave.evaluation.open_system import OpeningOptions, open_judged
 from citeweave.evaluation.suites.registry import read_suite
 
 

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from citeweave.errors import UserError
-from citeweave.scale.cluster import check_address
+from citeweave.core.errors import UserError
+from citeweave.remote.ray_executor import check_address
 
 
 def test_an_address_where_something_else_than_ray_answers() -> None:

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.artefacts.publishing import work_folder
+from citeweave.core.executor import ShardTask
+from citeweave.core.publish import work_folder
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
-from citeweave.crew import Work
-from citeweave.encoders.embedding import EmbeddingOptions, embed_papers
+from citeweave.corpus.ingest import import_papers
+from citeweave.encoders.embed import EmbeddingOptions, embed_papers
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.streaming.elsewhere import Elsewhere, Loading
-from citeweave.scale.options import On
-from citeweave.scale.ray_crew import RayCrew
+from citeweave.encoders.shards import Loading, RemoteShards
+from citeweave.remote.ray_executor import RayCrew
+from citeweave.remote.ray_workers import On
 
 from ..faults.killing import killed_before
 
@@ -40,7 +40,7 @@ class Killing:
     def __init__(self, inner: RayCrew, after: int) -> None:
         self.inner, self.after, self.asked, self.killed = inner, after, 0, 0
 
-    def make(self, work: Work, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    def make(self, work: ShardTask, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         self.asked = len(numbers)
         for count, made in enumerate(self.inner.make(work, numbers)):
             if count == self.after:
@@ -89,7 +89,7 @@ def test_a_killed_driver_and_a_killed_worker_cost_nothing(
 
     with RayCrew(On(cluster)) as inner:
         crew = Killing(inner, after=10)
-        options = EmbeddingOptions(shard=SHARD, elsewhere=Elsewhere(crew, Loading(str(bert))))
+        options = EmbeddingOptions(shard=SHARD, elsewhere=RemoteShards(crew, Loading(str(bert))))
         embed_papers(corpus, encoder, tmp_path / "v", options)
         assert not Path(f"/proc/{crew.killed}").exists() or crew.killed not in workers_of_this_process()
     assert crew.killed and crew.asked == 60 - kept

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave.scale.ledger import Ledger
+from citeweave.remote.ray_executor import Ledger
 
 BOTH = {"anna": "attic", "ben": "cellar"}
 

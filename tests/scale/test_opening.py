@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from citeweave.errors import UserError
-from citeweave.scale.opening import open_crew
-from citeweave.scale.options import On, parse_on
+from citeweave.core.errors import UserError
+from citeweave.remote.ray_executor import open_crew
+from citeweave.remote.ray_workers import On, parse_on
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.crew import Work
-from citeweave.errors import ShardError, UserError
-from citeweave.progress import Reporter
-from citeweave.scale import ray_crew
-from citeweave.scale.options import On
-from citeweave.scale.ray_crew import CrewError, RayCrew
-from citeweave.scale.versions import versions
+from citeweave.core.errors import ShardError, UserError
+from citeweave.core.executor import ShardTask
+from citeweave.core.progress import Reporter
+from citeweave.remote import ray_executor
+from citeweave.remote.ray_executor import ClusterError, RayCrew
+from citeweave.remote.ray_workers import On, versions
 
-SQUARES = "citeweave.scale.rehearsal:squares"
+SQUARES = "citeweave.remote.ray_workers:squares"
 
 
 def squares_of(numbers: range) -> dict[int, bytes]:
@@ -43,7 +42,7 @@ def joined(cluster: str) -> Iterator[RayCrew]:
 
 def made_by(crew: RayCrew, given: dict[str, object], numbers: range) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
-    for number, made in crew.make(Work(SQUARES, given, label="squares"), numbers):
+    for number, made in crew.make(ShardTask(SQUARES, given, label="squares"), numbers):
         assert number not in found
         found[number] = made
     return found
@@ -67,7 +66,7 @@ def test_a_shard_whose_worker_dies_is_made_by_another(crew: RayCrew, said: io.St
 def test_a_shard_that_always_fails_is_put_aside_and_the_rest_goes_on(crew: RayCrew, said: io.StringIO) -> None:
     found = {}
     with pytest.raises(ShardError, match=r"squares: 1 of 6 shards .*\(3; .*number 3 fails.*run the same") as caught:
-        for number, made in crew.make(Work(SQUARES, {"failing": [3]}, label="squares"), range(6)):
+        for number, made in crew.make(ShardTask(SQUARES, {"failing": [3]}, label="squares"), range(6)):
             found[number] = made
     assert found == {number: made for number, made in squares_of(range(6)).items() if number != 3}
     assert caught.value.failed == {3: "ValueError: number 3 fails"}
@@ -79,7 +78,7 @@ def test_a_node_that_cannot_open_the_work_is_refused_and_the_other_does_it(
 ) -> None:
     given = {"needs": "${CITEWEAVE_CACHE}/corpus", "unless": "/nowhere/first", "marks": str(tmp_path), "wait": 0.02}
     found: dict[int, bytes] = {}
-    for number, made in crew.make(Work(SQUARES, given), range(30_000)):
+    for number, made in crew.make(ShardTask(SQUARES, given), range(30_000)):
         found[number] = made
         if "gets no more work" in said.getvalue() and len(found) > 4:  # the other node may start late
             break
@@ -89,30 +88,32 @@ def test_a_node_that_cannot_open_the_work_is_refused_and_the_other_does_it(
 
 
 def test_an_error_where_no_node_can(crew: RayCrew, tmp_path: Path) -> None:
-    with pytest.raises(CrewError, match=r"no node of .* can do the work: .*no-corpus does not exist.* \| .*no-corpus"):
+    with pytest.raises(
+        ClusterError, match=r"no node of .* can do the work: .*no-corpus does not exist.* \| .*no-corpus"
+    ):
         made_by(crew, {"needs": str(tmp_path / "no-corpus")}, range(3))
-    with pytest.raises(CrewError, match="No space left on device"):
+    with pytest.raises(ClusterError, match="No space left on device"):
         made_by(crew, {"full": [1]}, range(3))
 
 
 def test_a_node_with_other_packages_is_refused(crew: RayCrew, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_crew, "versions", lambda: versions() | {"numpy": "1.0"})  # of the driver
-    with pytest.raises(CrewError, match="numpy is 1.0 here and .* there: install the same"):
+    monkeypatch.setattr(ray_executor, "versions", lambda: versions() | {"numpy": "1.0"})  # of the driver
+    with pytest.raises(ClusterError, match="numpy is 1.0 here and .* there: install the same"):
         made_by(crew, {}, range(3))
 
 
 def test_more_cores_than_any_node_has(crew: RayCrew, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "on", On(crew.on.address, cpus=64))
-    with pytest.raises(CrewError, match="has 64 cores; ask for fewer"):
+    with pytest.raises(ClusterError, match="has 64 cores; ask for fewer"):
         made_by(crew, {}, range(3))
 
 
 def test_workers_end_when_nobody_asks_any_more(crew: RayCrew, tmp_path: Path) -> None:
-    work = crew.make(Work(SQUARES, {"marks": str(tmp_path), "wait": 0.01}), range(50))
+    work = crew.make(ShardTask(SQUARES, {"marks": str(tmp_path), "wait": 0.01}), range(50))
     next(work)
     work.close()  # type: ignore[attr-defined]
     assert len(list(tmp_path.glob("made-*"))) < 50
-    assert list(crew.make(Work(SQUARES), [7])) == [(7, b"49")]  # there is room again
+    assert list(crew.make(ShardTask(SQUARES), [7])) == [(7, b"49")]  # there is room again
 
 
 def test_a_wrong_address_is_told_at_once() -> None:

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from citeweave.crew import Work
-from citeweave.progress import Reporter
-from citeweave.scale.options import On
-from citeweave.scale.roster import Member, Roster
-from citeweave.scale.worker import Fault
+from citeweave.core.executor import ShardTask
+from citeweave.core.progress import Reporter
+from citeweave.remote.ray_workers import Fault, Member, On, Roster
 
 OURS = {"citeweave": "0.1.0 (9f2c04ab)"}
 
@@ -64,7 +62,7 @@ def roster_of(
     nodes: dict[str, dict[str, float]], on: On | None = None, *, gpu: bool = False
 ) -> tuple[Roster, _Ray, io.StringIO]:
     ray, said = _Ray(nodes), io.StringIO()
-    return Roster(ray, on or On(), Work("citeweave.x:y", gpu=gpu), OURS, Reporter(stream=said)), ray, said  # type: ignore[arg-type]
+    return Roster(ray, on or On(), ShardTask("citeweave.x:y", gpu=gpu), OURS, Reporter(stream=said)), ray, said  # type: ignore[arg-type]
 
 
 def tell(roster: Roster, ray: _Ray, member: Member, answer: Any) -> list[Member]:

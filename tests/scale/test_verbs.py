@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, synthesize
-from citeweave.artefacts.publishing import work_folder
 from citeweave.cli import main
+from citeweave.core.errors import ShardError
+from citeweave.core.publish import work_folder
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.errors import ShardError
 from citeweave.graph.citations import build_graph
-from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
-from citeweave.mining.rule_reading import parse_rules
-from citeweave.recipe import load_recipe
-from citeweave.scale.options import On
-from citeweave.scale.ray_crew import RayCrew
+from citeweave.mining.inputs import parse_rules
+from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
+from citeweave.pipeline.recipe import load_recipe
+from citeweave.remote.ray_executor import RayCrew
+from citeweave.remote.ray_workers import On
 
 from ..conftest import content
 
@@ -78,7 +78,8 @@ def test_a_damaged_block_is_named_and_the_next_run_completes(
     place: Path, cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows of one block are beyond the corpus in the file that workers read; the driver writes it anew."""
-    from citeweave.mining import mine, remote
+    from citeweave.mining import mine
+    from citeweave.mining import mine as remote
 
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 50)
     corpus, real = Corpus.open(place / "corpus"), remote._keep_numbers
@@ -87,7 +88,7 @@ def test_a_damaged_block_is_named_and_the_next_run_completes(
         return real(path, np.where(np.arange(len(values)) == 60, 10**9, values) if path.stem == "units" else values)
 
     rules = parse_rules(load_recipe("specter").table("mining"))
-    inputs = Inputs(graph=build_graph(corpus, place / "graph"))
+    inputs = MiningInputs(graph=build_graph(corpus, place / "graph"))
     options = MiningOptions(workers=1)
     with RayCrew(On(cluster, tries=2)) as crew:
         monkeypatch.setattr(remote, "_keep_numbers", damaged)

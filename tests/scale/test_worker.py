@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.scale.versions import differences, versions
-from citeweave.scale.worker import Fault, Worker
+from citeweave.remote.ray_workers import Fault, Worker, differences, versions
 
-SQUARES = "citeweave.scale.rehearsal:squares"
+SQUARES = "citeweave.remote.ray_workers:squares"
 
 
 def test_a_worker_says_who_it_is_and_makes_shards() -> None:

@@ -15,13 +15,12 @@ import pytest
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
+from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
-from citeweave.encoders.encoder import BATCH_TOKENS, load_encoder
-from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.search.building import IndexOptions, build_index
+from citeweave.encoders.encoder import BATCH_TOKENS, TorchEncoder, load_encoder
+from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
-from citeweave.search.searching import Reader, open_reader
+from citeweave.search.nearest import QueryEncoder, open_reader
 
 KNOWN = "a paper shows that the cell grows and we find how models learn from data in graphs of citations"
 SAID = "we find how models learn from data [CIT]"
@@ -84,7 +83,7 @@ class Made:
     corpus: Corpus
     model: Path
     index: Index
-    reader: Reader
+    reader: QueryEncoder
 
 
 @pytest.fixture(scope="session")

@@ -10,30 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 
+from citeweave.core.errors import UserError
+from citeweave.core.randomness import hash_text
 from citeweave.corpus.paper import Intent
-from citeweave.encoders.embedding import embed_papers
-from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.streaming.embedding_sentences import embed_sentences
-from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.errors import UserError
-from citeweave.hashing import hash_text
-from citeweave.search.asking.answering import answer
-from citeweave.search.asking.graphing import lacking, neighbourhood
-from citeweave.search.asking.query import Chosen, Passage, Query
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.changing import ChangeOptions, add_papers, delete_papers, update_index
-from citeweave.search.citing import Draft, recommend
-from citeweave.search.compacting import compact_index
-from citeweave.search.describing import describe
-from citeweave.search.exact import nearest_papers
-from citeweave.search.filling import fill_vectors, pending
+from citeweave.encoders.embed import embed_papers
+from citeweave.encoders.embed_sentences import embed_sentences
+from citeweave.encoders.encoder import TorchEncoder, load_encoder
+from citeweave.search.answer import answer
+from citeweave.search.build import IndexOptions, build_index, describe, index_corpus
+from citeweave.search.cite import Draft, recommend
+from citeweave.search.explain import lacking, neighbourhood
+from citeweave.search.fill_vectors import fill_vectors, pending
 from citeweave.search.filters import facets
 from citeweave.search.index import Index
-from citeweave.search.indexing import index_corpus
-from citeweave.search.searching import Reader
+from citeweave.search.nearest import QueryEncoder, nearest_papers
+from citeweave.search.precomputed import Given
+from citeweave.search.query import Passage, Query, SentenceQuery, suggest
 from citeweave.search.state import read_state
-from citeweave.search.words import search_words, suggest
-from citeweave.search.writing.given import Given
+from citeweave.search.update import ChangeOptions, add_papers, compact_index, delete_papers, update_index
+from citeweave.search.words import search_words
 
 from .conftest import Version, write_corpus
 
@@ -74,15 +69,15 @@ def answers(index: Index) -> dict[str, Any]:
 
 def asked(index: Index, encoder: TorchEncoder) -> dict[str, Any]:
     """Answers to every kind of query, to the last bit; also what stands beside them."""
-    reader, named = Reader(index, encoder), sorted(ids_of(index))
+    reader, named = QueryEncoder(index, encoder), sorted(ids_of(index))
     known = sorted(index.id(row) for row in np.flatnonzero(index.with_sentences).tolist())
     queries = [
         Query(text="cell grows in data"),
         Query(text="models", by="vectors", diversity=0.5),
         Query(text="the cell", diversity=0.3, count=4, offset=2),
         Query(liked=tuple(known[:2]), disliked=(known[2],)),
-        Query(sentences=Chosen(known[1])),
-        Query(sentences=Chosen(texts=("We find models from data.", "the cell grows")), count=5, offset=1),
+        Query(sentences=SentenceQuery(known[1])),
+        Query(sentences=SentenceQuery(texts=("We find models from data.", "the cell grows")), count=5, offset=1),
         Query(cite=Passage("we find how models learn [CIT]"), count=4),
     ]
     told: dict[str, Any] = {
@@ -192,7 +187,7 @@ def test_an_index_without_papers(made, tmp_path):
     assert delete_papers(folder, ids_of(made.index)) == len(made.index)
     index = Index.open(folder)
     assert len(index) == 0 and answer(index, made.reader, Query(text="cell")).hits == []
-    for query in (Query(cite=Passage("the cell")), Query(sentences=Chosen(texts=("the cell",)))):
+    for query in (Query(cite=Passage("the cell")), Query(sentences=SentenceQuery(texts=("the cell",)))):
         with pytest.raises(UserError, match="holds no paper; add some"):
             answer(index, made.reader, query)
     assert fill_vectors(folder, model=made.model) == 0 and len(compact_index(folder)) == 0

@@ -7,17 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.artefacts.writing import new_artefact
+from citeweave.core.artifact import new_artefact
+from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.aspects import save_heads
-from citeweave.errors import UserError
 from citeweave.graph import intent_overlay
 from citeweave.graph.intent_overlay import IntentOverlay, OverlayWriter, confidence_of
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.citing import DRAFT, INTENTS, Draft, recommend
-from citeweave.search.citing_scores import GAIN, OTHER_INTENT, DraftScores
+from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.cite import DRAFT, GAIN, INTENTS, OTHER_INTENT, Draft, DraftScores, recommend
 from citeweave.search.index import Index
-from citeweave.search.searching import open_reader
+from citeweave.search.nearest import open_reader
 
 from .conftest import random_heads
 

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.errors import ArtefactError, UserError
+from citeweave.core.errors import ArtifactError, UserError
 from citeweave.search import state
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.changing import ChangeOptions, add_papers, delete_papers, update_index
-from citeweave.search.compacting import compact_index
-from citeweave.search.filling import fill_vectors
+from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.fill_vectors import fill_vectors
 from citeweave.search.index import Index
 from citeweave.search.state import read_state, writing
+from citeweave.search.update import ChangeOptions, add_papers, compact_index, delete_papers, update_index
 
 from .conftest import write_corpus
 from .test_changing import answers, ids_of
@@ -113,7 +112,7 @@ def test_a_build_that_dies_goes_on(versions, bert, tmp_path, monkeypatch):
         folder = tmp_path / f"broken{at}"
         steps_of(build, folder, monkeypatch, at)
         if not (folder / "state.json").exists():
-            with pytest.raises(ArtefactError, match="interrupted|does not exist|is not an index"):
+            with pytest.raises(ArtifactError, match="interrupted|does not exist|is not an index"):
                 Index.open(folder)
         assert ids_of(build(folder)) == ids_of(Index.open(tmp_path / "whole"))
 
@@ -168,7 +167,7 @@ def test_one_writer_at_a_time(made, tmp_path):
         writing(folder, patience=0.1),
     ):
         pass
-    with pytest.raises(ArtefactError, match="does not exist"):
+    with pytest.raises(ArtifactError, match="does not exist"):
         delete_papers(tmp_path / "nowhere", ["a"])
 
 

@@ -13,18 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.corpus.cleaning import names_of, strip_markup
-from citeweave.corpus.importing import import_papers
+from citeweave.core.errors import UserError
+from citeweave.core.inputs import Source
+from citeweave.core.progress import Tally
+from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.paper import Paper
-from citeweave.corpus.parsing.bibtex_records import BibtexEntry, read_entries
+from citeweave.corpus.plain_text import names_of, strip_markup
 from citeweave.corpus.readers import bibtex
-from citeweave.errors import UserError
-from citeweave.opening import Source
-from citeweave.search.bibtex import escape_latex, to_bibtex
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.exporting import ExportedPaper, export, to_csv, to_json
+from citeweave.corpus.readers.bibtex import BibtexEntry, read_entries
+from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.export import ExportedPaper, escape_latex, export, to_bibtex, to_csv, to_json
 from citeweave.search.index import Index
-from citeweave.tally import Tally
 
 NASTY = [
     "50% of {DNA} & $5 or $6 #1 a_b x^2 ~tilde \\input{/etc/passwd}",

@@ -10,22 +10,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
-from citeweave.encoders.embedding import embed_papers
-from citeweave.encoders.encoder import load_encoder
+from citeweave.corpus.ingest import import_papers
+from citeweave.encoders.embed import embed_papers
+from citeweave.encoders.embed_sentences import embed_sentences
+from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.network import Network
-from citeweave.encoders.streaming.embedding_sentences import embed_sentences
-from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.errors import UserError
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.changing import ChangeOptions, add_papers
-from citeweave.search.filling import fill_vectors, pending_sentences
+from citeweave.search.build import IndexOptions, build_index, index_corpus
+from citeweave.search.fill_vectors import fill_vectors, pending_sentences
 from citeweave.search.index import Index
-from citeweave.search.indexing import index_corpus
-from citeweave.search.writing.given import Given
-from citeweave.similarity.sentence_vectors import SentenceVectors
-from citeweave.similarity.vectors import Vectors, new_vectors
+from citeweave.search.precomputed import Given
+from citeweave.search.update import ChangeOptions, add_papers
+from citeweave.vectors.sentence_vectors import SentenceVectors
+from citeweave.vectors.vectors import Vectors, new_vectors
 
 from .conftest import papers
 

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from citeweave.columns import TextColumn, TextWriter
-from citeweave.corpus.layout import STUB
-from citeweave.errors import UserError
-from citeweave.search.filters import Filter, facets, filter_rows, unknown_names
-from citeweave.search.naming import Distinct, Names, fields_of
+from citeweave.core.columns import TextColumn, TextWriter
+from citeweave.core.errors import UserError
+from citeweave.corpus.corpus import STUB
+from citeweave.search.filters import AttributeNames, Distinct, Filter, facets, fields_of, filter_rows, unknown_names
 
 VENUES = ["NeurIPS", "neurips", " Nature  Methods", "Nature methods", "", "ÉTUDES", "études"]
 FIELDS = ["cs.CL", "CS.cl", "Biology", "Straße", "STRASSE"]
@@ -207,6 +206,6 @@ def test_venues_and_fields_that_nobody_has_are_named_with_the_nearest(tmp_path):
 
 def test_spellings_of_deleted_papers_do_not_count():
     column = Distinct(np.array([0, 0, 1], np.int32), [("NATURE",), ("Nature",)])
-    assert Names([column], np.ones(3, bool)).names == ["NATURE"]
-    assert Names([column], np.array([True, False, True])).counts(np.array([0, 2]), 5) == [("NATURE", 2)]
-    assert Names([column], np.array([False, False, True])).counts(np.array([2]), 5) == [("Nature", 1)]
+    assert AttributeNames([column], np.ones(3, bool)).names == ["NATURE"]
+    assert AttributeNames([column], np.array([True, False, True])).counts(np.array([0, 2]), 5) == [("NATURE", 2)]
+    assert AttributeNames([column], np.array([False, False, True])).counts(np.array([2]), 5) == [("Nature", 1)]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave.errors import UserError
-from citeweave.search.fusion import K, fuse
+from citeweave.core.errors import UserError
+from citeweave.search.ranked_rows import K, fuse
 
 RANKINGS = st.lists(st.lists(st.integers(0, 12), unique=True, max_size=8), min_size=1, max_size=3)
 

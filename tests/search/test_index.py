@@ -13,22 +13,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.artefacts.integrity import sealed, unsealed
+from citeweave.core.artifact import sealed, unsealed
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.progress import Advance, Reporter
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
+from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import save_heads
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.network import Network
-from citeweave.errors import ArtefactError, UserError
-from citeweave.progress import Advance, Reporter
-from citeweave.search import building
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.changing import delete_papers
+from citeweave.search import build
+from citeweave.search.build import IndexOptions, build_index, describe_folder, index_corpus
 from citeweave.search.index import Index
-from citeweave.search.indexing import index_corpus
-from citeweave.search.searching import open_reader, search_paper
+from citeweave.search.nearest import open_reader, search_paper
 from citeweave.search.segment import HAS_NONE
-from citeweave.search.verifying import describe_folder
+from citeweave.search.update import delete_papers
 
 CPU = IndexOptions(device="cpu")
 
@@ -128,7 +126,7 @@ class Stopping(Reporter):
 def test_an_interrupted_build_goes_on(made, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         build_index(made.corpus, made.model, tmp_path / "i", CPU, reporter=Stopping())
-    with pytest.raises(ArtefactError, match="was interrupted while it was made"):
+    with pytest.raises(ArtifactError, match="was interrupted while it was made"):
         Index.open(tmp_path / "i")
     (embedded,) = (tmp_path / "i" / "segments").glob(".*.citeweave-*/kept/*/papers/vectors/matrix.npy")
     same = embedded.stat().st_ino
@@ -141,7 +139,7 @@ def test_an_interrupted_build_goes_on(made, tmp_path):
 @pytest.mark.parametrize("sentences", [False, True])
 def test_an_interruption_in_the_middle_of_a_shard_costs_no_batch_that_was_read(made, tmp_path, monkeypatch, sentences):
     encoder = load_encoder(made.model, device="cpu", batch_tokens=1)  # loaded once, as loading may read a text too
-    monkeypatch.setattr(building, "load_encoder", lambda *names, **options: encoder)
+    monkeypatch.setattr(build, "load_encoder", lambda *names, **options: encoder)
     batches, most, read = [], [math.inf], Network.token_states
 
     def counted(network, batch):
@@ -187,13 +185,13 @@ def test_another_model_is_refused(made, save_bert, tmp_path):
 
 
 def test_damaged_and_foreign_folders(as_large, made, copy):
-    with pytest.raises(ArtefactError, match="holds corpus, not index"):
+    with pytest.raises(ArtifactError, match="holds corpus, not index"):
         Index.open(made.corpus.folder)
     for damage, said in DAMAGES:
         folder = Path(shutil.copytree(copy, copy.with_name("damaged")))
         (segment,) = folder.glob("segments/*")
         damage(folder, segment)
-        with pytest.raises(ArtefactError, match=said):
+        with pytest.raises(ArtifactError, match=said):
             index = Index.open(folder)
             index.citing(index.key_of(index.row("p:7")))
         shutil.rmtree(folder)
@@ -271,7 +269,7 @@ def test_a_damaged_segment_is_an_error_of_the_index_and_its_cure_works(made, cop
     if verify:  # as in a large index, where a changed byte is not seen at opening
         request.getfixturevalue("as_large")
     cure = f"; build the index again: `citeweave index CORPUS -o {copy} --overwrite`"
-    with pytest.raises(ArtefactError) as error:
+    with pytest.raises(ArtifactError) as error:
         describe_folder(copy, verify=True) if verify else Index.open(copy)
     assert str(error.value).endswith(cure) and name in str(error.value)
     options = IndexOptions(contexts=10, device="cpu")
@@ -283,7 +281,7 @@ def test_a_damaged_segment_is_an_error_of_the_index_and_its_cure_works(made, cop
 def test_a_state_that_cannot_be_read_is_overwritten_where_the_folder_is_surely_an_index(made, copy, state, tmp_path):
     options = IndexOptions(contexts=10, device="cpu")
     (copy / "state.json").write_text(state)
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         build_index(made.corpus, made.model, copy, options)
     (segment,) = (copy / "segments").iterdir()
     (segment / "matrix.npy").write_bytes(b"damaged as well")
@@ -319,7 +317,7 @@ def test_a_segment_of_another_model_is_refused(made, copy, save_bert, tmp_path):
     told["segments"].append(asdict(other.state.segments[0]))
     del told["seal"]
     (copy / "state.json").write_text(json.dumps(sealed(told)))
-    with pytest.raises(ArtefactError, match="does not fit|cannot be compared"):
+    with pytest.raises(ArtifactError, match="does not fit|cannot be compared"):
         Index.open(copy)
 
 
@@ -346,6 +344,6 @@ def test_an_index_is_verified(copy):
         (path,) = copy.glob(name)
         data = path.read_bytes()
         path.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
-        with pytest.raises(ArtefactError, match="damaged|does not fit"):
+        with pytest.raises(ArtifactError, match="damaged|does not fit"):
             describe_folder(copy, verify=True)
         path.write_bytes(data)

@@ -13,17 +13,15 @@ import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.artefacts.manifest import read_manifest
+from citeweave.core.artifact import read_manifest
+from citeweave.core.errors import ArtifactError
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
-from citeweave.errors import ArtefactError
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.changing import add_papers, delete_papers
+from citeweave.corpus.ingest import import_papers
+from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
-from citeweave.search.mapping import find_map, make_map
-from citeweave.search.maps.groups import assign, count_groups, find_centres, name_groups
-from citeweave.search.maps.paper_map import Frame, PaperMap
-from citeweave.search.maps.plane import lay_out, place_others, unit
+from citeweave.search.map import Frame, PaperMap, find_map, make_map
+from citeweave.search.map_layout import assign, count_groups, find_centres, lay_out, name_groups, place_others, unit
+from citeweave.search.update import add_papers, delete_papers
 
 KNOWN = ["cell", "graphs", "models", "learn", "data", "paper", "shows", "citations"]
 TOPICS = ["cell grows", "graphs of citations", "models learn from data"]
@@ -106,7 +104,7 @@ def test_a_damaged_map_is_made_again(place):
     recipe = read_manifest(folder, "paper_map", 1).recipe
     assert recipe["state"] == index.number
     (folder / "xy.npy").write_bytes(b"x")
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         PaperMap.open(folder)
     assert find_map(index) is None
     assert np.array_equal(make_map(index).columns["row"], made.columns["row"])

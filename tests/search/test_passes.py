@@ -12,21 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from citeweave.core.progress import Reporter
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
+from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.encoder import load_encoder
-from citeweave.progress import Reporter
-from citeweave.search import building
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.changing import ChangeOptions, update_index
-from citeweave.search.describing import describe
-from citeweave.search.filling import fill_vectors
+from citeweave.search import build
+from citeweave.search import precomputed as writing_model
+from citeweave.search.build import IndexOptions, build_index, describe, index_corpus
+from citeweave.search.fill_vectors import fill_vectors
 from citeweave.search.index import Index
-from citeweave.search.indexing import index_corpus
+from citeweave.search.precomputed import Given
 from citeweave.search.segment import PAPERS_ALONE, PRECOMPUTED, TOGETHER, Segment
-from citeweave.search.writing import model as writing_model
-from citeweave.search.writing.given import Given
-from citeweave.similarity.vectors import new_vectors
+from citeweave.search.update import ChangeOptions, update_index
+from citeweave.vectors.vectors import new_vectors
 
 from ..encoders.conftest import watched
 from .conftest import papers
@@ -78,7 +76,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, bert: Path) -> Path:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The tokens of every text that a network reads from now on, whoever loads the encoder."""
     texts: list[list[int]] = []
-    for module in (building, writing_model):
+    for module in (build, writing_model):
         monkeypatch.setattr(
             module, "load_encoder", lambda *where, **how: watched(load_encoder(*where, **how), texts=texts)
         )
@@ -124,10 +122,10 @@ def test_an_interrupted_build_resumes_with_both(place, tmp_path, bert, monkeypat
     corpus, options = Corpus.open(place / "all" / "corpus"), IndexOptions(**TORCH, sentences=True, shard=4)
     encoder = load_encoder(bert, device="cpu")
     dying, rest = watched(encoder, dies_after=ALL // 2 + NO_ABSTRACT), watched(encoder)
-    monkeypatch.setattr(building, "load_encoder", lambda *_, **__: dying)
+    monkeypatch.setattr(build, "load_encoder", lambda *_, **__: dying)
     with pytest.raises(KeyboardInterrupt):
         build_index(corpus, bert, tmp_path / "index", options)
-    monkeypatch.setattr(building, "load_encoder", lambda *_, **__: rest)
+    monkeypatch.setattr(build, "load_encoder", lambda *_, **__: rest)
     index = build_index(corpus, bert, tmp_path / "index", options)
     assert 4 <= len(rest.network.texts) < ALL
     assert passes_of(index) == [[TOGETHER]]

@@ -10,11 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.errors import EmptyResultError, InputError, UserError
+from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.search import reviewers
-from citeweave.search.reviewer_files import read_conflicts, read_people, write_scores
-from citeweave.search.reviewers import Fit, MatchOptions, People, match_reviewers
-from citeweave.similarity.vectors import Vectors, new_vectors
+from citeweave.search.reviewers import (
+    Fit,
+    MatchOptions,
+    People,
+    match_reviewers,
+    read_conflicts,
+    read_people,
+    write_scores,
+)
+from citeweave.vectors.vectors import Vectors, new_vectors
 
 
 def vectors(folder: Path, ids: list[str], matrix: np.ndarray, model: str = "demo") -> Vectors:

@@ -15,16 +15,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from citeweave.columns import TextColumn, TextWriter
+from citeweave.core.columns import TextColumn, TextWriter
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
-from citeweave.errors import ArtefactError
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.ranking import rank_rows
-from citeweave.search.words import Words, search_words, shared_words, suggest, suggesting, text_of, write_words
-from citeweave.search.words.reading_texts import Vocabulary
-from citeweave.search.words.scoring import statistics_of
-from citeweave.similarity.lexical import STOP_WORDS, Bm25, words_of
+from citeweave.corpus.ingest import import_papers
+from citeweave.core.errors import ArtifactError
+from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.ranked_rows import rank_rows
+from citeweave.search.words import Words, search_words, text_of, write_words
+from citeweave.search.query import suggest
+from citeweave.search.explain import shared_words
+from citeweave.search.words import statistics_offrom citeweave.search.word_tokens import Vocabulary
+from citeweave.search.words import statistics_of
+from citeweave.vectors.bm25 import STOP_WORDS, Bm25, words_of
 
 KNOWN = [*words_of("deep learning graph neural network protein cell naïve größe Σίσυφος bayes 2019 x_1"), "the", "of"]
 
@@ -259,7 +261,7 @@ def test_damaged_tables_are_an_error_and_no_crash(tmp_path, name):
     else:
         array[1:-1] = array[1:-1][::-1].copy() + (1 << 40)
     np.save(path, array)
-    with pytest.raises(ArtefactError, match="again"):
+    with pytest.raises(ArtifactError, match="again"):
         index.segments[0] = Segment(Words.open(tmp_path / "0"), index.segments[0].alive)
         for word in KNOWN:
             search_words(index, word, 3)
@@ -293,8 +295,8 @@ def test_suggestions_complete_words_and_titles(tmp_path):
 
 def test_suggestions_do_not_show_how_an_index_came_to_be(tmp_path, monkeypatch):
     """More words and titles than are looked at; deleted papers and small segments change nothing."""
-    monkeypatch.setattr(suggesting, "_LOOKED_AT", 3)
-    monkeypatch.setattr(suggesting, "_WORDS_LOOKED_AT", 1)
+    monkeypatch.setattr(query, "_LOOKED_AT", 3)
+    monkeypatch.setattr(query, "_WORDS_LOOKED_AT", 1)
     rng = np.random.default_rng(3)
     words = ["gas", "gate", "gene", "genome", "graph", "gravity", "grid", "ground"]
     papers = [Paper(" ".join(rng.choice(words, 3)), " ".join(rng.choice(words, 4))) for _ in range(30)]

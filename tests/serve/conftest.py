@@ -19,9 +19,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
+from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.aspects import AspectHeads, save_heads
-from citeweave.search.building import IndexOptions, build_index
+from citeweave.search.build import IndexOptions, build_index
 from citeweave.serve.app import create_app
 from citeweave.serve.options import ServeOptions
 

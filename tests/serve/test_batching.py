@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from citeweave.progress import QUIET, Reporter
-from citeweave.serve.batching import BatchedEncoder, Batcher
-from citeweave.serve.failures import RefusedError
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.serve.indexes import BatchedEncoder, Batcher
+from citeweave.serve.responses import RefusedError
 
 PATIENCE = 300
 """Seconds after which a thread is taken for hung."""

@@ -7,9 +7,15 @@ from typing import Any
 import orjson
 import pytest
 
-from citeweave.serve.failures import App, Message, Receive, Scope, Send
 from citeweave.serve.limits import BodyLimit, ConcurrencyLimit, RateLimit, TimeLimit
 from citeweave.serve.metrics import Metrics
+from citeweave.serve.responses import (
+    App,
+    Message,
+    Receive,
+    Scope,
+    Send,
+)
 
 
 class Said:

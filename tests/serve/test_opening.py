@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from citeweave.core.errors import CiteweaveError
 from citeweave.corpus.corpus import Corpus
-from citeweave.encoders.int8.instruction import has_instruction
-from citeweave.errors import CiteweaveError
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.changing import delete_papers
-from citeweave.serve import opening
+from citeweave.encoders.int8_tiles import has_instruction
+from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.update import delete_papers
+from citeweave.serve import indexes
 from citeweave.serve.app import create_app
+from citeweave.serve.indexes import Shelf
 from citeweave.serve.metrics import Metrics
-from citeweave.serve.opening import Shelf
 from citeweave.serve.options import ServeOptions
 
 from .conftest import PATIENT, client_of, wait_for_model
@@ -102,13 +102,13 @@ def test_health_is_well_again_once_the_index_is(serve: Callable[..., TestClient]
 def test_an_answer_says_what_it_waits_for(
     serve: Callable[..., TestClient], copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_load, load = threading.Event(), opening.load_reader_encoder
+    may_load, load = threading.Event(), indexes.load_reader_encoder
 
     def late(*arguments: Any, **options: Any) -> Any:
         assert may_load.wait(600)
         return load(*arguments, **options)
 
-    monkeypatch.setattr(opening, "load_reader_encoder", late)
+    monkeypatch.setattr(indexes, "load_reader_encoder", late)
     client = serve(copy)
     asked = {"q": "zebras"}
     told = client.get("/search", params=asked).json()

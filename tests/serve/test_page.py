@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.serve.pages import FOLDER
+from citeweave.serve.app import FOLDER
 
 FILES = sorted(path for path in FOLDER.iterdir() if path.is_file())
 SCRIPTS = [path for path in FILES if path.suffix == ".js"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from citeweave.serve.pages import FOLDER, add_pages, read_files
+from citeweave.serve.app import FOLDER, add_pages, read_files
 
 
 def test_files_are_read_once_and_looked_up(tmp_path: Path) -> None:

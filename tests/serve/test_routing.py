@@ -7,8 +7,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
 
-from citeweave.serve.failures import RefusedError
-from citeweave.serve.routing import Json, parse_strictly
+from citeweave.serve.responses import Json, RefusedError, parse_strictly
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,10 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="pip install 'citeweave[serve]'")
 
-from citeweave.randomness import stream
-from citeweave.serve.app import create_app
-from citeweave.serve.connections import PromptProtocol
+from citeweave.core.randomness import stream
+from citeweave.serve.app import app_from_environment, create_app, server_of
+from citeweave.serve.limits import PromptProtocol
 from citeweave.serve.options import ServeOptions
-from citeweave.serve.running import app_from_environment, server_of
 
 PATIENCE = 300.0
 """Seconds after which a server is taken for hung."""

@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import Corpus
-from citeweave.errors import UserError
-from citeweave.mining.sample_blocks import block_of
-from citeweave.mining.samples import Names, new_samples
+from citeweave.mining.samples import SampleNames, block_of, new_samples
 
 
 @pytest.fixture(scope="module")
 def folder(place: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus, made = Corpus.open(place.corpus), tmp_path_factory.mktemp("mined") / "samples"
     rows = [int(row) for row in corpus.rows(["p:0", "p:1", "p:3", "p:7", "p:5"])]
-    with new_samples(made, Names(rules=("cited", "easy")), corpus=corpus.hash) as writer:
+    with new_samples(made, SampleNames(rules=("cited", "easy")), corpus=corpus.hash) as writer:
         anchors, positives, negatives = rows[:2], [[rows[2]], [rows[2], rows[3]]], [[rows[4]], [rows[4]]]
         writer.append(block_of(anchors, positives=positives, negatives=negatives, positive_rule=0, negative_rule=1))
         writer.finish()
@@ -39,7 +38,7 @@ def test_samples_are_shown_with_their_rules(serve: Callable[..., TestClient], fo
 
 
 def test_samples_need_their_corpus(serve: Callable[..., TestClient], folder: Path, tmp_path: Path) -> None:
-    from citeweave.corpus.importing import import_papers
+    from citeweave.corpus.ingest import import_papers
 
     with pytest.raises(UserError, match="--corpus"):
         serve(samples=str(folder))

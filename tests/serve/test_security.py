@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from citeweave.serve.security import CONTENT_POLICY, HEADERS
+from citeweave.serve.responses import CONTENT_POLICY, HEADERS
 
 BODY = {"text": "models", "by": "words"}
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from citeweave.serve.working import Workers
+from citeweave.serve.indexes import Workers
 
 
 def test_work_is_done_in_threads() -> None:

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from citeweave.artefacts.integrity import check_files
-from citeweave.errors import ArtefactError, UserError
-from citeweave.similarity import compressed
-from citeweave.similarity.compressed import CompressedVectors, compress
-from citeweave.similarity.vectors import Vectors, new_vectors
+from citeweave.core.artifact import check_files
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.vectors import compressed
+from citeweave.vectors.compressed import CompressedVectors, compress
+from citeweave.vectors.vectors import Vectors, new_vectors
 
 
 def write(folder: Path, matrix: np.ndarray, *, model: str = "m", dtype: str = "float32") -> Vectors:
@@ -83,9 +83,9 @@ def test_what_does_not_belong_together_is_refused(vectors, tmp_path):
         with pytest.raises(UserError, match="cannot be compared"):
             one.provenance.check_same(another.provenance)
     for folder in ("int8", "bits"):
-        with pytest.raises(ArtefactError, match="holds compressed_vectors, not vectors"):
+        with pytest.raises(ArtifactError, match="holds compressed_vectors, not vectors"):
             Vectors.open(tmp_path / folder)
-    with pytest.raises(ArtefactError, match="holds vectors, not compressed_vectors"):
+    with pytest.raises(ArtifactError, match="holds vectors, not compressed_vectors"):
         CompressedVectors.open(tmp_path / "v")
     with pytest.raises(UserError, match="which compressed_vectors must not replace"):
         compress(vectors, tmp_path / "short", "int8", overwrite=True)
@@ -122,7 +122,7 @@ def test_a_damaged_manifest_is_an_error_not_a_crash(vectors, tmp_path, damage):
     manifest["facts"] |= damage
     del manifest["seal"]
     path.write_text(json.dumps(manifest))
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         CompressedVectors.open(tmp_path / "s")
 
 

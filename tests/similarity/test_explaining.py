@@ -7,11 +7,11 @@ import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.errors import UserError
-from citeweave.randomness import stream
-from citeweave.similarity.explaining import explain_pair
-from citeweave.similarity.sentence_vectors import SentenceVectors
-from citeweave.similarity.transport import DISTANCES, DocumentDistance, document_scores
+from citeweave.core.errors import UserError
+from citeweave.core.randomness import stream
+from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, document_scores
+from citeweave.vectors.explain import explain_pair
+from citeweave.vectors.sentence_vectors import SentenceVectors
 
 RNG = stream(0, "explaining")
 PAPERS = SentenceVectors.of(

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from citeweave.errors import UserError
-from citeweave.similarity.lexical import METHODS, Bm25, words_of
+from citeweave.core.errors import UserError
+from citeweave.vectors.bm25 import METHODS, Bm25, words_of
 
 WORDS = ["graph", "deep", "the", "protein", "citation", "of", "vector", "é", "f1"]
 
@@ -65,7 +65,7 @@ def test_pairs_are_scored_in_blocks(monkeypatch):
     candidates = rng.integers(0, 30, offsets[-1])
     index = Bm25(papers)
     whole = index.scores(queries, offsets, candidates)
-    monkeypatch.setattr("citeweave.similarity.lexical.BLOCK", 7)
+    monkeypatch.setattr("citeweave.vectors.bm25.BLOCK", 7)
     assert np.array_equal(index.scores(queries, offsets, candidates), whole)
 
 

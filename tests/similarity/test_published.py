@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from citeweave import parquet
-from citeweave.artefacts.publishing import work_folder
-from citeweave.errors import EmptyResultError, InputError, UserError
-from citeweave.similarity.published import import_vectors
-from citeweave.similarity.vectors import Vectors
+from citeweave.core import inputs
+from citeweave.core.errors import EmptyResultError, InputError, UserError
+from citeweave.core.publish import work_folder
+from citeweave.vectors.formats import import_vectors
+from citeweave.vectors.vectors import Vectors
 
 MATRIX = np.array([[0.5, -1.0, 2.0], [0.25, 0.0, 4.0], [1.0, 1.0, 1.0]], np.float32)
 
@@ -240,7 +240,7 @@ def test_texts_that_a_damaged_dictionary_does_not_hold_are_refused(indices):
     damaged = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(["a"]), safe=False)
     for column in (damaged, pa.ListArray.from_arrays(pa.array([0, len(indices)], pa.int32()), damaged)):
         with pytest.raises(InputError, match=r"x.parquet is damaged: a column names texts that it does not hold"):
-            parquet._spelled_out(column, Path("x.parquet"))
+            inputs._spelled_out(column, Path("x.parquet"))
 
 
 @SETTINGS

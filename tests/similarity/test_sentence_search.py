@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.errors import UserError
-from citeweave.randomness import stream
-from citeweave.similarity import sentence_bounds, sentence_search
-from citeweave.similarity.sentence_bounds import QueryBlock, lower_bounds
-from citeweave.similarity.sentence_search import search_sentences
-from citeweave.similarity.sentence_vectors import SentenceVectors, new_sentence_vectors
-from citeweave.similarity.transport import DISTANCES, DocumentDistance, document_scores
+from citeweave.core.errors import UserError
+from citeweave.core.randomness import stream
+from citeweave.vectors import sentence_search
+from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, document_scores
+from citeweave.vectors.sentence_search import QueryBlock, lower_bounds, search_sentences
+from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
 
 SINGLE = DocumentDistance("single")
 
@@ -110,7 +109,7 @@ def test_chosen_sentences_pools_and_blocks(tmp_path: Path, monkeypatch: pytest.M
             )
     monkeypatch.setattr(sentence_search, "MEMORY", 1000)
     monkeypatch.setattr(sentence_search, "TOGETHER", 5)
-    monkeypatch.setattr(sentence_bounds, "TILE", 13)
+    monkeypatch.setattr(sentence_search, "TILE", 13)
     small = search_sentences(kept, rows, 7, DocumentDistance("transport", 0.5), query_sentences=wanted)
     np.testing.assert_array_equal(small.rows, whole["transport"].rows)
     np.testing.assert_allclose(small.scores, whole["transport"].scores, rtol=1e-9)

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.artefacts.integrity import check_files
-from citeweave.errors import ArtefactError, EmptyResultError, UserError
-from citeweave.similarity.provenance import Provenance
-from citeweave.similarity.sentence_vectors import SentenceVectors, new_sentence_vectors
+from citeweave.core.artifact import check_files
+from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
+from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
+from citeweave.vectors.vectors import Provenance
 
 
 def made_up(count: int, dimension: int = 3) -> tuple[list[str], list[np.ndarray]]:
@@ -116,7 +116,7 @@ def test_a_damaged_manifest_is_an_error_not_a_crash(tmp_path, damage):
     manifest["facts"] |= damage
     del manifest["seal"]
     path.write_text(json.dumps(manifest))
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         SentenceVectors.open(tmp_path / "v")
 
 
@@ -124,13 +124,13 @@ def test_a_damaged_manifest_is_an_error_not_a_crash(tmp_path, damage):
 def test_damaged_offsets_are_an_error_not_a_crash(as_large, tmp_path, offsets):
     write(tmp_path / "v", ["a", "b"], [np.ones((2, 2)), np.ones((1, 2))])
     np.save(tmp_path / "v/offsets.npy", np.array(offsets))
-    with pytest.raises(ArtefactError, match="do not fit together|another size"):
+    with pytest.raises(ArtifactError, match="do not fit together|another size"):
         SentenceVectors.open(tmp_path / "v")
 
 
 def test_another_kind_of_folder_is_refused(tmp_path):
-    from citeweave.similarity.vectors import Vectors
+    from citeweave.vectors.vectors import Vectors
 
     write(tmp_path / "v", ["a"], [np.ones((1, 1))])
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         Vectors.open(tmp_path / "v")

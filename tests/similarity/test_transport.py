@@ -7,11 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from citeweave.errors import UserError
-from citeweave.similarity.matching.entropic import ENTROPY, round_to_marginals
-from citeweave.similarity.matching.pairs import METRICS, PaperPairs
-from citeweave.similarity.sentence_vectors import SentenceVectors
-from citeweave.similarity.transport import (
+from citeweave.core.errors import UserError
+from citeweave.vectors.document_distance import (
     DISTANCES,
     ROOM,
     DocumentDistance,
@@ -20,6 +17,9 @@ from citeweave.similarity.transport import (
     document_scores,
     match,
 )
+from citeweave.vectors.pair_scores import METRICS, PaperPairs
+from citeweave.vectors.sentence_vectors import SentenceVectors
+from citeweave.vectors.transport import ENTROPY, round_to_marginals
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
@@ -105,7 +105,7 @@ def test_transport_lies_between_the_cheapest_way_and_its_price_of_entropy():
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 20.0, 300.0])
 def test_newton_converges_without_help_of_the_rounding(scale, monkeypatch):
-    monkeypatch.setattr("citeweave.similarity.matching.entropic.round_to_marginals", lambda plan, rows, columns: plan)
+    monkeypatch.setattr("citeweave.vectors.transport.round_to_marginals", lambda plan, rows, columns: plan)
     queries, candidates = drawn(2, [(n, m) for n in (1, 4, 9) for m in (2, 8, 12)] * 8, scale=scale)
     for temperature in (0.5, 5000):
         plans = match(paired(queries, candidates), DocumentDistance("transport", temperature=temperature)).plans

@@ -7,10 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.errors import UserError
-from citeweave.similarity.matching.pairs import METRICS, PaperPairs, flat_distances, sentence_distances
-from citeweave.similarity.sentence_vectors import SentenceVectors
-from citeweave.similarity.transport import DISTANCES, DocumentDistance, PlacedSentences, document_scores, match
+from citeweave.core.errors import UserError
+from citeweave.vectors.document_distance import (
+    DISTANCES,
+    DocumentDistance,
+    PlacedSentences,
+    document_scores,
+    match,
+)
+from citeweave.vectors.pair_scores import METRICS, PaperPairs, flat_distances, sentence_distances
+from citeweave.vectors.sentence_vectors import SentenceVectors
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
@@ -137,7 +143,7 @@ def test_vectors_stay_where_they_are_placed():
 
 
 def test_workers_change_no_score():
-    from citeweave.similarity.matching.compiled import transport_distances
+    from citeweave.vectors.transport_kernels import transport_distances
 
     rng = np.random.default_rng(2)
     costs, m, n = rng.random((6000, 7)) * 3, rng.integers(1, 9, 1000), rng.integers(1, 8, 1000)
@@ -149,7 +155,7 @@ def test_workers_change_no_score():
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (3, 6), (6, 3), (1, 7)])
 def test_the_compiled_plan_is_that_of_match(n, m):
-    from citeweave.similarity.matching.compiled import transport_plan
+    from citeweave.vectors.transport_kernels import transport_plan
 
     rng = np.random.default_rng(4)
     given = [torch.from_numpy(rng.normal(size=(size, 5))) for size in (n, m)]
@@ -161,7 +167,7 @@ def test_the_compiled_plan_is_that_of_match(n, m):
 
 def test_the_pauses_of_a_graphics_card_change_nothing(monkeypatch):
     """What is asked for less often there rests once it is solved."""
-    from citeweave.similarity.matching import entropic
+    from citeweave.vectors import transport as entropic
 
     rng = np.random.default_rng(3)
     pairs = PaperPairs.of(*([torch.from_numpy(rng.normal(size=(s, 4))) for s in (3, 1, 5, 8)] for _ in range(2)))

@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.publishing import work_folder
-from citeweave.columns import TextColumn, TextWriter
-from citeweave.errors import ArtefactError, EmptyResultError, UserError
-from citeweave.similarity.provenance import Provenance
-from citeweave.similarity.vectors import Vectors, new_vectors
+from citeweave.core.artifact import check_files
+from citeweave.core.columns import TextColumn, TextWriter
+from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
+from citeweave.core.publish import work_folder
+from citeweave.vectors.vectors import Provenance, Vectors, new_vectors
 
 
 def write(folder: Path, ids: list[str], matrix: np.ndarray, *, block: int = 3, **options: str) -> Vectors:
@@ -168,12 +167,12 @@ def test_a_damaged_manifest_is_an_error_not_a_crash(tmp_path, damage):
     manifest["facts"] |= damage
     del manifest["seal"]
     path.write_text(json.dumps(manifest))
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         Vectors.open(tmp_path / "v")
 
 
 def test_damaged_offsets_are_an_error_not_a_crash(tmp_path):
     write(tmp_path / "v", ["a", "b", "c"], np.ones((3, 2)))
     np.save(tmp_path / "v/id.offsets.npy", np.array([0, 10**12, 2, 3]))
-    with pytest.raises(ArtefactError, match="damaged"):
+    with pytest.raises(ArtifactError, match="damaged"):
         Vectors.open(tmp_path / "v").rows(["a"])

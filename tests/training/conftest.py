@@ -31,30 +31,30 @@ class Literature:
 @pytest.fixture(scope="session")
 def literature(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Literature:
     from citeweave.corpus.synthetic.literature import Synthetic
-    from citeweave.corpus.synthetic.writing import synthesize
+    from citeweave.corpus.synthetic.synthesize import synthesize
     from citeweave.graph.citations import build_graph
-    from citeweave.mining.mine import Inputs, mine_samples
-    from citeweave.mining.rule_reading import parse_rules
-    from citeweave.recipe import load_recipe
+    from citeweave.mining.inputs import parse_rules
+    from citeweave.mining.mine import MiningInputs, mine_samples
+    from citeweave.pipeline.recipe import load_recipe
 
     folder = tmp_path_factory.mktemp("literature")
     corpus = synthesize(folder / "corpus", Synthetic(papers=150), workers=1)
     graph = build_graph(corpus, folder / "graph")
     rules = parse_rules(load_recipe("specter", ["mining.anchors=30"]).table("mining"))
-    samples = mine_samples(corpus, rules, folder / "samples", Inputs(graph=graph))
+    samples = mine_samples(corpus, rules, folder / "samples", MiningInputs(graph=graph))
     return Literature(corpus, graph, folder / "graph", samples, bert)
 
 
 @pytest.fixture(scope="session")
 def aspects(literature: Literature, tmp_path_factory: pytest.TempPathFactory) -> Literature:
     """The small literature with samples of three aspects, local and global negatives."""
-    from citeweave.mining.mine import Inputs, mine_samples
-    from citeweave.mining.rule_reading import parse_rules
-    from citeweave.recipe import load_recipe
+    from citeweave.mining.inputs import parse_rules
+    from citeweave.mining.mine import MiningInputs, mine_samples
+    from citeweave.pipeline.recipe import load_recipe
 
     rules = parse_rules(load_recipe("sciaspect_hybrid", ["mining.every_aspect=false"]).table("mining"))
     folder = tmp_path_factory.mktemp("aspects") / "samples"
-    samples = mine_samples(literature.corpus, rules, folder, Inputs(graph=literature.graph))
+    samples = mine_samples(literature.corpus, rules, folder, MiningInputs(graph=literature.graph))
     return dataclasses.replace(literature, samples=samples)
 
 
@@ -91,18 +91,18 @@ def _write_papers(folder: Path, number: int) -> list[Path]:
 @pytest.fixture(scope="session")
 def paired(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Literature:
     """Papers whose sentences a small model can read, with co-cited pairs for samples: no negatives, aligned sentences."""
-    from citeweave.corpus.importing import import_papers
+    from citeweave.corpus.ingest import import_papers
     from citeweave.encoders.encoder import load_encoder
     from citeweave.graph.citations import build_graph
-    from citeweave.mining.alignment import align_samples
-    from citeweave.mining.mine import Inputs, mine_samples
-    from citeweave.mining.rule_reading import parse_rules
-    from citeweave.recipe import load_recipe
+    from citeweave.mining.align import align_samples
+    from citeweave.mining.inputs import parse_rules
+    from citeweave.mining.mine import MiningInputs, mine_samples
+    from citeweave.pipeline.recipe import load_recipe
 
     folder = tmp_path_factory.mktemp("pairs")
     corpus = import_papers(_write_papers(folder, 80), folder / "corpus").corpus
     graph = build_graph(corpus, folder / "graph")
     rules = parse_rules(load_recipe("aspire_ot").table("mining"))
-    mined = mine_samples(corpus, rules, folder / "samples", Inputs(graph=graph))
+    mined = mine_samples(corpus, rules, folder / "samples", MiningInputs(graph=graph))
     samples = align_samples(corpus, mined, load_encoder(bert, device="cpu"), folder / "aligned")
     return Literature(corpus, graph, folder / "graph", samples, bert)

@@ -16,9 +16,8 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.graph.citations import CitationGraph
 from citeweave.mining.samples import Samples
 from citeweave.training import trainer
-from citeweave.training.gathering import Sources
-from citeweave.training.options import encoder_options, training_options
-from citeweave.training.plan import Plan
+from citeweave.training.load_data import Sources
+from citeweave.training.options import TrainingPlan, encoder_options, training_options
 from citeweave.training.train import train_encoder
 
 # with a small epsilon Adam makes steps of noise where a gradient is zero, as those of the keys' biases are
@@ -41,7 +40,7 @@ class PowerCut(Exception):
 def train_job(job: dict[str, Any], folder: Path, parallel: str) -> None:
     """Train one job; with a `cut`, leave what an interrupted run leaves."""
     training = training_options({**USUAL, **job.get("training", {}), "parallel": parallel})
-    plan = Plan(encoder_options(job["encoder"]), training)
+    plan = TrainingPlan(encoder_options(job["encoder"]), training)
     step, cut = trainer._Loop._step, job.get("cut")
 
     def cut_step(loop: Any, number: int) -> None:

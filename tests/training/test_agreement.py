@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 import torch
 
-from citeweave.errors import UserError
-from citeweave.training import agreement, processes
-from citeweave.training.agreement import check_agreement, check_shared
-from citeweave.training.processes import Processes, ending_at_once, local_device
+from citeweave.core.errors import UserError
+from citeweave.training import distributed
+from citeweave.training.distributed import Processes, check_agreement, check_shared, ending_at_once, local_device
 
 
 @dataclass
@@ -94,7 +93,7 @@ def test_the_first_that_was_given_something_else_is_named_to_all(other: dict[str
 
 def test_other_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     here = threading.local()
-    monkeypatch.setattr(agreement, "_version", lambda package: getattr(here, "version", "2.13.0"))
+    monkeypatch.setattr(distributed, "_version", lambda package: getattr(here, "version", "2.13.0"))
 
     def check(one: Any) -> None:
         if one.rank == 1:
@@ -112,7 +111,7 @@ def test_one_folder_for_all(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_one_does_not_see_is_named_to_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agreement, "SEEN_WITHIN", 0.0)
+    monkeypatch.setattr(distributed, "SEEN_WITHIN", 0.0)
     for name in ("0", "1"):
         (tmp_path / name).mkdir()
     (tmp_path / "1" / "met").write_text("of another run")
@@ -156,7 +155,7 @@ def test_after_an_error_nobody_waits_for_others_to_leave(
     backend: str, count: int, ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registered: list[Any] = []
-    monkeypatch.setattr(processes.dist, "get_backend", lambda: backend)
+    monkeypatch.setattr(distributed.dist, "get_backend", lambda: backend)
     monkeypatch.setattr(atexit, "register", registered.append)
     with pytest.raises(UserError), ending_at_once(Processes(0, count)):
         raise UserError("something")

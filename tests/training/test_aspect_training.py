@@ -12,22 +12,20 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.progress import QUIET
 from citeweave.encoders.aspects import load_aspect_encoder, open_heads
 from citeweave.encoders.encoder import load_encoder
-from citeweave.errors import ArtefactError, UserError
-from citeweave.progress import QUIET
 from citeweave.training import trainer
-from citeweave.training.aspect_heads import as_arrays, make_heads
 from citeweave.training.batches import Batches, assemble
 from citeweave.training.bundle import make_bundle, train_bundle
-from citeweave.training.data import Groups, TrainingData, groups_of, lists_of
-from citeweave.training.gathering import Sources, gather
-from citeweave.training.objective import Material, Objective
-from citeweave.training.options import EncoderOptions, TrainingOptions, training_options
-from citeweave.training.plan import Plan
-from citeweave.training.processes import Processes
-from citeweave.training.starting import load_start, make_run
+from citeweave.training.data import AnchorGroups, TrainingData, groups_of, lists_of
+from citeweave.training.distributed import Processes
+from citeweave.training.load_data import Sources, gather
+from citeweave.training.objective import LossInputs, Objective, as_arrays, make_heads
+from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan, training_options
 from citeweave.training.train import EncoderRun, train_encoder
+from citeweave.training.trained_model import load_start, make_run
 from citeweave.training.validation import Validation
 
 from .conftest import Literature
@@ -49,8 +47,8 @@ SMALL = TrainingOptions(
 )
 
 
-def plan_of(aspects: Literature, heads: str = "linear", **changes: Any) -> Plan:
-    return Plan(EncoderOptions(init=str(aspects.model), heads=heads), dataclasses.replace(SMALL, **changes))
+def plan_of(aspects: Literature, heads: str = "linear", **changes: Any) -> TrainingPlan:
+    return TrainingPlan(EncoderOptions(init=str(aspects.model), heads=heads), dataclasses.replace(SMALL, **changes))
 
 
 def train(aspects: Literature, folder: Path, heads: str = "linear", **changes: Any) -> EncoderRun:
@@ -94,7 +92,7 @@ def test_the_hybrid_loss_is_the_formula() -> None:
     )
     heads = make_heads(("background", "method"), 4, EncoderOptions(heads="linear", head_size=3), seed=3)
     losses = training_options({"unit": "groups", "losses": HYBRID}).losses
-    objective = Objective(losses, Material(heads=heads, rules=("positive", "local", "global")))
+    objective = Objective(losses, LossInputs(heads=heads, rules=("positive", "local", "global")))
     vectors = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 4))).float()
     batch = assemble(groups)
     found = float(objective(vectors, batch, batch).detach())
@@ -114,7 +112,7 @@ def test_negatives_of_the_batch_are_those_of_the_same_aspect() -> None:
     )
     heads = make_heads(("background", "method"), 4, EncoderOptions(heads="two_layers"), seed=1)
     losses = {"aspect_in_batch": {"weight": 1.0, "temperature": 0.1, "relatives": False, "negatives_by": ""}}
-    objective = Objective(losses, Material(heads=heads))
+    objective = Objective(losses, LossInputs(heads=heads))
     batch = assemble(groups)
     vectors = torch.from_numpy(np.random.default_rng(0).normal(size=(6, 4))).float()
     space = as_arrays(heads).project(vectors.numpy(), "background").astype(float)
@@ -157,7 +155,7 @@ def test_accuracy_is_that_of_each_triplet_in_its_space(aspects: Literature, tmp_
         assert total > 20 and Validation(run.stepper).judge()["accuracy"] == pytest.approx(right / total, abs=2 / total)
 
 
-def gathered(aspects: Literature, folder: Path, plan: Plan) -> tuple[Any, TrainingData]:
+def gathered(aspects: Literature, folder: Path, plan: TrainingPlan) -> tuple[Any, TrainingData]:
     start = load_start(plan.encoder, "cpu")
     sources = Sources(graph=aspects.graph)
     data = gather(aspects.corpus, aspects.samples, start.reader, plan.encoder, plan.training, folder, sources)
@@ -214,7 +212,7 @@ def test_a_bundle_trains_the_same_heads(aspects: Literature, tmp_path: Path) -> 
     assert open_heads(there.folder).hash == open_heads(whole.folder).hash
     (bundle / "groups" / "aspects.npy").unlink()
     np.save(bundle / "groups" / "aspects.npy", np.full(3, 9, np.uint8))
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         train_bundle(bundle, tmp_path / "damaged", device="cpu")
 
 
@@ -260,7 +258,7 @@ def test_samples_without_aspects_are_refused(literature: Literature, tmp_path: P
 
 
 def test_groups_keep_aspects_and_rules_when_taken() -> None:
-    groups = Groups(
+    groups = AnchorGroups(
         np.array([0, 1]),
         groups_of([0, 1], [[2], [3]], [[4, 5], [6]]).positives,
         groups_of([0, 1], [[2], [3]], [[4, 5], [6]]).negatives,
@@ -313,12 +311,12 @@ def test_negatives_by_a_rule_that_chose_none_are_refused(aspects: Literature, tm
 
 
 def test_an_aspect_without_samples_gets_no_space(aspects: Literature, tmp_path: Path) -> None:
-    from citeweave.mining.mine import Inputs, mine_samples
-    from citeweave.mining.rule_reading import parse_rules
-    from citeweave.recipe import load_recipe
+    from citeweave.mining.inputs import parse_rules
+    from citeweave.mining.mine import MiningInputs, mine_samples
+    from citeweave.pipeline.recipe import load_recipe
 
     changed = ["mining.every_aspect=false", 'mining.aspects=["background", "miscellaneous", "result"]']
     rules = parse_rules(load_recipe("sciaspect_hybrid", changed).table("mining"))
-    samples = mine_samples(aspects.corpus, rules, tmp_path / "samples", Inputs(graph=aspects.graph))
+    samples = mine_samples(aspects.corpus, rules, tmp_path / "samples", MiningInputs(graph=aspects.graph))
     run = train(dataclasses.replace(aspects, samples=samples), tmp_path / "model")
     assert open_heads(run.folder).names == ("background", "result")

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from citeweave.core.errors import UserError
 from citeweave.encoders.encoder import load_encoder
-from citeweave.errors import UserError
 from citeweave.training import trainer
 from citeweave.training.bundle import make_bundle, train_bundle
-from citeweave.training.gathering import Sources
-from citeweave.training.options import EncoderOptions, TrainingOptions
-from citeweave.training.plan import Plan
+from citeweave.training.load_data import Sources
+from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan
 from citeweave.training.train import EncoderRun, train_encoder
 
 from .conftest import Literature
@@ -23,7 +22,7 @@ from .conftest import Literature
 FILES = ("model.safetensors", "aspect_words/model.safetensors")
 
 
-def plan_of(paired: Literature, **changes: Any) -> Plan:
+def plan_of(paired: Literature, **changes: Any) -> TrainingPlan:
     training = TrainingOptions(
         **{
             "losses": {"in_batch": {}},
@@ -36,7 +35,7 @@ def plan_of(paired: Literature, **changes: Any) -> Plan:
             **changes,
         }
     )
-    return Plan(EncoderOptions(init=str(paired.model), pooling="aspect_words"), training)
+    return TrainingPlan(EncoderOptions(init=str(paired.model), pooling="aspect_words"), training)
 
 
 def train(paired: Literature, folder: Path, **changes: Any) -> EncoderRun:

@@ -13,18 +13,15 @@ import torch
 from numpy.typing import NDArray
 
 from citeweave.graph.citations import graph_from_edges
-from citeweave.mining.mine import Inputs, mine_samples
-from citeweave.mining.rule_reading import parse_rules
-from citeweave.recipe import load_recipe, read_recipe
-from citeweave.training.aspect_heads import as_arrays, make_heads
-from citeweave.training.batch_negatives import candidates_of, opposed
-from citeweave.training.batches import Batch, Batches, assemble
-from citeweave.training.data import Groups, groups_of, lists_of
-from citeweave.training.gathering import Sources, gather
-from citeweave.training.objective import Material, Objective, Settings
+from citeweave.mining.inputs import parse_rules
+from citeweave.mining.mine import MiningInputs, mine_samples
+from citeweave.pipeline.recipe import load_recipe, read_recipe
+from citeweave.training.batches import Batch, Batches, assemble, candidates_of, opposed
+from citeweave.training.data import AnchorGroups, find_relatives, groups_of, lists_of
+from citeweave.training.load_data import Sources, gather
+from citeweave.training.objective import LossInputs, Objective, Settings, as_arrays, make_heads
 from citeweave.training.options import EncoderOptions, training_options
-from citeweave.training.relatives import find_relatives
-from citeweave.training.starting import load_start
+from citeweave.training.trained_model import load_start
 
 from .conftest import Literature
 
@@ -42,7 +39,7 @@ def softmax_loss(vectors: NDArray[np.float64], anchor: int, positive: int, negat
     return float(-np.log(scores[0] / scores.sum()))
 
 
-def two_reasons() -> Groups:
+def two_reasons() -> AnchorGroups:
     """Anchor 0 once as background and once for method, each time with what it cites for the other reason as `local`."""
     return dataclasses.replace(
         groups_of([0, 0, 5], positives=[[1], [2], [4]], negatives=[[2, 3], [1, 3], [2]]),
@@ -56,7 +53,7 @@ def test_the_encoders_space_pushes_nothing_away_that_is_cited_for_another_reason
     name: str, settings: dict[str, Any]
 ) -> None:
     losses = training_options({"unit": "groups", "losses": {name: {**settings, "negatives_by": "global"}}}).losses
-    objective = Objective(losses, Material(relatives=RELATED, rules=("local", "global")))
+    objective = Objective(losses, LossInputs(relatives=RELATED, rules=("local", "global")))
     vectors = torch.from_numpy(np.random.default_rng(2).normal(size=(6, 4))).float()
     batch, given = assemble(two_reasons()), vectors.double().numpy()
     # 2 is a candidate, being a positive of its own group and the global negative of 5; it opposes 5 alone
@@ -75,7 +72,7 @@ def test_in_an_aspects_space_what_is_cited_for_another_reason_is_a_negative(
     asked = {f"aspect_{name}": {**settings, "negatives_by": "local"}}
     heads = make_heads(("background", "method"), 4, EncoderOptions(heads="linear"), seed=1)
     losses = training_options({"unit": "groups", "losses": asked}).losses
-    objective = Objective(losses, Material(relatives=RELATED, heads=heads, rules=("local", "global")))
+    objective = Objective(losses, LossInputs(relatives=RELATED, heads=heads, rules=("local", "global")))
     vectors = torch.from_numpy(np.random.default_rng(2).normal(size=(6, 4))).float()
     batch, arrays = assemble(two_reasons()), as_arrays(heads)
     background, method = (arrays.project(vectors.numpy(), name).astype(float) for name in arrays.names)
@@ -114,7 +111,7 @@ def test_aspects_and_rules_stay_with_their_papers(block: int, share: float) -> N
     assert told == {(anchor, paper) for anchor, _, paper, rule in _facts(batch.groups)[1] if rule == 1}
 
 
-def _facts(groups: Groups) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+def _facts(groups: AnchorGroups) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     """Anchor, aspect and positive; anchor, aspect, negative and its rule: one after the other."""
     assert groups.aspects is not None and groups.rules is not None
     pairs: list[tuple[int, ...]] = []
@@ -132,14 +129,16 @@ def test_what_the_recipe_intent_spaces_pushes_away(literature: Literature, tmp_p
     recipe = load_recipe("intent_spaces", ["training.batch=24", f"encoder.init={literature.model}"])
     read, graph = read_recipe(recipe), literature.graph
     assert read.training is not None
-    samples = mine_samples(literature.corpus, parse_rules(recipe.table("mining")), tmp_path / "s", Inputs(graph=graph))
+    samples = mine_samples(
+        literature.corpus, parse_rules(recipe.table("mining")), tmp_path / "s", MiningInputs(graph=graph)
+    )
     reader = load_start(read.encoder, "cpu").reader
     data = gather(literature.corpus, samples, reader, read.encoder, read.training, tmp_path / "t", Sources(graph=graph))
     edges: dict[tuple[int, int], int] = {}
     for a, b, bits in zip(graph.sources().tolist(), graph.cited.targets.tolist(), graph.intents.tolist(), strict=True):
         for pair in ((a, b), (b, a)):
             edges[pair] = edges.get(pair, 0) | bits
-    material = Material(relatives=data.relatives, rules=data.rules)
+    material = LossInputs(relatives=data.relatives, rules=data.rules)
     batches, losses = Batches(data.groups, read.training), read.training.losses
     locals_seen = 0
     for step in range(3):
@@ -158,7 +157,7 @@ def test_what_the_recipe_intent_spaces_pushes_away(literature: Literature, tmp_p
     assert locals_seen > 20
 
 
-def _pushed(batch: Batch, settings: Settings, material: Material) -> tuple[list[int], list[int]]:
+def _pushed(batch: Batch, settings: Settings, material: LossInputs) -> tuple[list[int], list[int]]:
     """Anchors and the candidates that a loss pushes away from them, as places in the batch."""
     candidates = candidates_of(batch)
     owner, column = np.nonzero(

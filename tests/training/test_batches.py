@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.training.batches import Batches, are_pairs, assemble, split
-from citeweave.training.data import Groups, groups_of
+from citeweave.training.data import AnchorGroups, groups_of
 from citeweave.training.options import TrainingOptions
 
 
-def made_groups(seed: int, count: int, papers: int = 40) -> Groups:
+def made_groups(seed: int, count: int, papers: int = 40) -> AnchorGroups:
     drawn = np.random.default_rng(seed)
     lists = [[drawn.integers(0, papers, drawn.integers(0, 5)).tolist() for _ in range(count)] for _ in range(2)]
     return groups_of(drawn.integers(0, papers, count).tolist(), *lists)
 
 
-def by_hand(groups: Groups) -> list[tuple[int, int, int]]:
+def by_hand(groups: AnchorGroups) -> list[tuple[int, int, int]]:
     """Triplets one by one: the shorter list begun anew."""
     found = []
     for number, anchor in enumerate(groups.anchors.tolist()):

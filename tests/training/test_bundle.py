@@ -13,25 +13,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.errors import ArtefactError
+from citeweave.core.errors import ArtifactError
 from citeweave.training.bundle import make_bundle, read_data, train_bundle
-from citeweave.training.gathering import Sources
-from citeweave.training.options import EncoderOptions, TrainingOptions
-from citeweave.training.plan import Plan
+from citeweave.training.load_data import Sources
+from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan
 from citeweave.training.train import train_encoder
 
 from .conftest import Literature
 
 
 @pytest.fixture(scope="module")
-def plan(literature: Literature) -> Plan:
+def plan(literature: Literature) -> TrainingPlan:
     training = TrainingOptions(losses={"in_batch": {}}, batch=8, steps=3, learning_rate=1e-3, validation=0.2)
-    return Plan(EncoderOptions(init=str(literature.model)), training)
+    return TrainingPlan(EncoderOptions(init=str(literature.model)), training)
 
 
 @pytest.fixture(scope="module")
-def bundle(literature: Literature, plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, make_suite
+def bundle(literature: Literature, plan: TrainingPlan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
 
     suite = make_suite(literature.corpus, CorpusSuiteOptions(held_out="share:0.2", queries=10))
     folder = tmp_path_factory.mktemp("bundles") / "bundle"
@@ -40,7 +39,7 @@ def bundle(literature: Literature, plan: Plan, tmp_path_factory: pytest.TempPath
 
 
 def test_a_bundle_trains_what_the_corpus_trains(
-    literature: Literature, plan: Plan, bundle: Path, tmp_path: Path
+    literature: Literature, plan: TrainingPlan, bundle: Path, tmp_path: Path
 ) -> None:
     sources = Sources(literature.graph)
     direct = train_encoder(
@@ -53,7 +52,7 @@ def test_a_bundle_trains_what_the_corpus_trains(
     assert "cite.map" in bundled.after
 
 
-def test_the_same_bundle_again_is_left_as_it_is(literature: Literature, plan: Plan, bundle: Path) -> None:
+def test_the_same_bundle_again_is_left_as_it_is(literature: Literature, plan: TrainingPlan, bundle: Path) -> None:
     before = (bundle / "manifest.json").stat().st_mtime_ns
     sources = Sources(literature.graph, suite=None)
     with pytest.raises(Exception, match="made from other inputs or options"):
@@ -68,7 +67,7 @@ def test_other_seeds_of_one_bundle(bundle: Path, tmp_path: Path) -> None:
 
 
 def test_training_from_a_bundle_loads_little(
-    bundle: Path, paired: Literature, sentence_plan: Plan, tmp_path: Path
+    bundle: Path, paired: Literature, sentence_plan: TrainingPlan, tmp_path: Path
 ) -> None:
     """No corpus, graph or mining room, none of their packages: the other machine has numpy, torch and transformers."""
     script = (
@@ -78,7 +77,7 @@ def test_training_from_a_bundle_loads_little(
         "b.main()\n"
         "sys.argv[1:3] = [sys.argv[1] + '-sentences', sys.argv[2] + '-sentences']\n"
         "b.main()\n"
-        "rooms = ('citeweave.graph', 'citeweave.mining', 'citeweave.recipe', 'citeweave.cli', 'citeweave.corpus.corpus')\n"
+        "rooms = ('citeweave.graph', 'citeweave.mining', 'citeweave.pipeline.recipe', 'citeweave.cli', 'citeweave.corpus.corpus')\n"
         "names = ('orjson', 'isal', 'pyarrow', 'sentencex', 'typer', 'sentence_transformers', 'bm25s', 'numba', 'sklearn')\n"
         "print(json.dumps([name for name in sys.modules if name in (*names, *rooms)]))\n"
     )
@@ -102,7 +101,7 @@ def test_training_from_a_bundle_loads_little(
 
 
 @pytest.mark.parametrize("harm", ["cut", "objects", "far", "json", "bomb"])
-def test_damaged_bundles_are_refused(literature: Literature, plan: Plan, tmp_path: Path, harm: str) -> None:
+def test_damaged_bundles_are_refused(literature: Literature, plan: TrainingPlan, tmp_path: Path, harm: str) -> None:
     sources = Sources(literature.graph)
     folder = make_bundle(literature.corpus, literature.samples, tmp_path / "b", plan, sources=sources)
     path = folder / "groups" / "anchors.npy"
@@ -119,7 +118,7 @@ def test_damaged_bundles_are_refused(literature: Literature, plan: Plan, tmp_pat
         )
     else:
         (folder / "bundle.json").write_text("{}" + " " * ((folder / "bundle.json").stat().st_size - 2))
-    with pytest.raises(ArtefactError):
+    with pytest.raises(ArtifactError):
         if harm in ("far", "bomb"):
             read_data(folder)
         else:
@@ -128,14 +127,14 @@ def test_damaged_bundles_are_refused(literature: Literature, plan: Plan, tmp_pat
 
 
 @pytest.fixture(scope="module")
-def sentence_plan(paired: Literature) -> Plan:
+def sentence_plan(paired: Literature) -> TrainingPlan:
     losses = {"aligned_triplet": {}, "sentence_triplet": {}}
     training = TrainingOptions(losses=losses, unit="groups", batch=6, steps=2, learning_rate=1e-3, validation=0.2)
-    return Plan(EncoderOptions(init=str(paired.model)), training)
+    return TrainingPlan(EncoderOptions(init=str(paired.model)), training)
 
 
 def test_a_bundle_carries_sentences_and_their_alignment(
-    paired: Literature, sentence_plan: Plan, tmp_path: Path
+    paired: Literature, sentence_plan: TrainingPlan, tmp_path: Path
 ) -> None:
     sources = Sources(paired.graph)
     bundle = make_bundle(
@@ -167,23 +166,23 @@ SENTENCE_HARMS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
 }
 
 
-def test_damaged_sentences_are_refused(paired: Literature, sentence_plan: Plan, tmp_path: Path) -> None:
+def test_damaged_sentences_are_refused(paired: Literature, sentence_plan: TrainingPlan, tmp_path: Path) -> None:
     bundle = make_bundle(paired.corpus, paired.samples, tmp_path / "b", sentence_plan, sources=Sources(paired.graph))
     assert read_data(bundle).alignment is not None
     for harm, (name, change) in SENTENCE_HARMS.items():
         kept = (bundle / name).read_bytes()
         values = np.load(bundle / name)
         np.save(bundle / name, change(values))
-        with pytest.raises(ArtefactError, match="make the bundle again|make it again"):
+        with pytest.raises(ArtifactError, match="make the bundle again|make it again"):
             read_data(bundle)
             pytest.fail(f"{harm} are read")
         (bundle / name).write_bytes(kept)
     shutil.rmtree(bundle / "sentences")
-    with pytest.raises(ArtefactError, match="do not fit together"):
+    with pytest.raises(ArtifactError, match="do not fit together"):
         read_data(bundle)
 
 
-def test_half_precision_weights_halve_the_bundle(literature: Literature, plan: Plan, tmp_path: Path) -> None:
+def test_half_precision_weights_halve_the_bundle(literature: Literature, plan: TrainingPlan, tmp_path: Path) -> None:
     no_relatives = dataclasses.replace(plan, training=dataclasses.replace(plan.training, losses={"triplet": {}}))
     sizes = []
     for weights in ("float32", "float16"):

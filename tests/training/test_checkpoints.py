@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from citeweave.errors import ArtefactError, UserError
+from citeweave.core.errors import ArtifactError, UserError
 from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
 
 
@@ -67,7 +67,7 @@ def test_another_size_is_refused(tmp_path: Path) -> None:
         load_checkpoint(tmp_path, *new(4))
     fewer, other = new(3)
     del fewer["b"]
-    with pytest.raises(ArtefactError, match="holds other weights"):
+    with pytest.raises(ArtifactError, match="holds other weights"):
         load_checkpoint(tmp_path, fewer, other)
 
 

@@ -14,10 +14,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from citeweave.artefacts.publishing import work_folder
+from citeweave.core.publish import work_folder
 from citeweave.training import trainer
-from citeweave.training.interrupts import held_interrupts
-from citeweave.training.stepping import Stepper
+from citeweave.training.step import Stepper
+from citeweave.training.trainer import held_interrupts
 
 from .conftest import Literature
 from .test_train import train, weights_of

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.errors import UserError
-from citeweave.randomness import stream
-from citeweave.training.masking import mask_tokens
+from citeweave.core.errors import UserError
+from citeweave.core.randomness import stream
+from citeweave.training.step import mask_tokens
 
 SPECIAL, MASK, VOCABULARY = [0, 1, 2], 3, 1000
 

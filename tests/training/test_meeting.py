@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from torch.distributed import HashStore  # noqa: E402
 
-from citeweave.errors import CiteweaveError  # noqa: E402
-from citeweave.training.meeting import agree_on_name  # noqa: E402
+from citeweave.core.errors import CiteweaveError  # noqa: E402
+from citeweave.training.distributed import agree_on_name  # noqa: E402
 
 LIMIT = timedelta(seconds=20)
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from citeweave.errors import UserError
-from citeweave.training.loss_settings import LOSSES
-from citeweave.training.options import encoder_options, training_options
-from citeweave.training.schedules import factor, warmup_steps
+from citeweave.core.errors import UserError
+from citeweave.training.options import LOSSES, encoder_options, training_options
+from citeweave.training.trainer import factor, warmup_steps
 
 
 def test_every_loss_is_read_with_all_its_settings() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 transformers = pytest.importorskip("transformers", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.encoders.saved.layer_mix import add_mix  # noqa: E402
+from citeweave.encoders.pooling import add_mix  # noqa: E402
 from citeweave.training.partial import choose_parts, encoder_layers  # noqa: E402
 
 SIZES = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}

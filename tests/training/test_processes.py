@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from citeweave.core.errors import UserError
 from citeweave.encoders.aspects import open_heads
 from citeweave.encoders.encoder import load_encoder
-from citeweave.errors import UserError
-from citeweave.training.aspect_heads import as_arrays, make_heads
+from citeweave.training.distributed import check_shards
+from citeweave.training.objective import as_arrays, make_heads
 from citeweave.training.options import EncoderOptions, training_options
-from citeweave.training.sharding import check_shards
 
 from ..faults import killing
 from .conftest import Literature

@@ -16,23 +16,28 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.corpus.importing import import_papers  # noqa: E402
+from citeweave.corpus.ingest import import_papers  # noqa: E402
 from citeweave.corpus.text import sentence_texts  # noqa: E402
 from citeweave.encoders.encoder import load_encoder  # noqa: E402
-from citeweave.encoders.sentence_layout import lay_out  # noqa: E402
-from citeweave.encoders.sentences import encode_sentences  # noqa: E402
+from citeweave.encoders.sentence_encoder import (
+    encode_sentences,
+    lay_out,
+)
 from citeweave.encoders.text_vectors import text_vectors  # noqa: E402
-from citeweave.encoders.token_store import TokenStore  # noqa: E402
-from citeweave.similarity.matching.matched import DocumentDistance, match  # noqa: E402
-from citeweave.similarity.matching.pairs import PaperPairs  # noqa: E402
-from citeweave.training.batch_negatives import allowed_pairs  # noqa: E402
-from citeweave.training.batches import Batch, assemble, groups_of  # noqa: E402
-from citeweave.training.data import TrainingData, lists_of  # noqa: E402
-from citeweave.training.objective import Material, Objective  # noqa: E402
+from citeweave.encoders.tokens import TokenStore  # noqa: E402
+from citeweave.training import load_data, sentence_objective  # noqa: E402
+from citeweave.training.batches import (  # noqa: E402
+    Batch,
+    allowed_pairs,
+    assemble,
+    groups_of,
+)
+from citeweave.training.data import SentenceSpans, TrainingData, lists_of, make_alignment, paper_rows  # noqa: E402  # noqa: E402
+from citeweave.training.objective import LossInputs, Objective  # noqa: E402
 from citeweave.training.options import TrainingOptions  # noqa: E402
-from citeweave.training.sentence_level import objective, reading  # noqa: E402
-from citeweave.training.sentence_level.encoding import encode_rows  # noqa: E402
-from citeweave.training.sentence_level.spans import SentenceSpans, make_alignment, paper_rows  # noqa: E402
+from citeweave.training.sentence_objective import encode_rows  # noqa: E402
+from citeweave.vectors.document_distance import DocumentDistance, match  # noqa: E402
+from citeweave.vectors.pair_scores import PaperPairs  # noqa: E402
 
 COUNTS = [2, 1, 4, 3, 1, 2, 3, 2, 1, 3]
 
@@ -100,7 +105,7 @@ def small(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespa
     (folder / "papers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     corpus, encoder = import_papers([folder / "papers.jsonl"], folder / "corpus").corpus, load_encoder(bert)
     rows = np.arange(len(corpus))
-    tokens, spans = reading.read_sentences(corpus, rows, encoder.reader, folder / "tokens")
+    tokens, spans = load_data.read_sentences(corpus, rows, encoder.reader, folder / "tokens")
     data = TrainingData(rows, tokens, groups_of([], [], []), groups_of([], [], []), sentences=spans)
     splits = [(corpus.titles[row], sentence_texts(corpus.abstracts[row])) for row in range(len(corpus))]
     return SimpleNamespace(corpus=corpus, encoder=encoder, data=data, splits=splits)
@@ -125,9 +130,9 @@ def test_papers_are_read_as_encoders_read_them(small: SimpleNamespace) -> None:
 def test_sentences_without_tokens_keep_the_numbers_of_the_others(small: SimpleNamespace) -> None:
     reader = small.encoder.reader
     layouts = lay_out(reader, ["a cell", "", "x"], [["", "we find", " ", "graphs"], [], ["the cell grows"]])
-    records = [reading._record(layout) for layout in layouts]
+    records = [load_data._record(layout) for layout in layouts]
     ends = np.cumsum([0, *map(len, records)])
-    tokens, spans = reading._unpack(TokenStore(np.concatenate(records).astype(np.uint16), ends))
+    tokens, spans = load_data._unpack(TokenStore(np.concatenate(records).astype(np.uint16), ends))
     assert spans.counts().tolist() == [2, 0, 1] and spans.numbers.tolist() == [1, 3, 0]
     assert [tokens[row].tolist() for row in range(3)] == [layout.tokens.tolist() for layout in layouts]
     assert spans.starts.tolist() == [start for layout in layouts for start in layout.starts.tolist()]
@@ -142,11 +147,11 @@ def test_numbers_of_sentences_become_places() -> None:
     picks = SimpleNamespace(rows=positives, owners=lambda: np.arange(len(pairs)))
     aligned = SimpleNamespace(anchor_sentences=ours, sentences=theirs)
     samples: Any = SimpleNamespace(anchors=anchors, positives=picks, alignment=aligned)
-    found = reading.align(samples, rows, spans)
+    found = load_data.align(samples, rows, spans)
     assert found is not None and len(found.keys) == 2, "lost sentences align nothing, a pair keeps its first ones"
     assert found.find(np.array([0, 2, 1]), np.array([2, 0, 0])).tolist() == [[1, 1], [0, 1], [-1, -1]]
     samples.alignment = None
-    assert reading.align(samples, rows, spans) is None
+    assert load_data.align(samples, rows, spans) is None
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
@@ -199,7 +204,7 @@ def loss_of(
         more |= {"distance": "transport", "mode": "peer"} if loss == "peer" else {"distance": loss}
         loss = "sentence_triplet"
     options = TrainingOptions(losses={loss: more}, unit="groups")
-    objective_ = Objective(options.losses, Material(relatives, sentences=spans_of(counts), alignment=SENTENCES))
+    objective_ = Objective(options.losses, LossInputs(relatives, sentences=spans_of(counts), alignment=SENTENCES))
     return lambda matrix: objective_(matrix, batch, batch)
 
 
@@ -238,7 +243,7 @@ def test_negatives_of_the_batch_are_no_relatives(data: st.DataObject) -> None:
     def allowed(left: Any, right: Any) -> Any:
         return allowed_pairs(batch.papers[left], batch.papers[right], known)
 
-    found = objective._batch_triples(batch, allowed, None)
+    found = sentence_objective._batch_triples(batch, allowed, None)
     triples = batch.papers[np.stack(found[:3], axis=1)].tolist() if len(found.anchors) else []
     assert triples == [[*pair, other[1]] for pair, other in plain_triples(batch, plain_lists(known))]
     for anchor, positive, negative in triples:
@@ -356,13 +361,15 @@ def test_short_long_and_equal_sentences_stay_finite(name: str) -> None:
 
 def test_facets_are_runs_and_a_function_of_the_batch() -> None:
     counts = np.array([1, 5, 9, 3] * 50)
-    runs = objective._runs(counts, 0.5, 7)
+    runs = sentence_objective._runs(counts, 0.5, 7)
     for run, count in zip(runs, counts.tolist(), strict=True):
         places = np.flatnonzero(run)
         assert 1 <= len(places) == places[-1] - places[0] + 1 and places[-1] < count
     whole = (runs.sum(1) == counts)[counts > 1].mean()
     assert 0.5 < whole < 0.75  # half of them, and some runs are all there is
-    assert (objective._runs(counts, 0.5, 7) == runs).all() and (objective._runs(counts, 0.5, 8) != runs).any()
+    assert (sentence_objective._runs(counts, 0.5, 7) == runs).all() and (
+        sentence_objective._runs(counts, 0.5, 8) != runs
+    ).any()
     matrix, loss = drawn(), loss_of("sentence_in_batch", facets=1.0)
     assert loss(matrix).item() == loss(matrix).item() != loss_of("sentence_in_batch")(matrix).item()
     assert math.isfinite(loss(matrix).item())

@@ -14,17 +14,20 @@ torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from safetensors.numpy import load_file  # noqa: E402
 
-from citeweave.errors import UserError  # noqa: E402
-from citeweave.progress import QUIET  # noqa: E402
+from citeweave.core.errors import UserError  # noqa: E402
+from citeweave.core.progress import QUIET  # noqa: E402
 from citeweave.training import trainer  # noqa: E402
 from citeweave.training.batches import Batches  # noqa: E402
 from citeweave.training.data import TrainingData, groups_of, lists_of  # noqa: E402
-from citeweave.training.gathering import Sources, gather  # noqa: E402
-from citeweave.training.options import EncoderOptions, TrainingOptions  # noqa: E402
-from citeweave.training.plan import Plan  # noqa: E402
-from citeweave.training.processes import Processes  # noqa: E402
-from citeweave.training.starting import load_start, make_run  # noqa: E402
+from citeweave.training.distributed import Processes  # noqa: E402
+from citeweave.training.load_data import Sources, gather  # noqa: E402
+from citeweave.training.options import (  # noqa: E402
+    EncoderOptions,
+    TrainingOptions,
+    TrainingPlan,
+)
 from citeweave.training.train import EncoderRun, train_encoder  # noqa: E402
+from citeweave.training.trained_model import load_start, make_run  # noqa: E402
 from citeweave.training.validation import held_back_triplets  # noqa: E402
 
 from .conftest import Literature  # noqa: E402
@@ -43,7 +46,7 @@ LOSSES: dict[str, dict[str, Any]] = {
 
 
 def train(paired: Literature, folder: Path, **changes: Any) -> EncoderRun:
-    plan = Plan(EncoderOptions(init=str(paired.model)), dataclasses.replace(SMALL, **changes))
+    plan = TrainingPlan(EncoderOptions(init=str(paired.model)), dataclasses.replace(SMALL, **changes))
     return train_encoder(paired.corpus, paired.samples, folder, plan, sources=Sources(graph=paired.graph), device="cpu")
 
 
@@ -81,7 +84,7 @@ def test_a_step_in_parts_is_the_step_at_once(paired: Literature, tmp_path: Path,
     found = []
     for options in (whole, dataclasses.replace(whole, micro_tokens=200)):
         start, data = gathered(paired, tmp_path / "tokens", options)
-        run = make_run(start, data, Plan(training=options), Processes(), QUIET)
+        run = make_run(start, data, TrainingPlan(training=options), Processes(), QUIET)
         start.network.model.train()
         batch = Batches(data.groups, options).at(0)
         assert int(data.tokens.lengths()[batch.papers].sum()) > 400
@@ -155,7 +158,9 @@ def test_pairs_that_are_held_back_meet_papers_of_others() -> None:
 def test_what_has_no_sentences_is_told(
     paired: Literature, tmp_path: Path, encoder: dict[str, Any], message: str
 ) -> None:
-    plan = Plan(EncoderOptions(str(paired.model), **encoder), dataclasses.replace(SMALL, losses=LOSSES["single"]))
+    plan = TrainingPlan(
+        EncoderOptions(str(paired.model), **encoder), dataclasses.replace(SMALL, losses=LOSSES["single"])
+    )
     with pytest.raises(UserError, match=message):
         train_encoder(
             paired.corpus, paired.samples, tmp_path / "m", plan, sources=Sources(graph=paired.graph), device="cpu"

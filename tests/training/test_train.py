@@ -13,17 +13,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from citeweave.artefacts.publishing import work_folder
+from citeweave.core.errors import CiteweaveError, EmptyResultError, UserError
+from citeweave.core.progress import QUIET
+from citeweave.core.publish import work_folder
 from citeweave.encoders.encoder import load_encoder
-from citeweave.errors import CiteweaveError, EmptyResultError, UserError
-from citeweave.progress import QUIET
 from citeweave.training import trainer
-from citeweave.training.gathering import Sources, gather
-from citeweave.training.options import EncoderOptions, TrainingOptions
-from citeweave.training.plan import Plan
-from citeweave.training.processes import Processes
-from citeweave.training.starting import load_start, make_run
+from citeweave.training.distributed import Processes
+from citeweave.training.load_data import Sources, gather
+from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan
 from citeweave.training.train import EncoderRun, train_encoder
+from citeweave.training.trained_model import load_start, make_run
 from citeweave.training.trainer import train_network
 
 from .conftest import Literature
@@ -31,8 +30,8 @@ from .conftest import Literature
 SMALL = TrainingOptions(batch=8, steps=6, learning_rate=1e-3, validation=0.2, check_every=3, checkpoint_every=2)
 
 
-def plan_of(literature: Literature, **changes: Any) -> Plan:
-    return Plan(EncoderOptions(init=str(literature.model)), dataclasses.replace(SMALL, **changes))
+def plan_of(literature: Literature, **changes: Any) -> TrainingPlan:
+    return TrainingPlan(EncoderOptions(init=str(literature.model)), dataclasses.replace(SMALL, **changes))
 
 
 def weights_of(folder: Path) -> bytes:
@@ -147,7 +146,7 @@ def gradients(literature: Literature, tokens: Path, options: TrainingOptions) ->
     encoder = EncoderOptions(init=str(literature.model))
     sources = Sources(graph=literature.graph)
     data = gather(literature.corpus, literature.samples, start.reader, encoder, options, tokens, sources)
-    run = make_run(start, data, Plan(training=options), Processes(), QUIET)
+    run = make_run(start, data, TrainingPlan(training=options), Processes(), QUIET)
     start.network.model.train()
     batch = trainer.Batches(data.groups, options).at(0)
     loss = run.stepper.backward(batch, 0)
@@ -207,8 +206,8 @@ def test_frozen_layers_stay(literature: Literature, tmp_path: Path) -> None:
 
 
 def test_a_teacher_can_be_followed(literature: Literature, tmp_path: Path) -> None:
-    from citeweave.graph.making import make_graph
-    from citeweave.similarity.vectors import Vectors
+    from citeweave.graph.build import make_graph
+    from citeweave.vectors.vectors import Vectors
 
     make_graph(literature.corpus, tmp_path / "graph")
     sources = Sources(teacher=Vectors.open(tmp_path / "graph" / "vectors"))
@@ -223,7 +222,7 @@ def test_a_teacher_can_be_followed(literature: Literature, tmp_path: Path) -> No
 
 
 def test_pools_of_the_corpus_suite_are_watched(literature: Literature, tmp_path: Path) -> None:
-    from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, make_suite
+    from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
 
     suite = make_suite(literature.corpus, CorpusSuiteOptions(held_out="share:0.2", queries=20))
     plan = plan_of(literature, watch="cite.map", patience=1)
@@ -240,8 +239,8 @@ def test_pools_of_the_corpus_suite_are_watched(literature: Literature, tmp_path:
 
 def test_pools_give_the_suites_own_number(literature: Literature, tmp_path: Path) -> None:
     from citeweave.evaluation.evaluate import evaluate
-    from citeweave.evaluation.judging.opening import OpeningOptions, open_judged
-    from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, make_suite
+    from citeweave.evaluation.open_system import OpeningOptions, open_judged
+    from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
 
     suite = make_suite(literature.corpus, CorpusSuiteOptions(held_out="share:0.2", queries=20))
     run = train_encoder(
@@ -264,7 +263,7 @@ def test_a_loss_that_is_no_number_ends_the_run(
     def broken(self: Any, batch: Any, step: int) -> torch.Tensor:
         return torch.tensor(float("nan") if step == 4 else 1.0)
 
-    monkeypatch.setattr("citeweave.training.stepping.Stepper.backward", broken)
+    monkeypatch.setattr("citeweave.training.step.Stepper.backward", broken)
     with pytest.raises(CiteweaveError, match="loss of step 4 is nan.*checkpoint of step 4 is kept.*learning_rate"):
         train(literature, tmp_path / "model")
     assert not (tmp_path / "model").exists()
@@ -276,7 +275,7 @@ def test_out_of_memory_names_a_smaller_size(
     def full(self: Any, papers: Any, step: int, number: int, readings: int) -> torch.Tensor:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr("citeweave.training.stepping.Stepper.encode", full)
+    monkeypatch.setattr("citeweave.training.step.Stepper.encode", full)
     with pytest.raises(CiteweaveError, match="out of memory at step 0.*training.micro_tokens=8192"):
         train(literature, tmp_path / "model")
 
@@ -308,20 +307,22 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(literature: Literatur
     options = dataclasses.replace(SMALL, steps=5)
     encoder = EncoderOptions(init=str(literature.model))
     data = gather(literature.corpus, literature.samples, start.reader, encoder, options, tmp_path / "tokens")
-    train_network(make_run(start, data, Plan(training=options), Processes(), QUIET), tmp_path / "work")
+    train_network(make_run(start, data, TrainingPlan(training=options), Processes(), QUIET), tmp_path / "work")
     found = sorted((tmp_path / "work" / "checkpoints").iterdir())
     assert [path.name for path in found] == ["step-00000002", "step-00000004"]
     wanted = {name: weight.clone() for name, weight in start.network.model.named_parameters()}
     (found[1] / "weights.safetensors").write_bytes(b"cut")
     again = load_start(EncoderOptions(init=str(literature.model)), "cpu")
-    progress = train_network(make_run(again, data, Plan(training=options), Processes(), QUIET), tmp_path / "work")
+    progress = train_network(
+        make_run(again, data, TrainingPlan(training=options), Processes(), QUIET), tmp_path / "work"
+    )
     assert progress.step == 5
     assert all((wanted[name] == weight).all() for name, weight in again.network.model.named_parameters())
 
 
 def test_samples_of_another_corpus_are_refused(literature: Literature, tmp_path: Path) -> None:
     from citeweave.corpus.synthetic.literature import Synthetic
-    from citeweave.corpus.synthetic.writing import synthesize
+    from citeweave.corpus.synthetic.synthesize import synthesize
 
     other = synthesize(tmp_path / "other", Synthetic(papers=40, seed=1), workers=1)
     with pytest.raises(UserError, match="mined from another corpus"):
@@ -343,7 +344,7 @@ def test_papers_without_text_leave_the_samples(literature: Literature, tmp_path:
 
 
 def _without_venues(literature: Literature, tmp_path: Path) -> Path:
-    from citeweave.corpus.importing import import_papers
+    from citeweave.corpus.ingest import import_papers
 
     lines = [{"id": str(n), "title": f"paper {n}", "abstract": "we find how", "references": ["0"]} for n in range(9)]
     (tmp_path / "papers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -353,11 +354,10 @@ def _without_venues(literature: Literature, tmp_path: Path) -> Path:
 
 def _mined(tmp_path: Path) -> Any:
     from citeweave.corpus.corpus import Corpus
-    from citeweave.mining.sample_blocks import block_of
-    from citeweave.mining.samples import Names, new_samples
+    from citeweave.mining.samples import SampleNames, block_of, new_samples
 
     corpus = Corpus.open(tmp_path / "bare")
-    with new_samples(tmp_path / "samples", Names(rules=("a", "b")), corpus=corpus.hash) as writer:
+    with new_samples(tmp_path / "samples", SampleNames(rules=("a", "b")), corpus=corpus.hash) as writer:
         writer.append(block_of([1, 2], positives=[[0], [0]], negatives=[[3], [4]]))
         return writer.finish()
 
@@ -370,7 +370,7 @@ def test_no_device_where_one_is_asked_for(literature: Literature, tmp_path: Path
 
 
 def test_another_recipe_as_start_belongs_to_run(literature: Literature, tmp_path: Path) -> None:
-    plan = Plan(EncoderOptions(init="recipe:specter"), SMALL)
+    plan = TrainingPlan(EncoderOptions(init="recipe:specter"), SMALL)
     with pytest.raises(UserError, match="citeweave run"):
         train_encoder(literature.corpus, literature.samples, tmp_path / "m", plan, device="cpu")
 

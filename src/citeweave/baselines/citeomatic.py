@@ -1,4 +1,13 @@
-"""Citeomatic's paper vectors (NNSelect, Bhagavatula et al. 2018): weighted words, trained so that cited papers are near.
+"""Papers that a paper does not cite, of the three kinds that Citeomatic learns from.
+
+    random      any paper                                         must score 0.3 below a cited paper
+    near        among the nearest by the vectors of the moment    must score 0.2 below
+    second_hop  cited by a cited paper                            must score 0.1 below
+
+Bhagavatula et al. (2018); the distances are those of its code. Draws a fixed number of tries for each and says where
+none was found: a paper whose references cite nothing has no second_hop.
+
+Citeomatic's paper vectors (NNSelect, Bhagavatula et al. 2018): weighted words, trained so that cited papers are near.
 
     word     m(w) d(w) / |d(w)|                     a learnt length and a learnt direction
     field    sum over its words, of length 1        title and abstract
@@ -23,16 +32,82 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.arguments import as_texts
-from citeweave.baselines.citeomatic_negatives import MARGINS, Citations, draw_negatives, near_papers
-from citeweave.baselines.material import Floats, Material, seeded_torch, split_fields, texts_of
-from citeweave.baselines.terms import TermOptions, count_terms, fit_terms
-from citeweave.errors import UserError
-from citeweave.progress import QUIET, Reporter
-from citeweave.randomness import stream
+from citeweave.baselines.data import (
+    BaselineData,
+    Floats,
+    seeded_torch,
+    split_fields,
+    texts_of,
+)
+from citeweave.baselines.word_vectors import TermOptions, count_terms, fit_terms
+from citeweave.core.arguments import as_texts
+from citeweave.core.errors import UserError
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.randomness import stream
+from citeweave.vectors.topk import nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+Ints = NDArray[np.int64]
+
+MARGINS = {"random": 0.3, "near": 0.2, "second_hop": 0.1}
+_TRIES = 8
+
+
+class CitationPairs:
+    """Citations between papers numbered 0 .. papers - 1, sorted by citing paper."""
+
+    def __init__(self, citing: Ints, cited: Ints, papers: int) -> None:
+        self.citing, self.cited, self.papers = citing, cited, papers  # (citations,) each
+        self._offsets = np.searchsorted(citing, np.arange(papers + 1))  # (papers + 1,)
+        self._keys = np.sort(citing * papers + cited)  # (citations,)
+
+    def has(self, citing: Ints, cited: Ints) -> NDArray[np.bool_]:
+        """Whether the pairs are citations; any shape."""
+        wanted = citing * self.papers + cited
+        at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        return np.asarray(self._keys[at] == wanted)
+
+    def any_cited(self, citing: Ints, rng: np.random.Generator) -> Ints:
+        """One random reference of each paper, -1 where it (or the paper, -1) has none; any shape."""
+        starts, counts = self._offsets[citing], self._offsets[citing + 1] - self._offsets[citing]
+        counts = np.where(citing < 0, 0, counts)
+        at = starts + (rng.random(citing.shape) * counts).astype(np.int64)
+        return np.where(counts > 0, self.cited[np.minimum(at, len(self.cited) - 1)], -1)
+
+
+def draw_negatives(citations: CitationPairs, near: Ints, queries: Ints, rng: np.random.Generator) -> Ints:
+    """One paper of each kind for every query, (queries, 3) in the order of MARGINS; -1 where none was found.
+
+    `near` holds the nearest papers of every paper, (papers, k), -1 where there are fewer.
+    """
+    many = np.repeat(queries[:, None], _TRIES, axis=1)  # (queries, tries)
+    drawn = [
+        rng.integers(citations.papers, size=many.shape),
+        near[many, rng.integers(near.shape[1], size=many.shape)],
+        citations.any_cited(citations.any_cited(many, rng), rng),
+    ]
+    return np.stack([_first_allowed(citations, many, tries) for tries in drawn], axis=1)
+
+
+def _first_allowed(citations: CitationPairs, queries: Ints, tries: Ints) -> Ints:
+    """The first try that is a paper, not the query, and not cited by it; shapes (queries, tries) -> (queries,)."""
+    good = (tries >= 0) & (tries != queries) & ~citations.has(queries, tries)
+    first = good.argmax(axis=1)
+    rows = np.arange(len(tries))
+    return np.where(good[rows, first], tries[rows, first], -1)
+
+
+def near_papers(vectors: NDArray[np.float32], queries: Ints, k: int) -> Ints:
+    """The k nearest papers of every query by cosine, (papers, k); rows of papers that are no query are -1."""
+    out = np.full((len(vectors), k), -1, np.int64)
+    out[queries] = nearest(vectors, vectors[queries], k, itself=queries).rows
+    return out
+
+
+# Citeomatic's paper vectors (NNSelect, Bhagavatula et al. 2018): weighted words, trained so that cited papers are near.
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,26 +159,28 @@ def combine(titles: NDArray[Any], abstracts: NDArray[Any], weights: NDArray[Any]
     return _unit(weights[0] * _unit(titles) + weights[1] * _unit(abstracts))
 
 
-def fit_citeomatic(material: Material, options: CiteomaticOptions, revision: str) -> Citeomatic:
+def fit_citeomatic(material: BaselineData, options: CiteomaticOptions, revision: str) -> Citeomatic:
     """Train on the citations between the papers to learn from."""
     citing, cited = material.citations("citeomatic")
     # papers are renumbered, so that no other paper is ever a negative
-    citations = Citations(
+    citations = CitationPairs(
         np.searchsorted(material.rows, citing), np.searchsorted(material.rows, cited), len(material.rows)
     )
     texts = texts_of(material.corpus, material.rows)
     vectorizer = fit_terms([text for text in texts if text], options.terms, idf=False, sublinear=False, norm=None)
     rng = stream(material.seed, "citeomatic")
     with seeded_torch(int(rng.integers(2**62))) as torch:
-        trainer = _Trainer(torch, _field_counts(vectorizer, texts), citations, options)
+        trainer = _CiteomaticTrainer(torch, _field_counts(vectorizer, texts), citations, options)
         trainer.train(rng, material.reporter)
         return Citeomatic(revision, vectorizer, trainer.word_vectors().detach().numpy(), trainer.weights())
 
 
-class _Trainer:
+class _CiteomaticTrainer:
     """Parameters, their optimizer, and the papers as bags of words."""
 
-    def __init__(self, torch: Any, fields: tuple[Any, Any], citations: Citations, options: CiteomaticOptions) -> None:
+    def __init__(
+        self, torch: Any, fields: tuple[Any, Any], citations: CitationPairs, options: CiteomaticOptions
+    ) -> None:
         self._torch, self._fields, self._citations, self._options = torch, fields, citations, options
         terms = fields[0].shape[1]
         self._directions = torch.randn(terms, options.dimension).requires_grad_()

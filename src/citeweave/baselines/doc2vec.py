@@ -16,14 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from citeweave.arguments import as_texts
-from citeweave.baselines.material import Floats, Material
-from citeweave.baselines.terms import words_of
-from citeweave.baselines.word_vectors import gensim_seed, silent_dots, stable_hash
-from citeweave.errors import EmptyResultError, UserError
-from citeweave.extras import require
-from citeweave.progress import QUIET, Reporter
-from citeweave.randomness import stream
+from citeweave.baselines.data import BaselineData, Floats
+from citeweave.baselines.word_vectors import gensim_seed, silent_dots, stable_hash, words_of
+from citeweave.core.arguments import as_texts
+from citeweave.core.errors import EmptyResultError, UserError, require
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.randomness import stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ class Doc2Vec:
         return np.asarray(vector[0])
 
 
-def fit_doc2vec(material: Material, options: Doc2VecOptions, revision: str) -> Doc2Vec:
+def fit_doc2vec(material: BaselineData, options: Doc2VecOptions, revision: str) -> Doc2Vec:
     """Train on the texts, one after the other on one thread, so that the seed fixes the result."""
     texts = material.texts()
     gensim = require("gensim.models.doc2vec", extra="baselines")

@@ -20,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from citeweave.arguments import as_texts
-from citeweave.baselines.material import Floats, Material, texts_of
+from citeweave.baselines.data import BaselineData, Floats, texts_of
 from citeweave.baselines.word_sums import Sif, SifOptions, fit_sif
+from citeweave.core.arguments import as_texts
+from citeweave.core.errors import UserError
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.randomness import Keys, hash_texts
 from citeweave.corpus.corpus import Corpus
-from citeweave.errors import UserError
 from citeweave.graph.citations import CitationGraph
-from citeweave.hashing import Keys, hash_texts
-from citeweave.progress import QUIET, Reporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Sgc:
         return out
 
 
-def fit_sgc(material: Material, options: SgcOptions, revision: str) -> Sgc:
+def fit_sgc(material: BaselineData, options: SgcOptions, revision: str) -> Sgc:
     """SIF on the papers to learn from, then mixing over all citations of the graph that was given."""
     graph = material.citation_graph("sgc")
     sif = fit_sif(material, options.sif, revision)

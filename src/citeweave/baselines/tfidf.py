@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.extmath import randomized_svd
 
-from citeweave.arguments import as_texts
-from citeweave.baselines.material import Floats, Material
-from citeweave.baselines.terms import TermOptions, count_terms, fit_terms
-from citeweave.errors import UserError
-from citeweave.progress import QUIET, Reporter
-from citeweave.randomness import stream
+from citeweave.baselines.data import BaselineData, Floats
+from citeweave.baselines.word_vectors import TermOptions, count_terms, fit_terms
+from citeweave.core.arguments import as_texts
+from citeweave.core.errors import UserError
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.randomness import stream
 
 _PAIRS = 65_536
 """Pairs whose sparse rows are multiplied at a time."""
@@ -86,7 +86,7 @@ class Tfidf:
         return out
 
 
-def fit_tfidf(material: Material, options: TfidfOptions, revision: str) -> Tfidf:
+def fit_tfidf(material: BaselineData, options: TfidfOptions, revision: str) -> Tfidf:
     """Terms, their frequencies and the strongest directions of the corpus."""
     texts = material.texts()
     vectorizer = fit_terms(texts, options.terms, idf=True, sublinear=options.sublinear, norm="l2")

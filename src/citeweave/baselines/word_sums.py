@@ -7,6 +7,14 @@
 number of weighting options, which are extensively tuned on a validation set" (Cohan et al. 2020, appendix A): which of
 the 9 combinations of sublinear_tf, binary, use_idf and smooth_idf won is not said, so idf is an option here, and on.
 Both use the terms of `terms.py` and the word vectors of `word_vectors.py`. Words outside the vocabulary count nothing.
+
+Sums of sentence vectors: an encoder of sentences becomes one of papers.
+
+    SentenceSum(encoder).encode(["A title[SEP]One. Two."])     encoder reads "A title", "One.", "Two."
+
+"The model is designed to encode sentences as opposed to paragraphs, so we embed the title and each sentence in the
+abstract separately, sum the embeddings, and L2 normalize the result" (Cohan et al. 2020, appendix A, on Sentence-BERT).
+Which encoder reads the sentences is the caller's choice; nothing is trained here.
 """
 
 from __future__ import annotations
@@ -18,12 +26,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.arguments import as_texts
-from citeweave.baselines.material import Floats, Material
-from citeweave.baselines.terms import TermOptions, count_terms, fit_terms
-from citeweave.baselines.word_vectors import WordOptions, WordVectors, train_words
-from citeweave.errors import UserError
-from citeweave.progress import QUIET, Reporter
+from citeweave.baselines.data import BaselineData, Floats, split_fields
+from citeweave.baselines.word_vectors import TermOptions, WordOptions, WordVectors, count_terms, fit_terms, train_words
+from citeweave.core.arguments import as_texts
+from citeweave.core.errors import UserError
+from citeweave.core.files import hash_json
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.corpus.text import sentence_texts
+from citeweave.encoders.encoder import Encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,7 @@ class Sif:
         return np.asarray(means - np.outer(means @ self._common, self._common), np.float32)
 
 
-def fit_fasttext(material: Material, options: FasttextOptions, revision: str) -> FasttextSum:
+def fit_fasttext(material: BaselineData, options: FasttextOptions, revision: str) -> FasttextSum:
     """Word vectors of the corpus, and the weights of its words."""
     texts = material.texts()
     vectorizer = fit_terms(texts, options.terms, idf=options.idf, sublinear=False, norm=None)
@@ -90,7 +100,7 @@ def fit_fasttext(material: Material, options: FasttextOptions, revision: str) ->
     return FasttextSum(revision, vectorizer, words.of(list(vectorizer.get_feature_names_out())))
 
 
-def fit_sif(material: Material, options: SifOptions, revision: str) -> Sif:
+def fit_sif(material: BaselineData, options: SifOptions, revision: str) -> Sif:
     """Word vectors of the corpus, the probabilities of its words, and the direction that its texts share.
 
     "sublinear_tf, binary, use_idf, smooth_idf were all set to False", "The word probability p(w) was estimated on the
@@ -124,7 +134,7 @@ def first_direction(rows: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(np.linalg.eigh(exact.T @ exact).eigenvectors[:, -1])  # (dimension,)
 
 
-def words_for(material: Material, options: WordOptions, texts: Sequence[str]) -> WordVectors:
+def words_for(material: BaselineData, options: WordOptions, texts: Sequence[str]) -> WordVectors:
     """The word vectors that were given, else new ones."""
     if material.words is not None:
         return material.words
@@ -135,3 +145,42 @@ def _weighted_means(counts: Any, vectors: Floats) -> NDArray[np.float64]:
     """Sums of weighted vectors over the number of words, (texts, dimension); zeros for no words."""
     lengths = np.asarray(counts.sum(axis=1)).ravel()  # (texts,)
     return np.asarray((counts @ vectors) / np.maximum(lengths, 1)[:, None])
+
+
+# Sums of sentence vectors: an encoder of sentences becomes one of papers.
+
+_TEXTS = 4096
+"""Texts whose sentences are encoded at a time."""
+
+
+class SentenceSum:
+    """The sum of the vectors of a paper's title and sentences, of length 1."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self.name = f"sentence_sum({encoder.name})"
+        self.revision = hash_json({"sentence_sum": 1, "of": [encoder.name, encoder.revision]})[:12]
+        self.dimension = encoder.dimension
+
+    def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
+        texts = as_texts(texts)
+        out = np.zeros((len(texts), self.dimension), np.float32)  # (texts, dimension)
+        for start in range(0, len(texts), _TEXTS):
+            part = [sentences_of(text) for text in texts[start : start + _TEXTS]]
+            flat = [sentence for sentences in part for sentence in sentences]
+            if flat:
+                vectors = self._encoder.encode(flat, reporter=reporter)  # (sentences, dimension)
+                owners = np.repeat(np.arange(len(part)), [len(sentences) for sentences in part])
+                np.add.at(out[start : start + _TEXTS], owners, vectors)
+        lengths = np.linalg.norm(out, axis=1, keepdims=True)
+        return np.asarray(out / np.where(lengths > 0, lengths, 1), np.float32)
+
+
+def sentences_of(text: str) -> list[str]:
+    """The title and the sentences of the abstract; a text of one part may be an abstract, so it is split as well.
+
+    >>> sentences_of("What is it? A title[SEP]One. Two."), sentences_of("One. Two."), sentences_of("")
+    (['What is it? A title', 'One.', 'Two.'], ['One.', 'Two.'], [])
+    """
+    title, abstract = split_fields(text)
+    return [title.strip(), *sentence_texts(abstract)] if abstract else sentence_texts(title)

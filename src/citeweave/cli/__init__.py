@@ -9,41 +9,23 @@ import sys
 import typer
 
 from citeweave.cli import (
-    align,
-    annotate,
-    audit,
-    benchmark,
-    change,
-    compare,
-    convert,
-    copy,
-    derive,
-    doctor,
-    embed,
-    estimate,
+    corpus,
     evaluate,
-    explain,
-    explore,
-    graph,
-    importing,
     index,
-    info,
     intents,
     match,
     mine,
-    model,
     run,
     search,
     serve,
     similar,
-    store,
-    sweep,
-    synthesize,
+    tools,
     train,
+    vectors,
 )
-from citeweave.cli.addresses import AddressCommand
 from citeweave.cli.needs import missing_module
-from citeweave.errors import CiteweaveError
+from citeweave.cli.options import AddressCommand
+from citeweave.core.errors import CiteweaveError
 
 app = typer.Typer(
     name="citeweave",
@@ -53,40 +35,40 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("synthesize")(synthesize.synthesize)
-app.command("import")(importing.import_)
-app.command("info")(info.info)
-app.command("derive")(derive.derive)
-app.command("annotate")(annotate.annotate)
+app.command("synthesize")(corpus.synthesize)
+app.command("import")(corpus.import_)
+app.command("info")(corpus.info)
+app.command("derive")(corpus.derive)
+app.command("annotate")(intents.annotate)
 app.add_typer(intents.app, name="intents")
-app.command("graph")(graph.graph)
+app.command("graph")(vectors.graph)
 app.command("mine")(mine.mine)
-app.command("align")(align.align)
+app.command("align")(mine.align)
 app.command("train")(train.train)
 app.command("bundle")(train.bundle)
 app.command("run")(run.run)
-app.command("sweep")(sweep.sweep)
+app.command("sweep")(run.sweep)
 app.command("recipes")(run.recipes)
-app.command("estimate")(estimate.estimate)
-app.command("audit")(audit.audit)
-app.command("convert")(convert.convert)
-app.command("model")(model.model)
-app.command("embed")(embed.embed)
+app.command("estimate")(run.estimate)
+app.command("audit")(tools.audit)
+app.command("convert")(mine.convert)
+app.command("model")(train.model)
+app.command("embed")(vectors.embed)
 app.command("similar")(similar.similar)
-app.command("explain")(explain.explain)
+app.command("explain")(similar.explain)
 app.command("index")(index.index)
-app.command("change")(change.change)
+app.command("change")(index.change)
 app.command("search")(search.search)
-app.command("store")(store.store)
+app.command("store")(index.store)
 app.command("serve")(serve.serve)
-app.command("explore")(explore.explore)
+app.command("explore")(serve.explore)
 app.command("match")(match.match)
 app.command("evaluate")(evaluate.evaluate)
-app.command("compare")(compare.compare)
-app.command("benchmark")(benchmark.benchmark)
-app.command("copy")(copy.copy)
-app.command("cache")(copy.cache)
-app.command("doctor")(doctor.doctor)
+app.command("compare")(evaluate.compare)
+app.command("benchmark")(evaluate.benchmark)
+app.command("copy")(tools.copy)
+app.command("cache")(tools.cache)
+app.command("doctor")(tools.doctor)
 for _registered in (*app.registered_commands, *intents.app.registered_commands):
     _registered.cls = AddressCommand
 

@@ -1,28 +1,36 @@
-"""citeweave evaluate"""
+"""citeweave evaluate
+
+citeweave benchmark
+
+citeweave compare
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Container, Mapping
+from dataclasses import asdict, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from citeweave.cli.options import Debug, Device, Json, On, Output, Overwrite, Quiet, Seed, print_json, reporter_of
-from citeweave.errors import UserError
-from citeweave.files import cache_folder
+from citeweave.core.errors import UserError, choose
+from citeweave.core.files import cache_folder, output_place, write_whole
 
 if TYPE_CHECKING:
-    from citeweave.crew import Crew
-    from citeweave.evaluation.judged import Judged
-    from citeweave.evaluation.judging.opening import OpeningOptions
-    from citeweave.evaluation.remote import Shared
+    from citeweave.core.executor import Executor
+    from citeweave.core.progress import Reporter
+    from citeweave.evaluation.compare import Comparison
+    from citeweave.evaluation.open_system import OpeningOptions
     from citeweave.evaluation.report import Report
-    from citeweave.evaluation.suites.asked import AskedSuite
-    from citeweave.evaluation.suites.corpus import CorpusSuiteOptions
+    from citeweave.evaluation.run_tasks import SharedSystem
+    from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions
+    from citeweave.evaluation.suites.registry import AskedSuite
+    from citeweave.evaluation.systems import Judged
     from citeweave.evaluation.tasks import Suite
-    from citeweave.progress import Reporter
+
 
 BASELINE = "baseline:"
 EVERY = "every"
@@ -178,12 +186,12 @@ def evaluate(
 ) -> None:
     """Judge a model, vectors or scores by a benchmark, exactly by its protocol, and write a report."""
     from citeweave.evaluation import evaluate as verb
-    from citeweave.evaluation.judging.opening import OpeningOptions
-    from citeweave.evaluation.remote import Shared
-    from citeweave.evaluation.spaces import evaluate_spaces
-    from citeweave.evaluation.suites.asked import AskedSuite
-    from citeweave.evaluation.suites.corpus import CorpusSuiteOptions
-    from citeweave.scale.opening import open_crew
+    from citeweave.evaluation.evaluate import evaluate_spaces
+    from citeweave.evaluation.open_system import OpeningOptions
+    from citeweave.evaluation.run_tasks import SharedSystem
+    from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions
+    from citeweave.evaluation.suites.registry import AskedSuite
+    from citeweave.remote.ray_executor import open_crew
 
     if aspect and judged.startswith(BASELINE):
         raise UserError(f"--aspect is {aspect!r}, and {judged} is no model; give a model with aspect heads")
@@ -224,7 +232,7 @@ def evaluate(
     own_corpus = data if suite in ("corpus", "intents") else None
     opened = _open(judged, opening, trained_on, own_corpus, made_from, seed, reporter)
     with open_crew(on, reporter) as crew:
-        thing = opened if crew is None else Shared(opened, crew, source, judged, opening)
+        thing = opened if crew is None else SharedSystem(opened, crew, source, judged, opening)
         report = verb.evaluate(thing, asked, output, **how)
     if json:
         print_json({**_shown(report), "output": str(output)})
@@ -233,24 +241,25 @@ def evaluate(
 
 
 def _spaces(
-    name: str, opening: OpeningOptions, source: AskedSuite, crew: Crew | None, reporter: Reporter
-) -> dict[str, Judged | Shared]:
+    name: str, opening: OpeningOptions, source: AskedSuite, crew: Executor | None, reporter: Reporter
+) -> dict[str, Judged | SharedSystem]:
     """A model in all its spaces, each shared with the crew where there is one."""
-    from citeweave.evaluation.judging.opening import open_spaces
-    from citeweave.evaluation.remote import Shared
+    from citeweave.evaluation.open_system import open_spaces
+    from citeweave.evaluation.run_tasks import SharedSystem
 
     found = open_spaces(name, opening, reporter)
     if crew is None:
         return dict(found)
     return {
-        space: Shared(judged, crew, source, name, replace(opening, aspect=space)) for space, judged in found.items()
+        space: SharedSystem(judged, crew, source, name, replace(opening, aspect=space))
+        for space, judged in found.items()
     }
 
 
 def _show_spaces(
     name: str, suite: Suite, output: Path, reports: Mapping[str, Report], *, json: bool, quiet: bool
 ) -> None:
-    from citeweave.evaluation.spaces import spaces_as_text
+    from citeweave.evaluation.evaluate import spaces_as_text
 
     if json:
         print_json({"spaces": {space: _shown(report) for space, report in reports.items()}, "output": str(output)})
@@ -271,16 +280,16 @@ def _open(
     seed: int,
     reporter: Reporter,
 ) -> Judged:
-    from citeweave.evaluation.judging.opening import open_judged
+    from citeweave.evaluation.open_system import open_judged
 
     if not name.startswith(BASELINE):
         return open_judged(name, options, reporter)
     folder = corpus or judged_corpus
     if folder is None:
         raise UserError(f"{name} is trained on a corpus; name one with --corpus")
-    from citeweave.baselines.judging import judged_baseline
+    from citeweave.baselines.fit import judged_baseline
     from citeweave.corpus.corpus import Corpus
-    from citeweave.evaluation.suites.corpus import training_graph
+    from citeweave.evaluation.suites.from_corpus import training_graph
 
     opened = Corpus.open(folder)
     # what a suite made from this corpus asks for must not be learned from, wherever a copy of it lies
@@ -314,3 +323,126 @@ def _text(folder: Path, report: Report) -> str:
 
 def _is_gap(what: str) -> bool:
     return any(word in what for word in ("without", "zeros", "tie", "left out"))
+
+
+# citeweave benchmark
+
+_Name = Annotated[
+    str,
+    typer.Argument(
+        help="treccovid_rf: from TREC-COVID's files; scitldr: a BEIR folder from papers with summaries.",
+        show_default=False,
+    ),
+]
+_Source = Annotated[Path, typer.Argument(help="Folder that holds the files it is made from.", show_default=False)]
+
+
+def benchmark(
+    name: _Name,
+    source: _Source,
+    output: Output,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Make a benchmark's files from published ones, for evaluate to read."""
+    choose(name, ("treccovid_rf", "scitldr"), "benchmark")
+    if name == "scitldr":
+        from citeweave.core.artifact import read_manifest
+        from citeweave.evaluation.suites.beir import KIND, VERSION, scitldr_to_beir
+
+        folder = scitldr_to_beir(source, output, overwrite=overwrite)
+        facts: dict[str, object] = {"suite": "beir", **read_manifest(folder, KIND, VERSION).facts}
+    else:
+        from citeweave.evaluation.suites.treccovid_rf import RfOptions, build_treccovid_rf
+
+        made = build_treccovid_rf(source, output, RfOptions(seed=seed), overwrite=overwrite)
+        facts = {"suite": "treccovid_rf", **asdict(made), "folder": str(made.folder)}
+    if json:
+        print_json({**facts, "output": str(output)})
+    elif not quiet:
+        print(f"{output}: judge with `citeweave evaluate MODEL --suite {facts['suite']} --data {output} -o report/`")
+
+
+# citeweave compare
+
+_Reports = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="REPORTS",
+        help="Folders of reports, two or more; NAME=FOLDER, with the same name for the seeds of one system.",
+        show_default=False,
+    ),
+]
+_Metrics = Annotated[
+    list[str],
+    typer.Option("--metric", help="Compare by this metric, such as all.map; may be repeated.", show_default=False),
+]
+_Resamples = Annotated[int, typer.Option("--resamples", help="Bootstrap resamples.")]
+_Page = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Write the tables to this .md or .html file.", show_default=False),
+]
+
+
+def compare(
+    reports: _Reports,
+    metric: _Metrics = [],  # noqa: B006
+    resamples: _Resamples = 10_000,
+    output: _Page = None,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Say whether systems differ: values with intervals, differences with corrected p-values, a plain sentence each."""
+    from citeweave.evaluation import compare as verb
+    from citeweave.evaluation.report import comparison_as_markdown
+
+    if resamples < 100:
+        raise UserError(f"--resamples is {resamples}; at least 100 are needed for an interval")
+    if output is not None and output.suffix not in (".md", ".html"):
+        raise UserError(f"-o is {output}; a comparison is written as .md or .html")
+    comparison = verb.compare(_systems(reports), metrics=metric, resamples=resamples, seed=seed)
+    text = comparison_as_markdown(comparison)
+    if output is not None:
+        _write(output, comparison, text)
+    if json:
+        found = asdict(comparison)
+        found["differences"] = [{**asdict(each), "significant": each.is_significant} for each in comparison.differences]
+        print_json({**found, "sentences": comparison.sentences})
+    elif not quiet:
+        print(text)
+
+
+def _systems(given: list[str]) -> dict[str, list[Report]]:
+    """Reports by system: by the names given, else each for itself."""
+    from citeweave.evaluation.report import Report
+
+    systems: dict[str, list[Report]] = {}
+    for text in given:
+        name, equals, folder = text.partition("=")
+        if equals and not Path(text).is_dir():  # a folder may have an equals sign in its name
+            systems.setdefault(name, []).append(Report.open(folder))
+            continue
+        report = Report.open(text)
+        systems[_free_name([report.name, f"{report.name} ({text})"], systems)] = [report]
+    return systems
+
+
+def _free_name(names: list[str], taken: Container[str]) -> str:
+    """The first name that is not taken, else the last with a number.
+
+    >>> _free_name(["a", "a (b)"], ["a"]), _free_name(["a", "a (b)"], ["a", "a (b)"])
+    ('a (b)', 'a (b) 2')
+    """
+    more = (f"{names[-1]} {number}" for number in count(2))
+    return next(name for name in chain(names, more) if name not in taken)
+
+
+def _write(path: Path, comparison: Comparison, text: str) -> None:
+    from citeweave.evaluation.report_page import comparison_as_page
+
+    write_whole(output_place(path), (comparison_as_page(comparison) if path.suffix == ".html" else text).encode())

@@ -1,4 +1,9 @@
-"""citeweave index"""
+"""citeweave index
+
+citeweave change
+
+citeweave store
+"""
 
 from __future__ import annotations
 
@@ -19,10 +24,13 @@ from citeweave.cli.options import (
     reporter_of,
     table,
 )
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
+from citeweave.core.files import open_input
 
 if TYPE_CHECKING:
-    from citeweave.search.writing.given import Given
+    from citeweave.search.index import Index
+    from citeweave.search.precomputed import Given
+
 
 _Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
 _Contexts = Annotated[
@@ -31,7 +39,7 @@ _Contexts = Annotated[
 _Most = Annotated[
     int, typer.Option("--most-contexts", help="With --contexts: sentences of a paper with the same intents.")
 ]
-_Intents = Annotated[
+_Intents_index = Annotated[
     Path | None,
     typer.Option("--intents", help="Intents that `citeweave annotate` found; else the corpus's.", show_default=False),
 ]
@@ -43,15 +51,17 @@ _Runtime = Annotated[
         help="What computes the network: auto (the fastest here), torch, openvino or int8. Searches use the same.",
     ),
 ]
-_Sentences = Annotated[
+_Sentences_index = Annotated[
     bool, typer.Option("--sentences/--no-sentences", help="Also a vector a sentence of the abstracts.")
 ]
-_Words = Annotated[bool, typer.Option("--words-only", help="No vectors yet; `citeweave change --fill` adds them.")]
-_Vectors = Annotated[
+_Words_index = Annotated[
+    bool, typer.Option("--words-only", help="No vectors yet; `citeweave change --fill` adds them.")
+]
+_Vectors_index = Annotated[
     Path | None,
     typer.Option("--vectors", help="Vectors that `citeweave embed` made of this model.", show_default=False),
 ]
-_SentenceVectors = Annotated[
+_SentenceVectors_index = Annotated[
     Path | None,
     typer.Option("--sentence-vectors", help="The same of sentences; implies --sentences.", show_default=False),
 ]
@@ -66,13 +76,13 @@ def index(
     model: OwnModel = "",
     contexts: _Contexts = False,
     most_contexts: _Most = 10,
-    intents: _Intents = None,
+    intents: _Intents_index = None,
     dtype: _Dtype = "float16",
     runtime: _Runtime = "auto",
-    sentences: _Sentences = False,
-    words_only: _Words = False,
-    vectors: _Vectors = None,
-    sentence_vectors: _SentenceVectors = None,
+    sentences: _Sentences_index = False,
+    words_only: _Words_index = False,
+    vectors: _Vectors_index = None,
+    sentence_vectors: _SentenceVectors_index = None,
     trust_ids: TrustIds = False,
     device: Device = "auto",
     overwrite: Overwrite = False,
@@ -83,9 +93,7 @@ def index(
     """Make an index of a corpus for `citeweave search`, or bring one to a newer corpus; an interrupted run goes on."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentOverlay
-    from citeweave.search.building import IndexOptions
-    from citeweave.search.describing import describe
-    from citeweave.search.indexing import index_corpus
+    from citeweave.search.build import IndexOptions, describe, index_corpus
 
     if contexts and most_contexts < 1:
         raise UserError(f"--most-contexts is {most_contexts}; it must be at least 1, or leave out --contexts")
@@ -116,9 +124,9 @@ def index(
 
 def given_vectors(vectors: Path | None, sentence_vectors: Path | None, *, trust_ids: bool) -> Given | None:
     """What --vectors and --sentence-vectors name."""
-    from citeweave.search.writing.given import Given
-    from citeweave.similarity.sentence_vectors import SentenceVectors
-    from citeweave.similarity.vectors import Vectors
+    from citeweave.search.precomputed import Given
+    from citeweave.vectors.sentence_vectors import SentenceVectors
+    from citeweave.vectors.vectors import Vectors
 
     if vectors is None:
         if sentence_vectors is not None:
@@ -155,3 +163,182 @@ def describe_text(folder: Path, facts: dict[str, Any]) -> str:
         else "words"
     )
     return f"{folder}: {by}\n{table(rows)}"
+
+
+# citeweave change
+
+_Index_change = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
+_Add = Annotated[
+    Path | None, typer.Option("--add", help="Corpus whose papers come or are replaced.", show_default=False)
+]
+_Delete = Annotated[
+    Path | None, typer.Option("--delete", help="File with ids of papers to take out, one a line.", show_default=False)
+]
+_Fill = Annotated[bool, typer.Option("--fill", help="Embed the papers that have words only.")]
+_Sentences_change = Annotated[
+    bool, typer.Option("--sentences", help="With --fill: also a vector a sentence of the abstracts.")
+]
+_Compact = Annotated[bool, typer.Option("--compact", help="Make one segment of all.")]
+_Words_change = Annotated[bool, typer.Option("--words-only", help="With --add: no vectors yet.")]
+_Intents_change = Annotated[
+    Path | None, typer.Option("--intents", help="With --add: intents of its citations.", show_default=False)
+]
+_Vectors_change = Annotated[
+    Path | None,
+    typer.Option(
+        "--vectors", help="With --add or --fill: vectors that `citeweave embed` made of this model.", show_default=False
+    ),
+]
+_SentenceVectors_change = Annotated[
+    Path | None, typer.Option("--sentence-vectors", help="The same of sentences.", show_default=False)
+]
+_Model = Annotated[
+    str, typer.Option("--model", help="Where the index's model is now, if it moved.", show_default=False)
+]
+
+MOST_BYTES = 256 << 20
+"""Of a file of ids."""
+
+
+def change(
+    index: _Index_change,
+    add: _Add = None,
+    delete: _Delete = None,
+    fill: _Fill = False,
+    sentences: _Sentences_change = False,
+    compact: _Compact = False,
+    words_only: _Words_change = False,
+    intents: _Intents_change = None,
+    vectors: _Vectors_change = None,
+    sentence_vectors: _SentenceVectors_change = None,
+    trust_ids: TrustIds = False,
+    model: _Model = "",
+    device: Device = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Change an index: first --delete, then --add, --fill and --compact, each whole or not at all."""
+    _check(
+        nothing=add is None and delete is None and not fill and not compact,
+        about_add=add is None and (words_only or intents is not None),
+        about_fill=sentences and not fill,
+        about_both=add is None and not fill and bool(vectors or sentence_vectors),
+    )
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.graph.intent_overlay import IntentOverlay
+    from citeweave.search.build import describe
+    from citeweave.search.fill_vectors import fill_vectors
+    from citeweave.search.index import Index
+    from citeweave.search.update import ChangeOptions, add_papers, compact_index
+
+    opened = Index.open(index)
+    given = given_vectors(vectors, sentence_vectors, trust_ids=trust_ids)
+    reporter, changed = reporter_of(quiet or json), dict[str, Any]()
+    if delete is not None:
+        changed = _delete(opened, delete)
+    if add is not None:
+        overlay = None if intents is None else IntentOverlay.open(intents)
+        # papers that come with words only get theirs when they are filled
+        later = fill and (words_only or opened.provenance is None)
+        options = ChangeOptions(not words_only, model or None, device, given=None if later else given)
+        told = add_papers(index, Corpus.open(add), options=options, overlay=overlay, reporter=reporter).as_json()
+        changed = {**changed, **told, "deleted": told["deleted"] + changed.get("deleted", 0)}
+    if fill:
+        changed["embedded"] = fill_vectors(
+            index, model=model or None, device=device, given=given, sentences=sentences, reporter=reporter
+        )
+    if compact:
+        compact_index(index)
+    facts = {**describe(Index.open(index)), "index": str(index), "changed": changed}
+    if json:
+        print_json(facts)
+    elif not quiet:
+        print(describe_text(index, facts))
+
+
+def _check(*, nothing: bool, about_add: bool, about_fill: bool, about_both: bool) -> None:
+    """Refuse what does not go together, before anything is opened."""
+    if nothing:
+        raise UserError("say what to change: --add CORPUS, --delete FILE, --fill or --compact")
+    if about_add:
+        raise UserError("--words-only and --intents go with --add; leave them out")
+    if about_fill:
+        raise UserError("--sentences goes with --fill; leave it out, or add --fill")
+    if about_both:
+        raise UserError("--vectors and --sentence-vectors go with --add or --fill; leave them out")
+
+
+def _delete(index: Index, path: Path) -> dict[str, Any]:
+    """How many papers of a file were taken out, and how many of its ids the index does not have, where there are any."""
+    from citeweave.search.update import delete_papers
+
+    ids = _ids(path)
+    unknown = int((index.rows(ids) < 0).sum())
+    deleted = delete_papers(index.folder, ids)
+    return {"deleted": deleted, "not_found": unknown} if unknown else {"deleted": deleted}
+
+
+def _ids(path: Path) -> list[str]:
+    """The ids of a file, one a line."""
+    try:
+        with open_input(path) as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); give a file with an id a line") from None
+    if len(data) > MOST_BYTES:
+        raise UserError(f"{path} is larger than {MOST_BYTES >> 20} MiB; give a file with an id a line")
+    found = [line for raw in data.decode("utf-8", "replace").splitlines() if (line := raw.strip())]
+    if not found:
+        raise UserError(f"{path} names no paper; give a file with an id a line")
+    return found
+
+
+# citeweave store
+
+_Index_store = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
+_Lance = Annotated[
+    str | None, typer.Option("--lance", help="Folder of LanceDB, or s3://bucket/name.", show_default=False)
+]
+_Milvus = Annotated[
+    str | None,
+    typer.Option(
+        "--milvus",
+        help="File of milvus-lite, such as papers.db, or http(s)://host:port of a server, whose token is read from the "
+        "environment variable CITEWEAVE_MILVUS_TOKEN.",
+        show_default=False,
+    ),
+]
+_Collection = Annotated[str, typer.Option("--collection", help="With --milvus: name of the collection.")]
+_Overwrite = Annotated[bool, typer.Option("--overwrite", help="Also where another index filled the store.")]
+
+
+def store(
+    index: _Index_store,
+    lance: _Lance = None,
+    milvus: _Milvus = None,
+    collection: _Collection = "papers",
+    overwrite: _Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Copy the vectors of an index into LanceDB or Milvus, or bring such a copy up to date; then `search --store`."""
+    from citeweave.search.index import Index
+    from citeweave.search.store import provenance_for_store, sync_store
+    from citeweave.search.store_search import open_store
+
+    if (lance is None) == (milvus is None):
+        raise UserError("give either --lance FOLDER or --milvus ADDRESS")
+    name = f"lance:{lance}" if milvus is None else f"milvus:{milvus}#{collection}"
+    opened, reporter = Index.open(index), reporter_of(quiet or json)
+    with open_store(name, provenance_for_store(opened)) as made:
+        done = sync_store(opened, made, overwrite=overwrite, reporter=reporter)
+        if done.added or done.updated or done.deleted:
+            made.compact()
+        facts = {"index": str(index), "store": made.place, "papers": made.count(), **done.as_json()}
+    if json:
+        print_json(facts)
+    elif not quiet:
+        rows = [(name, facts[name]) for name in ("papers", "added", "updated", "deleted", "unchanged")]
+        print(f"{facts['store']}\n{table(rows)}")

@@ -1,4 +1,7 @@
-"""citeweave intents train, citeweave intents evaluate"""
+"""citeweave intents train, citeweave intents evaluate
+
+citeweave annotate
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from citeweave.cli.options import (
     Debug,
     Device,
     Json,
+    On,
     Output,
     Overwrite,
     Quiet,
@@ -23,11 +27,14 @@ from citeweave.cli.options import (
     reporter_of,
     table,
 )
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
 
 if TYPE_CHECKING:
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.intents.annotate import Classifier
     from citeweave.intents.classifier import Citance
     from citeweave.intents.options import ClassifierOptions
+
 
 app = typer.Typer(
     help="Train and judge the classifier of citation intents.", no_args_is_help=True, rich_markup_mode=None
@@ -74,7 +81,7 @@ _About = Annotated[str, typer.Option("--data", help="Where the sentences come fr
 _Set = Annotated[
     list[str], typer.Option("--set", help="KEY=VALUE: any other option of training, such as smoothing=0.1.")
 ]
-_Classifier = Annotated[str, typer.Argument(help="Folder of a classifier, or default for the shipped one.")]
+_Classifier_intents = Annotated[str, typer.Argument(help="Folder of a classifier, or default for the shipped one.")]
 _Data = Annotated[list[Path], typer.Option("--data", help="JSON lines of labelled sentences; may be repeated.")]
 _Judged = Annotated[str, typer.Option("--split", help="Split to judge on, where the records name one; '' = all.")]
 _AsThree = Annotated[bool, typer.Option("--as-three", help="Read ACL-ARC's six labels as the three of SciCite.")]
@@ -116,13 +123,13 @@ def train(
     debug: Debug = False,
 ) -> None:
     """Train a classifier of citation intents on labelled citing sentences."""
-    from citeweave.extras import require
-    from citeweave.intents.command import SetFiles, read_sets
+    from citeweave.core.errors import require
     from citeweave.intents.options import ClassifierOptions
+    from citeweave.intents.train import SetFiles, read_sets
 
     require("torch", extra="minilm")
-    from citeweave.intents.teaching import TrainingSets
-    from citeweave.intents.training import About, train_classifier
+    from citeweave.intents.fit import TrainingSets
+    from citeweave.intents.train import ClassifierCardNotes, train_classifier
 
     options = ClassifierOptions(
         base=base,
@@ -148,7 +155,7 @@ def train(
         TrainingSets(labelled, held, beside, _unlabelled(unlabelled, most_unlabelled, seed)),
         output,
         options,
-        about=About(data, _command(), precision),
+        about=ClassifierCardNotes(data, _command(), precision),
         device=device,
         overwrite=overwrite,
         reporter=reporter_of(quiet or json),
@@ -161,7 +168,7 @@ def train(
 
 @app.command("evaluate")
 def evaluate(
-    classifier: _Classifier,
+    classifier: _Classifier_intents,
     data: _Data,
     split: _Judged = "dev",
     task: _Task = "scicite",
@@ -173,10 +180,10 @@ def evaluate(
     debug: Debug = False,
 ) -> None:
     """Judge a classifier on labelled citing sentences: macro-F1, every label, calibration."""
-    from citeweave.errors import choose
+    from citeweave.core.errors import choose
     from citeweave.intents.classifier import IntentClassifier
-    from citeweave.intents.evaluating import evaluate_classifier
-    from citeweave.intents.labelled import LABEL_SETS, THREE_OF_SIX, read_labelled
+    from citeweave.intents.examples import LABEL_SETS, THREE_OF_SIX, read_labelled
+    from citeweave.intents.train import evaluate_classifier
 
     labels = LABEL_SETS[choose(task, LABEL_SETS, "--task")]
     opened = IntentClassifier.open(classifier, device=device, runtime=runtime)
@@ -214,13 +221,13 @@ def _truth(text: str) -> bool:
 def _unlabelled(path: Path | None, most: int, seed: int) -> tuple[Citance, ...]:
     if path is None:
         return ()
-    from citeweave.intents.labelled import read_citances
+    from citeweave.intents.examples import read_citances
 
     if path.is_file():
         found = read_citances(path)
         return tuple(found[row] for row in _drawn(len(found), most, seed))
     from citeweave.corpus.corpus import Corpus
-    from citeweave.intents import citance_reading
+    from citeweave.intents import citances as citance_reading
 
     corpus = Corpus.open(path)
     rows = _drawn(len(corpus.contexts.texts), most, seed)
@@ -232,7 +239,7 @@ def _unlabelled(path: Path | None, most: int, seed: int) -> tuple[Citance, ...]:
 def _drawn(count: int, most: int, seed: int) -> Any:
     import numpy as np
 
-    from citeweave.randomness import stream
+    from citeweave.core.randomness import stream
 
     drawn = stream(seed, "unlabelled").permutation(count)  # (sentences,)
     return np.sort(drawn[:most] if most else drawn).astype(np.int64)
@@ -271,3 +278,120 @@ def _judged_text(report: dict[str, Any]) -> str:
     if "decided" in report:
         rows += [(f"{name.replace('_', ' ')}, %", value) for name, value in report["decided"].items()]
     return f"{report['classifier']} on {report['task']}\n{table(rows)}"
+
+
+# citeweave annotate
+
+NONE = "none"
+
+_Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_Classifier_annotate = Annotated[
+    str,
+    typer.Option("--classifier", help="Folder of a classifier; default = the shipped one, none = only what is given."),
+]
+_Least = Annotated[float, typer.Option("--least", help="Confidence from which on an intent counts.")]
+_KeepGiven = Annotated[bool, typer.Option(help="Keep the intents that the source gave as they are.")]
+_Sections = Annotated[bool, typer.Option(help="Show the classifier the headings of sections.")]
+_MostContexts = Annotated[int, typer.Option("--most-contexts", help="Sentences read of one citation; 0 = all.")]
+_Block = Annotated[int, typer.Option("--block", help="Sentences sorted by length together.")]
+
+
+def annotate(
+    corpus: _Corpus,
+    output: Output,
+    classifier: _Classifier_annotate = "default",
+    least: _Least = 0.5,
+    keep_given: _KeepGiven = True,
+    sections: _Sections = True,
+    most_contexts: _MostContexts = 0,
+    block: _Block = 2048,
+    on: On = "",
+    device: Device = "auto",
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Find out why papers are cited: intents of every citation, told by its citing sentences."""
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.intents.annotate import AnnotateOptions, annotate_intents
+    from citeweave.remote.ray_executor import open_crew
+
+    opened = Corpus.open(corpus)
+    options = AnnotateOptions(least, keep_given, sections, most_contexts, block)
+    reader = _classifier(opened, classifier, device, keep_given=keep_given)
+    reporter = reporter_of(quiet or json)
+    with open_crew(on, reporter) as crew:
+        made = annotate_intents(opened, output, reader, options, overwrite=overwrite, reporter=reporter, crew=crew)
+    facts = {**made.manifest.facts, "hash": made.hash, "output": str(output)}
+    if json:
+        print_json(facts)
+    elif not quiet:
+        print(overlay_text(output, facts))
+
+
+def _classifier(corpus: Corpus, name: str, device: str, *, keep_given: bool) -> Classifier | None:
+    """The classifier, where there is a sentence for it to read."""
+    from citeweave.intents.classifier import IntentClassifier
+
+    if name == NONE or not len(corpus.contexts) or (keep_given and corpus.contexts.intents.all()):
+        return None
+    return IntentClassifier.open(name, device=device)
+
+
+def overlay_text(folder: Path, facts: dict[str, Any]) -> str:
+    """What an overlay holds, for a person."""
+    citations, contexts, agreement = facts["citations"], facts["contexts"], facts["agreement"]
+    rows: list[tuple[str, object]] = [
+        ("citing sentences", contexts["all"]),
+        ("  of a citation between papers of the corpus", contexts["of_a_citation"]),
+        ("  read by the classifier", contexts["annotated"]),
+        ("  with intents of the source", contexts["given"]),
+    ]
+    rows += [
+        (f"  {what}", contexts[name])
+        for what, name in (
+            ("empty", "empty"),
+            ("in another language, it seems", "another_language"),
+            ("without a recognisable mark", "without_mark"),
+        )
+        if contexts[name]
+    ]
+    rows += [
+        ("citations", citations["all"]),
+        ("  with citing sentences that spoke", _part(citations["with_contexts"], citations["all"])),
+        ("  with an intent", _part(citations["with_intent"], citations["all"])),
+        ("  with an intent, of those with sentences", _percent(citations["share_of_those_with_contexts"])),
+        ("  with the source's own intents", citations["given"]),
+        (f"  unknown: no intent at {facts['least']:g} or more", citations["unknown"]),
+    ]
+    rows += [
+        (f"  {name}, of those with an intent", _part(count, citations["with_intent"]))
+        for name, count in facts["intents"].items()
+    ]
+    sizes = facts["intents_per_citation"].items()
+    rows += [(f"{size} {'intent' if size == '1' else 'intents'}", count) for size, count in sizes if size != "0"]
+    rows += [
+        ("citations read in two sentences or more", agreement["citations"]),
+        ("  all with the same likeliest intent", _percent(agreement["share"])),
+        ("  agreement beyond chance (kappa)", _number(agreement["chance_corrected"])),
+        ("mean confidence of the likeliest intent", _number(facts["mean_confidence"])),
+    ]
+    if "agrees_with_source" in facts:
+        rows.append(("likeliest intent is one of the source's", _percent(facts["agrees_with_source"]["share"])))
+    reader = f"read by classifier {facts['classifier']!r}" if facts["classifier"] else "as the source gave them"
+    return "\n".join(
+        [f"{folder}: intents of citations, {reader}", table(rows), *(f"note: {line}" for line in facts["remarks"])]
+    )
+
+
+def _part(part: int, whole: int) -> str:
+    return f"{part:,} ({100 * part / whole:.1f} %)" if whole else f"{part:,}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

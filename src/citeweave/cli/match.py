@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from citeweave.artefacts.manifest import kind_of
 from citeweave.cli.options import Debug, Device, Json, Model, Overwrite, Quiet, print_json, reporter_of, table
-from citeweave.encoders.locating import DEFAULT_MODEL
-from citeweave.errors import ArtefactError, UserError
+from citeweave.core.artifact import kind_of
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.encoders.model_names import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
-    from citeweave.progress import Reporter
-    from citeweave.similarity.vectors import Vectors
+    from citeweave.vectors.vectors import Vectors
 
 _Submissions = Annotated[
     Path, typer.Argument(help="Corpus of the submissions, or a folder of their vectors.", show_default=False)
@@ -58,8 +58,14 @@ def match(
     debug: Debug = False,
 ) -> None:
     """Score how well people's papers fit submissions, for programs that assign reviewers; authors are left out."""
-    from citeweave.search.reviewer_files import read_conflicts, read_people, write_scores
-    from citeweave.search.reviewers import MatchOptions, People, match_reviewers
+    from citeweave.search.reviewers import (
+        MatchOptions,
+        People,
+        match_reviewers,
+        read_conflicts,
+        read_people,
+        write_scores,
+    )
 
     if output.exists() and not overwrite:
         raise UserError(f"{output} exists already; choose another name, or replace it with --overwrite")
@@ -126,11 +132,11 @@ class _Opening:
     def vectors(self, source: Path, name: str) -> Vectors:
         kind = kind_of(source)
         if kind == "vectors":
-            from citeweave.similarity.vectors import Vectors
+            from citeweave.vectors.vectors import Vectors
 
             return Vectors.open(source)
         if kind != "corpus":
-            raise ArtefactError(f"{source} holds neither a corpus nor vectors; give what import or embed made")
+            raise ArtifactError(f"{source} holds neither a corpus nor vectors; give what import or embed made")
         from citeweave.corpus.corpus import Corpus
 
         corpus = Corpus.open(source)
@@ -138,7 +144,7 @@ class _Opening:
 
     def _embed(self, corpus: Corpus, rows: Sequence[int], name: str) -> Vectors:
         from citeweave.corpus.text import TextRecipe, paper_text
-        from citeweave.encoders.embedding import embed_texts
+        from citeweave.encoders.embed import embed_texts
         from citeweave.encoders.encoder import load_encoder
 
         self._encoder = self._encoder or load_encoder(self._model, device=self._device)

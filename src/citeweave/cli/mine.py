@@ -1,4 +1,9 @@
-"""citeweave mine"""
+"""citeweave mine
+
+citeweave align
+
+citeweave convert
+"""
 
 from __future__ import annotations
 
@@ -25,22 +30,22 @@ from citeweave.cli.options import (
     reporter_of,
     table,
 )
-from citeweave.errors import UserError, choose
+from citeweave.core.errors import UserError, choose
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
-    from citeweave.mining.given_intents import GivenIntents
-    from citeweave.mining.mine import Inputs
+    from citeweave.mining.inputs import GivenIntents
+    from citeweave.mining.mine import MiningInputs
     from citeweave.mining.rules import MiningRules
     from citeweave.mining.samples import Samples
-    from citeweave.progress import Reporter
-    from citeweave.recipe import Recipe
+    from citeweave.pipeline.recipe import Recipe
 
 
-_Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_Corpus_mine = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
 _Recipe = Annotated[
     str,
     typer.Option("--recipe", help="Name of a shipped recipe, such as scincl, or a TOML file.", show_default=False),
@@ -79,7 +84,7 @@ _Memory = Annotated[str, typer.Option("--memory", help="Memory for searches and 
 
 
 def mine(
-    corpus: _Corpus,
+    corpus: _Corpus_mine,
     recipe: _Recipe,
     output: Output,
     graph: _Graph = None,
@@ -103,14 +108,13 @@ def mine(
     debug: Debug = False,
 ) -> None:
     """Choose positives and negatives for every paper by the rules of a recipe."""
-    from citeweave.artefacts.writing import refuse_existing
+    from citeweave.core.artifact import refuse_existing
     from citeweave.corpus.corpus import Corpus
-    from citeweave.mining import gathering
-    from citeweave.mining.given_intents import GivenIntents
+    from citeweave.mining import inputs as gathering
+    from citeweave.mining.inputs import GivenIntents, parse_rules
     from citeweave.mining.mine import MiningOptions, mine_samples
-    from citeweave.mining.rule_reading import parse_rules
-    from citeweave.recipe import load_recipe
-    from citeweave.scale.opening import open_crew
+    from citeweave.pipeline.recipe import load_recipe
+    from citeweave.remote.ray_executor import open_crew
 
     reporter = reporter_of(quiet or json)
     choose(bands, ("recipe", "auto"), "--bands")
@@ -147,14 +151,14 @@ def mine(
             opened, rules, output, inputs, options, overwrite=overwrite, reporter=reporter, crew=crew
         )
     if json:
-        print_json({**_summary(samples), "bands": chosen, "output": str(output)})
+        print_json({**_summary_mine(samples), "bands": chosen, "output": str(output)})
     elif not quiet:
-        print(_text(output, samples, chosen))
+        print(_text_mine(output, samples, chosen))
 
 
 def _check_texts(corpus: Corpus, recipe: Recipe) -> None:
     """A recipe for texts that are not papers needs a corpus of these."""
-    from citeweave.corpus.derived.options import PAPERS, texts_options
+    from citeweave.corpus.derived_texts import PAPERS, texts_options
 
     wanted, found = (
         texts_options(recipe.table("texts")).of,
@@ -175,14 +179,14 @@ def _inputs(
     making: dict[str, Any],
     given: GivenIntents,
     reporter: Reporter,
-) -> Inputs:
+) -> MiningInputs:
     """The graph and its vectors, as far as the rules need them; what is not there is made."""
-    from citeweave.mining import gathering
-    from citeweave.mining.aspect_names import NODES
-    from citeweave.mining.mine import Inputs
+    from citeweave.mining import inputs as gathering
+    from citeweave.mining.mine import MiningInputs
+    from citeweave.mining.rules import NODES
 
     if not gathering.needs_graph(rules):
-        return Inputs()
+        return MiningInputs()
     table, apart = recipe.table("graph"), rules.aspect_graphs
     with_vectors = rules.needs_vectors(NODES) or bool(apart)
     if not folder.exists():
@@ -199,23 +203,24 @@ def _inputs(
     return gathering.graph_inputs(folder, table, with_vectors=with_vectors, apart=apart)
 
 
-def _named(corpus: Corpus, vectors: list[str], tables: list[str], *, symmetric: bool, reporter: Reporter) -> Inputs:
+def _named(
+    corpus: Corpus, vectors: list[str], tables: list[str], *, symmetric: bool, reporter: Reporter
+) -> MiningInputs:
     """What --vectors and --table name."""
-    from citeweave.mining.gathering import read_tables
-    from citeweave.mining.mine import Inputs
-    from citeweave.similarity.vectors import Vectors
+    from citeweave.mining.inputs import read_tables
+    from citeweave.mining.mine import MiningInputs
+    from citeweave.vectors.vectors import Vectors
 
     opened = {name: Vectors.open(path) for name, path in named_paths(vectors, "--vectors", "text=vectors/").items()}
     paths = named_paths(tables, "--table", "coviews=pairs.tsv")
-    return Inputs(vectors=opened, tables=read_tables(paths, corpus, symmetric=symmetric, reporter=reporter))
+    return MiningInputs(vectors=opened, tables=read_tables(paths, corpus, symmetric=symmetric, reporter=reporter))
 
 
 def _with_bands(
-    corpus: Corpus, rules: MiningRules, inputs: Inputs, seed: int, pictures: Path | None, reporter: Reporter
+    corpus: Corpus, rules: MiningRules, inputs: MiningInputs, seed: int, pictures: Path | None, reporter: Reporter
 ) -> tuple[MiningRules, dict[str, Any]]:
-    from citeweave.mining.auditing.pictures import band_pictures
-    from citeweave.mining.banding.aspect_bands import apply_aspect_bands, bands_by_aspect
-    from citeweave.mining.banding.bands import apply_bands, bands_for
+    from citeweave.mining.audit import band_pictures
+    from citeweave.mining.bands import apply_aspect_bands, apply_bands, bands_by_aspect, bands_for
 
     if rules.aspect_graphs:
         found = bands_by_aspect(corpus, rules, inputs, seed=seed, reporter=reporter)
@@ -231,7 +236,7 @@ def _with_bands(
     return apply_bands(rules, chosen), chosen.as_json()
 
 
-def _summary(samples: Samples) -> dict[str, Any]:
+def _summary_mine(samples: Samples) -> dict[str, Any]:
     facts = samples.manifest.facts
     keep = ("skipped", "rules_asked", "rules_got", "aspects_skipped", "contexts", "mixture")
     return {
@@ -249,8 +254,8 @@ def _different(rows: NDArray[np.int32]) -> int:
     return len(np.unique(rows))
 
 
-def _text(folder: Path, samples: Samples, bands: dict[str, Any]) -> str:
-    summary = _summary(samples)
+def _text_mine(folder: Path, samples: Samples, bands: dict[str, Any]) -> str:
+    summary = _summary_mine(samples)
     lines = [
         f"{folder}: samples",
         table([(name, summary[name]) for name in ("samples", "anchors", "positives", "negatives")]),
@@ -276,3 +281,161 @@ def _text(folder: Path, samples: Samples, bands: dict[str, Any]) -> str:
     for aspect, chosen in bands.get("aspects", {"": bands} if bands else {}).items():
         lines.append(f"bands chosen{f' in {aspect}' if aspect else ''}: {chosen['why']}")
     return "\n".join(lines)
+
+
+# citeweave align
+
+_Corpus_align = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_Samples = Annotated[
+    Path, typer.Option("--samples", help="Folder of samples mined from this corpus.", show_default=False)
+]
+_Model = Annotated[
+    str, typer.Option("--model", help="minilm, folder of a model, or name of one on the hub.", show_default=False)
+]
+_By = Annotated[
+    str, typer.Option("--by", help="contexts: through sentences that cite both papers; abstracts: directly.")
+]
+_BatchTokens = Annotated[
+    int | None, typer.Option("--batch-tokens", help="Tokens of a batch; else by device.", show_default=False)
+]
+
+
+def align(
+    corpus: _Corpus_align,
+    samples: _Samples,
+    model: _Model,
+    output: Output,
+    by: _By = "contexts",
+    device: Device = "auto",
+    batch_tokens: _BatchTokens = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Find the sentences in which anchors and positives are alike; an interrupted run goes on where it stopped."""
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.encoders.encoder import load_encoder
+    from citeweave.mining.align import AlignmentOptions, align_samples
+    from citeweave.mining.samples import Samples
+
+    options = AlignmentOptions(by, model)
+    opened, mined = Corpus.open(corpus), Samples.open(samples)
+    mined.check_corpus(opened.hash, opened.folder)  # before a model is loaded
+    encoder = load_encoder(model, device=device, batch_tokens=batch_tokens)
+    reporter = reporter_of(quiet or json)
+    aligned = align_samples(opened, mined, encoder, output, options, overwrite=overwrite, reporter=reporter)
+    if json:
+        print_json({**_summary_align(aligned), "output": str(output)})
+    elif not quiet:
+        print(_text_align(output, aligned))
+
+
+def _summary_align(samples: Samples) -> dict[str, Any]:
+    facts = samples.manifest.facts["alignment"]
+    keep = ("by", "model", "revision", "pairs")
+    return {"samples": len(samples), **{name: facts[name] for name in keep}}
+
+
+def _text_align(folder: Path, samples: Samples) -> str:
+    summary = _summary_align(samples)
+    pairs = summary["pairs"]
+    rows: list[tuple[str, object]] = [("pairs", pairs["read"]), ("aligned", pairs["kept"])]
+    rows += [(f"  not: {reason}", number) for reason, number in pairs["rejected"].items()]
+    return f"{folder}: samples, aligned by {summary['by']} with {summary['model']}\n{table(rows)}"
+
+
+# citeweave convert
+
+_Inputs = Annotated[
+    list[Path],
+    typer.Argument(help="A folder of samples to write out, or files to make samples of.", show_default=False),
+]
+_Corpus_convert = Annotated[
+    Path, typer.Option("--corpus", help="Folder of the corpus whose papers they name.", show_default=False)
+]
+_Output = Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.", show_default=False)]
+_To = Annotated[str | None, typer.Option("--to", help="Write as scincl, specter, scirepeval or sentence_transformers.")]
+_From = Annotated[str | None, typer.Option("--from", help="Format of the files to read; guessed where not given.")]
+_Gzip = Annotated[bool, typer.Option("--gzip", help="scincl: compress the triples.")]
+_LeaveOut = Annotated[
+    list[str] | None, typer.Option("--leave-out", help="specter: rule whose negatives stay out; without it, easy.")
+]
+_Val = Annotated[float, typer.Option("--val", help="specter: share of the queries for val.txt.")]
+_Test = Annotated[float, typer.Option("--test", help="specter: share of the queries for test.txt.")]
+_Columns = Annotated[
+    str, typer.Option("--columns", help="sentence_transformers: one negative a row (triplet), or all (group).")
+]
+_Negatives = Annotated[
+    int, typer.Option("--negatives", help="sentence_transformers, group: negatives a row; 0 = what most rows have.")
+]
+_FileType = Annotated[str, typer.Option("--file-type", help="sentence_transformers: parquet or jsonl.")]
+_Ids = Annotated[bool, typer.Option("--ids", help="sentence_transformers: also columns of ids, to read rows back.")]
+
+
+def convert(
+    inputs: _Inputs,
+    corpus: _Corpus_convert,
+    output: _Output,
+    to: _To = None,
+    from_: _From = None,
+    gzip: _Gzip = False,
+    leave_out: _LeaveOut = None,
+    val: _Val = 0.0,
+    test: _Test = 0.0,
+    columns: _Columns = "triplet",
+    negatives: _Negatives = 0,
+    file_type: _FileType = "parquet",
+    ids: _Ids = False,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write samples in another project's format, or make samples of its files; every record is accounted for."""
+    from citeweave.core.artifact import MANIFEST
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.mining.formats.convert import export_samples, import_samples
+    from citeweave.mining.formats.triplet_rows import ExportOptions
+    from citeweave.mining.samples import Samples
+
+    exports = len(inputs) == 1 and (inputs[0] / MANIFEST).is_file()
+    _check_direction(inputs[0], exports=exports, to=to, from_=from_)
+    left_out = ExportOptions().leave_out if leave_out is None else tuple(leave_out)
+    options = ExportOptions(gzip, left_out, val, test, columns, negatives, file_type, ids)
+    if not exports and options != ExportOptions():
+        raise UserError(f"options of an export are given, but {inputs[0]} is no folder of samples; leave them out")
+    papers, reporter = Corpus.open(corpus), reporter_of(quiet or json)
+    result: dict[str, Any]
+    if exports and to is not None:
+        source = Samples.open(inputs[0])
+        result = export_samples(source, papers, output, to=to, options=options, overwrite=overwrite, reporter=reporter)
+    else:
+        samples = import_samples(inputs, papers, output, format=from_, overwrite=overwrite, reporter=reporter)
+        result = {"samples": len(samples), **samples.manifest.facts}
+    if json:
+        print_json({**result, "output": str(output)})
+    elif not quiet:
+        print(f"{_account(result)}\n{output}: {', '.join(result['files']) if exports else f'{len(samples):,} samples'}")
+
+
+def _check_direction(first: Path, *, exports: bool, to: str | None, from_: str | None) -> None:
+    """--to is for a folder of samples, --from for files."""
+    if exports and to is None:
+        raise UserError(f"{first} is an artefact of citeweave: say with --to in which format to write its samples")
+    if exports and from_ is not None:
+        raise UserError(f"--from is for files of another format; {first} is an artefact of citeweave: leave it out")
+    if not exports and to is not None:
+        raise UserError(
+            f"--to writes one folder of samples, and {first} is none; leave it out to make samples of files"
+        )
+
+
+def _account(result: dict[str, Any]) -> str:
+    """The account of every record, as a table."""
+    rows: list[tuple[str, object]] = []
+    for kind, count in result["records"].items():
+        rows += [(f"{kind} read", count["read"]), (f"{kind} kept", count["kept"])]
+        rows += [(f"  not kept: {reason}", number) for reason, number in count["rejected"].items()]
+    rows += [(f"note: {what}", number) for what, number in result["notes"].items()]
+    return table(rows)

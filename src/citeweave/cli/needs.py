@@ -15,10 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from citeweave.artefacts.manifest import kind_of
-from citeweave.encoders.locating import NAMED
-from citeweave.errors import CiteweaveError, MissingExtraError
-from citeweave.extras import EXTRAS
+from citeweave.core.artifact import kind_of
+from citeweave.core.errors import EXTRAS, CiteweaveError, MissingExtraError
+from citeweave.encoders.model_names import NAMED
 
 
 class Need(NamedTuple):
@@ -102,7 +101,7 @@ def _mine(options: Options) -> Iterator[Need]:
 
 def _train(options: Options) -> Iterator[Need]:
     """Also `bundle`, `run` and `sweep`: a recipe says where training starts and what is trained."""
-    from citeweave.recipe import load_recipe, read_overrides
+    from citeweave.pipeline.recipe import load_recipe, read_overrides
 
     tables: Mapping[str, Any] = {}
     with suppress(CiteweaveError):  # the command says what is wrong

@@ -1,7 +1,13 @@
-"""citeweave run, and citeweave recipes"""
+"""citeweave run, and citeweave recipes
+
+citeweave sweep
+
+citeweave estimate
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,15 +22,19 @@ from citeweave.cli.options import (
     Quiet,
     Set,
     named_paths,
+    parse_size,
     print_json,
     reporter_of,
 )
-from citeweave.files import cache_folder
+from citeweave.core.errors import UserError
+from citeweave.core.files import cache_folder, read_input
 
 if TYPE_CHECKING:
-    from citeweave.pipeline.options import RunOptions
-    from citeweave.pipeline.planning import RunPlan
+    from citeweave.pipeline.cost import Sizes
+    from citeweave.pipeline.plan import RunPlan
     from citeweave.pipeline.run import RunResult
+    from citeweave.pipeline.run_folder import RunOptions
+
 
 RecipeName = Annotated[
     str,
@@ -129,8 +139,8 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run a whole recipe: graph, samples, training, and reports before and after."""
-    from citeweave.pipeline.options import RunOptions
-    from citeweave.recipe import load_recipe
+    from citeweave.pipeline.recipe import load_recipe
+    from citeweave.pipeline.run_folder import RunOptions
 
     loaded = load_recipe(recipe, set_)
     suites = named_paths(suite, "--suite", "csfcube=data/csfcube")
@@ -154,7 +164,7 @@ def run(
         overwrite=overwrite,
     )
     if dry_run:
-        from citeweave.pipeline.planning import plan_run
+        from citeweave.pipeline.plan import plan_run
 
         plan = plan_run(loaded, corpus, output, options)
         print_json(_plan_json(plan)) if json else print(plan)
@@ -170,7 +180,7 @@ def run(
 
 def recipes(json: Json = False, debug: Debug = False) -> None:
     """List the recipes that come with citeweave."""
-    from citeweave.recipe import load_recipe, shipped_recipes
+    from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
     found = {name: load_recipe(name).table("recipe") for name in shipped_recipes()}
     trains = {name: bool(load_recipe(name).table("training")) for name in found}
@@ -184,8 +194,8 @@ def recipes(json: Json = False, debug: Debug = False) -> None:
 
 
 def _text(result: RunResult, options: RunOptions) -> str:
-    from citeweave.pipeline.fitting_bands import describe
-    from citeweave.pipeline.judging import comparison_page
+    from citeweave.pipeline.fit_bands import describe
+    from citeweave.pipeline.training_stages import comparison_page
 
     lines = [f"{result.folder}: {result.recipe.label}"]
     if result.skipped:
@@ -220,3 +230,180 @@ def _plan_json(plan: RunPlan) -> dict[str, Any]:
 
     stages = [dataclasses.asdict(stage) for stage in plan.stages]
     return {"stages": stages, "seconds": plan.seconds, "memory": plan.memory, "device": plan.device}
+
+
+# citeweave sweep
+
+_Over = Annotated[
+    str,
+    typer.Option("--over", help="TABLE.KEY=VALUE,VALUE,...: what is swept, over which values.", show_default=False),
+]
+
+
+def sweep(
+    recipe: RecipeName,
+    over: _Over,
+    corpus: CorpusFolder,
+    output: Output,
+    init: Init = "",
+    aligner: Aligner = "",
+    set_: Set = [],  # noqa: B006
+    suite: SuiteFolders = [],  # noqa: B006
+    task: TaskNames = [],  # noqa: B006
+    seeds: Seeds = 0,
+    held_out: HeldOut = "share:0.1",
+    queries: Queries = 1000,
+    bands: BandsHow = "fit",
+    table: Tables = [],  # noqa: B006
+    pool: Pool = None,
+    device: Device = "auto",
+    cache: Cache = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Run a recipe for several values of one key and draw a curve a task."""
+    from citeweave.pipeline.run import RECORD, as_table, parse_over, sweep_recipe
+    from citeweave.pipeline.run_folder import RunOptions
+
+    suites = named_paths(suite, "--suite", "csfcube=data/csfcube")
+    intent_suite = suites.pop("intents", None)
+    options = RunOptions(
+        init=init,
+        aligner=aligner,
+        suites=suites,
+        intent_suite=intent_suite,
+        tasks=tuple(task),
+        seeds=seeds,
+        held_out=held_out,
+        queries=queries,
+        bands=bands,
+        tables=named_paths(table, "--table", "coviews=pairs.tsv"),
+        pool=pool,
+        device=device,
+        cache=cache_folder(cache),
+        overwrite=overwrite,
+    )
+    reporter = reporter_of(quiet or json)
+    result = sweep_recipe(recipe, parse_over(over), corpus, output, options, overrides=set_, reporter=reporter)
+    if json:
+        import json as reading
+
+        print_json(reading.loads(read_input(output / RECORD)))
+    elif not quiet:
+        print(as_table(result.over, result.values, result.start))
+        print(f"curves: {output / 'curves'}")
+
+
+# citeweave estimate
+
+_Recipe = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE", help="Name of a shipped recipe, such as scincl, or a TOML file.", show_default=False
+    ),
+]
+_Papers = Annotated[
+    str | None, typer.Option("--papers", help="Papers, such as 52e6, 52M or 52_000_000.", show_default=False)
+]
+_Citations = Annotated[
+    str | None, typer.Option("--citations", help="Citations among them; else ten a paper.", show_default=False)
+]
+_Texts = Annotated[
+    str | None,
+    typer.Option("--texts", help="Papers with title and abstract; else all.", show_default=False),
+]
+_Edges = Annotated[
+    bool, typer.Option("--edges", help="Citations come as a table of edges (import --format edges), not as JSON.")
+]
+_Corpus = Annotated[
+    Path | None, typer.Option("--corpus", help="Count a corpus in place of the four numbers.", show_default=False)
+]
+_Tokens = Annotated[float | None, typer.Option("--tokens", help="Of a text; else 230.", show_default=False)]
+_Machine = Annotated[
+    str, typer.Option("--machine", help="here, laptop, server, cpu:N (cores), h200, or NxGPU such as 8xh200.")
+]
+_Cores = Annotated[str | None, typer.Option("--cores", help="Cores in place of the machine's.", show_default=False)]
+_Memory = Annotated[
+    str | None, typer.Option("--memory", help="Memory in place of the machine's, such as 24GB.", show_default=False)
+]
+_Gpu = Annotated[
+    str, typer.Option("--gpu", help="Kind of GPU: h200, h100, a100, l40s, rtx4090, l4.", show_default=False)
+]
+_Gpus = Annotated[str | None, typer.Option("--gpus", help="How many of them; 0 = none.", show_default=False)]
+_Init = Annotated[
+    str,
+    typer.Option(
+        "--init",
+        help="Start model in place of the recipe's: minilm, bert-base, a folder, a hub name.",
+        show_default=False,
+    ),
+]
+
+
+def estimate(
+    recipe: _Recipe,
+    papers: _Papers = None,
+    citations: _Citations = None,
+    texts: _Texts = None,
+    edges: _Edges = False,
+    corpus: _Corpus = None,
+    tokens: _Tokens = None,
+    machine: _Machine = "here",
+    cores: _Cores = None,
+    memory: _Memory = None,
+    gpu: _Gpu = "",
+    gpus: _Gpus = None,
+    init: _Init = "",
+    set_: Set = [],  # noqa: B006
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Foretell time, memory and disk of a recipe's stages for a literature and a machine; runs nothing."""
+    from citeweave.pipeline.cost import parse_count
+    from citeweave.pipeline.cost_constants import machine_of
+    from citeweave.pipeline.plan import estimate_recipe
+    from citeweave.pipeline.recipe import load_recipe
+
+    chosen = machine_of(
+        machine,
+        cores=None if cores is None else parse_count(cores, "--cores"),
+        memory=None if memory is None else parse_size(memory, "--memory"),
+        gpu=gpu,
+        gpus=None if gpus is None else parse_count(gpus, "--gpus", least=0),
+    )
+    sizes = replace(_sizes(papers, citations, texts, corpus, tokens), only_edges=edges)
+    found = estimate_recipe(load_recipe(recipe, set_), sizes, chosen, init=init)
+    if json:
+        print_json(found.as_json())
+    else:
+        print(found.text(constants=not quiet))
+
+
+def _sizes(
+    papers: str | None, citations: str | None, texts: str | None, corpus: Path | None, tokens: float | None
+) -> Sizes:
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.pipeline.cost import corpus_sizes, given_sizes, parse_count
+
+    if corpus is not None:
+        given = {"--papers": papers, "--citations": citations, "--texts": texts, "--tokens": tokens}
+        for option, value in given.items():
+            if value is not None:
+                raise UserError(
+                    f"{option} is {value!r} and --corpus {corpus}; a corpus is counted: leave out one of both"
+                )
+        return corpus_sizes(Corpus.open(corpus))
+    if papers is None:
+        raise UserError("nothing says how large the literature is; give --papers and --citations, or --corpus")
+    number = parse_count(papers, "--papers")
+    cited = parse_count(citations, "--citations", least=0) if citations is not None else 10 * number
+    with_text = None if texts is None else parse_count(texts, "--texts", least=0)
+    return given_sizes(
+        number,
+        min(cited, number * (number - 1)) if citations is None else cited,
+        texts=with_text,
+        tokens=230.0 if tokens is None else tokens,
+    )

@@ -1,21 +1,120 @@
-"""citeweave search"""
+"""Hits as lines of text, with the reasons for them; titles and sentences are strangers' text and may hold anything.
+
+citeweave search
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from citeweave.cli.options import Debug, Device, Json, Quiet, print_json
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
+from citeweave.evaluation.html import one_line
 
 if TYPE_CHECKING:
-    from citeweave.search.asking.answers import Answer
-    from citeweave.search.asking.query import Chosen, Query
+    from citeweave.search.explain import Why
     from citeweave.search.filters import Filter
+    from citeweave.search.hits import SearchResult
     from citeweave.search.index import Index
+    from citeweave.search.query import Query, SentenceQuery
+
+
+MOST_PAIRS = 2
+"""Pairs of sentences that are printed as a reason."""
+
+
+def reasons(index: Index, found: SearchResult) -> list[Why | None]:
+    """Why each hit is like the paper that was asked with, of several liked ones the nearest; None for a text."""
+    import numpy as np
+
+    from citeweave.search.explain import explain
+
+    query = found.query
+    asked = [query.paper] if query.paper else list(query.liked)
+    if query.sentences is not None and query.sentences.paper:
+        asked = [query.sentences.paper]
+    if not asked:
+        return [None] * len(found.hits)
+    rows = np.array([index.row(id) for id in asked], np.int64)
+    nearest = [0] * len(found.hits)
+    if len(rows) > 1 and found.hits:
+        hits = index.take(np.array([hit.row for hit in found.hits]), query.aspect)  # (hits, dimension)
+        liked = index.take(rows, query.aspect)  # (liked, dimension)
+        liked /= np.maximum(np.linalg.norm(liked, axis=1, keepdims=True), 1e-12)
+        nearest = np.argmax(hits @ liked.T, axis=1).tolist()
+    return [explain(index, int(rows[at]), hit.row) for at, hit in zip(nearest, found.hits, strict=True)]
+
+
+def hits_text(index: Index, found: SearchResult, told: dict[str, Any]) -> str:
+    """Rank, score, year, title and id on a line, what is known beyond that under it."""
+    lines, passage, place = list[str](), -1, 0
+    for hit in told["hits"]:
+        if hit.get("passage", -1) != passage:
+            passage, place = hit["passage"], 0
+            lines.append(one_line(found.passage[passage]))
+        place += 1
+        # + 0.0, as -0.0 is a strange thing to read
+        title, name = one_line(hit["title"], 120) or "(no title)", one_line(hit["id"], 100)
+        rank = place if passage >= 0 else found.query.offset + place
+        lines.append(f"{rank:>3}. {hit['score'] + 0.0:.4f}  {hit['year'] or '----'}  {title}  {name}")
+        lines += _evidence(hit)
+        if found.query.sentences is not None or "why" in hit:
+            lines += _matches(index, found, hit)
+        if hit.get("why"):
+            lines += _why(index, hit)
+    if not told["hits"]:
+        lines.append("no paper was found" + ("; fewer conditions may find some" if found.query.where else ""))
+    if found.note:
+        lines.append(found.note)
+    if told.get("sentences") == 0:
+        lines.append("by the papers alone: `citeweave index --contexts` adds the sentences that cite them")
+    return "\n".join(lines)
+
+
+def _evidence(hit: dict[str, Any]) -> Iterator[str]:
+    if told := hit.get("evidence"):
+        how = f" ({', '.join(told['intents'])})" if told["intents"] else ""
+        yield f"     {told['score'] + 0.0:.4f}  {one_line(told['citing'], 100)}{how}: {one_line(told['text'])}"
+
+
+def _matches(index: Index, found: SearchResult, hit: dict[str, Any]) -> Iterator[str]:
+    """The sentence of the hit that answers each sentence of the query, by its number."""
+    chosen = found.query.sentences
+    numbers = list(dict.fromkeys(chosen.numbers)) if chosen else []
+    texts = index.sentence_texts(hit["row"]) if hit["matches"] else []
+    for match in hit["matches"]:
+        asked = f"{numbers[match['query']] if numbers else match['query']} ~ " if chosen else ""
+        said = one_line(texts[match["sentence"]]) if match["sentence"] < len(texts) else ""
+        yield f"     {match['score'] + 0.0:.4f}  {asked}{match['sentence']}  {said}".rstrip()
+
+
+def _why(index: Index, hit: dict[str, Any]) -> Iterator[str]:
+    why = hit["why"]
+    of = one_line(why["of"], 100)
+    said = {"left": f"{of} cites it", "right": f"it cites {of}", "both": f"it and {of} cite each other"}
+    facts = [said[why["cites"]]] if why["cites"] else []
+    if why["shared_references"]:
+        facts.append(f"{why['shared_references']:,} shared reference{'s' * (why['shared_references'] > 1)}")
+    if why["co_cited_by"]:
+        facts.append(f"cited together by {why['co_cited_by']:,}")
+    if why["words"]:
+        facts.append(f"words {one_line(', '.join(why['words'][:5]))}")
+    if facts:
+        yield f"     {'; '.join(facts)}"
+    if hit["matches"]:
+        return
+    left, right = index.sentence_texts(index.row(why["of"])), index.sentence_texts(hit["row"])
+    for pair in why["pairs"][:MOST_PAIRS]:
+        for at, texts in ((pair["left"], left), (pair["right"], right)):
+            yield f"     {at:>3}  {one_line(texts[at]) if at < len(texts) else ''}".rstrip()
+
+
+# citeweave search
 
 _Index = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
 _Text = Annotated[
@@ -107,8 +206,8 @@ def search(
     debug: Debug = False,
 ) -> None:
     """Papers of an index that are near to a text, to papers or to sentences, or that a draft should cite."""
-    from citeweave.search.asking.query import Passage, Query
     from citeweave.search.index import Index
+    from citeweave.search.query import Passage, Query
 
     kinds = sum(map(bool, (text, paper, like or unlike, sentences, sentence, cite)))
     _check(kinds=kinds, cite=cite, aspect=aspect, about_cite=bool(intent or draft or least_share or each))
@@ -136,13 +235,11 @@ def search(
     _print(opened, found, _told(opened, found, explain=explain), json=json, export=export)
 
 
-def _print(index: Index, found: Answer, told: dict[str, Any], *, json: bool, export: Path | None) -> None:
+def _print(index: Index, found: SearchResult, told: dict[str, Any], *, json: bool, export: Path | None) -> None:
     if json:
         by_model = index.provenance.label if index.provenance else ""
         print_json({"index": str(index.folder), "model": by_model, **told, "export": str(export) if export else None})
     else:
-        from citeweave.cli.hits import hits_text
-
         print(hits_text(index, found, told))
 
 
@@ -162,19 +259,19 @@ def _check(*, kinds: int, cite: str, aspect: str, about_cite: bool) -> None:
 def _check_export(path: Path | None) -> None:
     if path is None:
         return
-    from citeweave.search.exporting import check_export
+    from citeweave.search.export import check_export
 
     check_export(path)
     if path.exists():
         raise UserError(f"--export is {str(path)!r}, which exists already; choose another name")
 
 
-def _chosen(sentences: str, texts: list[str]) -> Chosen | None:
-    from citeweave.search.asking.query import Chosen
+def _chosen(sentences: str, texts: list[str]) -> SentenceQuery | None:
+    from citeweave.search.query import SentenceQuery
 
     if texts:
-        return Chosen(texts=tuple(texts))
-    return Chosen(*parse_chosen(sentences)) if sentences else None
+        return SentenceQuery(texts=tuple(texts))
+    return SentenceQuery(*parse_chosen(sentences)) if sentences else None
 
 
 def parse_chosen(text: str) -> tuple[str, tuple[int, ...]]:
@@ -208,9 +305,9 @@ def parse_years(text: str) -> tuple[int | None, int | None]:
     return (first, last) if found[2] else (first, first)
 
 
-def _answer(index: Index, query: Query, model: str, device: str, store: str) -> Answer:
-    from citeweave.search.asking.answering import answer, needs_reader
-    from citeweave.search.searching import open_reader
+def _answer(index: Index, query: Query, model: str, device: str, store: str) -> SearchResult:
+    from citeweave.search.answer import answer, needs_reader
+    from citeweave.search.nearest import open_reader
 
     index.check_aspect(query.aspect)
     # a model that nothing could be compared with is not worth its loading
@@ -218,8 +315,7 @@ def _answer(index: Index, query: Query, model: str, device: str, store: str) -> 
     reader = open_reader(index, model, device=device) if reads else None
     if not store:
         return answer(index, reader, query)
-    from citeweave.search.stores.asking import near_in, refuse_aspect
-    from citeweave.search.stores.opening import open_store
+    from citeweave.search.store_search import near_in, open_store, refuse_aspect
 
     refuse_aspect(query.aspect)
     if query.kind not in ("text", "paper", "liked") or query.by == "words":
@@ -228,9 +324,9 @@ def _answer(index: Index, query: Query, model: str, device: str, store: str) -> 
         return answer(index, reader, query, near=near_in(opened, query.where))
 
 
-def _told(index: Index, found: Answer, *, explain: bool) -> dict[str, Any]:
+def _told(index: Index, found: SearchResult, *, explain: bool) -> dict[str, Any]:
     """What is printed as JSON; the query as the options say it."""
-    from citeweave.search.describing import count_citing_sentences
+    from citeweave.search.build import count_citing_sentences
 
     query = found.query
     told = found.as_json() | {"aspect": query.aspect}
@@ -242,15 +338,13 @@ def _told(index: Index, found: Answer, *, explain: bool) -> dict[str, Any]:
         kinds = ("text", "paper", "liked", "disliked", "sentences")
         told["query"] = {kind: told["query"][kind] for kind in kinds if kind in told["query"]}
     if explain:
-        from citeweave.cli.hits import reasons
-
         for hit, why in zip(told["hits"], reasons(index, found), strict=True):
             hit["why"] = why.brief() | {"of": why.left.id} if why else None
     return told
 
 
-def _write(index: Index, found: Answer, path: Path) -> None:
-    from citeweave.search.exporting import export
+def _write(index: Index, found: SearchResult, path: Path) -> None:
+    from citeweave.search.export import export
 
     rows = dict.fromkeys(hit.row for hit in found.hits)  # a paper may answer two sentences of a draft
     export([index.paper(row) for row in rows], path)

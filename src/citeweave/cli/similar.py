@@ -1,24 +1,111 @@
-"""citeweave similar"""
+"""What the commands about sentences share: titles and sentences of papers by id, and the distance that was asked for.
+
+    corpus/            a corpus
+    abstracts.jsonl    {"paper_id": "1", "title": "T", "abstract": ["One.", "Two."]}, the abstract also as one text
+
+Sentences of a corpus are split as `embed` splits them, so that their numbers are those of the vectors.
+
+citeweave similar
+
+citeweave explain
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from citeweave.artefacts.manifest import kind_of
-from citeweave.cli.options import Debug, Device, Json, Quiet, print_json, reporter_of
-from citeweave.errors import ArtefactError, UserError, choose
+from citeweave.cli.options import Debug, Device, Json, Overwrite, Quiet, print_json, reporter_of
+from citeweave.core.artifact import kind_of
+from citeweave.core.errors import ArtifactError, InputError, UserError, choose
+from citeweave.core.files import output_place, write_whole
+from citeweave.evaluation.html import one_line
 
 if TYPE_CHECKING:
-    from citeweave.cli.paper_texts import PaperTexts
-    from citeweave.progress import Reporter
-    from citeweave.similarity.transport import DocumentDistance
+    from citeweave.core.progress import Reporter
+    from citeweave.vectors.document_distance import DocumentDistance
+    from citeweave.vectors.explain import Explanation
 
-_Vectors = Annotated[Path, typer.Argument(help="Folder of vectors or of sentence vectors.", show_default=False)]
+
+class PaperSentences:
+    """Titles and sentences of some papers; empty where nothing is known."""
+
+    def __init__(self, source: Path | None) -> None:
+        self._source = source
+        self._titles: dict[str, str] = {}
+        self._sentences: dict[str, list[str]] = {}
+
+    @classmethod
+    def open(cls, source: Path | None) -> PaperSentences:
+        if source is not None and not source.exists():
+            raise InputError(f"{source} is not there; give the folder of a corpus, or a file of abstracts")
+        return cls(source)
+
+    def find(self, ids: Iterable[str]) -> None:
+        """Read the texts of these papers."""
+        wanted = list(dict.fromkeys(ids))
+        if self._source is not None and self._source.is_dir():
+            self._find_in_corpus(self._source, wanted)
+        elif self._source is not None:
+            from citeweave.evaluation.suites.aspire import read_abstracts
+
+            texts = read_abstracts(self._source, wanted=wanted).texts
+            for row, paper in enumerate(texts.ids):
+                self._titles[paper], self._sentences[paper] = texts.titles[row], list(texts.sentences_of(row))
+
+    def _find_in_corpus(self, folder: Path, wanted: list[str]) -> None:
+        from citeweave.corpus.corpus import Corpus
+        from citeweave.corpus.text import sentence_texts
+
+        corpus = Corpus.open(folder)
+        for paper, row in zip(wanted, corpus.rows(wanted).tolist(), strict=True):
+            if row >= 0:
+                title = corpus.titles[row]
+                self._titles[paper] = title
+                self._sentences[paper] = sentence_texts(corpus.abstracts[row]) or [each for each in [title] if each]
+
+    def title(self, paper: str) -> str:
+        return one_line(self._titles.get(paper, ""), 300)
+
+    def sentences(self, paper: str) -> list[str]:
+        return self._sentences.get(paper, [])
+
+    def sentence(self, paper: str, at: int, most: int = 120) -> str:
+        """One sentence on one line, cut where it is long."""
+        known = self.sentences(paper)
+        return one_line(known[at], most) if at < len(known) else ""
+
+
+def parse_sentences(text: str) -> list[int] | None:
+    """
+    >>> parse_sentences("2, 3"), parse_sentences("")
+    ([2, 3], None)
+    """
+    if not text:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise UserError(f"--sentences is {text!r}; it must be numbers of sentences, from 0, such as 2,3")
+    return [int(part) for part in parts]
+
+
+def document_distance(name: str, metric: str, temperature: float | None, *, by_sentences: bool) -> DocumentDistance:
+    """The distance of these options; its temperature is ASPIRE's for chosen sentences or for whole abstracts."""
+    from citeweave.evaluation.sentence_systems import FACET_TEMPERATURE, PAPER_TEMPERATURE
+    from citeweave.vectors.document_distance import DocumentDistance
+
+    usual = FACET_TEMPERATURE if by_sentences else PAPER_TEMPERATURE
+    return DocumentDistance(name, usual if temperature is None else temperature, metric or "l2")
+
+
+# citeweave similar
+
+_Vectors_similar = Annotated[Path, typer.Argument(help="Folder of vectors or of sentence vectors.", show_default=False)]
 _Paper = Annotated[str, typer.Option("--paper", help="Id of the paper to ask with.", show_default=False)]
-_Sentences = Annotated[
+_Sentences_similar = Annotated[
     str,
     typer.Option(
         "--sentences",
@@ -26,15 +113,15 @@ _Sentences = Annotated[
         show_default=False,
     ),
 ]
-_Texts = Annotated[
+_Texts_similar = Annotated[
     Path | None,
     typer.Option("--corpus", help="Corpus, or abstracts as JSON lines: for titles and sentences.", show_default=False),
 ]
 _K = Annotated[int, typer.Option("-k", help="How many papers.")]
-_Distance = Annotated[
+_Distance_similar = Annotated[
     str, typer.Option("--distance", help="Of sentence vectors: single, mean_best, top2, attention, transport.")
 ]
-_Metric = Annotated[
+_Metric_similar = Annotated[
     str,
     typer.Option(
         "--metric",
@@ -42,7 +129,7 @@ _Metric = Annotated[
         show_default=False,
     ),
 ]
-_Temperature = Annotated[
+_Temperature_similar = Annotated[
     float | None,
     typer.Option(
         "--temperature",
@@ -57,14 +144,14 @@ _First = Annotated[
 
 
 def similar(
-    vectors: _Vectors,
+    vectors: _Vectors_similar,
     paper: _Paper,
-    sentences: _Sentences = "",
-    corpus: _Texts = None,
+    sentences: _Sentences_similar = "",
+    corpus: _Texts_similar = None,
     k: _K = 10,
-    distance: _Distance = "transport",
-    metric: _Metric = "",
-    temperature: _Temperature = None,
+    distance: _Distance_similar = "transport",
+    metric: _Metric_similar = "",
+    temperature: _Temperature_similar = None,
     first: _First = 200,
     device: Device = "auto",
     json: Json = False,
@@ -72,12 +159,10 @@ def similar(
     debug: Debug = False,
 ) -> None:
     """The papers of a folder of vectors that are nearest to one of them, whole or by chosen sentences."""
-    from citeweave.cli.paper_texts import PaperTexts, document_distance, parse_sentences
-
     kind = kind_of(vectors)
     if kind not in ("vectors", "sentence_vectors"):
-        raise ArtefactError(f"{vectors} holds no vectors; give a folder that `citeweave embed` made")
-    texts, reporter = PaperTexts.open(corpus), reporter_of(quiet or json)
+        raise ArtifactError(f"{vectors} holds no vectors; give a folder that `citeweave embed` made")
+    texts, reporter = PaperSentences.open(corpus), reporter_of(quiet or json)
     if kind == "vectors":
         if sentences:
             raise UserError(f"--sentences is {sentences!r}, but {vectors} has one vector a paper; leave it out")
@@ -92,14 +177,14 @@ def similar(
     if json:
         print_json(found)
     else:
-        print(_text(found, texts))
+        print(_text_similar(found, texts))
 
 
 def _by_vectors(folder: Path, paper: str, k: int, metric: str, device: str, reporter: Reporter) -> dict[str, Any]:
     import numpy as np
 
-    from citeweave.similarity.topk import METRICS, nearest
-    from citeweave.similarity.vectors import Vectors
+    from citeweave.vectors.topk import METRICS, nearest
+    from citeweave.vectors.vectors import Vectors
 
     choose(metric, METRICS, "--metric")
     opened = Vectors.open(folder)
@@ -137,9 +222,9 @@ def _by_sentences(
 ) -> dict[str, Any]:
     import numpy as np
 
-    from citeweave.similarity.explaining import explain_pair
-    from citeweave.similarity.sentence_search import search_sentences
-    from citeweave.similarity.sentence_vectors import SentenceVectors
+    from citeweave.vectors.explain import explain_pair
+    from citeweave.vectors.sentence_search import search_sentences
+    from citeweave.vectors.sentence_vectors import SentenceVectors
 
     opened = SentenceVectors.open(folder)
     found = search_sentences(
@@ -162,7 +247,7 @@ def _by_sentences(
     return {"id": paper, "sentences": numbers, **facts, "is_exact": bool(found.is_exact[0]), "hits": hits}
 
 
-def _text(found: dict[str, Any], texts: PaperTexts) -> str:
+def _text_similar(found: dict[str, Any], texts: PaperSentences) -> str:
     lines = [f"{found['id']}  {found['title']}".rstrip()]
     for place, hit in enumerate(found["hits"], 1):
         # + 0.0, as -0.0 is a strange thing to read
@@ -174,4 +259,96 @@ def _text(found: dict[str, Any], texts: PaperTexts) -> str:
         lines.append("no other paper has vectors")
     if not found["is_exact"]:
         lines.append("not proved to be the nearest of all; --first 0 makes sure")
+    return "\n".join(lines)
+
+
+# citeweave explain
+
+_Texts_explain = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CORPUS_OR_TEXTS",
+        help="Corpus, or abstracts as JSON lines: paper_id, title, abstract.",
+        show_default=False,
+    ),
+]
+_Vectors_explain = Annotated[Path, typer.Option("--vectors", help="Folder of sentence vectors.", show_default=False)]
+_Papers = Annotated[tuple[str, str], typer.Option("--papers", help="Ids of the two papers, A B.", show_default=False)]
+_Page = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Page to write, such as page.html.", show_default=False)
+]
+_Sentences_explain = Annotated[
+    str, typer.Option("--sentences", help="Only these sentences of A, from 0, as 2,3.", show_default=False)
+]
+_Distance_explain = Annotated[str, typer.Option("--distance", help="single, mean_best, top2, attention or transport.")]
+_Metric_explain = Annotated[str, typer.Option("--metric", help="Between sentences: l2 or cosine.")]
+_Temperature_explain = Annotated[
+    float | None,
+    typer.Option(
+        "--temperature",
+        help="Of attention and transport; else 0.5 with --sentences and 5000 without.",
+        show_default=False,
+    ),
+]
+
+MOST = 10
+"""Pairs of sentences that are printed."""
+
+
+def explain(
+    texts: _Texts_explain,
+    vectors: _Vectors_explain,
+    papers: _Papers,
+    output: _Page = None,
+    sentences: _Sentences_explain = "",
+    distance: _Distance_explain = "transport",
+    metric: _Metric_explain = "l2",
+    temperature: _Temperature_explain = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Which sentences of two papers match, and how much each pair counts; as a table, and as a page with pictures."""
+    from citeweave.vectors.explain import explain_pair
+    from citeweave.vectors.sentence_vectors import SentenceVectors
+
+    if kind_of(vectors) != "sentence_vectors":
+        raise ArtifactError(f"{vectors} holds no sentence vectors; make them with `citeweave embed --sentences`")
+    if output is not None and output.exists() and not overwrite:
+        raise UserError(f"{output} exists already; choose another name, or replace it with --overwrite")
+    known, opened, numbers = PaperSentences.open(texts), SentenceVectors.open(vectors), parse_sentences(sentences)
+    chosen = document_distance(distance, metric, temperature, by_sentences=numbers is not None)
+    found = explain_pair(opened, *papers, chosen, query_sentences=numbers)
+    known.find(papers)
+    if output is not None:
+        from citeweave.evaluation.match_page import PairTexts, explain_page
+
+        titles = [known.title(paper) or paper for paper in papers]
+        shown = PairTexts(titles[0], titles[1], known.sentences(papers[0]), known.sentences(papers[1]))
+        page = explain_page(found, shown, chosen, model=opened.provenance.label)
+        write_whole(output_place(output), page.encode())
+    if json:
+        names = {"papers": list(papers), "titles": [known.title(paper) for paper in papers], "name": chosen.name}
+        print_json({**names, **found.as_json(), "output": str(output) if output else None})
+    elif not quiet:
+        print(_text_explain(papers, found, known, chosen.name, output))
+
+
+def _text_explain(
+    papers: tuple[str, str], found: Explanation, known: PaperSentences, name: str, output: Path | None
+) -> str:
+    lines = [f"{letter}: {paper}  {known.title(paper)}".rstrip() for letter, paper in zip("AB", papers, strict=True)]
+    lines += [f"{name} distance {found.total:.4f}", " share  distance"]
+    whole = float(found.plan.sum()) or 1.0
+    for pair in found.strongest(MOST):
+        lines.append(
+            f"{100 * pair.mass / whole:5.1f}%  {pair.distance:8.4f}  A{pair.left}  {known.sentence(papers[0], pair.left)}".rstrip()
+        )
+        lines.append(f"{'':18}B{pair.right}  {known.sentence(papers[1], pair.right)}".rstrip())
+    for paper, numbers in zip(papers, (found.left, found.right), strict=True):
+        if numbers.max() >= len(known.sentences(paper)):
+            lines.append(f"{paper} has vectors of more sentences than its text has: they are of another text")
+    if output is not None:
+        lines.append(f"pictures: {output}")
     return "\n".join(lines)

@@ -1,4 +1,7 @@
-"""citeweave train, citeweave bundle"""
+"""citeweave train, citeweave bundle
+
+citeweave model
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,15 @@ from citeweave.cli.options import (
     reporter_of,
     table,
 )
-from citeweave.errors import UserError, choose
+from citeweave.core.errors import UserError, choose
 
 if TYPE_CHECKING:
+    from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
-    from citeweave.progress import Reporter
-    from citeweave.training.gathering import Sources
-    from citeweave.training.plan import Plan
+    from citeweave.training.load_data import Sources
+    from citeweave.training.options import TrainingPlan
     from citeweave.training.train import EncoderRun
+
 
 _Corpus = Annotated[Path | None, typer.Argument(help="Folder of a corpus; not with --bundle.", show_default=False)]
 _BundledCorpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
@@ -150,12 +154,11 @@ def bundle(
         print(f"{folder}: {size / 1e6:,.1f} MB\ntrain there: python -m citeweave.training.bundle {folder.name} model")
 
 
-def _plan(recipe: str | None, overrides: list[str], init: str | None) -> Plan:
+def _plan(recipe: str | None, overrides: list[str], init: str | None) -> TrainingPlan:
     """What a recipe says of encoder and training, or the defaults."""
-    from citeweave.pipeline.starting import with_start
-    from citeweave.recipe import load_recipe, read_overrides
-    from citeweave.training.options import encoder_options, training_options
-    from citeweave.training.plan import About, Plan
+    from citeweave.pipeline.recipe import load_recipe, read_overrides
+    from citeweave.pipeline.training_stages import with_start
+    from citeweave.training.options import CardNotes, TrainingPlan, encoder_options, training_options
 
     tables = read_overrides(overrides)
     if recipe:
@@ -163,18 +166,18 @@ def _plan(recipe: str | None, overrides: list[str], init: str | None) -> Plan:
     elif init:
         tables["encoder"] = {**tables.get("encoder", {}), "init": init}
     encoder = encoder_options(tables.get("encoder", {}))
-    about = About(recipe or "", {name: tables[name] for name in ("graph", "mining") if name in tables})
-    return Plan(encoder, training_options(tables.get("training", {})), about)
+    about = CardNotes(recipe or "", {name: tables[name] for name in ("graph", "mining") if name in tables})
+    return TrainingPlan(encoder, training_options(tables.get("training", {})), about)
 
 
 def _sources(
     corpus: Path, graph: Path | None, teacher: Path | None, held_out: str, reporter: Reporter
 ) -> tuple[Corpus, Sources]:
     from citeweave.corpus.corpus import Corpus
-    from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, make_suite
+    from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
     from citeweave.graph.citations import CitationGraph
-    from citeweave.similarity.vectors import Vectors
-    from citeweave.training.gathering import Sources
+    from citeweave.training.load_data import Sources
+    from citeweave.vectors.vectors import Vectors
 
     opened = Corpus.open(corpus)
     suite = make_suite(opened, CorpusSuiteOptions(held_out=held_out), reporter=reporter) if held_out else None
@@ -189,7 +192,7 @@ def _train_seeds(
     corpus: Corpus,
     samples: Path,
     output: Path,
-    plan: Plan,
+    plan: TrainingPlan,
     sources: Sources,
     seeds: int,
     device: str,
@@ -216,7 +219,7 @@ def _train_seeds(
 def _train_bundle(
     bundle: Path, output: Path, seeds: int, overrides: list[str], device: str, *, overwrite: bool, reporter: Reporter
 ) -> list[EncoderRun]:
-    from citeweave.recipe import read_overrides
+    from citeweave.pipeline.recipe import read_overrides
     from citeweave.training.bundle import read_plan, train_bundle
 
     training = read_plan(bundle)[0].training
@@ -261,3 +264,35 @@ def _text(run: EncoderRun) -> str:
     if left_out := facts["data"]["left out"]:
         lines.append("left out: " + "; ".join(f"{number:,} {reason}" for reason, number in left_out.items()))
     return "\n".join(lines)
+
+
+# citeweave model
+
+_Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="weave, minilm, folder of a model, or name of one on the hub.", show_default=False
+    ),
+]
+_Dtype = Annotated[str, typer.Option("--dtype", help="Numbers of the saved weights: float32 or float16.")]
+
+
+def model(
+    name: _Name,
+    output: Output,
+    dtype: _Dtype = "float32",
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write a model whole, as a folder that sentence-transformers and other programs load; deltas are added in."""
+    from citeweave.encoders.save import write_whole
+
+    made = write_whole(name, output, dtype=dtype, overwrite=overwrite)
+    size = sum(described.get("bytes", 0) for described in made.files.values())
+    facts = {"model": made.facts["model"], "revision": made.facts["revision"], "bytes": size, "output": str(output)}
+    if json:
+        print_json(facts)
+    elif not quiet:
+        print(f"{output}: {facts['model']}\n{table([('revision', facts['revision']), ('bytes', size)])}")

@@ -15,6 +15,15 @@ A row is an integer and an id is a text. Nothing is loaded that is not asked for
 
     corpus = Corpus.open("corpus/")
     corpus.titles[7], corpus.years[7], corpus.row("doi:10.1/x"), corpus.paper(7)
+
+From ids to rows: a sorted table of id keys, memory-mapped, one or two cache misses a lookup.
+
+Keys are spread evenly (`core/randomness.py`), so their leading bits tell where to look: `starts[b]` is the
+position of the first key whose leading bits are at least b.
+
+What a corpus is on disk: its columns and their types, declared once.
+
+Writers (`intake/`) and readers (`corpus.py`) both go by these tables; another layout is another VERSION.
 """
 
 from __future__ import annotations
@@ -27,29 +36,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.arguments import as_texts
-from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.manifest import Manifest, read_manifest
-from citeweave.columns import TextColumn, offsets_fit, open_numbers, release
-from citeweave.corpus.index import NOT_FOUND, IdIndex
-from citeweave.corpus.layout import (
-    CITATION_COLUMNS,
-    KIND,
-    LOCAL,
-    PAPER_NUMBERS,
-    REFERENCE_COLUMNS,
-    STUB,
-    UNKNOWN_COUNT,
-    VERSION,
-)
-from citeweave.corpus.outside_names import OutsideNames
-from citeweave.corpus.paper import Citation, Context, Intent, Paper
-from citeweave.errors import ArtefactError, UserError
-from citeweave.files import file_state
-from citeweave.hashing import hash_texts
+from citeweave.core.arguments import as_texts
+from citeweave.core.artifact import Manifest, check_files, read_manifest
+from citeweave.core.columns import TextColumn, offsets_fit, open_numbers, release, write_numbers
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.files import file_state
+from citeweave.core.randomness import Keys, hash_texts
+from citeweave.corpus.paper import Citation, Context, Intent, OutsideNames, Paper
 
 _Opened = TypeVar("_Opened")
 
@@ -264,14 +261,14 @@ class Corpus:
         for name, state in self._states.items():
             path = self.folder / name
             if name.startswith(start) and not (path.is_file() and file_state(path) == state):
-                raise ArtefactError(f"{path} was replaced while it was read; run the same command again")
+                raise ArtifactError(f"{path} was replaced while it was read; run the same command again")
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
         """A block that opens files of the corpus itself, all of them of the one that was opened."""
         try:
             yield
-        except ArtefactError:
+        except ArtifactError:
             raise
         except Exception:
             self.check_unchanged()  # which explains why its columns did not fit
@@ -297,8 +294,8 @@ class Corpus:
             raise self._damage("what else is known of a paper is no JSON")
         return found
 
-    def _damage(self, what: str) -> ArtefactError:
-        return ArtefactError(
+    def _damage(self, what: str) -> ArtifactError:
+        return ArtifactError(
             f"{self.folder} is damaged: {what}; `citeweave info {self.folder} --verify` names the file, make it again"
         )
 
@@ -339,7 +336,7 @@ class Contexts:
         # everybody follows these numbers without looking: damaged ones must stop here
         lists = ((self.cited_offsets, self.cited), (self.outside_offsets, self.outside))
         if not all(offsets_fit(offsets, len(self.citing), len(values)) for offsets, values in lists):
-            raise ArtefactError(f"{folder} is damaged: its columns do not fit together; make the corpus again")
+            raise ArtifactError(f"{folder} is damaged: its columns do not fit together; make the corpus again")
 
     def __len__(self) -> int:
         return len(self.citing)
@@ -372,3 +369,97 @@ def lines(text: str) -> tuple[str, ...]:
     (('Ada Lovelace', 'Alan Turing'), ())
     """
     return tuple(text.split("\n")) if text else ()
+
+
+# From ids to rows: a sorted table of id keys, memory-mapped, one or two cache misses a lookup.
+
+Rows = NDArray[np.int32]
+NOT_FOUND = -1
+
+
+class IdIndex:
+    """Sorted keys with the row each leads to."""
+
+    def __init__(self, keys: Keys, rows: Rows, starts: NDArray[np.int64]) -> None:
+        self.keys, self.rows, self._starts = keys, rows, starts
+
+    @classmethod
+    def open(cls, folder: Path) -> IdIndex:
+        keys = open_numbers(folder / "key.npy", np.uint64)
+        rows = open_numbers(folder / "row.npy", np.int32)
+        starts = open_numbers(folder / "starts.npy", np.int64)
+        # compiled code follows these numbers without looking: a damaged table must stop here
+        buckets = len(starts) - 1
+        sound = buckets > 1 and buckets & (buckets - 1) == 0 and len(keys) == len(rows)
+        if not sound or starts[0] != 0 or starts[-1] != len(keys) or (np.diff(starts) < 0).any():
+            raise ArtifactError(f"{folder} is damaged: its tables do not fit together; make the corpus again")
+        return cls(keys, rows, starts)
+
+    @classmethod
+    def of(cls, keys: Keys, rows: Rows) -> IdIndex:
+        """An index of sorted, distinct keys."""
+        return cls(keys, rows, _starts_of(keys))
+
+    def save(self, folder: Path) -> None:
+        write_numbers(folder / "key.npy", self.keys)
+        write_numbers(folder / "row.npy", self.rows, np.int32)
+        write_numbers(folder / "starts.npy", self._starts)
+
+    def rows_of(self, keys: Keys) -> Rows:
+        """The row of every key, or -1."""
+        out = np.empty(len(keys), np.int32)
+        _look_up(np.ascontiguousarray(keys), self.keys, self.rows, self._starts, _shift(len(self._starts)), out)
+        return out
+
+
+def _starts_of(keys: Keys) -> NDArray[np.int64]:
+    """About four keys a bucket; a power of two of buckets and one more entry for the end."""
+    bits = max(1, min(32, int(np.log2(max(len(keys), 8) / 4))))
+    edges = np.arange(1, 2**bits, dtype=np.uint64) << np.uint64(64 - bits)
+    inner = np.searchsorted(keys, edges).astype(np.int64)
+    return np.concatenate([[0], inner, [len(keys)]]).astype(np.int64)
+
+
+def _shift(starts: int) -> np.uint64:
+    return np.uint64(64 - (starts - 1).bit_length() + 1)
+
+
+@numba.njit(cache=True, nogil=True)
+def _look_up(wanted: Keys, keys: Keys, rows: Rows, starts: NDArray[np.int64], shift: np.uint64, out: Rows) -> None:
+    for i in range(len(wanted)):
+        key = wanted[i]
+        bucket = key >> shift
+        out[i] = NOT_FOUND
+        for at in range(starts[bucket], starts[bucket + np.uint64(1)]):
+            if keys[at] >= key:
+                if keys[at] == key:
+                    out[i] = rows[at]
+                break
+
+
+# What a corpus is on disk: its columns and their types, declared once.
+
+KIND = "corpus"
+VERSION = 1
+
+PAPER_TEXTS = ("id", "title", "abstract", "venue", "authors", "fields", "ids", "extra")
+PAPER_NUMBERS = {"year": np.int16, "citation_count": np.int32, "updated": np.int32}
+UNKNOWN_COUNT = -1
+
+LOCAL, STUB = 1, 2
+"""Bits of the column `flags`: the id is a name inside one file; the paper is known only as a reference."""
+
+CITATION_COLUMNS = {
+    "citing": np.int32,
+    "cited": np.int32,
+    "intents": np.uint8,
+    "strength": np.float32,
+    "influential": np.bool_,
+}
+REFERENCE_COLUMNS = {
+    "citing": np.int32,
+    "key": np.uint64,
+    "intents": np.uint8,
+    "strength": np.float32,
+    "influential": np.bool_,
+}

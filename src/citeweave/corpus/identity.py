@@ -24,8 +24,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from citeweave.corpus.cleaning import fold
 from citeweave.corpus.paper import Paper
+from citeweave.corpus.plain_text import fold
 
 _DOI = re.compile(r"10\.\d{4,9}(?:\.\d+)*/\S+")
 _ARXIV_NEW = re.compile(r"\d{4}\.\d{4,5}")

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from citeweave.errors import EmptyResultError, UserError
+from citeweave.core.errors import EmptyResultError, UserError
 
 
-class Part(enum.IntEnum):
+class SplitPart(enum.IntEnum):
     """The parts of a split, as `Split.codes` writes them."""
 
     TRAIN = 0
@@ -38,22 +38,22 @@ class Split:
     """Which part every paper belongs to."""
 
     codes: NDArray[np.int8]
-    """One `Part` a paper."""
+    """One `SplitPart` a paper."""
 
     unknown_years: int = 0
     """Papers without a year, all of them in train (splits by year only)."""
 
     @property
     def train(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self.codes == Part.TRAIN)
+        return np.flatnonzero(self.codes == SplitPart.TRAIN)
 
     @property
     def validation(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self.codes == Part.VALIDATION)
+        return np.flatnonzero(self.codes == SplitPart.VALIDATION)
 
     @property
     def test(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self.codes == Part.TEST)
+        return np.flatnonzero(self.codes == SplitPart.TEST)
 
     def of_citations(self, citing_rows: ArrayLike) -> NDArray[np.int8]:
         """The part of each citation: that of its citing paper."""
@@ -65,8 +65,8 @@ class Split:
         >>> Split(np.array([0, 0, 2], np.int8)).as_json()
         {'train': 2, 'validation': 0, 'test': 1, 'unknown_years': 0}
         """
-        counts = np.bincount(self.codes, minlength=len(Part))
-        return {part.name.lower(): int(counts[part]) for part in Part} | {"unknown_years": self.unknown_years}
+        counts = np.bincount(self.codes, minlength=len(SplitPart))
+        return {part.name.lower(): int(counts[part]) for part in SplitPart} | {"unknown_years": self.unknown_years}
 
 
 def split_by_year(citing_years: ArrayLike, *, validation_from: int, test_from: int) -> Split:
@@ -82,12 +82,12 @@ def split_by_year(citing_years: ArrayLike, *, validation_from: int, test_from: i
         )
     years = np.asarray(citing_years, np.int32)  # (papers,)
     codes = np.zeros(len(years), np.int8)  # (papers,)
-    codes[years >= validation_from] = Part.VALIDATION
-    codes[years >= test_from] = Part.TEST
+    codes[years >= validation_from] = SplitPart.VALIDATION
+    codes[years >= test_from] = SplitPart.TEST
     known = years[years > 0]
-    codes[years <= 0] = Part.TRAIN
+    codes[years <= 0] = SplitPart.TRAIN
     span = f"the papers' years go from {known.min()} to {known.max()}" if len(known) else "no paper has a year"
-    wanted = [Part.TRAIN, Part.TEST, *([Part.VALIDATION] if validation_from < test_from else [])]
+    wanted = [SplitPart.TRAIN, SplitPart.TEST, *([SplitPart.VALIDATION] if validation_from < test_from else [])]
     given = f"validation_from {validation_from} and test_from {test_from}"
     _require_papers(codes, wanted, f"{given}: {span}; choose years inside")
     return Split(codes, len(years) - len(known))
@@ -115,9 +115,9 @@ def split_by_share(ids: Iterable[str], *, validation: float, test: float, seed: 
     places = hash_ids(ids, seed)  # (papers,)
     codes = np.zeros(len(places), np.int8)  # (papers,)
     # from both ends, so that neither share moves the other
-    codes[places < np.uint64(test * 2.0**64)] = Part.TEST
-    codes[~places < np.uint64(validation * 2.0**64)] = Part.VALIDATION
-    wanted = [Part.TRAIN] + [Part.VALIDATION] * (validation > 0) + [Part.TEST] * (test > 0)
+    codes[places < np.uint64(test * 2.0**64)] = SplitPart.TEST
+    codes[~places < np.uint64(validation * 2.0**64)] = SplitPart.VALIDATION
+    wanted = [SplitPart.TRAIN] + [SplitPart.VALIDATION] * (validation > 0) + [SplitPart.TEST] * (test > 0)
     given = f"validation {validation}, test {test} and seed {seed}"
     _require_papers(codes, wanted, f"{given}: there are only {len(codes)} papers; use larger shares or another seed")
     return Split(codes)
@@ -138,8 +138,8 @@ def hash_ids(ids: Iterable[str], seed: int) -> NDArray[np.uint64]:
     return np.frombuffer(bytes(digests), "<u8").astype(np.uint64)
 
 
-def _require_papers(codes: NDArray[np.int8], wanted: Sequence[Part], explanation: str) -> None:
-    counts = np.bincount(codes, minlength=len(Part))
+def _require_papers(codes: NDArray[np.int8], wanted: Sequence[SplitPart], explanation: str) -> None:
+    counts = np.bincount(codes, minlength=len(SplitPart))
     empty = [part.name.lower() for part in wanted if counts[part] == 0]
     if empty:
         raise EmptyResultError(f"no paper is in the {' or '.join(empty)} part with {explanation}")

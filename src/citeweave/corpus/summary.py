@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.columns import release
-from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.layout import STUB
+from citeweave.core.columns import release
+from citeweave.corpus.corpus import STUB, Corpus
 
 _STEP = 1 << 24
 _LEVELS = (0, 1, 2, 5, 10, 20, 50, 100, 1000, 10000)

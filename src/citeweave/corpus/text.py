@@ -17,8 +17,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from citeweave.corpus.cleaning import clean_text
-from citeweave.errors import UserError, choose
+from citeweave.core.errors import UserError, choose
+from citeweave.corpus.plain_text import clean_text
 
 SEPARATOR = "[SEP]"
 """Placeholder between the parts of a text; an encoder replaces it by its own tokenizer's separator token."""

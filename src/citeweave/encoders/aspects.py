@@ -9,7 +9,7 @@
     model/aspects/model.safetensors          `method.0.weight` (out, in), `method.0.bias` (out,), ... in float32
 
 The encoder itself is saved without them, so that any sentence-transformers user can load it; the heads are for those
-who ask for a space. Plain arrays: no torch is needed to project. Does not train heads: `training/aspect_heads.py` does.
+who ask for a space. Plain arrays: no torch is needed to project. Does not train heads: `training/objective.py` does.
 """
 
 from __future__ import annotations
@@ -24,19 +24,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.locating import locate
-from citeweave.encoders.model_folder import WEIGHTS, check_unchanged, read_json
-from citeweave.encoders.reading import TextReader, Tokens
+from citeweave.core.errors import InputError, UserError, choose, require
+from citeweave.core.files import hash_json, write_json
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.encoders.batches import NOT_SAVED, SavedBatches
+from citeweave.encoders.encoder import TorchEncoder, load_encoder
+from citeweave.encoders.model_folder import WEIGHTS, check_format, check_unchanged, read_json
+from citeweave.encoders.model_names import locate
+from citeweave.encoders.pooling import read_tensors
 from citeweave.encoders.runtimes import Runtime
-from citeweave.encoders.saved.delta_settings import check_format
-from citeweave.encoders.saved.tensors_file import read_tensors
-from citeweave.encoders.saved_batches import NOT_SAVED, SavedBatches
-from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.errors import InputError, UserError, choose
-from citeweave.extras import require
-from citeweave.files import hash_json, write_json
-from citeweave.progress import QUIET, Reporter
+from citeweave.encoders.tokens import TextReader, Tokens
 
 FOLDER = "aspects"
 ALL = "all"

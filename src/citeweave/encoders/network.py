@@ -26,10 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from citeweave.core.errors import CiteweaveError, InputError, UserError, choose, require
 from citeweave.encoders.pooling import PaddedStates, States, TokenStates
-from citeweave.encoders.reading import TextReader, Tokens
-from citeweave.errors import CiteweaveError, InputError, UserError, choose
-from citeweave.extras import require
+from citeweave.encoders.tokens import TextReader, Tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,7 +74,7 @@ class Network:
         if self.packed is False:
             return False
         require("torch", extra="minilm")
-        from citeweave.encoders.packing import can_pack
+        from citeweave.encoders.packed import can_pack
 
         return can_pack(self.model, self.device, slowly=self.packed is True)
 
@@ -83,7 +82,7 @@ class Network:
         """Last states, with gradients where they are asked for; with `first_only` they need to know `cls()` alone."""
         if not first_only or not self.packs:
             return self.token_states(batch)
-        from citeweave.encoders.packing import first_states, pack
+        from citeweave.encoders.packed import first_states, pack
 
         return first_states(self.model, pack(batch, self.pad, self.device), compiled=self.compiled)
 
@@ -92,7 +91,7 @@ class Network:
         if not self.packs:
             layers, mask = self.padded(batch)
             return PaddedStates(layers[0], mask)
-        from citeweave.encoders.packing import pack, packed_tokens
+        from citeweave.encoders.packed import pack, packed_tokens
 
         return packed_tokens(self.model, pack(batch, self.pad, self.device), compiled=self.compiled)
 
@@ -122,7 +121,7 @@ class Network:
 def speed_up(network: Network) -> Network:
     """The same network for a long run: its layers are compiled at the first batch, where it packs and torch can."""
     require("torch", extra="minilm")
-    from citeweave.encoders.packing import can_compile
+    from citeweave.encoders.packed import can_compile
 
     return replace(network, compiled=can_compile(network.model, network.device))
 

@@ -23,11 +23,21 @@ Published numbers were made with sklearn-contrib-lightning, which has no interce
 its answers digit for digit, slowly. Kendall tau differs by 7 to 8 points between the two libraries: say which was used.
 
 Does not compute metrics, read files or scale vectors, and does not decide what a missing vector is.
+
+Judge a probe: how well a linear model on the vectors tells classes, labels or numbers of papers it has not seen.
+
+What happens to a paper without vector, by `missing`:
+
+    wrong   in training it is left out; in the test nothing is told of it: a wrong class, no label, the median number
+    peers   SciDocs puts zeros in its place, in training and test; SciRepEval leaves it out of both
+
+What cannot be fitted, such as papers with vectors that are all of one class, is a `NoAnswerError`.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -35,12 +45,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from citeweave.errors import UserError, choose
-from citeweave.evaluation.probing import coordinate, liblinear, newton
-from citeweave.evaluation.probing.checking import checked_classes, checked_labels, checked_numbers, checked_vectors
-from citeweave.evaluation.probing.folds import plain_folds, stratified_folds
-from citeweave.evaluation.probing.linear import Codes, Floats, Linear, Way
-from citeweave.evaluation.probing.searching import Answers, Found, one_class, search, search_at_once
+from citeweave.core.errors import UserError, choose
+from citeweave.evaluation import probe_search, probe_solvers
+from citeweave.evaluation.bootstrap import Outcome, Rows, derive
+from citeweave.evaluation.probe_search import (
+    Answers,
+    ProbeSearch,
+    checked_classes,
+    checked_labels,
+    checked_numbers,
+    checked_vectors,
+    one_class,
+    plain_folds,
+    search,
+    search_at_once,
+    stratified_folds,
+)
+from citeweave.evaluation.probe_solvers import Codes, Floats, Linear, Way
+from citeweave.evaluation.systems import Judged, NoAnswerError, PaperVectors
+from citeweave.evaluation.tasks import ProbeTask
 
 CLASS_LOSSES = ("squared_hinge", "hinge")
 NUMBER_LOSSES = ("epsilon_insensitive", "squared_epsilon_insensitive")
@@ -158,7 +181,7 @@ def fit_numbers(train: ArrayLike, targets: ArrayLike, test: ArrayLike, rule: Pro
     choose(rule.loss, NUMBER_LOSSES, "loss of a probe for numbers")
     data = checked_vectors(train, test)
     numbers = checked_numbers(targets, len(data.train))
-    solve = coordinate.fit_numbers if rule.chosen_solver == "lightning" else liblinear.fit_numbers
+    solve = probe_solvers.fit_numbers if rule.chosen_solver == "lightning" else probe_search.fit_numbers_liblinear
 
     def fit(vectors: Floats, answers: Answers, c: float) -> Linear:
         return solve(vectors, answers, c, rule.way, np.random.RandomState(rule.seed))
@@ -263,11 +286,13 @@ def _fit_labels(
     return LabelPredictions(values, tuple(best_c), tuple(cv_scores), unconverged)
 
 
-def _axes(train: Floats, rule: ProbeRule) -> newton.Axes | None:
-    return newton.principal_axes(train, intercept=rule.intercept) if rule.chosen_solver == "newton" else None
+def _axes(train: Floats, rule: ProbeRule) -> probe_solvers.Axes | None:
+    return probe_solvers.principal_axes(train, intercept=rule.intercept) if rule.chosen_solver == "newton" else None
 
 
-def _search_classes(train: Floats, axes: newton.Axes | None, codes: Codes, rule: ProbeRule, random: Random) -> Found:
+def _search_classes(
+    train: Floats, axes: probe_solvers.Axes | None, codes: Codes, rule: ProbeRule, random: Random
+) -> ProbeSearch:
     folds = stratified_folds(codes, rule.folds)
     if axes is not None:
         return search_at_once(axes, codes, rule.grid, folds, intercept=rule.intercept)
@@ -280,7 +305,121 @@ def _search_classes(train: Floats, axes: newton.Axes | None, codes: Codes, rule:
 
 def _fit_classes(vectors: Floats, codes: Codes, c: float, rule: ProbeRule, random: np.random.RandomState) -> Linear:
     if rule.chosen_solver == "newton":
-        axes = newton.principal_axes(vectors, intercept=rule.intercept)
-        return newton.fit_classes(axes, codes, c, intercept=rule.intercept)
-    solve = coordinate.fit_classes if rule.chosen_solver == "lightning" else liblinear.fit_classes
+        axes = probe_solvers.principal_axes(vectors, intercept=rule.intercept)
+        return probe_solvers.fit_classes_newton(axes, codes, c, intercept=rule.intercept)
+    solve = probe_solvers.fit_classes if rule.chosen_solver == "lightning" else probe_search.fit_classes_liblinear
     return solve(vectors, codes, c, rule.way, random)
+
+
+# Judge a probe: how well a linear model on the vectors tells classes, labels or numbers of papers it has not seen.
+
+
+def run_probe(task: ProbeTask, judged: Judged, missing: str, *, intercept: bool = True) -> Outcome:
+    """Learn from the training papers, tell the test papers."""
+    task = task if intercept else replace(task, rule=as_lightning(task.rule))
+    vectors = judged.vectors(task.texts)
+    learned, asked = _taking_part(task, vectors, missing)
+    train, test = vectors.matrix[task.train[learned]], vectors.matrix[task.test[asked]]  # (papers, dimension)
+    present = [int(vectors.present[rows].sum()) for rows in (task.train, task.test)]
+    if not all(present):
+        raise NoAnswerError(
+            f"{task.name}: {present[0]:,} training and {present[1]:,} test papers have vectors; "
+            f"check that the ids of the vectors are the suite's ids, such as {task.texts.ids[int(task.test[0])]!r}"
+        )
+    coverage = _coverage(task, vectors)
+    answers = task.train_answers[learned]
+    try:
+        if task.shots is not None:
+            return _run_few_shot(task, train, answers, test, asked, coverage, missing)
+        predictions = _fit(task, train, answers, test)
+    except UserError as error:
+        raise NoAnswerError(f"{task.name}: {error}") from None
+    return Outcome(
+        task.name,
+        task.kind,
+        dict(task.metrics),
+        _rows(task, predictions.values, asked, answers, missing),
+        {**coverage, "probes that did not converge": predictions.unconverged},
+        chosen={"C": _plain(predictions.best_c), "intercept": task.rule.intercept, "solver": task.rule.chosen_solver},
+    )
+
+
+def _plain(best_c: float | Sequence[float]) -> Any:
+    """One C, or one a label: None for a label that was not learned, since JSON has no NaN."""
+    return best_c if isinstance(best_c, float) else [None if np.isnan(c) else c for c in best_c]
+
+
+def _fit(
+    task: ProbeTask, train: NDArray[Any], answers: NDArray[Any], test: NDArray[Any]
+) -> Predictions | LabelPredictions:
+    if task.kind == "labels":
+        return fit_labels(train, answers, test, task.rule)
+    return (fit_numbers if task.kind == "numbers" else fit_classes)(train, answers, test, task.rule)
+
+
+def _run_few_shot(
+    task: ProbeTask,
+    train: NDArray[Any],
+    answers: NDArray[Any],
+    test: NDArray[Any],
+    asked: NDArray[np.bool_],
+    coverage: dict[str, int],
+    missing: str,
+) -> Outcome:
+    """One row a fold; the peers round each fold's score to two decimals of a percent."""
+    assert task.shots is not None
+    if task.kind == "numbers":
+        raise UserError("few-shot probes tell classes or labels, not numbers; take few_shot out of the task")
+    few_shot: Callable[..., Sequence[Predictions | LabelPredictions]] = (
+        few_shot_labels if task.kind == "labels" else few_shot_classes
+    )
+    rows: dict[str, dict[str, Any]] = {}
+    for number, predictions in enumerate(few_shot(train, answers, test, *task.shots, task.rule)):
+        told = _rows(task, predictions.values, asked, answers, missing)
+        values = {name: derive(way, told, name) for name, way in task.metrics.items()}
+        rows[f"fold {number}"] = {
+            name: round(100 * value, 2) / 100 if missing == "peers" else value for name, value in values.items()
+        }
+    how = dict.fromkeys(task.metrics, "mean")
+    return Outcome(task.name, "few-shot", how, rows, {**coverage, "folds": len(rows)}, chosen={"size": task.shots[0]})
+
+
+def _taking_part(task: ProbeTask, vectors: PaperVectors, missing: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which training papers are learned from and which test papers are told by the probe."""
+    if missing == "peers" and task.missing_as == "zeros":
+        return np.ones(len(task.train), bool), np.ones(len(task.test), bool)
+    return vectors.present[task.train], vectors.present[task.test]
+
+
+def _rows(task: ProbeTask, told: NDArray[Any], asked: NDArray[np.bool_], learned: NDArray[Any], missing: str) -> Rows:
+    """Paper -> its answer and what was told; by `wrong`, also of those of which nothing could be told."""
+    guesses = iter(told.tolist())
+    nothing = _nothing(task, learned)
+    seen: Counter[str] = Counter()
+    rows: dict[str, dict[str, Any]] = {}
+    for row, answer, has_vector in zip(task.test.tolist(), task.test_answers.tolist(), asked.tolist(), strict=True):
+        paper = task.texts.ids[row]
+        seen[paper] += 1
+        name = paper if seen[paper] == 1 else f"{paper}#{seen[paper]}"
+        if has_vector:
+            rows[name] = {"answer": answer, "told": next(guesses)}
+        elif missing == "wrong":
+            rows[name] = {"answer": answer, "told": nothing}
+    return rows
+
+
+def _nothing(task: ProbeTask, learned: NDArray[Any]) -> Any:
+    if task.kind == "labels":
+        return [0] * task.test_answers.shape[1]
+    return float(np.median(learned)) if task.kind == "numbers" else None
+
+
+def _coverage(task: ProbeTask, vectors: PaperVectors) -> dict[str, int]:
+    return {
+        "training papers": len(task.train),
+        "training papers without vector": int((~vectors.present[task.train]).sum()),
+        "test papers": len(task.test),
+        "test papers without vector": int((~vectors.present[task.test]).sum()),
+        "vectors of zeros": vectors.count_zeros(),
+        "papers without text": task.texts.without_text,
+    }

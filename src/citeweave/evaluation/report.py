@@ -1,4 +1,8 @@
-"""Reports: what was judged, how, and what came out; per query first, averages derived.
+"""A report, or a comparison, as Markdown: tables with intervals, what was not evaluated, what was missing.
+
+A report's numbers in the form in which MTEB keeps results: one JSON object a task, fractions instead of percent.
+
+Reports: what was judged, how, and what came out; per query first, averages derived.
 
     report/report.json      everything: suite, model, metrics (percent, flat names), intervals, per_query, coverage, ...
     report/report.md        the tables
@@ -18,20 +22,144 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from citeweave.artefacts.integrity import check_some
-from citeweave.artefacts.manifest import Manifest, read_manifest
-from citeweave.errors import ArtefactError
-from citeweave.evaluation.outcomes import Outcome
-from citeweave.evaluation.reporting.map_page import MAP, map_page
-from citeweave.evaluation.reporting.map_page import REPORT as PAGE
-from citeweave.evaluation.reporting.markdown import as_markdown
-from citeweave.evaluation.reporting.mteb import as_mteb
-from citeweave.evaluation.reporting.page import as_page
-from citeweave.evaluation.reporting.paper_map import MapData
-from citeweave.files import link_or_copy, new_file, read_input, write_json
+from citeweave.core.artifact import Manifest, check_some, read_manifest
+from citeweave.core.errors import ArtifactError
+from citeweave.core.files import link_or_copy, new_file, read_input, write_json
+from citeweave.evaluation.bootstrap import Outcome
+from citeweave.evaluation.map_page import MAP, map_page
+from citeweave.evaluation.map_page import REPORT as PAGE
+from citeweave.evaluation.paper_map import MapData
+from citeweave.evaluation.report_page import as_page
 
 if TYPE_CHECKING:
-    from citeweave.evaluation.reporting.matches import ExampleMatch
+    from citeweave.evaluation.compare import Comparison
+    from citeweave.evaluation.match_page import ExampleMatch
+
+
+def as_markdown(value: Mapping[str, Any]) -> str:
+    """The report's page."""
+    parts = [
+        f"# {_cell(value['model']['name'])} on {_cell(value['suite'])}",
+        "",
+        *_table(["metric", "value", "95 % interval"], _metric_rows(value)),
+        "",
+        "Values are in percent. Intervals are bootstrap intervals over queries or test papers.",
+        *_section("Averages", [f"{name}: {note}" for name, note in value.get("averages", {}).items() if note]),
+        *_section("Not evaluated", [f"{task}: {why}" for task, why in value["not_evaluated"].items()]),
+        *_section("Remarks", _remarks(value)),
+        "",
+        "## Coverage",
+        "",
+        *_table(["task", "what", "number"], _coverage_rows(value)),
+        "",
+        "## How",
+        "",
+        *_table(
+            ["option", "value"], [[name, str(each)] for name, each in {**value["options"], **value["model"]}.items()]
+        ),
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def comparison_as_markdown(comparison: Comparison) -> str:
+    """Systems side by side, then the verdicts."""
+    rows = [
+        [system, *(_with_interval(comparison, system, metric) for metric in comparison.metrics)]
+        for system in comparison.systems
+    ]
+    return "\n".join(
+        [
+            *_table(["system", *comparison.metrics], rows),
+            "",
+            *(f"- {sentence}" for sentence in comparison.sentences),
+            "",
+        ]
+    )
+
+
+def _with_interval(comparison: Comparison, system: str, metric: str) -> str:
+    low, high = comparison.intervals[system][metric]
+    return f"{comparison.values[system][metric]:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _metric_rows(value: Mapping[str, Any]) -> list[list[str]]:
+    rows = []
+    for name, percent in value["metrics"].items():
+        span = value.get("intervals", {}).get(name)
+        rows.append([name, f"{percent:.2f}", f"{span[0]:.2f} to {span[1]:.2f}" if span else ""])
+    return rows
+
+
+def _coverage_rows(value: Mapping[str, Any]) -> list[list[str]]:
+    return [
+        [task, what, f"{number:,}"]
+        for task, counts in value["coverage"].items()
+        for what, number in counts.items()
+        if number
+    ]
+
+
+def _remarks(value: Mapping[str, Any]) -> list[str]:
+    own = [f"{task}: {note}" for task, about in value["tasks"].items() for note in about["notes"]]
+    return [*value["notes"], *own]
+
+
+def _section(title: str, lines: Sequence[str]) -> list[str]:
+    return ["", f"## {title}", "", *(f"- {_cell(line)}" for line in lines)] if lines else []
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines]
+
+
+def _cell(text: object) -> str:
+    """One line without a bar of its own; ids and names come from files and may hold anything.
+
+    >>> _cell("a | b" + chr(10) + "<b>")
+    'a \\\\| b &lt;b>'
+    """
+    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+# A report's numbers in the form in which MTEB keeps results: one JSON object a task, fractions instead of percent.
+
+
+def as_mteb(value: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Task -> result, as written under results/<model>/<revision>/<Task>.json.
+
+    >>> report = {"suite": "scidocs", "tasks": {"cite": {"how": {"map": "mean"}}}, "metrics": {"cite.map": 88.3},
+    ...           "versions": {"citeweave": "0.1"}, "data": {}}
+    >>> as_mteb(report)["cite"]["scores"]["test"][0]["main_score"]
+    0.883
+    """
+    split = str(value["data"].get("split", "test"))
+    found = {}
+    for task, about in value["tasks"].items():
+        scores = {_name(name): round(value["metrics"][f"{task}.{name}"] / 100, 6) for name in about["how"]}
+        if not scores:
+            continue
+        main = next(iter(scores.values()))
+        found[task] = {
+            "dataset_revision": str(value["data"].get("hash", "")),
+            "task_name": f"{value['suite']}.{task}",
+            "mteb_version": f"citeweave {value['versions']['citeweave']}",
+            "scores": {split: [{**scores, "main_score": main, "hf_subset": "default", "languages": ["eng-Latn"]}]},
+            "evaluation_time": None,
+        }
+    return found
+
+
+def _name(metric: str) -> str:
+    """`ndcg_cut_10` is MTEB's `ndcg_at_10`."""
+    for ours, theirs in (("_cut_", "_at_"), ("P_", "precision_at_"), ("recall_", "recall_at_")):
+        if ours in metric and "_at_" not in metric:
+            return metric.replace(ours, theirs, 1)
+    return metric
+
+
+# Reports: what was judged, how, and what came out; per query first, averages derived.
 
 KIND, VERSION = "report", 1
 REPORT = "report.json"
@@ -52,10 +180,10 @@ class Report:
         try:
             check_some(folder, manifest, [REPORT])
             value = json.loads(read_input(folder / REPORT))
-        except (ArtefactError, OSError, ValueError, RecursionError):
+        except (ArtifactError, OSError, ValueError, RecursionError):
             value = None
         if not isinstance(value, dict) or not all(name in value for name in _NEEDED):
-            raise ArtefactError(f"{folder / REPORT} is missing or damaged; evaluate again")
+            raise ArtifactError(f"{folder / REPORT} is missing or damaged; evaluate again")
         return cls(folder, manifest, value)
 
     @property

@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.errors import UserError, choose
-from citeweave.extras import require
+from citeweave.core.errors import UserError, choose, require
+from citeweave.core.progress import Reporter
+from citeweave.core.randomness import stream
 from citeweave.graph.adjacency import Adjacency
-from citeweave.graph.embedding_run import EmbeddingRun
-from citeweave.graph.row_kernels import unit_rows
-from citeweave.progress import Reporter
-from citeweave.randomness import stream
+from citeweave.graph.kernels import unit_rows
+from citeweave.graph.walks import EmbeddingRun
 
 if TYPE_CHECKING:
     import torch
@@ -113,7 +112,7 @@ def embed(
         connected = torch.unique(torch.cat([edges.sources, edges.targets]))  # nodes that have an edge
         _fill(out, connected.cpu().numpy(), rng)
         vectors = torch.from_numpy(out).to(device)  # `out` itself on a processor
-        trainer = _Trainer(torch, vectors, chosen)
+        trainer = _EdgeModelTrainer(torch, vectors, chosen)
         with reporter.task("node vectors (edges)", total=epochs * len(edges.sources), unit="edges") as advance:
             for epoch in range(epochs):
                 loss = torch.zeros((), dtype=torch.float64, device=device)
@@ -142,7 +141,7 @@ def _report(loss: float, epoch: int, options: EdgeModel, reporter: Reporter) -> 
         raise UserError(f"training diverged; graph.edges.rate is {options.rate}, give a smaller one")
 
 
-class _Trainer:
+class _EdgeModelTrainer:
     """Vectors, and the state of row-wise Adagrad: one sum of squares a row."""
 
     def __init__(self, torch: Any, vectors: torch.Tensor, options: EdgeModel) -> None:

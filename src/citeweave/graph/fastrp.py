@@ -22,17 +22,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
+from citeweave.core.progress import Advance, Reporter
+from citeweave.core.randomness import stream
 from citeweave.graph.adjacency import Adjacency
-from citeweave.graph.dense_rows import evening_basis, in_order, rescale
-from citeweave.graph.device_walks import DevicePowers
-from citeweave.graph.embedding_run import EmbeddingRun
-from citeweave.graph.memory_access import seen_by_kernels
-from citeweave.graph.panel_files import PanelFiles
-from citeweave.graph.row_kernels import fill_signs, unit_rows
-from citeweave.graph.walks import Panel, Panels, PowerSum, aligned
-from citeweave.progress import Advance, Reporter
-from citeweave.randomness import stream
+from citeweave.graph.kernels import fill_signs, seen_by_kernels, unit_rows
+from citeweave.graph.walks import (
+    DevicePowers,
+    EmbeddingRun,
+    Panel,
+    PanelFiles,
+    Panels,
+    PowerSum,
+    aligned,
+    evening_basis,
+    in_order,
+    rescale,
+)
 
 _LABEL = "node vectors (fastrp)"
 

@@ -1,4 +1,23 @@
-"""Intents of a corpus's citations that were found after it was made: an overlay, since a corpus is never changed.
+"""Mentions: in which sentences and sections of a citing paper another paper is cited, as sparse rows.
+
+    contexts  paper 7, section "Method": cites 3, 5        mentions of 7:  3 (sentence 0, Method)
+              paper 7, section "Method": cites 4                           5 (sentence 0, Method)
+                                                                           4 (sentence 1, Method)
+
+What proximity of two mentions is worth is said in `signals.py`.
+
+Citation intents that the citing sentences tell: those given with them, and those read off their headings.
+
+Headings are a stand-in where no classifier has looked:
+
+    "1 Introduction", "2. Related Work"      background
+    "3 Methods", "4.1 Datasets"              method
+    "Results and Discussion"                 result
+
+What a heading says is coarse: a method may well be praised in an introduction. Citations whose contexts have no
+telling heading keep the intents they had.
+
+Intents of a corpus's citations that were found after it was made: an overlay, since a corpus is never changed.
 
     intents/
       citations/mask.npy              bits of `Intent`, 0 = unknown; (citations,), as corpus.citing and corpus.cited
@@ -16,25 +35,108 @@ source gave the intents, those it names have confidence 1, the others 0.
     graph = overlay.on(graph, corpus)              # the graph with these intents on its edges
     overlay.masks_at(0.8)                          # only what is surer than the threshold it was made with
 
-Does not find intents (`intents/annotating.py` does), and knows no sentence.
+Does not find intents (`intents/annotate.py` does), and knows no sentence.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.manifest import Manifest, read_manifest
-from citeweave.artefacts.writing import ArtefactWriter
-from citeweave.columns import MatrixWriter, NumberWriter, open_matrix, open_numbers, write_numbers
+from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, read_manifest
+from citeweave.core.columns import (
+    MatrixWriter,
+    NumberWriter,
+    open_matrix,
+    open_numbers,
+    write_numbers,
+)
+from citeweave.core.errors import ArtifactError, UserError
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.paper import Intent
-from citeweave.errors import ArtefactError, UserError
 from citeweave.graph.citations import CitationGraph
+
+
+@dataclass(frozen=True, slots=True)
+class CitationMentions:
+    """All mentions of papers inside papers of the corpus, grouped by the citing paper."""
+
+    offsets: NDArray[np.int64]
+    """Shape (papers + 1,)."""
+
+    cited: NDArray[np.int32]
+    contexts: NDArray[np.int64]
+    """Number of the citing sentence of every mention."""
+
+    sections: NDArray[np.uint64]
+    """Key of the section's name, 0 where it has none."""
+
+
+def mentions_of(corpus: Corpus) -> CitationMentions:
+    """The mentions of a corpus's contexts; contexts of citing papers outside the corpus are left out."""
+    table = corpus.contexts
+    lengths = np.diff(table.cited_offsets)
+    citing = np.repeat(table.citing, lengths)  # (mentions,)
+    numbers = np.repeat(np.arange(len(table), dtype=np.int64), lengths)
+    keys = table.sections.keys()
+    keys[table.sections.lengths() == 0] = 0
+    order = np.argsort(citing, kind="stable")
+    order = order[int(np.searchsorted(citing[order], 0)) :]
+    counts = np.bincount(citing[order], minlength=len(corpus))
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    return CitationMentions(offsets, table.cited[order], numbers[order], keys[numbers[order]])
+
+
+# Citation intents that the citing sentences tell: those given with them, and those read off their headings.
+
+_WORDS = {
+    Intent.BACKGROUND: r"introduc|related|background|previous|prior|literature|state of the art|motivation|overview|preliminar",
+    Intent.METHOD: r"method|material|model|approach|architectur|algorithm|dataset|data set|setup|set-up|implement|training|procedure",
+    Intent.RESULT: r"result|discussion|experiment|evaluation|comparison|analys|finding|ablation|performance",
+}
+_PATTERNS = {intent: re.compile(words, re.IGNORECASE) for intent, words in _WORDS.items()}
+
+
+def heading_intents(heading: str) -> Intent:
+    """
+    >>> heading_intents("2. Related Work"), heading_intents("Results and Discussion"), heading_intents("The cerebellum")
+    (<Intent.BACKGROUND: 1>, <Intent.RESULT: 4>, <Intent.UNKNOWN: 0>)
+    """
+    intents = Intent.UNKNOWN
+    for intent, pattern in _PATTERNS.items():
+        if pattern.search(heading):
+            intents |= intent
+    return intents
+
+
+def intents_from_contexts(corpus: Corpus, graph: CitationGraph, *, headings: bool = False) -> NDArray[np.uint8]:
+    """Intents of every edge: those it has, those of its contexts, and with `headings` what these tell; (edges,)."""
+    table = corpus.contexts
+    told = np.array(table.intents)  # (contexts,)
+    if headings:
+        known: dict[str, int] = {}
+        told |= np.array([known.setdefault(text, int(heading_intents(text))) for text in table.sections], np.uint8)
+    if not told.any():
+        return np.array(graph.intents)
+    counts = np.diff(table.cited_offsets)
+    citing, cited = np.repeat(table.citing, counts).astype(np.int64), table.cited.astype(np.int64)  # (mentions,)
+    bits = np.repeat(told, counts)
+    use = (citing >= 0) & (bits > 0)
+    codes = graph.sources().astype(np.int64) * graph.nodes + graph.cited.targets  # ascending, (edges,)
+    wanted = citing[use] * graph.nodes + cited[use]
+    at = np.minimum(np.searchsorted(codes, wanted), max(len(codes) - 1, 0))
+    found = codes[at] == wanted if len(codes) else np.zeros(len(wanted), bool)
+    intents = np.array(graph.intents)
+    np.bitwise_or.at(intents, at[found], bits[use][found])
+    return intents
+
+
+# Intents of a corpus's citations that were found after it was made: an overlay, since a corpus is never changed.
 
 KIND, VERSION = "intents", 1
 LABELS = ("background", "method", "result")
@@ -61,12 +163,12 @@ class IntentOverlay:
             """From which confidence on an intent is in the mask."""
             citations, contexts = (int(manifest.facts[kind]["all"]) for kind in ("citations", "contexts"))
         except (KeyError, TypeError, ValueError):
-            raise ArtefactError(
+            raise ArtifactError(
                 f"{folder}/manifest.json does not describe intents: it is damaged; make it again"
             ) from None
         columns = {name: open_numbers(folder / f"{name}.npy", dtype) for name, dtype in _NUMBERS.items()}
         if any(len(columns[name]) != (citations if name.startswith("cit") else contexts) for name in _NUMBERS):
-            raise ArtefactError(f"{folder} is damaged: its columns do not fit together; annotate the corpus again")
+            raise ArtifactError(f"{folder} is damaged: its columns do not fit together; annotate the corpus again")
         self.mask: NDArray[np.uint8] = columns["citations/mask"]
         self.contexts: NDArray[np.uint16] = columns["citations/contexts"]
         self.given: NDArray[np.bool_] = columns["citations/given"]
@@ -173,7 +275,7 @@ def confidence_of(mask: NDArray[np.uint8]) -> NDArray[np.float16]:
 class OverlayWriter:
     """The columns of an overlay inside an artefact: contexts block by block, then the citations at once."""
 
-    def __init__(self, artefact: ArtefactWriter) -> None:
+    def __init__(self, artefact: ArtifactWriter) -> None:
         self._artefact = artefact
         self._mask = NumberWriter(artefact.folder / "contexts" / "mask.npy", np.uint8)
         self._confidence = MatrixWriter(artefact.folder / "contexts" / "confidence.npy", np.float16, len(LABELS))

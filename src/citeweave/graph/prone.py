@@ -19,14 +19,12 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
+from citeweave.core.progress import Advance, Reporter
+from citeweave.core.randomness import stream
 from citeweave.graph.adjacency import Adjacency, Csr, Use
-from citeweave.graph.dense_rows import rescale
-from citeweave.graph.embedding_run import EmbeddingRun
-from citeweave.graph.row_kernels import add_columns, fill_log_weights, fill_signs, unit_rows
-from citeweave.graph.walks import Panels, PowerSum
-from citeweave.progress import Advance, Reporter
-from citeweave.randomness import stream
+from citeweave.graph.kernels import add_columns, fill_log_weights, fill_signs, unit_rows
+from citeweave.graph.walks import EmbeddingRun, Panels, PowerSum, rescale
 
 _NEGATIVE_POWER = 0.75
 """Of word2vec's negative sampling (Mikolov et al. 2013), which ProNE takes over."""

@@ -30,17 +30,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.arrays import read_kept
-from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.manifest import read_manifest
-from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
-from citeweave.columns import NumberWriter, open_numbers
-from citeweave.errors import ArtefactError, UserError
-from citeweave.files import write_whole
+from citeweave.core.artifact import ArtifactWriter, check_files, matches, new_artefact, read_manifest
+from citeweave.core.columns import NumberWriter, open_numbers, read_kept
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.files import write_whole
+from citeweave.core.progress import QUIET, Reporter
 from citeweave.graph.citations import CitationGraph
-from citeweave.graph.edge_sorting import row_ranges
+from citeweave.graph.edge_sort import row_ranges
 from citeweave.graph.signals import Related, Relations, Signal, join_related, largest_sizes, stream_related
-from citeweave.progress import QUIET, Reporter
 
 KIND, VERSION = "related papers", 1
 BLOCK_ROWS = 8192
@@ -65,7 +62,7 @@ class RelatedFile:
         rows, offsets = (open_numbers(folder / f"{name}.npy", np.int64) for name in ("row", "offsets"))
         targets, strengths = (open_numbers(folder / f"{name}.npy", dtype) for name, dtype in _COLUMNS.items())
         if len(offsets) != len(rows) + 1 or offsets[-1] != len(targets) or len(targets) != len(strengths):
-            raise ArtefactError(f"{folder} is damaged: its columns do not fit together; make it again")
+            raise ArtifactError(f"{folder} is damaged: its columns do not fit together; make it again")
         return cls(rows, Related(offsets, targets, strengths))
 
     @property
@@ -151,7 +148,7 @@ def _as_bytes(found: Related) -> bytes:
     return file.getvalue()
 
 
-def _join(writer: ArtefactWriter, rows: NDArray[np.int64], parts: Sequence[Path]) -> None:
+def _join(writer: ArtifactWriter, rows: NDArray[np.int64], parts: Sequence[Path]) -> None:
     """The blocks one after the other as columns."""
     types = {"row": np.int64, "offsets": np.int64, **_COLUMNS}
     out = {name: NumberWriter(writer.folder / f"{name}.npy", dtype) for name, dtype in types.items()}

@@ -1,4 +1,16 @@
-"""A trained intent classifier: citing sentences in, calibrated probabilities of intents out.
+"""From the network's numbers to probabilities that mean what they say, and from these to intents.
+
+    temperature = fit_temperature(logits, labels)           on sentences that were not trained on
+    probabilities = softmax(logits / temperature)
+    decide(probabilities, ("background", "method", "result"), least=(0.4, 0.35, 0.3))
+
+Several intents pass where several reach their threshold; none passes where the classifier is unsure: 0, unknown.
+
+The README.md of a classifier: what it is, what it was trained on, what it is worth, how it was made.
+
+Says what was recorded and nothing else. Text that people gave is escaped.
+
+A trained intent classifier: citing sentences in, calibrated probabilities of intents out.
 
     classifier = default_classifier()
     classifier.labels                                                   ("background", "method", "result")
@@ -16,6 +28,7 @@ Does not train (`training.py`) and does not read a corpus (`annotating.py`).
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,19 +38,208 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.artefacts.manifest import Manifest, read_manifest
-from citeweave.encoders.saved_batches import NOT_SAVED, SavedBatches
-from citeweave.errors import ArtefactError, UserError, choose
-from citeweave.extras import require
-from citeweave.files import hash_file, hash_json, read_input
-from citeweave.finite import is_finite
-from citeweave.intents import marking
-from citeweave.intents.calibration import decide, softmax
-from citeweave.intents.marking import Citance as Citance
-from citeweave.progress import QUIET, Reporter
+from citeweave.core.artifact import Manifest, read_manifest
+from citeweave.core.columns import is_finite
+from citeweave.core.errors import ArtifactError, UserError, choose, require
+from citeweave.core.files import hash_file, hash_json, read_input
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.corpus.paper import Intent, parse_intents
+from citeweave.encoders.batches import NOT_SAVED, SavedBatches
+from citeweave.encoders.model_card import escape
+from citeweave.intents import citances
+from citeweave.intents.citances import Citance as Citance
+from citeweave.intents.options import ClassifierOptions
 
 if TYPE_CHECKING:
     from citeweave.intents.network import IntentNetwork
+
+
+Matrix = NDArray[np.floating]
+_LOWEST, _HIGHEST = 0.25, 0.5
+"""Range of fitted thresholds: a label with half of the probability always passes."""
+
+_BINS = 15
+
+
+def softmax(logits: Matrix, temperature: float = 1.0) -> NDArray[np.float32]:
+    """(texts, labels) -> probabilities, rows sum to 1."""
+    scaled = np.asarray(logits, np.float64) / temperature
+    powers = np.exp(scaled - scaled.max(axis=1, keepdims=True))  # (texts, labels)
+    found: NDArray[np.float32] = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
+    return found
+
+
+def negative_log_likelihood(logits: Matrix, labels: NDArray[np.int64], temperature: float = 1.0) -> float:
+    """Mean over the texts of -log p(label)."""
+    chosen = softmax(logits, temperature)[np.arange(len(labels)), labels]  # (texts,)
+    return float(-np.log(np.maximum(chosen.astype(np.float64), 1e-12)).mean())
+
+
+def fit_temperature(logits: Matrix, labels: NDArray[np.int64]) -> float:
+    """The temperature of the lowest log-likelihood loss (Guo et al. 2017, On Calibration of Modern Neural Networks, 4.2).
+
+    The loss has one minimum over log T, found by golden-section search; at most a factor 20 either way.
+    """
+    if not len(labels):
+        return 1.0
+    ratio = (np.sqrt(5.0) - 1) / 2
+    low, high = np.log(0.05), np.log(20.0)
+    for _ in range(40):
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        if negative_log_likelihood(logits, labels, float(np.exp(left))) < negative_log_likelihood(
+            logits, labels, float(np.exp(right))
+        ):
+            high = right
+        else:
+            low = left
+    return float(np.exp((low + high) / 2))
+
+
+def expected_calibration_error(probabilities: Matrix, labels: NDArray[np.int64], bins: int = _BINS) -> float:
+    """Mean gap between confidence and accuracy over bins of confidence (Guo et al. 2017, equation 3).
+
+    >>> expected_calibration_error(np.array([[0.75, 0.25]] * 4), np.array([0, 0, 0, 1]))
+    0.0
+    """
+    if not len(labels):
+        return 0.0
+    confidence = probabilities.max(axis=1).astype(np.float64)  # (texts,)
+    right = probabilities.argmax(axis=1) == labels  # (texts,)
+    which = np.minimum((confidence * bins).astype(np.int64), bins - 1)
+    gaps = np.bincount(which, confidence - right, bins)  # (bins,) sums of confidence - accuracy
+    return float(np.abs(gaps).sum() / len(labels))
+
+
+def cross_fitted(logits: Matrix, labels: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Probabilities where the temperature of either half comes from the other: what calibration is worth on new texts."""
+    half = np.arange(len(labels)) % 2 == 0  # (texts,)
+    found = np.zeros(logits.shape, np.float32)
+    for own in (half, ~half):
+        if own.any():
+            found[own] = softmax(logits[own], fit_temperature(logits[~own], labels[~own]))
+    return found
+
+
+def fit_thresholds(probabilities: Matrix, labels: NDArray[np.int64]) -> tuple[float, ...]:
+    """Of every label the threshold with the highest F1 against the rest, the highest of equals, 0.25 to 0.5."""
+    grid = np.arange(_LOWEST, _HIGHEST + 1e-9, 0.01)
+    found = []
+    for label in range(probabilities.shape[1]):
+        truth = labels == label  # (texts,)
+        passed = probabilities[:, label][:, None] >= grid  # (texts, thresholds)
+        hits = (passed & truth[:, None]).sum(axis=0)  # (thresholds,)
+        f1 = 2 * hits / np.maximum(passed.sum(axis=0) + truth.sum(), 1)
+        best = len(grid) - 1 - int(np.argmax(f1[::-1]))
+        found.append(round(float(grid[best]), 2))
+    return tuple(found)
+
+
+def intent_bits(labels: Sequence[str]) -> NDArray[np.uint8]:
+    """The bit of every label's intent, (labels,).
+
+    >>> intent_bits(("background", "method", "result")).tolist()
+    [1, 2, 4]
+    """
+    bits = [parse_intents(label) for label in labels]
+    if Intent.UNKNOWN in bits:
+        raise UserError(f"the label {labels[bits.index(Intent.UNKNOWN)]!r} is no intent; train on intents to annotate")
+    return np.array(bits, np.uint8)
+
+
+def decide(
+    probabilities: Matrix,
+    labels: Sequence[str] = ("background", "method", "result"),
+    least: float | Sequence[float] = 0.5,
+) -> NDArray[np.uint8]:
+    """Bits of `Intent` of every row, (texts,): the labels that reach `least`, one threshold for all or one for each.
+
+    >>> decide(np.array([[0.9, 0.05, 0.05], [0.45, 0.45, 0.1], [0.34, 0.33, 0.33]]), least=0.4).tolist()
+    [1, 3, 0]
+    """
+    thresholds = np.broadcast_to(np.asarray(least, np.float64), (len(labels),))  # (labels,)
+    if not ((thresholds > 0) & (thresholds <= 1)).all():
+        raise UserError(f"the least probability of an intent is {least}; it must be above 0 and at most 1")
+    passed = probabilities >= thresholds  # (texts, labels)
+    bits: NDArray[np.uint8] = np.bitwise_or.reduce(np.where(passed, intent_bits(labels), np.uint8(0)), axis=1)
+    return bits
+
+
+# The README.md of a classifier: what it is, what it was trained on, what it is worth, how it was made.
+
+_HEAD = """# Citation-intent classifier
+
+Tells why a sentence cites a paper: {labels}. It is a change of the encoder `{base}` (revision {revision}) and a head, and
+works with that encoder only.
+
+    from citeweave.intents.classifier import Citance, IntentClassifier
+    IntentClassifier.open("this/folder").predict([Citance("We follow Och (2003).", section="Methods")])
+"""
+
+
+def card_text(config: ClassifierConfig, report: Mapping[str, Any]) -> str:
+    """The card as Markdown."""
+    labels = ", ".join(config.labels[config.task])
+    parts = [_HEAD.format(labels=labels, base=config.base, revision=config.base_revision)]
+    about = report["about"]
+    parts += ["## Data\n", _data(report, str(about["data"]))]
+    parts += ["## Figures on the dev sentences\n", _figures(report)]
+    parts += ["## How it was made\n", _making(config, report, str(about["command"]))]
+    parts += [
+        "## Limits\n",
+        "The labels are those of its training sentences: English, mostly biomedicine and computer science where these are "
+        "SciCite's. Probabilities are calibrated on the dev sentences, and may not be on other fields or languages.\n",
+    ]
+    return "\n".join(parts)
+
+
+def _data(report: Mapping[str, Any], source: str) -> str:
+    lines = [escape(source) + "\n"] if source else []
+    lines += ["| task | sentences | of each label |", "|---|---|---|"]
+    for task, counts in report["data"].items():
+        each = ", ".join(f"{escape(name)} {number:,}" for name, number in counts["labels"].items())
+        lines.append(f"| {escape(task)} | {counts['kept']:,} | {each} |")
+    dev = report["dev"]
+    each = ", ".join(f"{escape(name)} {found['sentences']:,}" for name, found in dev["labels"].items())
+    lines.append(f"| dev: not trained on | {dev['sentences']:,} | {each} |")
+    if report["unlabelled"]:
+        lines.append(f"| unlabelled, labels by teachers | {report['unlabelled']:,} | |")
+    return "\n".join(lines) + "\n"
+
+
+def _figures(report: Mapping[str, Any]) -> str:
+    lines = ["| | macro-F1 | accuracy |", "|---|---|---|"]
+    for key, name in (("dev", "with sections"), ("dev_without_sections", "sections hidden")):
+        lines.append(f"| {name} | {report[key]['macro_f1']} | {report[key]['accuracy']} |")
+    lines += ["", "| label | precision | recall | F1 |", "|---|---|---|---|"]
+    for name, found in report["dev"]["labels"].items():
+        lines.append(f"| {escape(name)} | {found['precision']} | {found['recall']} | {found['f1']} |")
+    calibration = report["calibration"]
+    lines += [
+        "",
+        f"Expected calibration error {calibration['error_before']} before and {calibration['error_after']} after temperature "
+        f"scaling (T = {calibration['temperature']}; the second figure with a temperature fitted on the other half).\n",
+    ]
+    return "\n".join(lines)
+
+
+def _making(config: ClassifierConfig, report: Mapping[str, Any], command: str) -> str:
+    usual = dataclasses.asdict(ClassifierOptions())
+    own = [f"{name} {value}" for name, value in report["options"].items() if value != usual[name]]
+    options = "".join(f"\n- {escape(option)}" for option in own) or " none"
+    lines = [
+        f"Low-rank changes of rank {config.rank}" if config.parts == "lora" else f"Trained parts: {config.parts}",
+        f", pooling {config.pooling}, saved as {config.precision}, {report['bytes']:,} bytes.\n",
+    ]
+    text = "".join(lines) + f"\nOptions that are not the usual ones:{options}\n"
+    if report.get("teachers"):
+        text += (
+            f"\nIt imitates {report['teachers']} fully trained networks, whose mean has macro-F1 "
+            f"{report.get('teachers_together_dev_macro_f1')} on the dev sentences.\n"
+        )
+    return text + (f"\n    {command}\n" if command else "")
+
+
+# A trained intent classifier: citing sentences in, calibrated probabilities of intents out.
 
 KIND, VERSION = "intent_classifier", 1
 CONFIG, DELTA = "config.json", "delta.safetensors"
@@ -68,7 +270,7 @@ class ClassifierConfig:
     precision: str
     temperature: float
     thresholds: tuple[float, ...]
-    marking_version: int = marking.VERSION
+    marking_version: int = citances.VERSION
 
     def as_json(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(json.dumps(asdict(self)))
@@ -83,11 +285,11 @@ class ClassifierConfig:
             if not _is_sound(config):
                 raise ValueError(path)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise ArtefactError(f"{path} does not describe a classifier: it is damaged; train it again") from None
-        if config.marking_version != marking.VERSION:
-            raise ArtefactError(
+            raise ArtifactError(f"{path} does not describe a classifier: it is damaged; train it again") from None
+        if config.marking_version != citances.VERSION:
+            raise ArtifactError(
                 f"{path}: the classifier was trained on citations marked in version {config.marking_version}, and this "
-                f"citeweave marks them in version {marking.VERSION}; train it again"
+                f"citeweave marks them in version {citances.VERSION}; train it again"
             )
         return config
 
@@ -143,7 +345,7 @@ class IntentClassifier:
         manifest = read_manifest(place, KIND, VERSION)
         for name in (CONFIG, DELTA):  # the card may be edited
             if not (place / name).is_file() or hash_file(place / name) != manifest.files.get(name, {}).get("sha256"):
-                raise ArtefactError(f"{place / name} is missing or not what was trained; copy the whole folder again")
+                raise ArtifactError(f"{place / name} is missing or not what was trained; copy the whole folder again")
         config = ClassifierConfig.read(place / CONFIG)
         return cls(place, config, manifest, device=device, runtime=runtime, threads=threads)
 
@@ -208,7 +410,7 @@ class IntentClassifier:
     ) -> NDArray[np.float32]:
         """The network's own numbers, not calibrated, (citances, labels)."""
         require("torch", extra="minilm")
-        from citeweave.intents.predicting import predict_logits
+        from citeweave.intents.network import predict_logits
 
         return predict_logits(
             self._load(),
@@ -221,19 +423,24 @@ class IntentClassifier:
 
     def _load(self) -> IntentNetwork:
         if self._network is None:
-            from citeweave.intents.delta_file import load_delta
-            from citeweave.intents.network import IntentNetwork, Shape, load_base
-            from citeweave.intents.predicting import in_int8, try_int8
+            from citeweave.intents.network import (
+                ClassifierShape,
+                IntentNetwork,
+                in_int8,
+                load_base,
+                load_delta,
+                try_int8,
+            )
 
             config = self.config
             base = load_base(config.base, config.max_tokens, self.device)
             if base.revision != config.base_revision:
-                raise ArtefactError(
+                raise ArtifactError(
                     f"{self.folder} was trained on {config.base} of revision {config.base_revision}, and the one here "
                     f"is {base.revision}; install the encoder it was trained on, or train it again on this one"
                 )
             tasks = {task: len(names) for task, names in config.labels.items()}
-            shape = Shape(config.parts, config.pooling, config.rank, config.scale, config.biases, tasks)
+            shape = ClassifierShape(config.parts, config.pooling, config.rank, config.scale, config.biases, tasks)
             network = IntentNetwork(base, shape)
             network.apply_delta(load_delta(self.folder / DELTA))
             network.merge()

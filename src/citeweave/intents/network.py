@@ -1,4 +1,17 @@
-"""The classifier's network: an encoder with a small trained change, a pooling around the citation, a head for each task.
+"""Low-rank changes of linear layers, and changes of single rows of the token table, in plain torch.
+
+    W' = W + scale * B A            A (rank, in), B (out, rank); B begins at 0 (Hu et al. 2022, LoRA, section 4.1)
+
+The layer computes with W' as one matrix, so that what is trained and what is merged are the same numbers.
+
+The file of a classifier's changes: delta.safetensors, in float16 or in int8 with a scale a row.
+
+    save_delta(path, network.delta(), "float16")
+    load_delta(path)                              name -> float32 tensor, whichever it was
+
+Numbers that are few (heads, biases, rows of tokens) stay float16 in int8 files too: they cost nothing there.
+
+The classifier's network: an encoder with a small trained change, a pooling around the citation, a head for each task.
 
     network = make_network(load_base("minilm", 160, "cpu"), ClassifierOptions(), {"scicite": 3})
     network.logits(batch_of_marked_tokens, "scicite")          (texts, labels), differentiable
@@ -6,29 +19,147 @@
     network.apply(delta); network.merge()                      the same network elsewhere, as fast as the plain encoder
 
 Does not read sentences (`marking.py`), train (`fitting.py`) or save (`delta_file.py`).
+
+What a network says of citances: numbers (logits) in the order of the citances, in bounded memory.
+
+Citances are read in windows; in a window they are sorted by length and put into batches by tokens. A citance without a
+token gets zeros: all labels alike. Computes in float32, or in int8 what `in_int8` has turned into it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.torch
 import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
+from citeweave.core.errors import ArtifactError, UserError, choose
+from citeweave.core.files import hash_file
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.randomness import stream
+from citeweave.encoders.batches import NOT_SAVED, Results, SavedBatches, run_batches
+from citeweave.encoders.compact_delta import from_int8, to_int8
+from citeweave.encoders.delta import base_revision, open_model
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.locating import MINILM, MINILM_SHA256, locate
+from citeweave.encoders.fastest_runtime import is_small
+from citeweave.encoders.model_names import MINILM, MINILM_SHA256, locate
 from citeweave.encoders.network import Network
 from citeweave.encoders.pooling import first_token, mean_tokens
-from citeweave.encoders.saved.deltas import base_revision, open_model
-from citeweave.errors import ArtefactError, UserError
-from citeweave.files import hash_file
-from citeweave.intents.low_rank import MarkRows, add_low_rank, linear_layers, merge_low_rank
-from citeweave.intents.marking import MarkedTokens, MarkReader, make_mark_reader
+from citeweave.encoders.runtimes import Runtime, network_in
+from citeweave.intents.citances import Citance, MarkedTokens, MarkReader, make_mark_reader
 from citeweave.intents.options import ClassifierOptions
-from citeweave.randomness import stream
+
+
+class LowRankLayer(nn.Module):
+    """The change of one weight matrix, as a parametrization of it."""
+
+    def __init__(self, shape: tuple[int, int], rank: int, scale: float) -> None:
+        super().__init__()
+        self.down = nn.Parameter(torch.zeros(rank, shape[1]))  # (rank, in)
+        self.up = nn.Parameter(torch.zeros(shape[0], rank))  # (out, rank)
+        self.scale = scale
+
+    def forward(self, weight: Tensor) -> Tensor:
+        with torch.autocast(weight.device.type, enabled=False):  # small changes of a weight are lost in half precision
+            return weight + self.scale * (self.up @ self.down)  # (out, in)
+
+
+class MarkRows(nn.Module):
+    """Changes of the vectors of a few tokens, added behind the token table: the table itself is not copied."""
+
+    def __init__(self, ids: np.ndarray[Any, np.dtype[np.int64]], dimension: int) -> None:
+        super().__init__()
+        self.change = nn.Parameter(torch.zeros(len(ids), dimension))  # (tokens that change, dimension)
+        self.register_buffer("ids", torch.from_numpy(ids.copy()), persistent=False)
+
+    def added(self, ids: Tensor, vectors: Tensor) -> Tensor:
+        """ids (texts, tokens), vectors (texts, tokens, dimension) -> vectors with the changes."""
+        assert isinstance(self.ids, Tensor)
+        which = (ids.unsqueeze(-1) == self.ids).to(vectors.dtype)  # (texts, tokens, tokens that change)
+        return vectors + which @ self.change.to(vectors.dtype)
+
+
+def add_low_rank(model: nn.Module, names: list[str], rank: int, scale: float, seed: int) -> dict[str, LowRankLayer]:
+    """Give these linear layers a change each; nothing changes yet."""
+    changes = {}
+    for name in names:
+        layer = model.get_submodule(name)
+        assert isinstance(layer, nn.Linear)
+        if not 1 <= rank <= min(layer.weight.shape):
+            raise UserError(f"--rank is {rank}; the layers of this encoder allow 1 to {min(layer.weight.shape)}")
+        change = LowRankLayer((layer.out_features, layer.in_features), rank, scale)
+        bound = 1.0 / np.sqrt(layer.in_features)
+        drawn = stream(seed, "low rank", name).uniform(-bound, bound, tuple(change.down.shape))  # (rank, in)
+        with torch.no_grad():
+            change.down.copy_(torch.from_numpy(drawn))
+        parametrize.register_parametrization(layer, "weight", change.to(layer.weight.device))
+        changes[name] = change
+    return changes
+
+
+def merge_low_rank(model: nn.Module) -> None:
+    """Make the changes part of the weights: the network is then as fast as it was without them."""
+    for module in list(model.modules()):
+        if isinstance(module, nn.Linear) and parametrize.is_parametrized(module, "weight"):
+            with torch.no_grad():
+                parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
+
+
+def linear_layers(model: nn.Module) -> list[str]:
+    """Names of the linear layers of the transformer's layers; the head over the first token ("pooler") is not used."""
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and not name.startswith("pooler")
+    ]
+
+
+# The file of a classifier's changes: delta.safetensors, in float16 or in int8 with a scale a row.
+
+PRECISIONS = ("float16", "int8")
+_SCALE = ".scale"
+
+
+def save_delta(path: Path, delta: Mapping[str, Tensor], precision: str = "float16") -> None:
+    """Write the changes; int8 rounds the low-rank matrices to 255 steps a row."""
+    choose(precision, PRECISIONS, "--precision")
+    stored: dict[str, Tensor] = {}
+    for name, value in delta.items():
+        if precision == "int8" and name.startswith("low."):
+            stored[name], stored[name + _SCALE] = to_int8(value)  # (rows, columns), (rows,)
+        else:
+            stored[name] = value.half()
+    safetensors.torch.save_file({name: value.contiguous() for name, value in stored.items()}, path)
+
+
+def load_delta(path: Path) -> dict[str, Tensor]:
+    """Read the changes as float32."""
+    try:
+        stored = safetensors.torch.load_file(path)
+    except (OSError, SafetensorError):
+        raise ArtifactError(f"{path} is missing or damaged; copy the classifier's whole folder again") from None
+    found = {}
+    for name, value in stored.items():
+        if not name.endswith(_SCALE):
+            scale = stored.get(name + _SCALE)
+            if scale is not None and (value.dim() != 2 or scale.shape != value.shape[:1]):
+                raise ArtifactError(f"{path} has a scale of another shape than {name}; train the classifier again")
+            found[name] = value.float() if scale is None else from_int8(value, scale)
+        if not torch.isfinite(value.float()).all():
+            raise ArtifactError(f"{path} holds numbers that are not finite; train the classifier again")
+    return found
+
+
+# The classifier's network: an encoder with a small trained change, a pooling around the citation, a head for each task.
 
 _SMALL = ("bias", "LayerNorm.weight")
 """How the names of the parameters end that `biases` trains."""
@@ -49,7 +180,7 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ClassifierShape:
     """What of the network is not in its weights."""
 
     parts: str
@@ -78,15 +209,17 @@ def load_base(name: str, max_tokens: int, device: str) -> Base:
     return Base(MINILM if is_minilm else str(name), base_revision(model), encoder.network, reader)
 
 
-def shape_of(options: ClassifierOptions, tasks: Mapping[str, int]) -> Shape:
+def shape_of(options: ClassifierOptions, tasks: Mapping[str, int]) -> ClassifierShape:
     alpha = options.alpha or 2.0 * options.rank
-    return Shape(options.parts, options.pooling, options.rank, alpha / options.rank, options.biases, dict(tasks))
+    return ClassifierShape(
+        options.parts, options.pooling, options.rank, alpha / options.rank, options.biases, dict(tasks)
+    )
 
 
 class IntentNetwork(nn.Module):
     """See the module's docstring."""
 
-    def __init__(self, base: Base, shape: Shape, *, dropout: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, base: Base, shape: ClassifierShape, *, dropout: float = 0.0, seed: int = 0) -> None:
         super().__init__()
         self.shape, self.base = shape, base
         self.encoder: nn.Module = base.network.model
@@ -152,7 +285,7 @@ class IntentNetwork(nn.Module):
         lacking = [name for name, place in places.items() if name not in delta or delta[name].shape != place.shape]
         if lacking or len(delta) != len(places):
             such = f", such as {lacking[0]}" if lacking else ""
-            raise ArtefactError(f"the classifier's weights are of another network than its config.json says{such}")
+            raise ArtifactError(f"the classifier's weights are of another network than its config.json says{such}")
         with torch.no_grad():
             for name, place in places.items():
                 value = delta[name].to(place.device)
@@ -217,3 +350,76 @@ def _head(width: int, labels: int, seed: int, task: str) -> nn.Linear:
 def make_network(base: Base, options: ClassifierOptions, tasks: Mapping[str, int]) -> IntentNetwork:
     """A network at its start: it computes what the encoder does. It changes the encoder of `base`, which is its own now."""
     return IntentNetwork(base, shape_of(options, tasks), dropout=options.dropout, seed=options.seed)
+
+
+# What a network says of citances: numbers (logits) in the order of the citances, in bounded memory.
+
+WINDOW = 8192
+"""Citances that are tokenized and sorted at a time."""
+
+BATCH_TOKENS = {"cpu": 2048, "cuda": 65_536, "int8": 16_384}
+"""What computes -> tokens of a batch, padding included, where the caller does not say."""
+
+
+def predict_logits(
+    network: IntentNetwork,
+    citances: Sequence[Citance],
+    task: str,
+    *,
+    batch_tokens: int = 0,
+    reporter: Reporter = QUIET,
+    saved: SavedBatches = NOT_SAVED,
+) -> NDArray[np.float32]:
+    """(citances, labels of the task)."""
+    budget = batch_tokens or BATCH_TOKENS[_computes(network)]
+    found = np.zeros((len(citances), network.shape.tasks[task]), np.float32)  # (citances, labels)
+    was_training = network.training
+    network.eval()
+    try:
+        with reporter.task("intents", len(citances), "sentences") as advance:
+            for start in range(0, len(citances), WINDOW):
+                window = citances[start : start + WINDOW]
+                _fill(network, window, task, found[start : start + WINDOW], budget, reporter, saved)
+                advance(len(window))
+    finally:
+        network.train(was_training)
+    return found
+
+
+def _fill(
+    network: IntentNetwork,
+    citances: Sequence[Citance],
+    task: str,
+    out: NDArray[np.float32],
+    budget: int,
+    reporter: Reporter,
+    saved: SavedBatches,
+) -> None:
+    tokens = network.base.reader.read(citances)
+
+    def run(rows: NDArray[np.int64]) -> None:
+        with torch.inference_mode():
+            logits = network.logits([tokens[row] for row in rows.tolist()], task)
+        out[rows] = logits.float().cpu().numpy()  # (texts of a batch, labels)
+
+    lengths, results = np.array([len(found.ids) for found in tokens], np.int64), Results([out], lambda rows: [rows])
+    run_batches(lengths, budget, run, results=results, saved=saved, reporter=reporter)
+
+
+def in_int8(network: IntentNetwork, threads: int = 0) -> None:
+    """Let a merged network compute in int8, see `encoders/runtimes.py`; 0 threads means one per core."""
+    base = network.base
+    fast = network_in(Runtime("int8", threads=threads), base.network, base.reader.reader, base.name)
+    network.base = replace(base, network=fast)
+    network.encoder = torch.nn.Identity()  # its memory is free again
+
+
+def try_int8(network: IntentNetwork, threads: int = 0) -> None:
+    """The same where processor and encoder can; else the network stays as it is."""
+    if network.device_kind == "cpu" and not is_small(network.base.network):
+        with suppress(UserError):  # an encoder of another kind or size, or no runtime for it
+            in_int8(network, threads)
+
+
+def _computes(network: IntentNetwork) -> str:
+    return "int8" if isinstance(network.encoder, torch.nn.Identity) else network.device_kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from citeweave.errors import UserError, choose
+from citeweave.core.errors import UserError, choose
 
 PARTS = ("lora", "all", "head")
 POOLINGS = ("mean", "cls", "mark", "mean+mark")

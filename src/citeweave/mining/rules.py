@@ -1,4 +1,25 @@
-"""Rules: a short list of them says how positives and negatives are chosen. It is the `[mining]` table of a recipe.
+"""What an aspect can be: a citation intent, the rest of citations, or a relation between papers.
+
+    background, method, result, ...    connected by a citation of this intent
+    miscellaneous                      connected by a citation of unknown intent
+    venue, author, field               sharing one of these
+
+>>> intent_bits("method", "mining.aspects"), is_relation("venue"), aspect_vectors("method")
+(2, True, 'graph-method')
+
+Does not look at papers: `sources.py` and `sharing.py` do.
+
+A rule: how some positives or negatives of every anchor are chosen. One table of a recipe's `[mining]`.
+
+>>> Rule("easy", "random", 3, exclude=("connected",)).source
+'random'
+>>> Rule("easy", "random", 3, band=25)
+Traceback (most recent call last):
+citeweave.core.errors.UserError: rule 'easy': band is 25 with source random; neighbours needs a band such as 25 or [1000, 2000], other sources have none
+
+Says what its keys mean and which fit together; `following.py` follows it.
+
+Rules: a short list of them says how positives and negatives are chosen. It is the `[mining]` table of a recipe.
 
     [mining.positives]                        # SciNCL: five neighbours around rank 25 ...
     source = "neighbours"
@@ -22,10 +43,279 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from typing import Any
 
-from citeweave.errors import UserError, choose
-from citeweave.mining.aspect_names import OF_ASPECT, OTHER, RELATIONS, SAME, check_aspect, is_relation
-from citeweave.mining.rule import SHARES, VECTOR_SOURCES, Rule
+from citeweave.core.errors import UserError, choose
+from citeweave.corpus.paper import Intent, parse_intents
+from citeweave.graph.signals import SIGNALS, TWO_HOPS
+
+MISCELLANEOUS = "miscellaneous"
+RELATIONS = ("venue", "author", "field")
+SAME, OTHER = "same", "other"
+OF_ASPECT = "aspect"
+"""In the place of vectors: the node vectors of the graph of the sample's aspect."""
+
+NODES = "graph"
+"""The name of the node vectors in rules."""
+
+
+def is_relation(aspect: str) -> bool:
+    return aspect in RELATIONS
+
+
+def aspect_vectors(aspect: str) -> str:
+    """The name of the node vectors of the graph that has only the citations of this aspect."""
+    return f"{NODES}-{aspect}"
+
+
+def intent_bits(word: str, where: str) -> int:
+    """Bits of `Intent`; 0 = unknown."""
+    if word in ("unknown", MISCELLANEOUS):
+        return 0
+    bits = int(parse_intents(word))
+    if not bits:
+        names = ", ".join(str(intent.name).lower() for intent in Intent if intent)
+        raise UserError(f"{where} is {word!r}; it must be one of {names}, unknown")
+    return bits
+
+
+def check_aspect(word: str) -> None:
+    """Refuse what is no aspect."""
+    if word == MISCELLANEOUS or is_relation(word):
+        return
+    if not int(parse_intents(word)):
+        intents = ", ".join(str(intent.name).lower() for intent in Intent if intent)
+        relations = ", ".join(RELATIONS)
+        raise UserError(f"mining.aspects is {word!r}; it must be one of {intents}, {MISCELLANEOUS}, {relations}")
+
+
+# A rule: how some positives or negatives of every anchor are chosen. One table of a recipe's `[mining]`.
+
+VECTOR_SOURCES = ("neighbours", "similar", "cells", "sorted_random")
+SHARES = "shares"
+SOURCES = (*SIGNALS, *VECTOR_SOURCES, "random", "table", SHARES)
+ORDERS = ("random", "strongest", "weakest")
+FEW = ("keep", "skip", "repeat", "random")
+FIELDS = ("", "same", "overlapping", "disjoint")
+GRADES = ("", "upper", "lower")
+METRICS = ("cosine", "dot", "l2")
+
+_FITS: dict[str, tuple[str, ...]] = {
+    "band": ("neighbours",),
+    "subsample": ("neighbours",),
+    "below_positive": ("neighbours",),
+    "vectors": VECTOR_SOURCES,
+    "metric": ("neighbours", "sorted_random"),
+    "above": ("similar",),
+    "below": ("similar",),
+    "cells": ("cells",),
+    "cell": ("cells",),
+    "candidates": ("sorted_random",),
+    "order": (*SIGNALS, "table", "neighbours", "sorted_random"),
+    "intent": SIGNALS,
+    "least": TWO_HOPS,
+    "table": ("table",),
+    "grade": ("table",),
+    "margin": ("table",),
+    "field": ("random", "sorted_random"),
+    "relation": (SHARES,),
+    "aspect_bands": ("neighbours",),
+    "optional": ("cocited_nearby",),
+}
+"""For which sources a key means something; those not listed mean something for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Choose so many papers of one source for every anchor."""
+
+    name: str
+    source: str
+    """A signal of the graph (cited, citing, connected, second_hop, connected_of_connected, cocited, cocited_nearby,
+    coupled), a way to use vectors (neighbours, similar, cells, sorted_random), `random`, `table`, or `shares`: papers
+    of the same venue, with a shared author or a shared field."""
+
+    count: int
+    """How many papers to choose."""
+
+    band: int | str | tuple[int, int] | tuple[str, str] | None = None
+    """neighbours: 25 = ranks 25 - count < rank <= 25; [1000, 2000] = draw from 1000 < rank <= 2000; a share of
+    the pool such as "0.6%" in place of a rank."""
+
+    vectors: str = "graph"
+    """neighbours, similar, cells, sorted_random: the name of the vectors; "graph" are the node vectors, "aspect" those
+    of the graph that has only the citations of the sample's aspect."""
+
+    metric: str = "cosine"
+    """What near means for these vectors: cosine, dot or l2."""
+
+    subsample: int = 0
+    """neighbours: find the band in a random subsample of so many papers, cheaply and nearly; 0 = exactly."""
+
+    above: float | None = None
+    """similar: the `count` papers of lowest similarity that is at least this."""
+
+    below: float | None = None
+    """similar: the `count` papers of highest similarity that is under this."""
+
+    cells: int = 100
+    """cells: number of k-means cells."""
+
+    cell: int = 50
+    """cells: draw from the cell that is the so-manieth nearest to the anchor's own."""
+
+    candidates: int = 100
+    """sorted_random: how many random papers are ordered by similarity."""
+
+    order: str = "random"
+    """Which candidates of a signal, a table, a band or a random draw: drawn at random, the strongest (nearest), or the
+    weakest (farthest)."""
+
+    intent: str = ""
+    """Only citations of this intent: background, method, result, ..., unknown; `same` = the aspect of the sample,
+    `other` = another aspect and not this one."""
+
+    relation: str = ""
+    """shares: venue, author or field; `same` = the aspect of the sample, `other` = another of the aspects and not this
+    one."""
+
+    aspect_bands: tuple[tuple[str, Any], ...] = ()
+    """neighbours with vectors "aspect": aspects with a band of their own, such as [["method", 12]]."""
+
+    least: float = 0.0
+    """Signals over two hops: the weakest strength that counts; 0 = any."""
+
+    longest: int = 1000
+    """Signals over two hops: longer reference lists do not count."""
+
+    table: str = ""
+    """table: the name of the table."""
+
+    grade: str = ""
+    """table: only candidates of the upper or the lower grade, SPECTER's rule for counts in data.json."""
+
+    margin: float = 0.5
+    """table: how far apart the grades are, as a share of the distance between the largest and the least count."""
+
+    field: str = ""
+    """random: papers of the same fields as the anchor, of overlapping, or of disjoint ones."""
+
+    exclude: tuple[str, ...] = ()
+    """Never these: names of signals, `positives` (every candidate of the positive rules), `neighbours` (all within the
+    farthest rank that a rule uses), and what shares a venue, author or field with the anchor."""
+
+    below_positive: float = 0.0
+    """neighbours as negatives: leave out papers whose similarity is over this share of the least similar positive's,
+    as they may be positives nobody cited; 0 = off. 0.95 is usual (Moreira et al., 2024)."""
+
+    few: str = "keep"
+    """With fewer candidates than asked: keep what there is, skip the anchor, repeat some, or fill up at random."""
+
+    not_for: tuple[str, ...] = ()
+    """Aspects for which this rule is left out."""
+
+    optional: bool = False
+    """cocited_nearby: the rule is left out where the corpus has no citing sentences."""
+
+    def __post_init__(self) -> None:
+        where = f"rule {self.name!r}"
+        choose(self.source, SOURCES, f"{where}: source")
+        choose(self.order, ORDERS, f"{where}: order")
+        choose(self.few, FEW, f"{where}: few")
+        choose(self.field, FIELDS, f"{where}: field")
+        choose(self.grade, GRADES, f"{where}: grade")
+        choose(self.metric, METRICS, f"{where}: metric")
+        if not 1 <= self.count <= 10_000:
+            raise UserError(f"{where}: count is {self.count}; a rule chooses 1 to 10,000 papers")
+        if (self.source == "neighbours") != (self.band is not None):
+            raise UserError(f"{where}: band is {self.band!r} with source {self.source}; neighbours needs a band such as "
+                            "25 or [1000, 2000], other sources have none")  # fmt: skip
+        ends = self.band if isinstance(self.band, tuple) else (self.band,)
+        if len(ends) not in (1, 2) or any(
+            isinstance(end, bool) or not isinstance(end, int | str | None) for end in ends
+        ):
+            raise UserError(f"{where}: band is {self.band!r}; it must be a rank such as 25, two such as [1000, 2000], or a "
+                            "share such as '0.6%'")  # fmt: skip
+        if self.source == "similar" and (self.above is None) == (self.below is None):
+            raise UserError(f"{where}: source similar needs either above or below, such as below = 0.5")
+        if self.source == "table" and not self.table:
+            raise UserError(f"{where}: source table needs the name of a table; give it with --table NAME=FILE")
+        for key, sources in _FITS.items():
+            if self.source not in sources and getattr(self, key) != _DEFAULTS[key]:
+                signals = ["a signal"] if set(sources) & set(SIGNALS) else []
+                named = " or ".join([*signals, *(source for source in sources if source not in SIGNALS)])
+                raise UserError(f"{where}: {key} is for source {named}, not for {self.source}; leave it out")
+        self._check_aspects(where)
+
+    def _check_aspects(self, where: str) -> None:
+        if self.source == SHARES:
+            choose(self.relation, (*RELATIONS, SAME, OTHER), f"{where}: relation")
+        for name in self.exclude:
+            choose(name, (*SIGNALS, "positives", "neighbours", *RELATIONS), f"{where}: exclude")
+        if self.field and self.unshared:
+            raise UserError(f"{where}: field {self.field!r} beside exclude {self.unshared[0]!r}; one of them will do")
+        if self.aspect_bands and self.vectors != OF_ASPECT:
+            raise UserError(f"{where}: aspect_bands is for vectors = {OF_ASPECT!r}, not {self.vectors!r}; leave it out")
+        for entry in self.aspect_bands:
+            if not isinstance(entry, list | tuple) or len(entry) != 2 or not isinstance(entry[0], str):
+                raise UserError(f'{where}: aspect_bands has {entry!r}; it must be pairs such as [["method", 12]]')
+
+    @property
+    def unshared(self) -> tuple[str, ...]:
+        """Relations that a chosen paper must not have to the anchor."""
+        return tuple(name for name in self.exclude if is_relation(name))
+
+    def for_aspect(self, aspect: str) -> Rule:
+        """The rule with the vectors and the band of one aspect in place of "aspect"."""
+        if self.vectors != OF_ASPECT:
+            return self
+        band = {name: tuple(band) if isinstance(band, list) else band for name, band in self.aspect_bands}
+        return dataclasses.replace(
+            self, vectors=aspect_vectors(aspect), band=band.get(aspect, self.band), aspect_bands=()
+        )
+
+    def intent_bits(self, aspect: str = "") -> int | None:
+        """The bits of `Intent` that a citation must carry; None = any. `other` is resolved by the miner."""
+        word = aspect if self.intent in (SAME, OTHER) else self.intent
+        if not word:
+            return None
+        return intent_bits(word, f"rule {self.name!r}: intent")
+
+    def ranks(self, pool: int) -> tuple[int, int]:
+        """The band in ranks: low < rank <= high.
+
+        >>> Rule("p", "neighbours", 5, band=25).ranks(30_000), Rule("n", "neighbours", 2, band="1%").ranks(30_000)
+        ((20, 25), (298, 300))
+        """
+        where = f"rule {self.name!r}: band"
+        ends = [_rank(end, pool, where) for end in (self.band if isinstance(self.band, tuple) else (self.band,))]
+        low, high = ends if len(ends) == 2 else (ends[0] - self.count, ends[0])
+        if not 0 <= low < high or high - low < self.count:
+            raise UserError(
+                f"{where} is ranks {low} to {high} for {self.count} papers; it must hold at least that many"
+            )
+        return low, high
+
+
+_DEFAULTS = {entry.name: entry.default for entry in dataclasses.fields(Rule)}
+
+
+def _rank(end: Any, pool: int, where: str) -> int:
+    if isinstance(end, str):
+        number = end.strip().removesuffix("%")
+        try:
+            share = float(number) / 100
+        except ValueError:
+            share = -1.0
+        if not end.strip().endswith("%") or not 0 <= share <= 1:
+            raise UserError(f"{where} is {end!r}; a share of the pool is a percentage such as '0.6%'")
+        return round(share * pool)
+    if not isinstance(end, int) or isinstance(end, bool):
+        raise UserError(f"{where} is {end!r}; it must be a rank such as 25 or a share such as '0.6%'")
+    return end
+
+
+# Rules: a short list of them says how positives and negatives are chosen. It is the `[mining]` table of a recipe.
 
 TEXTS = ("abstract", "title", "either", "any")
 

@@ -1,4 +1,10 @@
-"""Samples: anchors with their positives and negatives, and the rule that chose each of them.
+"""Some samples in memory: anchors, and ragged lists of what was picked for them.
+
+>>> block = block_of([7, 8], positives=[[1, 2], [3]], negatives=[[4], []])
+>>> block.positives.of(0).tolist(), take_samples(block, np.array([False, True])).anchors.tolist()
+([1, 2], [8])
+
+Samples: anchors with their positives and negatives, and the rule that chose each of them.
 
     samples/
       anchor.npy, aspect.npy, task.npy          one entry a sample
@@ -13,8 +19,8 @@ Rows are rows of one corpus, named by its hash. A sample holds a group; `triplet
 negatives for losses that want one of each.
 
     >>> from tempfile import mkdtemp
-    >>> from citeweave.mining.sample_blocks import block_of
-    >>> names = Names(rules=("cited", "easy"))
+    >>> from citeweave.mining.samples import block_of
+    >>> names = SampleNames(rules=("cited", "easy"))
     >>> with new_samples(Path(mkdtemp()) / "s", names, corpus="hash of a corpus") as writer:
     ...     writer.append(block_of([7], positives=[[1, 2]], negatives=[[5, 6]], positive_rule=0, negative_rule=1))
     ...     samples = writer.finish()
@@ -26,7 +32,7 @@ Says nothing of how picks are chosen: `mine.py` does that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,12 +41,130 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.manifest import Manifest, read_manifest
-from citeweave.artefacts.writing import ArtefactWriter, new_artefact
-from citeweave.columns import NumberWriter, open_numbers, write_numbers
-from citeweave.errors import ArtefactError, EmptyResultError, UserError
-from citeweave.mining.sample_blocks import Alignment, Picks, SampleBlock
+from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, new_artefact, read_manifest
+from citeweave.core.columns import NumberWriter, open_numbers, write_numbers
+from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Picks:
+    """The papers picked for each of some samples, ragged."""
+
+    offsets: NDArray[np.int64]
+    """Shape (samples + 1,)."""
+
+    rows: NDArray[np.int32]
+    rules: NDArray[np.uint8]
+    """Which rule chose it: index into `Names.rules`."""
+
+    scores: NDArray[np.float32]
+    """What the rule ranked by (similarity, co-citation count, ...), higher is nearer; NaN where it did not rank."""
+
+    def of(self, sample: int) -> NDArray[np.int32]:
+        return self.rows[self.offsets[sample] : self.offsets[sample + 1]]
+
+    def owners(self) -> NDArray[np.int64]:
+        """The sample of every pick, shape (picks,)."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """The sentences in which an anchor and its positive are alike; all parallel to the positives' picks, (picks,).
+
+    Where a pair is not aligned sentences and contexts are -1, similarities NaN.
+    """
+
+    anchor_sentences: NDArray[np.int16]
+    """Number of the sentence of the anchor's abstract, as `corpus.text.sentence_texts` splits it."""
+
+    sentences: NDArray[np.int16]
+    """The same of the positive's abstract."""
+
+    anchor_contexts: NDArray[np.int64]
+    """The context to which the anchor's sentence is nearest, -1 also where alignment is by abstracts."""
+
+    contexts: NDArray[np.int64]
+    """The same of the positive's sentence."""
+
+    anchor_similarities: NDArray[np.float32]
+    """What the anchor's sentence reached: dot product with its context, or with the other sentence."""
+
+    similarities: NDArray[np.float32]
+
+    @property
+    def aligned(self) -> NDArray[np.bool_]:
+        """Which picks have sentences."""
+        return self.sentences >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class SampleBlock:
+    """Some samples in memory."""
+
+    anchors: NDArray[np.int32]
+    positives: Picks
+    negatives: Picks
+    aspects: NDArray[np.uint8]
+    tasks: NDArray[np.uint8]
+    context_offsets: NDArray[np.int64]
+    contexts: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.anchors)
+
+
+def take_samples(block: SampleBlock, mask: NDArray[np.bool_]) -> SampleBlock:
+    """Only some samples of a block; shape of the mask (samples,)."""
+
+    def ragged(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        counts = np.diff(offsets)
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[mask])]), np.repeat(mask, counts)
+
+    def picks(old: Picks) -> Picks:
+        offsets, kept = ragged(old.offsets)
+        return Picks(offsets, old.rows[kept], old.rules[kept], old.scores[kept])
+
+    offsets, kept = ragged(block.context_offsets)
+    return SampleBlock(
+        anchors=block.anchors[mask],
+        positives=picks(block.positives),
+        negatives=picks(block.negatives),
+        aspects=block.aspects[mask],
+        tasks=block.tasks[mask],
+        context_offsets=offsets,
+        contexts=block.contexts[kept],
+    )
+
+
+def block_of(
+    anchors: Sequence[int],
+    positives: Sequence[Sequence[int]],
+    negatives: Sequence[Sequence[int]],
+    *,
+    positive_rule: int = 0,
+    negative_rule: int = 0,
+) -> SampleBlock:
+    """Samples from plain lists, where one rule chose all positives and another all negatives."""
+    number = len(anchors)
+    return SampleBlock(
+        anchors=np.array(anchors, np.int32),
+        positives=_picks_of(positives, positive_rule),
+        negatives=_picks_of(negatives, negative_rule),
+        aspects=np.zeros(number, np.uint8),
+        tasks=np.zeros(number, np.uint8),
+        context_offsets=np.zeros(number + 1, np.int64),
+        contexts=np.zeros(0, np.int64),
+    )
+
+
+def _picks_of(lists: Sequence[Sequence[int]], rule: int) -> Picks:
+    rows = np.array([row for picks in lists for row in picks], np.int32)
+    offsets = np.cumsum([0, *(len(picks) for picks in lists)]).astype(np.int64)
+    return Picks(offsets, rows, np.full(len(rows), rule, np.uint8), np.full(len(rows), np.nan, np.float32))
+
+
+# Samples: anchors with their positives and negatives, and the rule that chose each of them.
 
 KIND, VERSION, POOL = "samples", 1, "pool.npy"
 ALIGNMENT_COLUMNS = {
@@ -55,7 +179,7 @@ ALIGNMENT_COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class SampleNames:
     """What the small numbers in samples stand for."""
 
     rules: tuple[str, ...]
@@ -93,10 +217,10 @@ class Samples:
         self.folder, self.manifest = folder, manifest
         try:
             facts = manifest.facts
-            self.names = Names(*(tuple(map(str, facts[name])) for name in ("rules", "aspects", "tasks")))
+            self.names = SampleNames(*(tuple(map(str, facts[name])) for name in ("rules", "aspects", "tasks")))
             self.corpus = str(facts["corpus"])
         except (KeyError, TypeError):
-            raise ArtefactError(f"{folder}/manifest.json does not describe samples: it is damaged") from None
+            raise ArtifactError(f"{folder}/manifest.json does not describe samples: it is damaged") from None
         self.anchors: NDArray[np.int32] = open_numbers(folder / "anchor.npy", np.int32)
         self.aspects: NDArray[np.uint8] = open_numbers(folder / "aspect.npy", np.uint8)
         self.tasks: NDArray[np.uint8] = open_numbers(folder / "task.npy", np.uint8)
@@ -180,7 +304,7 @@ class Samples:
             columns = [getattr(self.alignment, attribute) for attribute in ALIGNMENT_COLUMNS]
             right = right and all(len(column) == len(self.positives.rows) for column in columns)
         if not right:
-            raise ArtefactError(f"{self.folder} is damaged: its columns do not fit together; mine the samples again")
+            raise ArtifactError(f"{self.folder} is damaged: its columns do not fit together; mine the samples again")
 
 
 @dataclass(slots=True)
@@ -188,8 +312,8 @@ class SamplesWriter:
     """Appends samples to a new folder. See `new_samples`."""
 
     folder: Path
-    artefact: ArtefactWriter
-    names: Names
+    artefact: ArtifactWriter
+    names: SampleNames
     facts: dict[str, Any]
     count: int = 0
     _columns: dict[str, NumberWriter] = field(default_factory=dict)
@@ -245,7 +369,7 @@ class SamplesWriter:
 @contextmanager
 def new_samples(
     folder: str | Path,
-    names: Names,
+    names: SampleNames,
     *,
     corpus: str,
     recipe: dict[str, Any] | None = None,

@@ -1,4 +1,23 @@
-r"""Tables of pairs with counts, of any origin: co-views, co-reads, co-citations, SPECTER's data.json.
+r"""The members of one large JSON object, one after the other: `{"a": {...}, "b": {...}}` gives a, then b.
+
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> path = Path(mkdtemp()) / "data.json"
+    >>> _ = path.write_text('{"q1": {"p": {"count": 5}}, "q2": {}}')
+    >>> list(read_members(Source(path)))
+    [('q1', {'p': {'count': 5}}), ('q2', {})]
+
+Holds one member at a time, so that a file may be larger than memory. Does not look inside the members.
+
+Which row of a corpus a file means: by an id in any spelling, or by the whole text of the paper.
+
+    names.rows(["s2:42", "894be9b4ea46a5c422e81ef3c241072d4c73fdc0"])     [7, 12], -1 where the corpus has no such paper
+    names.rows_of_texts(["A title[SEP]An abstract."])                    the paper with exactly this title and abstract
+
+An id counts as it is written; failing that without needless blanks, as Semantic Scholar's hash where it has 40 hex
+digits, and as a number of `numbers` ("s2") where it is one. Does not search for titles that are only alike.
+
+Tables of pairs with counts, of any origin: co-views, co-reads, co-citations, SPECTER's data.json.
 
     co_views.tsv     anchor<TAB>other<TAB>count[<TAB>label]        without a count every line counts 1
     data.json        {"anchor": {"other": {"count": 5}}}           both compressed or not
@@ -13,22 +32,181 @@ and three times as much while it is read. Does not say what a count means: the r
 
 from __future__ import annotations
 
+import codecs
+import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from citeweave.corpus.cleaning import dict_of, number_of
-from citeweave.corpus.corpus import Corpus
-from citeweave.errors import EmptyResultError, InputError
-from citeweave.finite import is_finite
-from citeweave.mining.converting.json_members import read_members
-from citeweave.mining.converting.paper_names import PaperNames
-from citeweave.opening import Source
-from citeweave.tally import Count, Tally
+from citeweave.core.columns import BLOCK, is_finite
+from citeweave.core.errors import EmptyResultError, InputError
+from citeweave.core.inputs import BadRecordError, Source
+from citeweave.core.progress import Count, Tally
+from citeweave.core.randomness import Keys, hash_texts
+from citeweave.corpus.corpus import NOT_FOUND, Corpus, IdIndex, Rows
+from citeweave.corpus.identity import distinct, number_id, sha_id
+from citeweave.corpus.plain_text import clean_text, dict_of, number_of
+from citeweave.corpus.text import paper_text
+
+MAX_MEMBER = 64 * 2**20
+"""Longest member, in characters."""
+
+_PIECE = 2**20
+_SPACES = re.compile(r"[ \t\r\n]*")
+
+
+def read_members(source: Source) -> Iterator[tuple[str, object]]:
+    """Key and value of every member; a file that is not one whole JSON object is an `InputError`."""
+    try:
+        with source.open() as stream:
+            yield from _members(_JsonWindow(stream))
+    except BadRecordError as error:
+        raise InputError(
+            f"{source.path} is not one JSON object ({error}); get the file again if it was cut off"
+        ) from None
+
+
+def _members(window: _JsonWindow) -> Iterator[tuple[str, object]]:
+    window.expect("{")
+    end = "}" if window.peek() == "}" else ","
+    while end == ",":
+        key = window.value()
+        if not isinstance(key, str):
+            raise BadRecordError("a key is not a text")
+        window.expect(":")
+        yield key, window.value()
+        end = window.peek()
+        if end == ",":
+            window.expect(",")
+    window.expect("}")
+    if window.peek():
+        raise BadRecordError("something follows the object")
+
+
+class _JsonWindow:
+    """The part of the text that is being read; it grows until a value is whole in it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._text, self._at = stream, "", 0
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")(errors="replace").decode
+        self._is_over = False
+
+    def peek(self) -> str:
+        """The next sign that is no white space, "" at the end."""
+        while True:
+            space = _SPACES.match(self._text, self._at)
+            self._at = space.end() if space else self._at
+            if self._at < len(self._text) or self._is_over:
+                return self._text[self._at : self._at + 1]
+            self._grow()
+
+    def expect(self, sign: str) -> None:
+        if self.peek() != sign:
+            raise BadRecordError(f"{sign!r} is missing")
+        self._at += 1
+
+    def value(self) -> object:
+        self.peek()
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text, self._at)
+            except RecursionError:
+                raise BadRecordError("nested too deeply") from None
+            except ValueError:
+                if self._is_over:
+                    raise BadRecordError("not valid JSON") from None
+            else:
+                # "1.5e-7" cut off reads as 1.5 with "e-" behind it: a value is whole where more than that follows
+                if len(self._text) - end > 2 or self._is_over:
+                    self._at = end
+                    return value
+            self._grow()
+
+    def _grow(self) -> None:
+        """Read on, twice as far each time, so that a long value is not tried too often."""
+        self._text, self._at = self._text[self._at :], 0
+        if len(self._text) > MAX_MEMBER:
+            raise BadRecordError(f"not valid JSON, or a member longer than {MAX_MEMBER >> 20} MiB")
+        data = self._stream.read(max(_PIECE, len(self._text)))
+        self._is_over = not data
+        self._text += self._decode(data, final=self._is_over)
+
+
+_DECODER = json.JSONDecoder()
+
+
+# Which row of a corpus a file means: by an id in any spelling, or by the whole text of the paper.
+
+SAME_TEXT = "text that several papers have, taken for the first of them"
+
+
+class PaperNames:
+    """Finds papers of one corpus; what has to be guessed is noted in the tally."""
+
+    def __init__(self, corpus: Corpus, tally: Tally, *, numbers: str = "") -> None:
+        self.corpus, self._tally, self._numbers = corpus, tally, numbers
+
+    def rows(self, ids: Sequence[str]) -> Rows:
+        """The row of every id, -1 where the corpus has no such paper."""
+        rows = self._look_up(ids)
+        missing = np.flatnonzero(rows == NOT_FOUND).tolist()
+        spellings = {id: self._other_spellings(id) for id in {ids[place] for place in missing}}
+        if any(spellings.values()):
+            rows[missing] = self.rows_of_any([spellings[ids[place]] for place in missing])
+        return rows
+
+    def rows_of_any(self, spellings: Sequence[Sequence[str]]) -> Rows:
+        """The row of the first id of each list that the corpus knows, -1 where it knows none."""
+        found = np.full(len(spellings), NOT_FOUND, np.int32)
+        owners = np.repeat(np.arange(len(spellings)), [len(ids) for ids in spellings])
+        rows = self._look_up([id for ids in spellings for id in ids])
+        known = np.flatnonzero(rows != NOT_FOUND)[::-1]  # backwards: the first of a list is written last
+        found[owners[known]] = rows[known]
+        return found
+
+    def rows_of_texts(self, texts: Sequence[str]) -> Rows:
+        """The row of the paper whose title and abstract are exactly this text, -1 where there is none."""
+        keys = _keys(texts)
+        rows = self._texts.index.rows_of(keys)
+        rows[[not text for text in texts]] = NOT_FOUND
+        self._tally.note(SAME_TEXT, int(np.isin(keys, self._texts.repeated).sum()))
+        return rows
+
+    def _look_up(self, ids: Sequence[str]) -> Rows:
+        return self.corpus.index.rows_of(_keys(ids))
+
+    def _other_spellings(self, id: str) -> tuple[str, ...]:
+        number = number_id(self._numbers, id) if self._numbers else None
+        return tuple(other for other in distinct([clean_text(id), sha_id(id), number]) if other != id)
+
+    @cached_property
+    def _texts(self) -> _TextKeys:
+        corpus, blocks = self.corpus, []
+        for start in range(0, len(corpus), BLOCK):
+            papers = zip(corpus.titles[start : start + BLOCK], corpus.abstracts[start : start + BLOCK], strict=True)
+            blocks.append(_keys([paper_text(title, abstract) for title, abstract in papers]))
+        keys, first, counts = np.unique(np.concatenate(blocks), return_index=True, return_counts=True)
+        return _TextKeys(IdIndex.of(keys, first.astype(np.int32)), keys[(counts > 1) & (keys != hash_texts([""]))])
+
+
+@dataclass(frozen=True, slots=True)
+class _TextKeys:
+    index: IdIndex
+    repeated: Keys
+
+
+def _keys(texts: Sequence[str]) -> Keys:
+    # lone surrogates cannot be encoded; no id or text of a corpus has them
+    return hash_texts([text if text.isascii() else text.encode("utf-8", "replace").decode() for text in texts])
+
+
+# Tables of pairs with counts, of any origin: co-views, co-reads, co-citations, SPECTER's data.json.
 
 LARGEST = float(np.finfo(np.float32).max)
 

@@ -17,32 +17,36 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.errors import UserError
-from citeweave.mining.aspect_names import NODES
-from citeweave.mining.drawing import Lists, keep_entries, no_lists
-from citeweave.mining.material import Material
-from citeweave.mining.rule import Rule
-from citeweave.mining.sources import Block
-from citeweave.mining.tying import PoolVectors
-from citeweave.randomness import stream
-from citeweave.similarity.topk import Band, Neighbors, Options, far_band, search
+from citeweave.core.errors import UserError
+from citeweave.core.randomness import stream
+from citeweave.mining.draw import CandidateLists, keep_entries, no_lists
+from citeweave.mining.mining_data import MiningData, PoolVectors
+from citeweave.mining.rules import NODES, Rule
+from citeweave.mining.sources import AnchorBlock
+from citeweave.vectors.topk import (
+    Band,
+    Neighbors,
+    Options,
+    far_band,
+    search,
+)
 
 _KMEANS_PAPERS = 50_000
 _KMEANS_ROUNDS = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedNeighbors:
     """What one search of a block found: the band of every rule, and where the neighbours end."""
 
-    bands: dict[str, Lists]
+    bands: dict[str, CandidateLists]
     """Candidates by the name of the rule."""
 
     ends: dict[str, tuple[NDArray[np.float32], str]]
     """By the name of the vectors: the score of the farthest neighbour used, NaN where there is none, and the metric."""
 
 
-def check_bands(positives: Sequence[Rule], negatives: Sequence[Rule], material: Material) -> None:
+def check_bands(positives: Sequence[Rule], negatives: Sequence[Rule], material: MiningData) -> None:
     """Refuse negatives that are nearer than positives of the same vectors, or the same papers."""
     for up in (rule for rule in positives if rule.source == "neighbours"):
         for down in (rule for rule in negatives if rule.source == "neighbours" and rule.vectors == up.vectors):
@@ -54,9 +58,9 @@ def check_bands(positives: Sequence[Rule], negatives: Sequence[Rule], material: 
                 )
 
 
-def rank_neighbours(rules: Sequence[Rule], block: Block) -> Ranked:
+def rank_neighbours(rules: Sequence[Rule], block: AnchorBlock) -> RankedNeighbors:
     """Search once for all rules that share vectors and metric."""
-    bands: dict[str, Lists] = {}
+    bands: dict[str, CandidateLists] = {}
     ends: dict[str, tuple[NDArray[np.float32], str]] = {}
     for name, metric in dict.fromkeys((rule.vectors, rule.metric) for rule in rules):
         group = [rule for rule in rules if (rule.vectors, rule.metric) == (name, metric)]
@@ -70,7 +74,7 @@ def rank_neighbours(rules: Sequence[Rule], block: Block) -> Ranked:
         score = np.full(len(block.anchors), np.nan, np.float32)
         score[here] = found[far.name].scores[:, -1]
         ends[name] = score, metric
-    return Ranked(bands, ends)
+    return RankedNeighbors(bands, ends)
 
 
 def check_ranks(rule: Rule, vectors: PoolVectors) -> tuple[int, int]:
@@ -87,7 +91,7 @@ def check_ranks(rule: Rule, vectors: PoolVectors) -> tuple[int, int]:
 
 
 def _search(
-    rules: Sequence[Rule], vectors: PoolVectors, own: NDArray[np.int32], material: Material, metric: str
+    rules: Sequence[Rule], vectors: PoolVectors, own: NDArray[np.int32], material: MiningData, metric: str
 ) -> dict[str, Neighbors]:
     exact = [rule for rule in rules if not rule.subsample]
     queries = vectors.matrix[own]
@@ -113,15 +117,15 @@ def _search(
     return found
 
 
-def _as_lists(found: Neighbors, here: NDArray[np.int64], vectors: PoolVectors, anchors: int) -> Lists:
+def _as_lists(found: Neighbors, here: NDArray[np.int64], vectors: PoolVectors, anchors: int) -> CandidateLists:
     counts = np.zeros(anchors, np.int64)
     counts[here] = (found.rows >= 0).sum(axis=1)
     mask = found.rows.ravel() >= 0
     rows = vectors.paper_of[found.rows.ravel()[mask]].astype(np.int32)
-    return Lists(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), rows, found.scores.ravel()[mask])
+    return CandidateLists(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), rows, found.scores.ravel()[mask])
 
 
-def beyond_neighbours(lists: Lists, block: Block, ranked: Ranked) -> Lists:
+def beyond_neighbours(lists: CandidateLists, block: AnchorBlock, ranked: RankedNeighbors) -> CandidateLists:
     """Leave out papers that are among the neighbours which some rule retrieved (SciNCL's filtered random)."""
     for name, (ends, metric) in ranked.ends.items():
         scores = similarities(lists, block, block.material.tied(name), metric)
@@ -132,7 +136,9 @@ def beyond_neighbours(lists: Lists, block: Block, ranked: Ranked) -> Lists:
     return lists
 
 
-def similarities(lists: Lists, block: Block, vectors: PoolVectors, metric: str = "cosine") -> NDArray[np.float32]:
+def similarities(
+    lists: CandidateLists, block: AnchorBlock, vectors: PoolVectors, metric: str = "cosine"
+) -> NDArray[np.float32]:
     """Similarity of every listed paper to its anchor, NaN where one has no vector; minus the distance for l2."""
     owners = lists.owners()
     out = np.full(len(owners), np.nan, np.float32)
@@ -153,7 +159,7 @@ def similarities(lists: Lists, block: Block, vectors: PoolVectors, metric: str =
     return out
 
 
-def similar_papers(rule: Rule, block: Block) -> Lists:
+def similar_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
     """The `count` papers nearest to a threshold of cosine similarity: from above the least similar, from below the most."""
     vectors = block.material.tied(rule.vectors)
     own = vectors.row_of[block.anchors]
@@ -200,7 +206,7 @@ def _nearest_to_limit(found, papers, anchors, limit, above, rows, scores):  # ty
                 size += 1
 
 
-def cell_papers(rule: Rule, block: Block) -> Lists:
+def cell_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
     """The papers of the cell that is the `cell`-nearest to the anchor's own."""
     vectors = block.material.tied(rule.vectors)
     cells = cells_of(block.material, rule)
@@ -217,7 +223,7 @@ def cell_papers(rule: Rule, block: Block) -> Lists:
     full[here] = starts
     rows = cells.papers[np.repeat(full, counts) + places]
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-    return Lists(offsets, rows, np.full(len(rows), np.nan, np.float32))
+    return CandidateLists(offsets, rows, np.full(len(rows), np.nan, np.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +237,7 @@ class Cells:
     papers: NDArray[np.int32]
 
 
-def cells_of(material: Material, rule: Rule) -> Cells:
+def cells_of(material: MiningData, rule: Rule) -> Cells:
     """Spherical k-means over the pool's unit vectors (Dhillon and Modha, 2001), learnt on at most 50,000 of them."""
     vectors = material.tied(rule.vectors)
     papers = vectors.paper_of[vectors.pool]
@@ -261,8 +267,8 @@ def _fill_cells(vectors: PoolVectors, papers: NDArray[np.int32], centres: NDArra
     return Cells(centres, offsets, papers[order])
 
 
-def sort_by_similarity(rule: Rule, lists: Lists, block: Block) -> Lists:
+def sort_by_similarity(rule: Rule, lists: CandidateLists, block: AnchorBlock) -> CandidateLists:
     """Random papers with their similarity as score; those without a vector fall out."""
     vectors = block.material.tied(rule.vectors)
-    scored = Lists(lists.offsets, lists.rows, similarities(lists, block, vectors, rule.metric))
+    scored = CandidateLists(lists.offsets, lists.rows, similarities(lists, block, vectors, rule.metric))
     return keep_entries(scored, ~np.isnan(scored.scores)) if len(scored.rows) else no_lists(len(block.anchors))

@@ -1,11 +1,36 @@
-"""A segment of an index: papers that were written together and are never changed, only left out one by one.
+r"""Citation marks in a sentence: taken out before it is encoded, so that names and years do not count as its content.
+
+    >>> without_marks("We use the parser of [CIT] to split texts (?).")
+    'We use the parser of to split texts.'
+    >>> without_marks("As shown before (Chen et al., 2014; Dyer, 2015a), Smith et al. (2010) and [12, 14-16] agree.")
+    'As shown before, and agree.'
+    >>> without_marks(r"Trees~\cite{chen2014} grow (in spring).")
+    'Trees grow (in spring).'
+
+Printed marks are found by `corpus/citation_marks.py`; here is what only drafts have, and names without a year. Does not
+say which paper a mark means.
+
+Citing sentences in an index: what others wrote where they cited a paper, and with which intent.
+
+    sentences/matrix.npy     a vector a sentence, without its marks                      (sentences, dimension)
+    sentences/codes/         of the matrix where it is large: `similarity/topk`
+    sentences/text           the sentences as the corpus has them
+    sentences/citing         id of the citing paper, empty where it is not known
+    sentences/paper.npy      cited paper: a row of the segment ...                       (mentions,), ascending
+    sentences/sentence.npy   ... in which sentence ...                                   (mentions,)
+    sentences/intents.npy    ... with which intents, bits of `Intent`; 0 = unknown       (mentions,)
+
+A sentence that cites three papers is kept once and mentioned three times; it goes with the papers that it cites. Does
+not rank anything: `citing.py` does.
+
+A segment of an index: papers that were written together and are never changed, only left out one by one.
 
     segments/000003-1f2e3d4c/
       papers/             id title abstract venue authors fields ids extra (texts), year flags key text_key record_key, cited_as
       ids/                from any id of a paper to its row
       references/         offsets.npy and key.npy: the papers that each paper cites, by the key of their id, ascending;
                           cited.npy and row.npy: the same the other way round, by the cited paper's key
-      outside_names/      what cited papers that are not there are called: `corpus/outside_names.py`
+      outside_names/      what cited papers that are not there are called: `corpus/paper.py`
       words/              postings for `words/`
       embedded.npy        1 = has a vector, 2 = none can be made of its text, 0 = not tried yet
       matrix.npy          the encoder's vectors, one row a paper, zeros where it has none; spaces/0.npy ... an aspect each
@@ -21,24 +46,158 @@ Rows stand in the order of the ids' UTF-8 bytes. A key is `hash_texts` of an id.
 from __future__ import annotations
 
 import copy
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.manifest import Manifest, read_manifest
-from citeweave.columns import TextColumn, open_matrix, open_numbers
-from citeweave.corpus.index import IdIndex
-from citeweave.corpus.outside_names import OutsideName, OutsideNames
-from citeweave.errors import ArtefactError
-from citeweave.hashing import Keys
-from citeweave.search.citing_sentences import CitingSentences
-from citeweave.search.words.table import Words
-from citeweave.similarity.provenance import DTYPES, MAX_DIMENSION, Provenance
-from citeweave.similarity.sentence_vectors import SentenceVectors
-from citeweave.similarity.topk import Codes
+from citeweave.core.artifact import Manifest, check_files, read_manifest
+from citeweave.core.columns import TextColumn, open_matrix, open_numbers
+from citeweave.core.errors import ArtifactError
+from citeweave.core.randomness import Keys, stream
+from citeweave.corpus.citation_marks import find_marks
+from citeweave.corpus.corpus import Corpus, IdIndex
+from citeweave.corpus.paper import OutsideName, OutsideNames
+from citeweave.corpus.plain_text import clean_text
+from citeweave.graph.intent_overlay import CitationPlaces, IntentOverlay
+from citeweave.search.words import WordTable
+from citeweave.vectors.sentence_vectors import SentenceVectors
+from citeweave.vectors.topk import Codes
+from citeweave.vectors.vectors import DTYPES, MAX_DIMENSION, Provenance
+
+MAX_SENTENCE = 20_000
+"""Characters of a sentence that are looked at; no encoder reads so many."""
+
+_OF_DRAFTS = re.compile(
+    r"~?[\[(<{]\s?(?:CIT|CITE|CITATION|REF|cit|cite|citation|ref|TODO)?\s?[?]{0,3}\s?[\])>}]"  # [CIT] (?) []
+    r"|[@#]?\b(?:CITATION|CITREF|TARGETCIT)\b"
+)
+_NAMES_ALONE = re.compile(r"\b[A-Z][\w'’-]{1,40} et al\b\.?,?(?:’s|'s)?")
+_BLANK_BEFORE = re.compile(r"\s+(?=[.,;:!?](?:\s|$))")
+
+
+def without_marks(sentence: str) -> str:
+    """The sentence on one line, without the marks of its citations."""
+    text = clean_text(sentence[:MAX_SENTENCE])
+    parts, at = [], 0
+    for start, end in find_marks(text):
+        parts.append(text[at:start].removesuffix("~"))  # LaTeX ties a mark to its word
+        at = end
+    text = " ".join([*parts, text[at:]])
+    for pattern in (_OF_DRAFTS, _NAMES_ALONE):
+        text = pattern.sub(" ", text)
+    return _BLANK_BEFORE.sub("", clean_text(text))
+
+
+# Citing sentences in an index: what others wrote where they cited a paper, and with which intent.
+
+READ_AS = "citing sentence without marks, 2"
+"""What the encoder reads; a change of `marks.py` or `corpus/citation_marks.py` that matters changes the number."""
+
+CODES = "codes"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentMentions:
+    """Which papers which contexts cite; parallel columns."""
+
+    paper: NDArray[np.int64]
+    """Row of the corpus."""
+
+    context: NDArray[np.int64]
+    intents: NDArray[np.uint8]
+
+    def take(self, at: NDArray[Any]) -> SegmentMentions:
+        return SegmentMentions(self.paper[at], self.context[at], self.intents[at])
+
+
+def mentions_of(corpus: Corpus, overlay: IntentOverlay | None = None) -> SegmentMentions:
+    """All mentions of a corpus, with the intents that the overlay or else the corpus itself knows.
+
+    A sentence's own intents count; those of the citation as a whole where the sentence's are not known.
+    """
+    table = corpus.contexts
+    counts = np.diff(table.cited_offsets)
+    context = np.repeat(np.arange(len(table)), counts)  # (mentions,)
+    paper = np.asarray(table.cited, np.int64)
+    own, whole = (table.intents, corpus.intents) if overlay is None else (overlay.context_mask, overlay.mask)
+    intents = np.asarray(own)[context]  # (mentions,)
+    if len(whole):
+        places = CitationPlaces(corpus).find(np.asarray(table.citing)[context], paper)
+        intents = np.where((intents == 0) & (places >= 0), np.asarray(whole)[places], intents)
+    return SegmentMentions(paper, context, intents.astype(np.uint8))
+
+
+def choose_mentions(mentions: SegmentMentions, most: int) -> SegmentMentions:
+    """At most so many mentions of a paper with the same intents, at random; sorted by paper and context."""
+    order = stream(0, "citing sentences").permutation(len(mentions.paper))
+    groups = mentions.paper * 256 + mentions.intents  # (mentions,)
+    order = order[np.argsort(groups[order], kind="stable")]
+    ranks = np.arange(len(order)) - np.searchsorted(groups[order], groups[order])  # place in its group
+    kept = order[ranks < most]
+    return mentions.take(kept[np.lexsort((mentions.context[kept], mentions.paper[kept]))])
+
+
+class SentenceTexts(Sequence[str]):
+    """The chosen contexts as the encoder reads them, slice by slice."""
+
+    def __init__(self, corpus: Corpus, contexts: NDArray[np.int64]) -> None:
+        self._texts, self._contexts = corpus.contexts.texts, contexts
+
+    def __len__(self) -> int:
+        return len(self._contexts)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        if not isinstance(at, slice):
+            return without_marks(self._texts[int(self._contexts[at])])
+        return [without_marks(text) for text in self._texts.take(self._contexts[at])]
+
+
+class CitingSentences:
+    """The sentences of an opened segment."""
+
+    def __init__(self, folder: Path, papers: int, provenance: Provenance | None) -> None:
+        self.texts, self.citing = TextColumn(folder, "text"), TextColumn(folder, "citing")
+        self.paper: NDArray[np.int32] = open_numbers(folder / "paper.npy", np.int32)
+        self.sentence: NDArray[np.int32] = open_numbers(folder / "sentence.npy", np.int32)
+        self.intents: NDArray[np.uint8] = open_numbers(folder / "intents.npy", np.uint8)
+        sentences = len(self.texts)
+        sound = (
+            provenance is not None
+            and len(self.citing) == sentences
+            and len(self.paper) == len(self.sentence) == len(self.intents)
+            and _within(self.paper, 0, papers)
+            and _within(self.sentence, 0, sentences)
+            and bool((np.diff(self.paper) >= 0).all())
+        )
+        if not sound or provenance is None:
+            raise ArtifactError(f"{folder} is damaged: its columns do not fit together; build the index again")
+        self.matrix: NDArray[Any] = open_matrix(
+            folder / "matrix.npy", provenance.dtype, (sentences, provenance.dimension)
+        )
+        self.codes: Codes | None = None
+        """For a quick scan of the matrix; None where it is small."""
+        if (folder / CODES / "codes.npy").is_file():
+            self.codes = Codes.open(folder / CODES)
+            self.codes.check(self.matrix)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def _within(values: NDArray[Any], low: int, high: int) -> bool:
+    return not len(values) or (int(values.min()) >= low and int(values.max()) < high)
+
+
+# A segment of an index: papers that were written together and are never changed, only left out one by one.
 
 KIND, VERSION = "index_segment", 2
 INTENT_BITS = 8
@@ -85,7 +244,7 @@ class Segment:
         self._open_vectors()
         sentences = folder / "sentences"
         self.citing_sentences = CitingSentences(sentences, self.size, self.provenance) if sentences.is_dir() else None
-        self.words = Words.open(folder / "words")
+        self.words = WordTable.open(folder / "words")
         self.alive: NDArray[np.bool_] = np.ones(self.size, bool)
         """Papers that are not deleted in the state that the segment was opened for, (papers,)."""
         self.start = 0
@@ -207,7 +366,7 @@ class Segment:
 
     def _fits(self, sound: bool) -> None:
         if not sound:
-            raise ArtefactError(f"{self.folder} is damaged: its columns do not fit together; build the index again")
+            raise ArtifactError(f"{self.folder} is damaged: its columns do not fit together; build the index again")
 
 
 def provenance_of(told: Any, folder: Path) -> Provenance | None:
@@ -226,7 +385,7 @@ def provenance_of(told: Any, folder: Path) -> Provenance | None:
         or type(found.dimension) is not int
         or not 1 <= found.dimension <= MAX_DIMENSION
     ):
-        raise ArtefactError(f"{folder} does not say where its vectors come from: it is damaged; build the index again")
+        raise ArtifactError(f"{folder} does not say where its vectors come from: it is damaged; build the index again")
     return found
 
 

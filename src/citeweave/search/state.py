@@ -22,16 +22,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.artefacts.disk_failures import naming_failures, unwritable
-from citeweave.artefacts.integrity import sealed, unsealed
-from citeweave.artefacts.manifest import MANIFEST, another_version, kind_of
-from citeweave.artefacts.ownership import INDEX_PARTS, SEGMENT_NAME, remove_artefact
-from citeweave.artefacts.publishing import remove_leftovers, work_folder
-from citeweave.columns import open_numbers, write_numbers
-from citeweave.errors import ArtefactError, UserError
-from citeweave.files import hash_file, hash_json, hidden_name, move, read_input, sync, write_json
-from citeweave.links import check_links, output_place
-from citeweave.locks import LockedError, take_lock
+from citeweave.core.artifact import MANIFEST, another_version, kind_of, naming_failures, sealed, unsealed, unwritable
+from citeweave.core.columns import open_numbers, write_numbers
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.files import (
+    LockedError,
+    check_links,
+    hash_file,
+    hash_json,
+    hidden_name,
+    move,
+    output_place,
+    read_input,
+    sync,
+    take_lock,
+    write_json,
+)
+from citeweave.core.publish import INDEX_PARTS, SEGMENT_NAME, remove_artefact, remove_leftovers, work_folder
 
 FORMAT, VERSION = "citeweave-index", 2
 STATE, SEGMENTS, DELETED, HEADS = "state.json", "segments", "deleted", "heads"
@@ -108,20 +115,20 @@ def read_state(folder: Path) -> State:
     try:
         data = json.loads(read_input(path))
     except FileNotFoundError:
-        raise ArtefactError(_why_none(folder)) from None
+        raise ArtifactError(_why_none(folder)) from None
     except NotADirectoryError:
-        raise ArtefactError(f"{folder} is a file; give a folder that holds an index") from None
+        raise ArtifactError(f"{folder} is a file; give a folder that holds an index") from None
     except (ValueError, RecursionError):
-        raise ArtefactError(f"{path} is damaged: it is no JSON; build the index again") from None
+        raise ArtifactError(f"{path} is damaged: it is no JSON; build the index again") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ArtefactError(f"{path} is not the state of an index; give a folder that `citeweave index` made")
+        raise ArtifactError(f"{path} is not the state of an index; give a folder that `citeweave index` made")
     if data.get("version") != VERSION:
         again = "build it again with `citeweave index --overwrite`"
-        raise ArtefactError(f"{folder} is an index {another_version(data.get('version'), VERSION, again)}")
+        raise ArtifactError(f"{folder} is an index {another_version(data.get('version'), VERSION, again)}")
     try:
         data = unsealed(data)
     except ValueError as error:
-        raise ArtefactError(f"{path} is damaged: {error}; build the index again") from None
+        raise ArtifactError(f"{path} is damaged: {error}; build the index again") from None
     try:
         segments = tuple(Entry(**entry) for entry in data["segments"])
         number, facts, lists = data["number"], data["facts"], data.get("lists", {})
@@ -135,8 +142,8 @@ def read_state(folder: Path) -> State:
     return State(number, segments, facts, lists)
 
 
-def _damaged(path: Path) -> ArtefactError:
-    return ArtefactError(f"{path} is damaged: it does not describe an index; build the index again")
+def _damaged(path: Path) -> ArtifactError:
+    return ArtifactError(f"{path} is damaged: it does not describe an index; build the index again")
 
 
 def _why_none(folder: Path) -> str:
@@ -152,13 +159,13 @@ def _why_none(folder: Path) -> str:
     return f"{folder} is not an index (no {STATE}); give a folder that `citeweave index` made"
 
 
-def damaged_index(folder: Path, error: ArtefactError) -> ArtefactError:
+def damaged_index(folder: Path, error: ArtifactError) -> ArtifactError:
     """An error of one of its segments as one of the index: nobody can make a segment again."""
     text = str(error)
     if _OF_VERSIONS in text:
         return error
     what = text.rpartition("; ")[0] or text
-    return ArtefactError(f"{what}; build the index again: `citeweave index CORPUS -o {folder} --overwrite`")
+    return ArtifactError(f"{what}; build the index again: `citeweave index CORPUS -o {folder} --overwrite`")
 
 
 def deleted_path(folder: Path, entry: Entry) -> Path:
@@ -174,7 +181,7 @@ def read_deleted(folder: Path, entry: Entry, lists: Mapping[str, str]) -> NDArra
     # they are used as places without looking again
     sound = len(rows) == entry.deleted and rows[0] >= 0 and rows[-1] < entry.papers and bool((np.diff(rows) > 0).all())
     if not sound or (path.name in lists and hash_file(path) != lists[path.name]):
-        raise ArtefactError(f"{path} is damaged: it does not fit the index; build the index again")
+        raise ArtifactError(f"{path} is damaged: it does not fit the index; build the index again")
     return rows
 
 
@@ -276,7 +283,7 @@ def _standing_state(folder: Path, *, overwrite: bool) -> State | None:
         return None
     try:
         return read_state(folder)
-    except ArtefactError as error:
+    except ArtifactError as error:
         if not overwrite:
             raise
         if not _is_surely_index(folder):

@@ -1,46 +1,195 @@
-"""The application: routes, limits, errors and pages put together.
+"""GET / and /page/...: the files of the page, read once at the start. A name that is not among them is 404.
+
+What a client asks for is looked up in a table and never becomes a path of the file system.
+
+GET /docs: the routes of /openapi.json as one plain page, written at the start. No script, nothing from elsewhere.
+
+The application: routes, limits, errors and pages put together.
 
     create_app({"main": Path("index"), "other": Path("other-index")})
     create_app(library, options)                   an index that is still being made
 
 From the outside in, a request passes: headers of the answer, log and counters, whom we listen to, rate, time, body,
 concurrency, and then a route. Nothing is global: two applications of one process share nothing.
+
+Runs an application with uvicorn: in this process, or in several that make it anew from the environment.
+
+    run_app(create_app({"main": Path("index")}), "127.0.0.1", 8000, options)      blocks until Ctrl-C
+    run_workers({"main": Path("index")}, "0.0.0.0", 8000, options, workers=4)
+
+Header lines are bounded by h11, on which `connections.py` builds. Does not encrypt: put a proxy in front for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import gzip
+import hashlib
+import inspect
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from citeweave.errors import CiteweaveError, UserError
-from citeweave.serve import embedding, exporting, health, maps, papers, samples, searching, whys
-from citeweave.serve.describing import STYLE, describe_routes
-from citeweave.serve.failures import RefusedError, clip, failure, without_paths
+from citeweave.core.errors import CiteweaveError, UserError, require
+from citeweave.serve import (
+    explore_routes,
+    routes,
+)
+from citeweave.serve.indexes import MAIN, LibraryStatus, Server, Shelf, Workers
 from citeweave.serve.limits import BodyLimit, ConcurrencyLimit, RateLimit, TimeLimit
-from citeweave.serve.metrics import Metrics
-from citeweave.serve.opening import MAIN, Library, Shelf
-from citeweave.serve.options import ServeOptions
-from citeweave.serve.pages import add_pages, answer_file, file_of, read_files
-from citeweave.serve.routing import Json, StrictRoute
-from citeweave.serve.security import Guard, SecureHeaders
-from citeweave.serve.serving import Server
-from citeweave.serve.watching import Watch
-from citeweave.serve.working import Workers
+from citeweave.serve.metrics import Metrics, Watch
+from citeweave.serve.options import VARIABLE, ServeOptions
+from citeweave.serve.responses import (
+    Guard,
+    Json,
+    RefusedError,
+    SecureHeaders,
+    StrictRoute,
+    clip,
+    failure,
+    without_paths,
+)
 from citeweave.version import __version__
 
-ROUTERS = (searching, papers, whys, embedding, maps, samples, exporting, health)
+if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
+
+
+FOLDER = Path(__file__).parent / "page"
+KINDS = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".woff2": "font/woff2",
+    ".txt": "text/plain; charset=utf-8",
+}
+START = "/page/index.html"
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """A file as it is sent."""
+
+    data: bytes
+    packed: bytes
+    """By gzip; empty where that is not smaller."""
+
+    kind: str
+    tag: str
+
+
+def file_of(data: bytes, suffix: str) -> PageFile:
+    packed = gzip.compress(data, 6, mtime=0)
+    tag = hashlib.sha256(data).hexdigest()[:24]
+    return PageFile(data, packed if len(packed) < 0.9 * len(data) else b"", KINDS[suffix], tag)
+
+
+def read_files(folder: Path = FOLDER) -> dict[str, PageFile]:
+    """The files of the page by their addresses; links and other kinds of files are left out."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink() and path.suffix in KINDS:
+            found[f"/page/{path.relative_to(folder).as_posix()}"] = file_of(path.read_bytes(), path.suffix)
+    if START in found:
+        found["/"] = found[START]
+    return found
+
+
+def answer_file(file: PageFile | None, request: Request) -> Response:
+    """The file, or 304 where the client has it already."""
+    if file is None:
+        raise RefusedError(404, "there is no such page; start at /")
+    packed = bool(file.packed) and "gzip" in request.headers.get("accept-encoding", "")
+    tag = f'"{file.tag}{"-gzip" if packed else ""}"'
+    headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    if packed:
+        headers["Content-Encoding"] = "gzip"
+    return Response(file.packed if packed else file.data, media_type=file.kind, headers=headers)
+
+
+def add_pages(app: FastAPI, files: Mapping[str, PageFile]) -> None:
+    """Serve the files under their addresses."""
+
+    async def page(request: Request) -> Response:
+        return answer_file(files.get(request.scope["path"]), request)
+
+    for path in ("/", "/docs.css", "/page/{name:path}"):
+        app.add_route(path, page, methods=["GET", "HEAD"], include_in_schema=False)
+
+
+# GET /docs: the routes of /openapi.json as one plain page, written at the start. No script, nothing from elsewhere.
+
+STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
+body { max-width: 50rem; margin: 2rem auto; padding: 0 1rem; }
+h2 { margin-top: 2rem; font-size: 1.1rem; border-top: 1px solid #8886; padding-top: 1rem; }
+code, pre { font-family: ui-monospace, monospace; font-size: 0.9em; }
+pre { background: #8882; padding: 0.75rem; overflow-x: auto; border-radius: 4px; }
+table { border-collapse: collapse; } td { padding: 0.1rem 1rem 0.1rem 0; vertical-align: top; }
+"""
+
+
+def describe_routes(described: Mapping[str, Any]) -> str:
+    """The page of a description in the form of OpenAPI."""
+    info = described["info"]
+    lines = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
+        f'<title>{escape(info["title"])}</title><link rel="stylesheet" href="/docs.css"></head><body>',
+        f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info.get('description', ''))}</p>",
+        '<p>For programs: <a href="/openapi.json">openapi.json</a>.</p>',
+    ]
+    for path, methods in described["paths"].items():
+        for method, route in methods.items():
+            lines += _route(path, method, route, described)
+    return "\n".join([*lines, "</body></html>\n"])
+
+
+def _route(path: str, method: str, route: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[str]:
+    yield f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(route.get('description', ''))}</p>"
+    if parameters := route.get("parameters"):
+        yield "<table>"
+        for one in parameters:
+            words = one.get("description") or one["schema"].get("description", "")
+            need = " (needed)" if one.get("required") else ""
+            yield f"<tr><td><code>{escape(one['name'])}</code>{need}</td><td>{escape(words)}</td></tr>"
+        yield "</table>"
+    content = route.get("requestBody", {}).get("content", {}).get("application/json", {})
+    name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
+    for example in described.get("components", {}).get("schemas", {}).get(name, {}).get("examples", ()):
+        yield f"<pre>{escape(json.dumps(example, ensure_ascii=False))}</pre>"
+
+
+# The application: routes, limits, errors and pages put together.
+
+ROUTERS = (routes, routes, explore_routes, routes, explore_routes, explore_routes, routes, routes)
 _ABOUT = "Papers of an index: searched by texts, papers and sentences, with the reasons; vectors of texts."
 _OPTIONS = ServeOptions()
 
 
 def create_app(
-    indexes: Mapping[str, Path] | Library,
+    indexes: Mapping[str, Path] | LibraryStatus,
     options: ServeOptions = _OPTIONS,
     *,
     also: Mapping[str, Path] | None = None,
@@ -53,9 +202,9 @@ def create_app(
         raise UserError("there is no index to serve; give the folder of one")
     metrics = Metrics()
     server = Server(Shelf(folders, options, metrics, library), Workers(options.threads), metrics, options, {})
-    server.kept["maps"] = maps.MapRoom()
+    server.kept["maps"] = explore_routes.MapRoom()
     if options.samples:
-        server.kept["samples"] = samples.SampleBook.open(options.samples, options.corpus)
+        server.kept["samples"] = explore_routes.SampleBook.open(options.samples, options.corpus)
     server.shelf.start()
     app = FastAPI(
         title="citeweave",
@@ -154,3 +303,134 @@ def shape_words(errors: list[Any]) -> str:
         lines.append(f"{clip(where, 80)}: {clip(error['msg'], 160)}{shown}")
     more = f", and {len(errors) - 3} more" if len(errors) > 3 else ""
     return f"{', '.join(lines)}{more}; see /docs"
+
+
+# Runs an application with uvicorn: in this process, or in several that make it anew from the environment.
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_CONNECTIONS_PER_REQUEST = 4
+
+
+def is_local(host: str) -> bool:
+    """
+    >>> is_local("127.0.0.1"), is_local("0.0.0.0")
+    (True, False)
+    """
+    return host in LOOPBACK or host.startswith("127.")
+
+
+def set_log(options: ServeOptions) -> None:
+    """Lines of the server go to standard error; a JSON line stays one."""
+    log = logging.getLogger("citeweave.serve")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.handlers[:] = [handler]
+    log.setLevel(logging.WARNING if options.log == "none" else logging.INFO)
+    log.propagate = False
+
+
+def _settings(host: str, port: int, options: ServeOptions) -> dict[str, Any]:
+    from citeweave.serve.limits import PromptProtocol
+
+    return {
+        "host": host,
+        "port": port,
+        "http": PromptProtocol,
+        "ws": "none",
+        "lifespan": "on",
+        "access_log": False,  # uvicorn's has the query strings; `watching.py` writes ours
+        "log_level": "warning",
+        "server_header": False,
+        "proxy_headers": False,
+        "h11_max_incomplete_event_size": options.max_headers + options.max_url,
+        "limit_concurrency": _CONNECTIONS_PER_REQUEST * options.concurrent,
+        "timeout_keep_alive": 5,
+        "timeout_graceful_shutdown": 5,
+    }
+
+
+def server_of(app: FastAPI, host: str, port: int, options: ServeOptions) -> uvicorn.Server:
+    """A server that is not running yet, for those who run it in a thread."""
+    uvicorn = require("uvicorn", extra="serve")
+    server: Any = uvicorn.Server(uvicorn.Config(app, **_settings(host, port, options)))
+    return server  # type: ignore[no-any-return]
+
+
+def run_app(app: FastAPI, host: str, port: int, options: ServeOptions) -> None:
+    """Serve until somebody stops it."""
+    set_log(options)
+    run_until_told(server_of(app, host, port, options))
+
+
+def run_until_told(server: uvicorn.Server) -> None:
+    """Run a server until Ctrl-C, SIGTERM, or the end of its terminal, each of which is an ordinary end."""
+
+    def end(number: int, frame: object) -> None:
+        server.should_exit = True  # before uvicorn listens to signals itself, and when it passes one on at its end
+
+    known = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
+    for number in known:
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            signal.signal(number, end)
+    server.run()
+
+
+def leave_at_once() -> None:
+    """End the process where a thread still loads a model: Python's own end aborts a thread inside compiled code."""
+    if any(thread.name.startswith("citeweave-") for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def check_port(host: str, port: int) -> int:
+    """The port, a free one for 0; an error where nobody can listen there."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            if os.name == "posix":  # on Windows it would take the port from who listens there
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            return int(probe.getsockname()[1])
+    except (OSError, UnicodeError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or "no such host"
+        raise UserError(
+            f"{host} port {port} cannot be listened at ({reason}); take another --port, or end what uses it"
+        ) from None
+
+
+def check_places(indexes: Mapping[str, Path], options: ServeOptions) -> None:
+    """Open what workers will serve, without a model; what cannot be read is an error."""
+    from citeweave.search.index import Index
+    from citeweave.serve.explore_routes import SampleBook
+
+    for folder in indexes.values():
+        Index.open(folder)
+    if options.samples:
+        SampleBook.open(options.samples, options.corpus)
+
+
+def run_workers(indexes: Mapping[str, Path], host: str, port: int, options: ServeOptions, *, workers: int) -> None:
+    """Serve by several processes that share the port; each opens the indexes and loads the model by itself."""
+    uvicorn = require("uvicorn", extra="serve")
+    told = {"indexes": {name: str(folder) for name, folder in indexes.items()}, "options": options.to_environment()}
+    os.environ[VARIABLE] = json.dumps(told)
+    patience = {"timeout_worker_healthcheck": 60}  # loading a model may keep a process from answering for a while
+    known = inspect.signature(uvicorn.Config).parameters
+    uvicorn.run(
+        "citeweave.serve.app:app_from_environment",
+        factory=True,
+        workers=workers,
+        **_settings(host, port, options),
+        **{name: value for name, value in patience.items() if name in known},
+    )
+
+
+def app_from_environment() -> FastAPI:
+    """The application of a worker process."""
+    if VARIABLE not in os.environ:
+        raise UserError(f"{VARIABLE} is not set; start the server with `citeweave serve`")
+    told = json.loads(os.environ[VARIABLE])
+    options = ServeOptions.from_environment(told["options"])
+    set_log(options)
+    return create_app({name: Path(folder) for name, folder in told["indexes"].items()}, options)

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from citeweave.core.errors import UserError, choose
 from citeweave.encoders.runtimes import Runtime
-from citeweave.errors import UserError, choose
 
 VARIABLE = "CITEWEAVE_SERVE"
 """Name of the environment variable that tells a worker process what to serve."""

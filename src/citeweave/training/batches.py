@@ -9,6 +9,11 @@
 
 A batch of triplets keeps the triplets of an anchor together, so that the anchor is encoded once; it is cut where it is
 full. Encodes nothing.
+
+Which papers of a batch are negatives of which anchors, as plain masks: needs numpy alone.
+
+candidates = candidates_of(batch)                       every positive and negative of the batch
+opposed(batch, owner, candidates, relatives)            (owner, candidates), True at a negative of the group
 """
 
 from __future__ import annotations
@@ -22,8 +27,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.randomness import stream
-from citeweave.training.data import Groups, Lists, Numbers, groups_of
+from citeweave.core.randomness import stream
+from citeweave.training.data import AnchorGroups, Numbers, PaperLists, groups_of
 from citeweave.training.options import TrainingOptions
 
 __all__ = ["Batch", "Batches", "are_pairs", "assemble", "deal", "group_costs", "groups_of", "split"]
@@ -48,7 +53,7 @@ class Batch:
     triplets: Numbers
     """Shape (triplets, 3): anchor, positive, negative; repeated where the samples repeat them."""
 
-    groups: Groups
+    groups: AnchorGroups
     """The same with papers as in the data."""
 
     rules: Numbers | None = None
@@ -74,7 +79,7 @@ class Batch:
         return dataclasses.replace(self, negatives=np.where(np.isin(self.rules, list(rules)), self.negatives, -1))
 
 
-def assemble(groups: Groups) -> Batch:
+def assemble(groups: AnchorGroups) -> Batch:
     """Number the different papers of some groups."""
     triplets = groups.triplets()
     mentioned = np.concatenate([groups.anchors, groups.positives.papers, groups.negatives.papers])
@@ -83,11 +88,11 @@ def assemble(groups: Groups) -> Batch:
     return Batch(
         papers=papers,
         anchors=places[:first],
-        positives=_once(Lists(groups.positives.offsets, places[first:second]).padded()),
-        negatives=_once(Lists(groups.negatives.offsets, places[second:]).padded()),
+        positives=_once(PaperLists(groups.positives.offsets, places[first:second]).padded()),
+        negatives=_once(PaperLists(groups.negatives.offsets, places[second:]).padded()),
         triplets=np.searchsorted(papers, triplets),
         groups=groups,
-        rules=None if groups.rules is None else Lists(groups.negatives.offsets, groups.rules).padded(),
+        rules=None if groups.rules is None else PaperLists(groups.negatives.offsets, groups.rules).padded(),
     )
 
 
@@ -149,12 +154,12 @@ def deal(costs: Numbers, count: int) -> list[Numbers]:
     return [np.array(sorted(mine), np.int64) for mine in taken]
 
 
-def group_costs(groups: Groups, lengths: Numbers) -> Numbers:
+def group_costs(groups: AnchorGroups, lengths: Numbers) -> Numbers:
     """Tokens of every group's papers, (groups,)."""
     return np.array([_cost(groups, number, lengths) for number in range(len(groups))], np.int64)
 
 
-def _cost(groups: Groups, number: int, lengths: Numbers) -> int:
+def _cost(groups: AnchorGroups, number: int, lengths: Numbers) -> int:
     ups, downs = groups.positives, groups.negatives
     papers = {
         int(groups.anchors[number]),
@@ -167,7 +172,7 @@ def _cost(groups: Groups, number: int, lengths: Numbers) -> int:
 class Batches:
     """The batches of all epochs, each a function of the seed and its number."""
 
-    def __init__(self, groups: Groups, options: TrainingOptions) -> None:
+    def __init__(self, groups: AnchorGroups, options: TrainingOptions) -> None:
         self._seed, self._size = options.seed, options.batch
         self._by_triplets = options.unit == "triplets"
         drawn = _draw(groups, options)
@@ -195,7 +200,7 @@ class Batches:
         return order, np.cumsum(self._triplets[order])
 
 
-def _draw(groups: Groups, options: TrainingOptions) -> Groups:
+def _draw(groups: AnchorGroups, options: TrainingOptions) -> AnchorGroups:
     """Groups that can be trained on, or a share of them."""
     fits = groups.positives.counts() > 0 if options.pairs_suffice else groups.triplet_counts() > 0
     usable = np.flatnonzero(fits)
@@ -205,7 +210,7 @@ def _draw(groups: Groups, options: TrainingOptions) -> Groups:
     return groups.take(np.sort(stream(options.seed, "training", "share").permutation(usable)[:count]))
 
 
-def _blocks(groups: Groups, size: int) -> Groups:
+def _blocks(groups: AnchorGroups, size: int) -> AnchorGroups:
     """Groups of at most so many triplets each."""
     counts = groups.triplet_counts()
     if not size or int(counts.max(initial=0)) <= size:
@@ -215,7 +220,7 @@ def _blocks(groups: Groups, size: int) -> Groups:
     return _of_triplets(groups.triplets(), owner * (int(counts.max()) + 1) + place // size)
 
 
-def _positive_blocks(groups: Groups, options: TrainingOptions) -> Groups:
+def _positive_blocks(groups: AnchorGroups, options: TrainingOptions) -> AnchorGroups:
     """Groups of at most so many positives each, where pairs suffice; each has all negatives of its anchor."""
     counts, size = groups.positives.counts(), options.block
     if not size or not options.pairs_suffice or int(counts.max(initial=0)) <= size:
@@ -223,11 +228,11 @@ def _positive_blocks(groups: Groups, options: TrainingOptions) -> Groups:
     owner = np.repeat(np.arange(len(groups)), counts)  # (positives,)
     place = np.arange(len(owner)) - np.repeat(groups.positives.offsets[:-1], counts)
     starts = np.flatnonzero(place % size == 0)  # (blocks,)
-    lists = Lists(np.concatenate([starts, [len(owner)]]), groups.positives.papers)
+    lists = PaperLists(np.concatenate([starts, [len(owner)]]), groups.positives.papers)
     return dataclasses.replace(groups.take(owner[starts]), positives=lists)
 
 
-def _range_of_triplets(groups: Groups, first: int, last: int) -> Groups:
+def _range_of_triplets(groups: AnchorGroups, first: int, last: int) -> AnchorGroups:
     """Groups of only the triplets from first up to last; groups that stay whole stay as they are."""
     total = int(groups.triplet_counts().sum())
     if first == 0 and last == total:
@@ -236,8 +241,54 @@ def _range_of_triplets(groups: Groups, first: int, last: int) -> Groups:
     return _of_triplets(groups.triplets()[first:last], owner[first:last])
 
 
-def _of_triplets(triplets: Numbers, owner: Numbers) -> Groups:
+def _of_triplets(triplets: Numbers, owner: Numbers) -> AnchorGroups:
     """Triplets of the same owner, which follow each other, as one group."""
     starts = np.flatnonzero(np.diff(owner, prepend=owner[0] - 1))  # (groups,)
     ends = np.concatenate([starts, [len(owner)]])
-    return Groups(triplets[starts, 0], Lists(ends, triplets[:, 1]), Lists(ends, triplets[:, 2]))
+    return AnchorGroups(triplets[starts, 0], PaperLists(ends, triplets[:, 1]), PaperLists(ends, triplets[:, 2]))
+
+
+# Which papers of a batch are negatives of which anchors, as plain masks: needs numpy alone.
+
+Mask = NDArray[np.bool_]
+
+
+def allowed_pairs(left: Numbers, right: Numbers, relatives: PaperLists | None) -> Mask:
+    """Which papers may be negatives of each other: not a paper of itself, not known relatives; (left, right), bool.
+
+    >>> from citeweave.training.data import lists_of
+    >>> allowed_pairs(np.array([0, 2]), np.array([0, 1, 2]), lists_of([[1], [], []])).tolist()
+    [[False, False, True], [True, True, False]]
+    """
+    allowed: Mask = left[:, None] != right  # (left, right)
+    if relatives is not None:
+        known = relatives.take(left)
+        owner = np.repeat(np.arange(len(left)), known.counts())  # (relatives of all,)
+        order = np.argsort(right, kind="stable")
+        first, last = (np.searchsorted(right[order], known.papers, side) for side in ("left", "right"))
+        counts = last - first  # a paper may stand on the right several times
+        places = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
+        allowed[np.repeat(owner, counts), order[places]] = False
+    return allowed
+
+
+def candidates_of(batch: Batch) -> Numbers:
+    """Places of every paper that is a positive or a negative of some group, ascending."""
+    found = np.unique(np.concatenate([batch.positives.ravel(), batch.negatives.ravel()]))
+    return found[found >= 0]
+
+
+def opposed(batch: Batch, owner: Numbers, candidates: Numbers, relatives: PaperLists | None) -> Mask:
+    """Which of the batch's candidates are negatives of the groups `owner`, (owner, candidates), bool."""
+    anchors = batch.anchors[owner]
+    allowed = allowed_pairs(batch.papers[anchors], batch.papers[candidates], relatives)
+    allowed &= ~are_pairs(batch, anchors, candidates)  # positives of any group of the anchor are none
+    allowed |= named_by(batch.negatives, candidates, len(batch.papers))[owner]  # those it was given always are
+    return allowed
+
+
+def named_by(lists: Numbers, candidates: Numbers, papers: int) -> Mask:
+    """Which candidates a list names, (lists, candidates), bool."""
+    named: Mask = np.zeros((len(lists), papers + 1), bool)  # the last column takes the -1
+    np.put_along_axis(named, lists, True, axis=1)
+    return named[:, candidates]

@@ -1,4 +1,11 @@
-"""Bundles: all that a training run reads as plain arrays, for a machine that has torch and transformers and no corpus.
+"""The arrays of a bundle: training data written as plain files, and read back without trust.
+
+    write_data(data, Path("bundle/"))
+    data = read_data(Path("bundle/"))
+
+Arrays of objects, archives that would grow out of proportion and numbers that do not fit together are refused.
+
+Bundles: all that a training run reads as plain arrays, for a machine that has torch and transformers and no corpus.
 
     bundle/
       bundle.json                        the plan: encoder, training, what the card says
@@ -19,31 +26,226 @@ import argparse
 import dataclasses
 import json
 import sys
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.manifest import read_manifest
-from citeweave.artefacts.writing import matches, new_artefact
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.artifact import check_files, matches, new_artefact, read_manifest
+from citeweave.core.columns import map_array, read_arrays
+from citeweave.core.errors import ArtifactError, CiteweaveError
+from citeweave.core.files import open_input, read_input, write_json
+from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.aspects import find_heads, save_heads
-from citeweave.encoders.saved.model_card import ModelCard
-from citeweave.encoders.saving import save_encoder
-from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.errors import ArtefactError, CiteweaveError
-from citeweave.files import read_input, write_json
-from citeweave.progress import QUIET, Reporter
-from citeweave.training.bundle_files import read_data, write_data
-from citeweave.training.data import TrainingData
-from citeweave.training.options import encoder_options, training_options
-from citeweave.training.plan import About, Plan
-from citeweave.training.starting import load_start
+from citeweave.encoders.encoder import TorchEncoder
+from citeweave.encoders.model_card import ModelCard
+from citeweave.encoders.save import save_encoder
+from citeweave.encoders.tokens import TokenStore
+from citeweave.training.data import AlignedPairs, AnchorGroups, PaperLists, RankingPools, SentenceSpans, TrainingData
+from citeweave.training.options import CardNotes, TrainingPlan, encoder_options, training_options
 from citeweave.training.train import EncoderRun, Training
+from citeweave.training.trained_model import load_start
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
     from citeweave.mining.samples import Samples
-    from citeweave.training.gathering import Sources
+    from citeweave.training.load_data import Sources
+
+
+MOST_COMPRESSED = 50
+"""Tokens of texts become three to ten times smaller; what would grow by more than this is no text."""
+
+SPANS = {"offsets": "int64", "starts": "int32", "ends": "int32", "numbers": "int32"}
+
+
+def read_data(folder: Path) -> TrainingData:
+    """The data of a bundle, memory-mapped."""
+    pools = {
+        path.name: RankingPools(
+            _read(path / "queries.npy", "int64"), _read_lists(path / "candidates"), _read(path / "relevant.npy", "bool")
+        )
+        for path in sorted((folder / "pools").glob("*"))
+    }
+    teacher = folder / "teacher.npy"
+    data = TrainingData(
+        rows=_read(folder / "rows.npy", "int64"),
+        tokens=_read_tokens(folder / "tokens.npz"),
+        groups=_read_groups(folder / "groups"),
+        validation=_read_groups(folder / "validation"),
+        relatives=_read_lists(folder / "relatives") if (folder / "relatives").is_dir() else None,
+        sentences=_read_spans(folder / "sentences"),
+        alignment=_read_alignment(folder / "alignment"),
+        teacher=_read(teacher, "float32") if teacher.is_file() else None,
+        pools=pools,
+        facts=json.loads(read_input(folder / "facts.json")),
+        **_read_names(folder / "names.json"),
+    )
+    _check(folder, data)
+    return data
+
+
+def _check(folder: Path, data: TrainingData) -> None:
+    """Every paper that is named must be there."""
+    lists = [data.groups.positives, data.groups.negatives, data.validation.positives, data.validation.negatives]
+    lists += [pool.candidates for pool in data.pools.values()] + ([data.relatives] if data.relatives else [])
+    named = [data.groups.anchors, data.validation.anchors, *(each.papers for each in lists)]
+    named += [pool.queries for pool in data.pools.values()]
+    right = len(data.tokens) == len(data.rows) and all(
+        not len(papers) or (int(papers.min()) >= 0 and int(papers.max()) < len(data.rows)) for papers in named
+    )
+    right = right and all(
+        each.offsets[0] == 0 and each.offsets[-1] == len(each.papers) and bool((np.diff(each.offsets) >= 0).all())
+        for each in lists
+    )
+    right = right and _spans_fit(data) and all(_numbers_fit(groups, data) for groups in (data.groups, data.validation))
+    if not right or (data.teacher is not None and len(data.teacher) != len(data.rows)):
+        raise ArtifactError(f"{folder} is damaged: its arrays do not fit together; make the bundle again")
+
+
+def _numbers_fit(groups: AnchorGroups, data: TrainingData) -> bool:
+    """Aspects and rules are numbers of names that are there."""
+    for values, length, names in (
+        (groups.aspects, len(groups.anchors), data.aspects),
+        (groups.rules, len(groups.negatives.papers), data.rules),
+    ):
+        if values is not None and (len(values) != length or int(values.max(initial=-1)) >= len(names)):
+            return False
+    return True
+
+
+def _read_names(path: Path) -> dict[str, tuple[str, ...]]:
+    """Names of aspects and rules; none in bundles of before there were any."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(read_input(path))
+        return {key: tuple(str(name) for name in found[key]) for key in ("aspects", "rules")}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ArtifactError(f"{path} does not hold names of aspects and rules; make the bundle again") from None
+
+
+def _spans_fit(data: TrainingData) -> bool:
+    """Sentences lie within the tokens of their paper, and aligned ones are there."""
+    spans, alignment = data.sentences, data.alignment
+    if spans is None:
+        return alignment is None
+    offsets, papers = spans.offsets, len(data.rows)
+    if len(offsets) != papers + 1 or offsets[0] != 0 or (np.diff(offsets) < 0).any():
+        return False
+    if not len(spans.starts) == len(spans.ends) == len(spans.numbers) == int(offsets[-1]):
+        return False
+    longest = np.repeat(data.tokens.lengths(), spans.counts())  # (sentences,)
+    inside = (spans.starts >= 0) & (spans.starts < spans.ends) & (spans.ends <= longest)
+    owner = np.repeat(np.arange(papers), spans.counts())  # (sentences,)
+    apart = (spans.ends[:-1] <= spans.starts[1:]) | (owner[:-1] != owner[1:])  # (sentences - 1,)
+    fits = bool(inside.all() and apart.all() and ((spans.counts() > 0) == (data.tokens.lengths() > 0)).all())
+    return fits and (alignment is None or _alignment_fits(alignment, spans))
+
+
+def _alignment_fits(alignment: AlignedPairs, spans: SentenceSpans) -> bool:
+    """Pairs ascend, and their sentences are there."""
+    pairs = np.stack([alignment.keys >> np.uint64(32), alignment.keys & np.uint64(2**32 - 1)], axis=1).astype(np.int64)
+    if alignment.sentences.shape != pairs.shape or (pairs > len(spans.offsets) - 2).any():
+        return False
+    if (alignment.keys[1:] <= alignment.keys[:-1]).any():
+        return False
+    return bool((alignment.sentences >= 0).all() and (alignment.sentences < spans.counts()[pairs]).all())
+
+
+def write_data(data: TrainingData, folder: Path) -> None:
+    _write(folder / "rows.npy", data.rows)
+    np.savez_compressed(folder / "tokens.npz", ids=data.tokens.ids, offsets=data.tokens.offsets)
+    for name, groups in (("groups", data.groups), ("validation", data.validation)):
+        _write(folder / name / "anchors.npy", groups.anchors)
+        _write_lists(folder / name / "positives", groups.positives)
+        _write_lists(folder / name / "negatives", groups.negatives)
+        for column, values in (("aspects", groups.aspects), ("rules", groups.rules)):
+            if values is not None:
+                _write(folder / name / f"{column}.npy", values.astype(np.uint8))
+    if data.relatives is not None:
+        _write_lists(folder / "relatives", data.relatives)
+    if data.sentences is not None:
+        for name, dtype in SPANS.items():
+            _write(folder / "sentences" / f"{name}.npy", getattr(data.sentences, name).astype(dtype))
+    if data.alignment is not None:
+        _write(folder / "alignment" / "keys.npy", data.alignment.keys)
+        _write(folder / "alignment" / "sentences.npy", data.alignment.sentences)
+    if data.teacher is not None:
+        _write(folder / "teacher.npy", data.teacher)
+    for name, pool in data.pools.items():
+        _write(folder / "pools" / name / "queries.npy", pool.queries)
+        _write_lists(folder / "pools" / name / "candidates", pool.candidates)
+        _write(folder / "pools" / name / "relevant.npy", pool.relevant)
+    write_json(folder / "names.json", {"aspects": list(data.aspects), "rules": list(data.rules)})
+    write_json(folder / "facts.json", dict(data.facts))
+
+
+def _write(path: Path, values: NDArray[Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.save(path, np.ascontiguousarray(values), allow_pickle=False)
+
+
+def _write_lists(folder: Path, lists: PaperLists) -> None:
+    _write(folder / "offsets.npy", lists.offsets)
+    _write(folder / "papers.npy", lists.papers.astype(np.int32))
+
+
+def _read(path: Path, *dtypes: str) -> NDArray[Any]:
+    try:
+        found = map_array(path)
+    except (OSError, ValueError):
+        raise ArtifactError(f"{path} is missing or no array of numbers; make the bundle again") from None
+    if found.dtype.name not in dtypes:
+        raise ArtifactError(f"{path} holds {found.dtype.name}, not {' or '.join(dtypes)}; make the bundle again")
+    return found
+
+
+def _read_lists(folder: Path) -> PaperLists:
+    return PaperLists(_read(folder / "offsets.npy", "int64"), _read(folder / "papers.npy", "int32").astype(np.int64))
+
+
+def _read_spans(folder: Path) -> SentenceSpans | None:
+    if not folder.is_dir():
+        return None
+    return SentenceSpans(*(_read(folder / f"{name}.npy", dtype).astype(np.int64) for name, dtype in SPANS.items()))
+
+
+def _read_alignment(folder: Path) -> AlignedPairs | None:
+    if not folder.is_dir():
+        return None
+    return AlignedPairs(_read(folder / "keys.npy", "uint64"), _read(folder / "sentences.npy", "int64"))
+
+
+def _read_tokens(path: Path) -> TokenStore:
+    """Tokens of all papers; an archive that would grow out of proportion is refused before it is read."""
+    try:
+        with open_input(path) as file, zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            grows = any(entry.file_size > MOST_COMPRESSED * entry.compress_size + (1 << 20) for entry in members)
+        if grows or {entry.filename for entry in members} != {"ids.npy", "offsets.npy"}:
+            raise ValueError
+        stored = read_arrays(path)
+    except (OSError, ValueError, zipfile.BadZipFile):
+        raise ArtifactError(f"{path} is missing or no archive of tokens; make the bundle again") from None
+    ids, offsets = stored["ids"], stored["offsets"]
+    if ids.dtype.name not in ("uint16", "uint32") or offsets.dtype.name != "int64":
+        raise ArtifactError(f"{path} holds {ids.dtype.name} and {offsets.dtype.name}; make the bundle again")
+    return TokenStore(ids, offsets, name=str(path))
+
+
+def _read_groups(folder: Path) -> AnchorGroups:
+    aspects, rules = (
+        _read(path, "uint8").astype(np.int64) if path.is_file() else None
+        for path in (folder / "aspects.npy", folder / "rules.npy")
+    )
+    lists = (_read_lists(folder / "positives"), _read_lists(folder / "negatives"))
+    return AnchorGroups(_read(folder / "anchors.npy", "int64"), *lists, aspects, rules)
+
+
+# Bundles: all that a training run reads as plain arrays, for a machine that has torch and transformers and no corpus.
 
 KIND, VERSION = "bundle", 1
 
@@ -52,7 +254,7 @@ def make_bundle(
     corpus: Corpus,
     samples: Samples,
     folder: str | Path,
-    plan: Plan | None = None,
+    plan: TrainingPlan | None = None,
     *,
     sources: Sources | None = None,
     weights: str = "float16",
@@ -60,9 +262,9 @@ def make_bundle(
     reporter: Reporter = QUIET,
 ) -> Path:
     """Write a bundle; one that was made of the same is left as it is."""
-    from citeweave.training.gathering import Sources, gather
+    from citeweave.training.load_data import Sources, gather
 
-    plan, sources, folder = plan or Plan(), sources or Sources(), Path(folder)
+    plan, sources, folder = plan or TrainingPlan(), sources or Sources(), Path(folder)
     start = load_start(plan.encoder, "cpu")
     made_of = {"corpus": corpus.hash, "samples": samples.hash, **sources.hashes(), "start": start.revision}
     recipe = {**made_of, "plan": _plan_json(plan), "weights": weights}
@@ -109,19 +311,19 @@ def train_bundle(
     return training.run(gathered, device=device, overwrite=overwrite, reporter=reporter)
 
 
-def read_plan(bundle: Path) -> tuple[Plan, dict[str, Any]]:
+def read_plan(bundle: Path) -> tuple[TrainingPlan, dict[str, Any]]:
     """What a bundle says is to be trained, and the hashes of what it was made of."""
     check_files(bundle, read_manifest(bundle, KIND, VERSION))
     try:
         found = json.loads(read_input(bundle / "bundle.json"))
         plan, made_of = found["plan"], found["made_of"]
-        about = About(**plan["about"])
-        return Plan(encoder_options(plan["encoder"]), training_options(plan["training"]), about), made_of
+        about = CardNotes(**plan["about"])
+        return TrainingPlan(encoder_options(plan["encoder"]), training_options(plan["training"]), about), made_of
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ArtefactError(f"{bundle}/bundle.json does not describe a bundle: it is damaged; make it again") from None
+        raise ArtifactError(f"{bundle}/bundle.json does not describe a bundle: it is damaged; make it again") from None
 
 
-def _plan_json(plan: Plan) -> dict[str, Any]:
+def _plan_json(plan: TrainingPlan) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(plan)))
     return found
 

@@ -23,10 +23,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from citeweave.artefacts.integrity import sealed, unsealed
-from citeweave.errors import ArtefactError, CiteweaveError, UserError
-from citeweave.files import hash_file, move, sync, write_json
-from citeweave.training.sharding import is_shard, like, take_whole
+from citeweave.core.artifact import sealed, unsealed
+from citeweave.core.errors import ArtifactError, CiteweaveError, UserError
+from citeweave.core.files import hash_file, move, sync, write_json
+from citeweave.training.distributed import is_shard, like, take_whole
 
 KEPT = 2
 """Checkpoints that stay: a damaged last one is not the end."""
@@ -139,7 +139,7 @@ def _restore(
 
 def _check_fits(folder: Path, saved: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
     if set(saved) != set(weights):
-        raise ArtefactError(f"{folder} holds other weights than this model has; remove it, or train into another -o")
+        raise ArtifactError(f"{folder} holds other weights than this model has; remove it, or train into another -o")
     for name, weight in weights.items():
         if saved[name].shape != weight.shape:
             raise UserError(

@@ -1,4 +1,16 @@
-"""The objective: what a recipe's losses make of a batch's vectors.
+"""Aspect heads while they are trained: one projection an aspect over the encoder's vector.
+
+    heads = make_heads(("background", "method"), 384, EncoderOptions(heads="linear"), seed=0)
+    heads.project(1, vectors)                (papers, dimension) -> (papers, size), in the space of methods
+    as_arrays(heads)                         what `encoders/aspects.py` saves
+
+    linear       W v + b (SciAspect thesis, TUM 2023, section 5.3)
+    two_layers   W2 relu(W1 v + b1) + b2, which the thesis leaves to future work
+
+Starts at random as any linear layer, or, one layer of the encoder's own size, at the identity: every space is then the
+encoder's own at first.
+
+The objective: what a recipe's losses make of a batch's vectors.
 
     objective = Objective(options.losses, relatives)
     loss = objective(vectors, batch, batch)
@@ -10,39 +22,134 @@ share of the mean is what it adds. The others need the whole batch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from citeweave.errors import choose
+from citeweave.core.errors import UserError, choose
+from citeweave.core.randomness import stream
+from citeweave.encoders.aspects import AspectHeads
 from citeweave.training import losses
-from citeweave.training.aspect_heads import TrainedHeads
-from citeweave.training.batch_negatives import Mask, allowed_pairs, candidates_of, named_by, opposed
-from citeweave.training.batches import Batch
-from citeweave.training.data import Lists, Numbers
-from citeweave.training.loss_settings import ASPECT, rules_of
-from citeweave.training.sentence_level import objective as sentence_losses
-from citeweave.training.sentence_level.spans import Alignment, SentenceSpans, paper_rows
+from citeweave.training import sentence_objective as sentence_losses
+from citeweave.training.batches import (
+    Batch,
+    Mask,
+    allowed_pairs,
+    candidates_of,
+    named_by,
+    opposed,
+)
+from citeweave.training.data import AlignedPairs, Numbers, PaperLists, SentenceSpans, paper_rows
+from citeweave.training.options import ASPECT, EncoderOptions, rules_of
+
+PREFIX = "aspects."
+"""Before the names of the heads' weights among those that are trained."""
+
+
+class TrainedHeads(nn.Module):
+    """Heads by the number of their aspect."""
+
+    def __init__(self, names: tuple[str, ...], sizes: list[int]) -> None:
+        super().__init__()
+        self.names = names
+        pairs = list(itertools.pairwise(sizes))
+        self.layers = nn.ModuleList(nn.ModuleList(nn.Linear(*pair) for pair in pairs) for _ in names)
+
+    def project(self, aspect: int, vectors: Tensor) -> Tensor:
+        """Vectors (papers, dimension) in the space of an aspect, (papers, size)."""
+        found = vectors
+        for number, layer in enumerate(self.layers[aspect].children()):
+            found = layer(found.relu() if number else found)  # (papers, size)
+        return found
+
+    def weights(self) -> dict[str, nn.Parameter]:
+        """Everything that is trained, by name."""
+        found = {}
+        for name, weight in self.layers.named_parameters():  # "1.0.weight": aspect, layer, part
+            number, _, part = name.partition(".")
+            found[f"{PREFIX}{self.names[int(number)]}.{part}"] = weight
+        return found
+
+
+def make_heads(
+    names: tuple[str, ...], dimension: int, options: EncoderOptions, *, seed: int, start: AspectHeads | None = None
+) -> TrainedHeads:
+    """Heads for these aspects, drawn by the seed, or those of the start model where it has them."""
+    size = options.head_size or dimension
+    sizes = [dimension, size] if options.heads == "linear" else [dimension, size, size]
+    if start is None and options.head_start == "identity" and sizes != [dimension, dimension]:
+        raise UserError(
+            f"encoder.head_start is 'identity' with heads={options.heads!r} and head_size={options.head_size}: only linear "
+            f"heads of the encoder's own {dimension} numbers can begin as its own space; take head_start='random'"
+        )
+    heads = TrainedHeads(names, sizes)
+    with torch.no_grad():
+        for name, weight in heads.weights().items():
+            weight.copy_(_start(name, tuple(weight.shape), options, seed))
+        if start is not None:
+            _copy(heads, start)
+    return heads
+
+
+def as_arrays(heads: TrainedHeads) -> AspectHeads:
+    """The heads as plain arrays, to be saved."""
+    found = {name: weight.detach().float().cpu().numpy() for name, weight in heads.weights().items()}
+    depth = len(found) // (2 * len(heads.names))
+    layers = {
+        name: tuple((found[f"{PREFIX}{name}.{at}.weight"], found[f"{PREFIX}{name}.{at}.bias"]) for at in range(depth))
+        for name in heads.names
+    }
+    return AspectHeads(heads.names, layers)
+
+
+def _start(name: str, shape: tuple[int, ...], options: EncoderOptions, seed: int) -> Tensor:
+    """A linear layer's usual start, uniform within 1 / sqrt(in), or the identity and a bias of zeros."""
+    if options.head_start == "identity":
+        return torch.eye(*shape) if len(shape) == 2 else torch.zeros(shape)
+    bound = 1.0 / np.sqrt(shape[-1])
+    return torch.from_numpy(stream(seed, "aspect heads", name).uniform(-bound, bound, shape)).float()
+
+
+def _copy(heads: TrainedHeads, start: AspectHeads) -> None:
+    """Go on with the start model's heads."""
+    own = as_arrays(heads)
+    if start.names != own.names or any(
+        [weight.shape for weight, _ in start.layers[name]] != [weight.shape for weight, _ in own.layers[name]]
+        for name in own.names
+    ):
+        raise UserError(
+            f"the start model has heads for {', '.join(start.names)}, and these samples and [encoder] ask for "
+            f"{', '.join(own.names)} of other sizes or names; start from a model without heads, or with the same"
+        )
+    weights = heads.weights()
+    for name in start.names:
+        for at, layer in enumerate(start.layers[name]):
+            for part, values in zip(("weight", "bias"), layer, strict=True):
+                weights[f"{PREFIX}{name}.{at}.{part}"].copy_(torch.from_numpy(values))
+
+
+# The objective: what a recipe's losses make of a batch's vectors.
 
 SCOPES = ("own", "batch")
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
+class LossInputs:
     """What losses know beside a batch and its vectors."""
 
-    relatives: Lists | None = None
+    relatives: PaperLists | None = None
     teacher: Tensor | None = None
     """Vectors of all papers of the data, (papers, dimension of the teacher)."""
 
     sentences: SentenceSpans | None = None
     """Of all papers of the data; then a batch's vectors are rows of papers and sentences, see `PaperRows`."""
 
-    alignment: Alignment | None = None
+    alignment: AlignedPairs | None = None
     heads: TrainedHeads | None = None
     """Projections into the spaces of aspects."""
 
@@ -51,16 +158,16 @@ class Material:
 
 
 Settings = Mapping[str, Any]
-Formula = Callable[[Tensor, Batch, Settings, Material], Tensor]
+Formula = Callable[[Tensor, Batch, Settings, LossInputs], Tensor]
 Count = Callable[[Batch], int]
 
 
 class Objective:
     """The weighted sum of some losses."""
 
-    def __init__(self, settings: Mapping[str, Settings], material: Material | None = None) -> None:
+    def __init__(self, settings: Mapping[str, Settings], material: LossInputs | None = None) -> None:
         self.terms = {name: values for name, values in settings.items() if name != "mlm"}
-        self.material = material or Material()
+        self.material = material or LossInputs()
         for name, values in self.terms.items():
             if "scope" in values:
                 choose(values["scope"], SCOPES, f"training.losses.{name}.scope")
@@ -88,7 +195,7 @@ class Objective:
             if name in FORMULAS:
                 loss = FORMULAS[name](own, mine, values, self.material)
             else:
-                loss = self._on_sentences(name, sentence_losses.Vectors(vectors, rows), mine, values)
+                loss = self._on_sentences(name, sentence_losses.BatchVectors(vectors, rows), mine, values)
             total = total + float(values["weight"]) * share * loss
         return total
 
@@ -111,7 +218,9 @@ class Objective:
                 total = total + share * FORMULAS[inner](projected, mine, settings, self.material)
         return total
 
-    def _on_sentences(self, name: str, vectors: sentence_losses.Vectors, batch: Batch, settings: Settings) -> Tensor:
+    def _on_sentences(
+        self, name: str, vectors: sentence_losses.BatchVectors, batch: Batch, settings: Settings
+    ) -> Tensor:
         def allowed(left: Numbers, right: Numbers) -> Mask:
             return _allowed(batch, left, right, settings, self.material)
 
@@ -122,15 +231,15 @@ class Objective:
         return sentence_losses.sentence_in_batch(vectors, batch, settings, allowed)
 
 
-def _triplet(vectors: Tensor, batch: Batch, settings: Settings, _: Material) -> Tensor:
+def _triplet(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
     return losses.triplet(*_of_triplets(vectors, batch), margin=settings["margin"], distance=settings["distance"])
 
 
-def _info_nce(vectors: Tensor, batch: Batch, settings: Settings, _: Material) -> Tensor:
+def _info_nce(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
     return losses.info_nce(**_of_groups(vectors, batch), temperature=settings["temperature"])
 
 
-def _n_pairs(vectors: Tensor, batch: Batch, settings: Settings, _: Material) -> Tensor:
+def _n_pairs(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
     """Every positive of a group is a row of its own."""
     owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
     negatives = _padded(vectors, batch.negatives[owner])
@@ -144,7 +253,7 @@ def _n_pairs(vectors: Tensor, batch: Batch, settings: Settings, _: Material) -> 
     )
 
 
-def _supcon(vectors: Tensor, batch: Batch, settings: Settings, material: Material) -> Tensor:
+def _supcon(vectors: Tensor, batch: Batch, settings: Settings, material: LossInputs) -> Tensor:
     if settings["scope"] == "own":
         return losses.supcon(**_of_groups(vectors, batch), temperature=settings["temperature"])
     candidates = candidates_of(batch)
@@ -158,7 +267,7 @@ def _supcon(vectors: Tensor, batch: Batch, settings: Settings, material: Materia
     )
 
 
-def _in_batch(vectors: Tensor, batch: Batch, settings: Settings, material: Material) -> Tensor:
+def _in_batch(vectors: Tensor, batch: Batch, settings: Settings, material: LossInputs) -> Tensor:
     owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
     candidates = candidates_of(batch)
     return losses.in_batch(
@@ -170,7 +279,7 @@ def _in_batch(vectors: Tensor, batch: Batch, settings: Settings, material: Mater
     )
 
 
-def _gte(vectors: Tensor, batch: Batch, settings: Settings, material: Material) -> Tensor:
+def _gte(vectors: Tensor, batch: Batch, settings: Settings, material: LossInputs) -> Tensor:
     owner, place = np.nonzero(batch.positives >= 0)  # (pairs,)
     anchors, positives = batch.anchors[owner], batch.positives[owner, place]
     negatives, mask = _padded(vectors, batch.negatives[owner])
@@ -186,15 +295,15 @@ def _gte(vectors: Tensor, batch: Batch, settings: Settings, material: Material) 
     )
 
 
-def _cosent(vectors: Tensor, batch: Batch, settings: Settings, _: Material) -> Tensor:
+def _cosent(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
     return losses.cosent(*losses.triplets_as_pairs(*_of_triplets(vectors, batch)), scale=settings["scale"])
 
 
-def _angle(vectors: Tensor, batch: Batch, settings: Settings, _: Material) -> Tensor:
+def _angle(vectors: Tensor, batch: Batch, settings: Settings, _: LossInputs) -> Tensor:
     return losses.angle(*losses.triplets_as_pairs(*_of_triplets(vectors, batch)), scale=settings["scale"])
 
 
-def _angle_sum(vectors: Tensor, batch: Batch, settings: Settings, material: Material) -> Tensor:
+def _angle_sum(vectors: Tensor, batch: Batch, settings: Settings, material: LossInputs) -> Tensor:
     anchors, positives, negatives = batch.triplets.T
     texts = np.concatenate([anchors, anchors, positives, negatives])  # the left sides of the pairs, then the right
     return losses.angle_sum(
@@ -205,7 +314,7 @@ def _angle_sum(vectors: Tensor, batch: Batch, settings: Settings, material: Mate
     )
 
 
-def _student_teacher(vectors: Tensor, batch: Batch, _: Settings, material: Material) -> Tensor:
+def _student_teacher(vectors: Tensor, batch: Batch, _: Settings, material: LossInputs) -> Tensor:
     assert material.teacher is not None, "train_encoder asks for the teacher's vectors"
     teacher = material.teacher[_on(batch.papers, material.teacher)].to(vectors.device)  # (papers, its dimension)
     return losses.student_teacher(vectors, teacher, known=teacher.any(dim=1))
@@ -274,11 +383,11 @@ def _of_groups(vectors: Tensor, batch: Batch) -> dict[str, Tensor]:
     }
 
 
-def _allowed(batch: Batch, left: Numbers, right: Numbers, settings: Settings, material: Material) -> Mask:
+def _allowed(batch: Batch, left: Numbers, right: Numbers, settings: Settings, material: LossInputs) -> Mask:
     return allowed_pairs(batch.papers[left], batch.papers[right], _relatives(settings, material))
 
 
-def _relatives(settings: Settings, material: Material) -> Lists | None:
+def _relatives(settings: Settings, material: LossInputs) -> PaperLists | None:
     """Papers that are known to be related, where the loss leaves them out."""
     return material.relatives if settings["relatives"] else None
 

@@ -1,4 +1,12 @@
-"""What a recipe says of the encoder and of its training: the `[encoder]` and `[training]` tables.
+"""The losses that a recipe may name, with the settings that each of them takes; plain values, no torch.
+
+    [training.losses.supcon]
+    weight = 0.7
+    temperature = 0.05
+
+`losses/` has the formulas, `objective.py` says which vectors each of them gets.
+
+What a recipe says of the encoder and of its training: the `[encoder]` and `[training]` tables.
 
     [encoder]
     init = "allenai/scibert_scivocab_uncased"
@@ -15,6 +23,8 @@
     {'supcon': {'weight': 1.0, 'temperature': 0.1, 'scope': 'own', 'relatives': True, 'negatives_by': ''}}
 
 Reads and checks; trains nothing and loads nothing heavy.
+
+The plan of a training run: what is trained, how, and what its card says beside that. Needs no torch.
 """
 
 from __future__ import annotations
@@ -25,10 +35,70 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from citeweave.core.columns import is_finite
+from citeweave.core.errors import UserError, choose
 from citeweave.corpus.text import TextRecipe
-from citeweave.errors import UserError, choose
-from citeweave.finite import is_finite
-from citeweave.training.loss_settings import ASPECT, BATCH_LOSSES, LOSSES, NEGATIVES, SENTENCE_LOSSES
+
+LOSSES: Mapping[str, Mapping[str, Any]] = {
+    "triplet": {"margin": 1.0, "distance": "l2"},
+    "n_pairs": {"temperature": 0.05, "similarity": "cosine"},
+    "supcon": {"temperature": 0.05, "scope": "own", "relatives": True, "negatives_by": ""},
+    "info_nce": {"temperature": 0.1},
+    "in_batch": {"temperature": 0.05, "relatives": True, "negatives_by": ""},
+    "aspect_supcon": {"temperature": 0.05, "scope": "own", "relatives": True, "negatives_by": ""},
+    "aspect_in_batch": {"temperature": 0.05, "relatives": True, "negatives_by": ""},
+    "cosent": {"scale": 20.0},
+    "angle": {"scale": 20.0},
+    "angle_sum": {"scale": 20.0, "cosine": 1.0, "in_batch": 1.0, "angle": 1.0, "relatives": True},
+    "gte": {"temperature": 0.01, "relatives": True},
+    "student_teacher": {},
+    "mlm": {"share": 0.15},
+    "aligned_triplet": {"margin": 1.0, "metric": "l2", "negatives": "batch", "relatives": True},
+    "sentence_triplet": {
+        "margin": 1.0,
+        "distance": "transport",
+        "metric": "l2",
+        "temperature": 0.5,
+        "mode": "exact",
+        "negatives": "batch",
+        "relatives": True,
+    },
+    "sentence_in_batch": {
+        "match": "mean_best",
+        "sharpness": 0.05,
+        "temperature": 0.05,
+        "facets": 0.0,
+        "whole": 0.0,
+        "relatives": True,
+    },
+}
+"""Every loss with the settings it takes and their defaults; each also takes `weight`, 1.0. See `objective.py`.
+
+`negatives_by` names rules of `[mining.negatives]`, with a comma between them, whose picks alone count; empty = all."""
+
+SENTENCE_LOSSES = ("aligned_triplet", "sentence_triplet", "sentence_in_batch")
+"""Losses that read a vector of every sentence."""
+
+ASPECT = "aspect_"
+"""Losses of this prefix act in the space of each group's aspect: see `aspect_heads.py`."""
+
+BATCH_LOSSES = ("in_batch", "aspect_in_batch", "gte", "sentence_in_batch", "student_teacher", "mlm")
+"""Losses that find their negatives in the batch."""
+
+NEGATIVES = ("own", "batch")
+"""Where losses on triplets of sentences take their negatives from."""
+
+
+def rules_of(settings: Mapping[str, Any]) -> list[str]:
+    """Names of the rules whose negatives alone a loss takes; none = all.
+
+    >>> rules_of({"negatives_by": "local, easy"}), rules_of({})
+    (['local', 'easy'], [])
+    """
+    return [name.strip() for name in settings.get("negatives_by", "").split(",") if name.strip()]
+
+
+# What a recipe says of the encoder and of its training: the `[encoder]` and `[training]` tables.
 
 POOLINGS = ("", "cls", "mean", "mix", "aspect_words")
 UNITS = ("triplets", "groups")
@@ -53,7 +123,7 @@ class EncoderOptions:
 
     pooling: str = ""
     """`cls`, `mean`, `mix` (a learned mixture of the layers), or `aspect_words` (sentences weighed by the words for
-    aspects, see `encoders/sentence_attention.py`); empty = what the start model says."""
+    aspects, see `encoders/text_vectors.py`); empty = what the start model says."""
 
     max_tokens: int = 512
     """Texts are cut here, or at what the model can read if that is less."""
@@ -306,3 +376,25 @@ def _check_above(options: object, **floor: float) -> None:
     for name, value in floor.items():
         if not getattr(options, name) > value:
             raise UserError(f"training.{name} is {getattr(options, name)}; it must be above {value:g}")
+
+
+# The plan of a training run: what is trained, how, and what its card says beside that. Needs no torch.
+
+
+@dataclass(frozen=True, slots=True)
+class CardNotes:
+    """What the model's card says beside what training knows itself."""
+
+    recipe: str = ""
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    held_out: str = ""
+    audit: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """What is trained, and how."""
+
+    encoder: EncoderOptions = field(default_factory=EncoderOptions)
+    training: TrainingOptions = field(default_factory=TrainingOptions)
+    about: CardNotes = field(default_factory=CardNotes)

@@ -8,7 +8,7 @@
     choose_parts(model, "all", frozen_layers=4)      without the embeddings and the first four layers
 
 The head over the first token that BERT brings along (its "pooler") is never trained: no vector goes through it. The
-weights of a pooling, a mix of layers or words for aspects, always are. Does not save: `encoders/saved/deltas.py` writes
+weights of a pooling, a mix of layers or words for aspects, always are. Does not save: `encoders/delta.py` writes
 what was chosen.
 """
 
@@ -21,10 +21,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from citeweave.encoders.saved.aspect_words import is_of_pooling
-from citeweave.errors import UserError, choose
-from citeweave.extras import require
-from citeweave.randomness import stream
+from citeweave.core.errors import UserError, choose, require
+from citeweave.core.randomness import stream
+from citeweave.encoders.text_vectors import is_of_pooling
 
 PARTS = ("all", "layers", "bias", "lora", "heads")
 

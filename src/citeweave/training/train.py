@@ -4,7 +4,7 @@
     run = train_encoder(corpus, samples, "model/", plan)
     run.before["accuracy"], run.after["accuracy"]
 
-    model/ README.md modules.json model.safetensors ...    the trained encoder, see `encoders/saving.py`
+    model/ README.md modules.json model.safetensors ...    the trained encoder, see `encoders/save.py`
     model/delta/                                           what was trained alone, where that is not everything
     model/training/log.jsonl                               losses and validations by step
     model/manifest.json                                    what it was made of and how it went
@@ -24,28 +24,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.manifest import Manifest, read_manifest
-from citeweave.artefacts.writing import ArtefactWriter, matches, new_artefact
+from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, matches, new_artefact, read_manifest
+from citeweave.core.files import output_place
+from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.aspects import find_heads, save_heads
-from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.links import output_place
-from citeweave.progress import QUIET, Reporter
-from citeweave.training.agreement import check_agreement, check_shared
-from citeweave.training.aspect_heads import as_arrays
+from citeweave.encoders.encoder import TorchEncoder
 from citeweave.training.data import TrainingData
-from citeweave.training.finishing import hardware, mix_with_start, remember, write_encoder
-from citeweave.training.options import EncoderOptions
-from citeweave.training.plan import Plan
-from citeweave.training.processes import Processes, ending_at_once, join_processes, local_device
-from citeweave.training.sharding import check_shards
-from citeweave.training.starting import load_start, make_run, whole_encoder
+from citeweave.training.distributed import (
+    Processes,
+    check_agreement,
+    check_shards,
+    check_shared,
+    ending_at_once,
+    join_processes,
+    local_device,
+)
+from citeweave.training.objective import as_arrays
+from citeweave.training.options import EncoderOptions, TrainingPlan
+from citeweave.training.trained_model import (
+    hardware,
+    load_start,
+    make_run,
+    mix_with_start,
+    remember,
+    whole_encoder,
+    write_encoder,
+)
 from citeweave.training.trainer import train_network
 
 if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
     from citeweave.mining.samples import Samples
-    from citeweave.training.gathering import Sources
+    from citeweave.training.load_data import Sources
 
 KIND, VERSION = "encoder", 1
 
@@ -84,7 +94,7 @@ def train_encoder(
     corpus: Corpus,
     samples: Samples,
     folder: str | Path,
-    plan: Plan | None = None,
+    plan: TrainingPlan | None = None,
     *,
     sources: Sources | None = None,
     device: str = "auto",
@@ -92,9 +102,9 @@ def train_encoder(
     reporter: Reporter = QUIET,
 ) -> EncoderRun:
     """Train an encoder on the samples of a corpus."""
-    from citeweave.training.gathering import Sources, gather
+    from citeweave.training.load_data import Sources, gather
 
-    plan, sources = plan or Plan(), sources or Sources()
+    plan, sources = plan or TrainingPlan(), sources or Sources()
     samples.check_corpus(corpus.hash, corpus.folder)
 
     def gathered(start: TorchEncoder, tokens: Path) -> TrainingData:
@@ -110,7 +120,7 @@ class Training:
     """A training run that is to become a folder."""
 
     folder: Path
-    plan: Plan
+    plan: TrainingPlan
     made_of: Mapping[str, Any]
     """Hashes of everything that the data come from."""
 
@@ -158,7 +168,7 @@ class Training:
         return EncoderRun(self.folder, manifest) if manifest else EncoderRun.open(self.folder)
 
     def _train(
-        self, start: TorchEncoder, data: TrainingData, writer: ArtefactWriter, processes: Processes, reporter: Reporter
+        self, start: TorchEncoder, data: TrainingData, writer: ArtifactWriter, processes: Processes, reporter: Reporter
     ) -> None:
         """Train and fill the folder; only the first process writes."""
         begun, work = time.monotonic(), writer.work("training")
@@ -203,7 +213,7 @@ class Training:
 
 
 @contextmanager
-def _writer(folder: Path, recipe: dict[str, Any], processes: Processes, *, overwrite: bool) -> Iterator[ArtefactWriter]:
+def _writer(folder: Path, recipe: dict[str, Any], processes: Processes, *, overwrite: bool) -> Iterator[ArtifactWriter]:
     """The folder that is being made; only the first process may make and name it."""
     if processes.is_first:
         with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
@@ -211,4 +221,4 @@ def _writer(folder: Path, recipe: dict[str, Any], processes: Processes, *, overw
             yield writer
     else:
         folder = output_place(folder)
-        yield ArtefactWriter(folder, KIND, VERSION, recipe, place=folder.with_name(processes.tell("")[0]))
+        yield ArtifactWriter(folder, KIND, VERSION, recipe, place=folder.with_name(processes.tell("")[0]))

@@ -1,4 +1,29 @@
-"""The loop: batches, steps, validations and checkpoints, so that an interrupted run ends as an uninterrupted one.
+"""Learning rates over the steps, as shares of the highest one.
+
+    >>> [round(factor("linear", step, 10, warmup=2), 3) for step in (0, 1, 2, 6, 9)]
+    [0.5, 1.0, 1.0, 0.5, 0.125]
+
+Every schedule warms up in a straight line; they differ in what follows.
+
+Ctrl-C that waits for a good moment: a step of training is finished and saved before the run ends.
+
+    with held_interrupts() as interrupt:
+        while ...:
+            step()
+            if interrupt.is_waiting:
+                save()
+                interrupt.end()         as Ctrl-C would have ended it at once
+
+The second Ctrl-C does not wait. Other threads than the main one, and processes that ignore Ctrl-C, are left as they are.
+
+The log of a run in TensorBoard or Weights & Biases, for those who have them installed.
+
+    --set training.track=tensorboard        events in the work folder, training/tensorboard, while it runs
+    --set training.track=wandb              a run of its own; project and key come from the environment
+
+The log itself, log.jsonl, is always written; this is a second reader of it and changes nothing.
+
+The loop: batches, steps, validations and checkpoints, so that an interrupted run ends as an uninterrupted one.
 
     trained = train_network(run, Path("work/"))
 
@@ -9,32 +34,138 @@ transformers and safetensors is here. Does not load or save encoders: `train.py`
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from citeweave.errors import CiteweaveError, UserError, choose
-from citeweave.files import move, sync
-from citeweave.progress import QUIET, Reporter
-from citeweave.training.aspect_heads import PREFIX
+from citeweave.core.errors import CiteweaveError, MissingExtraError, UserError, choose
+from citeweave.core.files import move, sync
+from citeweave.core.progress import QUIET, Reporter
 from citeweave.training.batches import Batches
 from citeweave.training.checkpoints import load_checkpoint, save_checkpoint
-from citeweave.training.interrupts import Interrupt, held_interrupts
+from citeweave.training.distributed import clip_gradients, is_shard, like, take_whole
+from citeweave.training.objective import PREFIX
 from citeweave.training.options import TrainingOptions
-from citeweave.training.schedules import factor, warmup_steps
-from citeweave.training.sharding import clip_gradients, is_shard, like, take_whole
-from citeweave.training.stepping import Stepper
-from citeweave.training.tracking import open_tracker
+from citeweave.training.step import Stepper
 from citeweave.training.validation import Validation
+
+_RATIO = 32
+"""How much smaller the slanted triangle's lowest rate is than its highest (Howard and Ruder 2018)."""
+
+
+def warmup_steps(warmup: float, steps: int) -> int:
+    """A share of the steps, or a number of them.
+
+    >>> warmup_steps(0.1, 500), warmup_steps(100, 500), warmup_steps(1, 500)
+    (50, 100, 1)
+    """
+    return min(steps, round(warmup * steps) if warmup < 1 else round(warmup))
+
+
+def factor(schedule: str, step: int, steps: int, *, warmup: int) -> float:
+    """The share of the highest rate that a step uses; steps count from 0."""
+    if schedule == "slanted":
+        return slanted_triangle(step, steps, warmup)
+    if step < warmup:
+        return (step + 1) / warmup
+    if schedule == "constant":
+        return 1.0
+    done = (step - warmup) / max(1, steps - warmup)
+    return 1 - done if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+
+
+def slanted_triangle(step: int, steps: int, cut: int) -> float:
+    """Straight up to the cut, straight down behind it, never below 1/32 (Howard and Ruder 2018, ULMFiT, equation 3).
+
+    >>> [round(slanted_triangle(step, 11, 1), 4) for step in (0, 1, 6, 11)]
+    [0.0312, 1.0, 0.5156, 0.0312]
+    """
+    part = step / cut if step < cut else 1 - (step - cut) / max(1, steps - cut)
+    return (1 + part * (_RATIO - 1)) / _RATIO
+
+
+# Ctrl-C that waits for a good moment: a step of training is finished and saved before the run ends.
+
+
+@dataclass
+class Interrupt:
+    """Whether the user has asked for the end."""
+
+    before: Any
+    """What Ctrl-C does without us."""
+
+    is_waiting: bool = False
+
+    def end(self) -> None:
+        """Do what was put off."""
+        self.before(signal.SIGINT, None)
+
+    def hold(self, number: int, frame: FrameType | None) -> None:
+        if self.is_waiting:
+            self.before(number, frame)
+        self.is_waiting = True
+
+
+@contextmanager
+def held_interrupts() -> Iterator[Interrupt]:
+    """Put off the first Ctrl-C inside."""
+    held = Interrupt(signal.getsignal(signal.SIGINT))
+    if threading.current_thread() is not threading.main_thread() or not callable(held.before):
+        yield held
+        return
+    signal.signal(signal.SIGINT, held.hold)
+    try:
+        yield held
+    finally:
+        signal.signal(signal.SIGINT, held.before)
+
+
+# The log of a run in TensorBoard or Weights & Biases, for those who have them installed.
+
+Write = Callable[[Mapping[str, Any]], None]
+
+
+def open_tracker(name: str, folder: Path) -> Write:
+    """A function that takes the lines of the log."""
+    if name == "tensorboard":
+        writer = _load("torch.utils.tensorboard", "tensorboard").SummaryWriter(str(folder / "tensorboard"))
+
+        def to_tensorboard(line: Mapping[str, Any]) -> None:
+            for key, value in line.items():
+                if key != "step":
+                    writer.add_scalar(key, value, line["step"])
+            writer.flush()
+
+        return to_tensorboard
+    if name == "wandb":
+        run = _load("wandb", "wandb").init(dir=str(folder))
+        return lambda line: run.log({key: value for key, value in line.items() if key != "step"}, step=line["step"])
+    return lambda line: None
+
+
+def _load(module: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingExtraError(
+            f"training.track is {package!r}, which is not installed; pip install {package}, or leave it out"
+        ) from None
+
+
+# The loop: batches, steps, validations and checkpoints, so that an interrupted run ends as an uninterrupted one.
 
 LOG_EVERY = 10
 """Steps between two lines of the log; losses are fetched from the device as seldom."""

@@ -16,14 +16,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from citeweave.evaluation.measuring.ranking import rank_as_trec
-from citeweave.evaluation.measuring.relevance import average_precision
-from citeweave.training.data import Numbers, RankingPools, TrainingData, lists_of
+from citeweave.evaluation.ranking_metrics import average_precision, rank_as_trec
+from citeweave.training.data import BatchRows, Numbers, RankingPools, TrainingData, lists_of, paper_rows
 from citeweave.training.options import ACCURACY
-from citeweave.training.sentence_level.objective import Vectors, document_distances
-from citeweave.training.sentence_level.spans import PaperRows, paper_rows
-from citeweave.training.sentence_level.trained_distance import trained_distance
-from citeweave.training.stepping import Stepper
+from citeweave.training.sentence_objective import BatchVectors, document_distances, trained_distance
+from citeweave.training.step import Stepper
 
 BLOCK = 512
 """Triplets whose sentences are compared at a time."""
@@ -58,13 +55,13 @@ class Validation:
         }
         return found | precisions
 
-    def _accuracy(self, rows: NDArray[np.float32], layout: PaperRows, triplets: Numbers, owner: Numbers) -> float:
+    def _accuracy(self, rows: NDArray[np.float32], layout: BatchRows, triplets: Numbers, owner: Numbers) -> float:
         if self.stepper.objective.material.heads is not None:
             return self._accuracy_in_aspects(rows[layout.own], triplets, owner)
         distance = trained_distance(self.stepper.objective.terms)
         if distance is None:
             return triplet_accuracy(rows[layout.own], triplets)
-        vectors = Vectors(torch.from_numpy(rows).to(self.stepper.network.device), layout)
+        vectors = BatchVectors(torch.from_numpy(rows).to(self.stepper.network.device), layout)
         nearer = 0
         for start in range(0, len(triplets), BLOCK):
             anchors, positives, negatives = triplets[start : start + BLOCK].T

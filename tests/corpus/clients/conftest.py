@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from citeweave.corpus.clients.services import OPENALEX, S2, Service
+from citeweave.corpus.services.service import OPENALEX, S2, Service
 
 
 @dataclass(frozen=True)

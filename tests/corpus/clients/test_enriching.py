@@ -5,15 +5,13 @@ from typing import Any
 
 import pytest
 
-from citeweave.corpus.clients.enriching import EnrichOptions, enrich_library, lacking_rows
-from citeweave.corpus.clients.http import Client, HttpOptions
-from citeweave.corpus.clients.joining import join_fetched
-from citeweave.corpus.clients.openalex import OpenAlex
-from citeweave.corpus.clients.semantic_scholar import SemanticScholar
-from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
-from citeweave.corpus.layout import STUB
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
+from citeweave.corpus.corpus import STUB, Corpus
+from citeweave.corpus.ingest import import_papers
+from citeweave.corpus.services.client import Client, HttpOptions
+from citeweave.corpus.services.enrich import EnrichOptions, enrich_library, join_fetched, lacking_rows
+from citeweave.corpus.services.openalex import OpenAlex
+from citeweave.corpus.services.semantic_scholar import SemanticScholar
 
 BIB = """
 @article{doi, title={A study of moths near bright lamps}, year={2019}, doi={10.1000/MOTH}}

@@ -14,15 +14,21 @@ from typing import Any
 
 import pytest
 
-from citeweave.corpus.clients.answers import AnswerCache, Request
-from citeweave.corpus.clients.http import Client, HttpOptions, StoppedError, WrongRequestError
-from citeweave.corpus.clients.refusals import read_refusal
-from citeweave.corpus.clients.services import OPENALEX, S2, Service, service_of
-from citeweave.errors import UserError
-from citeweave.progress import Reporter
+from citeweave.core.errors import UserError
+from citeweave.core.progress import Reporter
+from citeweave.corpus.services.client import Client, HttpOptions, ServiceStoppedError, WrongRequestError
+from citeweave.corpus.services.service import (
+    OPENALEX,
+    S2,
+    AnswerCache,
+    Service,
+    ServiceRequest,
+    read_refusal,
+    service_of,
+)
 
 KEY = "s3cret-KEY-0123456789"
-WORKS = Request("/works", {"filter": "doi:10.1/a|10.1/b"})
+WORKS = ServiceRequest("/works", {"filter": "doi:10.1/a|10.1/b"})
 
 
 def client_of(
@@ -39,7 +45,7 @@ def test_a_kept_answer_is_not_asked_for_again(server: Any, tmp_path: Path) -> No
     assert len(server.asked) == 1 and server.asked[0].query == {"filter": "doi:10.1/a|10.1/b"}
     client_of(server.openalex(KEY), tmp_path).ask(WORKS)  # with and without a key a request is the same
     client_of(server.openalex(), tmp_path, keep_days=0).ask(WORKS)
-    client_of(server.openalex(), tmp_path).ask(Request("/works", {"filter": "doi:10.1/c"}))
+    client_of(server.openalex(), tmp_path).ask(ServiceRequest("/works", {"filter": "doi:10.1/c"}))
     assert len(server.asked) == 3
 
 
@@ -94,7 +100,7 @@ def test_a_budget_that_is_gone_stops_and_says_when_it_is_renewed(server: Any) ->
         server.reply({}, 429, {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "7200", "Retry-After": "1"})
     ]
     waits: list[float] = []
-    with pytest.raises(StoppedError, match=r"renewed at 20\d\d-.* UTC.*kept.*OPENALEX_API_KEY"):
+    with pytest.raises(ServiceStoppedError, match=r"renewed at 20\d\d-.* UTC.*kept.*OPENALEX_API_KEY"):
         client_of(server.openalex(), None, waits).ask(WORKS)
     assert len(server.asked) == 1 and not [wait for wait in waits if wait > 0.01]
 
@@ -135,14 +141,14 @@ def test_a_key_is_hidden_however_it_is_written() -> None:
 
 def test_tries_end(server: Any) -> None:
     server.answer = lambda asked: server.reply({"message": "we are\nsorry"}, 502)
-    with pytest.raises(StoppedError, match="3 tries: status 502: 'we are sorry'"):
+    with pytest.raises(ServiceStoppedError, match="3 tries: status 502: 'we are sorry'"):
         client_of(server.s2(), tries=3).ask(WORKS)
     assert len(server.asked) == 3
 
 
 def test_a_server_that_is_gone_is_tried_again_and_named() -> None:
     service = replace(OPENALEX, base="http://127.0.0.1:9", key=KEY)
-    with pytest.raises(StoppedError, match="no connection") as caught:
+    with pytest.raises(ServiceStoppedError, match="no connection") as caught:
         client_of(service, tries=2).ask(WORKS)
     assert KEY not in str(caught.value)
 
@@ -168,7 +174,7 @@ def test_a_redirection_elsewhere_is_refused(server: Any, location: str) -> None:
 
 def test_a_redirection_on_the_same_host_is_followed_but_not_for_ever(server: Any) -> None:
     server.script = [server.reply({}, 301, {"Location": "/works/W2"}), server.reply({"id": "W2"})]
-    assert client_of(server.openalex(KEY)).ask(Request("/works/W1", {})).value == {"id": "W2"}
+    assert client_of(server.openalex(KEY)).ask(ServiceRequest("/works/W1", {})).value == {"id": "W2"}
     assert [asked.query for asked in server.asked] == [{"api_key": KEY}] * 2
     server.answer = lambda asked: server.reply({}, 302, {"Location": "/again"})
     with pytest.raises(UserError, match="in circles"):
@@ -204,7 +210,7 @@ def test_the_key_is_sent_and_shown_nowhere(server: Any, tmp_path: Path, capsys: 
         for status in (400, 401, 429, 500):
             server.script = [server.reply({"message": f"{KEY} is wrong"}, status, {"Retry-After": "6"})] * 2
             with pytest.raises(UserError) as caught:
-                client.ask(Request("/other", {"status": str(status)}))
+                client.ask(ServiceRequest("/other", {"status": str(status)}))
             assert KEY not in str(caught.value) and KEY not in repr(caught.value.__context__)
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(kept) == 2
@@ -247,7 +253,7 @@ def test_requests_are_spaced_however_late_they_arrive(server: Any) -> None:
     server.answer = late
     for number in range(3):  # all clients of a service keep one pace
         client = Client(replace(server.openalex(), per_second=2.0), pause=time.wait, clock=time)
-        client.ask(Request("/works", {"n": str(number)}))
+        client.ask(ServiceRequest("/works", {"n": str(number)}))
     assert seen == pytest.approx([0.4, 1.3, 2.2])
 
 
@@ -265,7 +271,7 @@ def test_a_service_that_dribbles_is_cut_off() -> None:
         threading.Thread(target=dribble, daemon=True).start()
         service = replace(OPENALEX, base=f"http://127.0.0.1:{listening.getsockname()[1]}", per_second=1e6)
         begun = time.monotonic()
-        with pytest.raises(StoppedError, match="took longer than"):
+        with pytest.raises(ServiceStoppedError, match="took longer than"):
             client_of(service, tries=2, deadline=0.2).ask(WORKS)
         assert time.monotonic() - begun < 300
 

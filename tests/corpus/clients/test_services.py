@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from citeweave.corpus.clients.http import Client, HttpOptions, StoppedError
-from citeweave.corpus.clients.openalex import OpenAlex
-from citeweave.corpus.clients.record_files import write_records
-from citeweave.corpus.clients.semantic_scholar import BATCH, SemanticScholar
-from citeweave.corpus.importing import import_papers
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
+from citeweave.corpus.ingest import import_papers
+from citeweave.corpus.services.client import Client, HttpOptions, ServiceStoppedError, write_records
+from citeweave.corpus.services.openalex import OpenAlex
+from citeweave.corpus.services.semantic_scholar import BATCH, SemanticScholar
 
 
 def openalex(server: Any, cache: Path | None = None) -> OpenAlex:
@@ -78,7 +77,7 @@ def test_answers_of_another_shape_are_no_answers(server: Any, tmp_path: Path, va
         scholar.search("moths", 10),
         scholar.citing(["s2sha:" + "a" * 40], 10),
     ):
-        with pytest.raises(StoppedError, match="another form"):
+        with pytest.raises(ServiceStoppedError, match="another form"):
             list(records)
     assert len(server.asked) == 6 and not list(tmp_path.rglob("*.json"))  # tried again, and none is kept
 

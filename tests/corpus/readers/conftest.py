@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
+from citeweave.core.inputs import Source
+from citeweave.core.progress import Tally
 from citeweave.corpus.paper import Citation, Context, Paper
-from citeweave.opening import Source
-from citeweave.tally import Tally
 
 
 @dataclass

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import FileHead
 from citeweave.corpus.paper import Paper
 from citeweave.corpus.readers import acl_anthology
-from citeweave.errors import InputError
-from citeweave.opening import Head
 
 COLLECTION = r"""<?xml version='1.0' encoding='UTF-8'?>
 <collection id="2024.demo"><volume id="long" ingest-date="2024-05-01" type="proceedings"><meta>
@@ -76,8 +76,8 @@ def test_damage_is_one_error(read_all, tmp_path):
 
 
 def test_recognises():
-    assert acl_anthology.recognises(Head("x", COLLECTION.encode()))
-    assert not acl_anthology.recognises(Head("x", b"<collection><record/></collection>"))
+    assert acl_anthology.recognises(FileHead("x", COLLECTION.encode()))
+    assert not acl_anthology.recognises(FileHead("x", b"<collection><record/></collection>"))
 
 
 @pytest.mark.parametrize(

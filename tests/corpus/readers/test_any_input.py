@@ -23,6 +23,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus, ImportOptions, import_papers
+from citeweave.core.errors import InputError, UserError
+from citeweave.core.inputs import Source
+from citeweave.core.progress import KINDS, Tally
+from citeweave.core.randomness import hash_text
 from citeweave.corpus.paper import (
     Citation,
     CitationBlock,
@@ -35,10 +39,6 @@ from citeweave.corpus.paper import (
     StagedRecord,
 )
 from citeweave.corpus.readers import FORMATS, reader_of, s2ag
-from citeweave.errors import InputError, UserError
-from citeweave.hashing import hash_text
-from citeweave.opening import Source
-from citeweave.tally import KINDS, Tally
 
 SEEDS = {
     format: [path.read_bytes() for path in sorted((Path(__file__).parent / "seeds").glob(f"{format}.*"))]

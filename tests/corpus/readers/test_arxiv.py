@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import FileHead
 from citeweave.corpus.paper import Paper
 from citeweave.corpus.readers import arxiv
-from citeweave.errors import InputError
-from citeweave.opening import Head
 
 FEED = """<?xml version='1.0' encoding='UTF-8'?>
 <feed xmlns:arxiv="http://arxiv.org/schemas/atom" xmlns="http://www.w3.org/2005/Atom"><id>https://arxiv.org/api/x</id>
@@ -145,10 +145,10 @@ def test_a_cut_feed_is_one_error(read_all, tmp_path):
 
 
 def test_recognises():
-    assert arxiv.recognises(Head("x", FEED.encode()))
-    assert arxiv.recognises(Head("x", json.dumps(RECORD).encode()))
-    assert not arxiv.recognises(Head("x", b'<feed xmlns="http://www.w3.org/2005/Atom"><title>blog</title></feed>'))
-    assert not arxiv.recognises(Head("x", b'{"id": 1, "abstract": "x"}'))
+    assert arxiv.recognises(FileHead("x", FEED.encode()))
+    assert arxiv.recognises(FileHead("x", json.dumps(RECORD).encode()))
+    assert not arxiv.recognises(FileHead("x", b'<feed xmlns="http://www.w3.org/2005/Atom"><title>blog</title></feed>'))
+    assert not arxiv.recognises(FileHead("x", b'{"id": 1, "abstract": "x"}'))
 
 
 @pytest.mark.parametrize(

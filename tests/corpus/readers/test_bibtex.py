@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
 from citeweave.corpus.paper import Paper
 from citeweave.corpus.readers import bibtex
-from citeweave.errors import InputError
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
 
 ReadAll = Callable[[ModuleType, Path], Any]
 
@@ -195,11 +195,11 @@ def test_another_format_is_refused_as_a_whole(read: Callable[[str], Any]) -> Non
 
 
 def test_recognises() -> None:
-    assert bibtex.recognises(Head("x.txt", b"% note\n\n  @Article{key,\n title={T}}"))
-    assert bibtex.recognises(Head("x.BIB", b""))
-    assert not bibtex.recognises(Head("x.java", b'@SuppressWarnings("x") class A {}'))
-    assert not bibtex.recognises(Head("x.json", b'{"bibtex": "@article{a, title={T}}"}'))
-    assert not bibtex.recognises(Head("x.txt", b""))
+    assert bibtex.recognises(FileHead("x.txt", b"% note\n\n  @Article{key,\n title={T}}"))
+    assert bibtex.recognises(FileHead("x.BIB", b""))
+    assert not bibtex.recognises(FileHead("x.java", b'@SuppressWarnings("x") class A {}'))
+    assert not bibtex.recognises(FileHead("x.json", b'{"bibtex": "@article{a, title={T}}"}'))
+    assert not bibtex.recognises(FileHead("x.txt", b""))
 
 
 # --- hostile input -----------------------------------------------------------------------------------

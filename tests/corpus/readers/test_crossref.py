@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from citeweave.core.inputs import Source
 from citeweave.corpus.paper import Citation, Paper
 from citeweave.corpus.readers import crossref as reader
-from citeweave.opening import Source
 
 
 def write(folder: Path, *records: object) -> Path:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import Source
 from citeweave.corpus.paper import Paper
 from citeweave.corpus.readers import csl_json as reader
-from citeweave.errors import InputError
-from citeweave.opening import Source
 
 
 def write(folder: Path, content: object) -> Path:

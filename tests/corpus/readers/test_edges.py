@@ -14,14 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus, ImportOptions, import_papers
-from citeweave.artefacts.publishing import work_folder
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import Source
+from citeweave.core.progress import Tally
+from citeweave.core.publish import work_folder
 from citeweave.corpus.paper import Citation, CitationBlock, Intent, NumberedCitations, NumberedPapers, Paper
 from citeweave.corpus.readers import edges, guess_format
-from citeweave.corpus.readers.edge_scan import EdgeColumns, scan_edges
-from citeweave.corpus.readers.edge_tables import _read_rows
-from citeweave.errors import InputError
-from citeweave.opening import Source
-from citeweave.tally import Tally
+from citeweave.corpus.readers.edge_tables import EdgeColumns, _read_rows, scan_edges
 
 KEEP = ImportOptions(outside="keep")
 

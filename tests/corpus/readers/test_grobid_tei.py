@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import FileHead
 from citeweave.corpus.paper import Citation, Context, Paper
 from citeweave.corpus.readers import grobid_tei
-from citeweave.errors import InputError
-from citeweave.opening import Head
 
 HEADER = """<?xml version="1.0" encoding="UTF-8"?>
 <TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeader><fileDesc>
@@ -101,8 +101,8 @@ def test_what_is_not_tei_is_one_error(read_all, tmp_path, content):
 
 
 def test_recognises():
-    assert grobid_tei.recognises(Head("x", HEADER.encode()))
-    assert not grobid_tei.recognises(Head("x", b"<feed><entry/></feed>"))
+    assert grobid_tei.recognises(FileHead("x", HEADER.encode()))
+    assert not grobid_tei.recognises(FileHead("x", b"<feed><entry/></feed>"))
 
 
 def test_header_only(read_all, shared):

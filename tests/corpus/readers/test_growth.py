@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from citeweave.corpus import cleaning
+from citeweave.core.inputs import Source
+from citeweave.core.progress import Tally
+from citeweave.corpus import plain_text
 from citeweave.corpus.paper import Context
-from citeweave.corpus.parsing import xml_records
-from citeweave.corpus.readers import bibtex, jats, plain, s2orc
-from citeweave.opening import Source
-from citeweave.tally import Tally
+from citeweave.corpus.readers import bibtex, jats, plain, s2orc, xml_records
 
 SMALL = 20_000
 HEAD = (
@@ -69,7 +68,7 @@ SHAPES: dict[str, tuple[ModuleType, Callable[[int], str]]] = {
 def work_of(reader: ModuleType, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """Calls and cleaned characters of reading a file."""
     calls = characters = 0
-    clean = cleaning.clean_text
+    clean = plain_text.clean_text
 
     def counted(value: object) -> str:
         nonlocal characters
@@ -81,7 +80,7 @@ def work_of(reader: ModuleType, path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         calls += event in ("call", "c_call")
 
     with monkeypatch.context() as patched:
-        for module in (cleaning, reader, xml_records):
+        for module in (plain_text, reader, xml_records):
             if hasattr(module, "clean_text"):
                 patched.setattr(module, "clean_text", counted)
         sys.setprofile(count)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import FileHead
 from citeweave.corpus.paper import Citation, Context, Paper
 from citeweave.corpus.readers import jats
-from citeweave.errors import InputError
-from citeweave.opening import Head
 
 FRONT = """<article xmlns:xlink="http://www.w3.org/1999/xlink" article-type="research-article"><front><journal-meta>
 <journal-title-group><journal-title>Cells Today</journal-title></journal-title-group></journal-meta><article-meta>
@@ -155,8 +155,8 @@ def test_damage_and_depth(read_all, tmp_path):
 
 
 def test_recognises():
-    assert jats.recognises(Head("x", FRONT.encode()))
-    assert not jats.recognises(Head("x", b"<article><title>DocBook</title></article>"))
+    assert jats.recognises(FileHead("x", FRONT.encode()))
+    assert not jats.recognises(FileHead("x", b"<article><title>DocBook</title></article>"))
 
 
 def test_elife(read_all, shared):

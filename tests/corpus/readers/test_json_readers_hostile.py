@@ -11,6 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import Source
+from citeweave.core.progress import Tally
 from citeweave.corpus.paper import Record
 from citeweave.corpus.readers import (
     crossref,
@@ -22,9 +25,6 @@ from citeweave.corpus.readers import (
     specter,
     unarxive,
 )
-from citeweave.errors import InputError
-from citeweave.opening import Source
-from citeweave.tally import Tally
 
 SAMPLES = {
     s2_graph_api: "s2_graph_api",

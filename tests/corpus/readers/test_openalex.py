@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from citeweave.core.inputs import Source
 from citeweave.corpus.paper import Citation, Paper
 from citeweave.corpus.readers import openalex as reader
-from citeweave.opening import Source
 
 NOTE = "abstract left out: impossible word positions"
 

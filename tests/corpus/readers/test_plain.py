@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import Source
+from citeweave.core.progress import Tally
 from citeweave.corpus.paper import Citation, Context, Intent, Paper
-from citeweave.corpus.parsing import csv_rows
-from citeweave.corpus.readers import guess_format, plain
-from citeweave.errors import InputError
-from citeweave.opening import Source
-from citeweave.tally import Tally
+from citeweave.corpus.readers import edge_tables, guess_format, plain
 
 ReadAll = Callable[[ModuleType, Path], Any]
 
@@ -183,14 +182,14 @@ def test_lines_with_broken_quotes_are_read_a_few_times_only(monkeypatch: pytest.
     }
     for name, lines in shapes.items():
         asked = 0
-        take = csv_rows._Lines.__next__
+        take = edge_tables._CsvLines.__next__
 
-        def counted(self: csv_rows._Lines, take: Any = take) -> str:
+        def counted(self: edge_tables._CsvLines, take: Any = take) -> str:
             nonlocal asked
             asked += 1
             return str(take(self))
 
         with monkeypatch.context() as patched:
-            patched.setattr(csv_rows._Lines, "__next__", counted)
-            list(csv_rows.rows_of_lines(lines, ",", Tally(), "papers"))
+            patched.setattr(edge_tables._CsvLines, "__next__", counted)
+            list(edge_tables.rows_of_lines(lines, ",", Tally(), "papers"))
         assert asked <= 4 * count + 10, name

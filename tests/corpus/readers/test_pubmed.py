@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import FileHead
 from citeweave.corpus.paper import Citation, Paper
 from citeweave.corpus.readers import pubmed
-from citeweave.errors import InputError
-from citeweave.opening import Head
 
 ARTICLE = """<?xml version="1.0"?>
 <!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle//EN" "https://dtd.nlm.nih.gov/none.dtd">
@@ -112,10 +112,10 @@ def test_what_is_not_pubmed_is_one_error_that_names_the_file(read_all, tmp_path,
 
 
 def test_recognises_both_shapes_and_nothing_else():
-    assert pubmed.recognises(Head("x", ARTICLE.encode()))
-    assert pubmed.recognises(Head("x", b"\n\nPMID- 12230038\nOWN - NLM"))
-    assert not pubmed.recognises(Head("x", b"<article><front>"))
-    assert not pubmed.recognises(Head("x", b"TY  - JOUR\nTI  - PMID- 12"))
+    assert pubmed.recognises(FileHead("x", ARTICLE.encode()))
+    assert pubmed.recognises(FileHead("x", b"\n\nPMID- 12230038\nOWN - NLM"))
+    assert not pubmed.recognises(FileHead("x", b"<article><front>"))
+    assert not pubmed.recognises(FileHead("x", b"TY  - JOUR\nTI  - PMID- 12"))
 
 
 @pytest.mark.parametrize(

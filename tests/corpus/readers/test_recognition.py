@@ -11,11 +11,11 @@ import pytest
 
 from citeweave import ImportOptions, import_papers
 from citeweave.cli import main
-from citeweave.corpus.intake.sources import find_inputs
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import Source, parse_json
+from citeweave.core.progress import Tally
+from citeweave.corpus.input_files import find_inputs
 from citeweave.corpus.readers import FORMATS, guess_format, plain, s2ag
-from citeweave.errors import InputError
-from citeweave.opening import Source, parse_json
-from citeweave.tally import Tally
 
 SEEDS = sorted(path for path in (Path(__file__).parent / "seeds").iterdir() if path.suffix in (".json", ".jsonl"))
 PAD = ["a long value"] * 20_000
@@ -71,7 +71,7 @@ def test_a_paper_of_1500_authors_does_not_hide_its_file(tmp_path: Path) -> None:
 
 
 def test_a_first_line_that_is_too_long_to_read_costs_that_line_only(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("citeweave.opening.MAX_LINE", 2**17)
+    monkeypatch.setattr("citeweave.core.inputs.MAX_LINE", 2**17)
     write(tmp_path / "in" / "a.jsonl", [paper(1, authors=4000), paper(2)])
     assert guess_format(Source(tmp_path / "in" / "a.jsonl")) == "s2ag"
     tally = Tally()

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
 from citeweave.corpus.paper import Citation, Paper
 from citeweave.corpus.readers import ris
-from citeweave.errors import InputError
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
 
 ReadAll = Callable[[ModuleType, Path], Any]
 
@@ -129,12 +129,12 @@ def test_another_format_is_refused_as_a_whole(read: Callable[[str], Any]) -> Non
 
 
 def test_recognises() -> None:
-    assert ris.recognises(Head("x", b"\r\n1.\r\nTY  - JOUR\r\nTI  - T\r\nER  - \r\n"))
-    assert ris.recognises(Head("x", b"FN Clarivate\nVR 1.0\nPT J\n"))
-    assert ris.recognises(Head("x", b"PT J\nAU A\n"))
-    assert not ris.recognises(Head("x", b"\nPMID- 123\nOWN - NLM\nPT  - Journal Article\nTI  - T\n"))
-    assert not ris.recognises(Head("x", b'{"ris": "\\nTY  - JOUR"}'))
-    assert not ris.recognises(Head("x", b""))
+    assert ris.recognises(FileHead("x", b"\r\n1.\r\nTY  - JOUR\r\nTI  - T\r\nER  - \r\n"))
+    assert ris.recognises(FileHead("x", b"FN Clarivate\nVR 1.0\nPT J\n"))
+    assert ris.recognises(FileHead("x", b"PT J\nAU A\n"))
+    assert not ris.recognises(FileHead("x", b"\nPMID- 123\nOWN - NLM\nPT  - Journal Article\nTI  - T\n"))
+    assert not ris.recognises(FileHead("x", b'{"ris": "\\nTY  - JOUR"}'))
+    assert not ris.recognises(FileHead("x", b""))
 
 
 # --- hostile input -----------------------------------------------------------------------------------

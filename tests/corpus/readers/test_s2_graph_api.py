@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from citeweave.core.inputs import Source
 from citeweave.corpus.paper import Citation, Context, Intent, Paper
 from citeweave.corpus.readers import s2_graph_api as reader
-from citeweave.opening import Source
 
 A, B, C = "a" * 40, "b" * 40, "c" * 40
 

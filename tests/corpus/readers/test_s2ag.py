@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from citeweave.core.inputs import Source
+from citeweave.core.progress import Tally
+from citeweave.core.randomness import hash_texts
 from citeweave.corpus.paper import Citation, CitationBlock, Context, ContextBlock, Intent, Paper
 from citeweave.corpus.readers import s2ag
-from citeweave.hashing import hash_texts
-from citeweave.opening import Source
-from citeweave.tally import Tally
 
 ReadAll = Callable[[ModuleType, Path], Any]
 

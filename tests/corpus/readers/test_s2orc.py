@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import Source
+from citeweave.core.progress import Tally
 from citeweave.corpus.paper import Citation, Context, Paper
 from citeweave.corpus.readers import FORMATS, guess_format, reader_of
 from citeweave.corpus.readers import s2orc as reader
-from citeweave.errors import InputError
-from citeweave.opening import Source
-from citeweave.tally import Tally
 
 TEXT = """On weaving *
 Ada Lovelace 1

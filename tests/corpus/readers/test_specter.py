@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import FileHead, Source
 from citeweave.corpus.paper import Citation, Paper
 from citeweave.corpus.readers import specter as reader
-from citeweave.errors import InputError
-from citeweave.opening import Head, Source
 
 A, B = "a" * 40, "B" * 40
 
@@ -72,5 +72,5 @@ def test_recognises(shared):
     folder = shared / "samples/specter"
     for name in ("training/data.json", "training/metadata.json", "sample-metadata.json"):
         assert reader.recognises(Source(folder / name).head()), name
-    assert not reader.recognises(Head("x.json", b'{"title": "T", "abstract": "A"}'))
+    assert not reader.recognises(FileHead("x.json", b'{"title": "T", "abstract": "A"}'))
     assert not reader.recognises(Source(shared / "samples/s2_graph_api/citation_object.json").head())

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from citeweave.core.inputs import Source
 from citeweave.corpus.paper import Citation, Context, Paper
 from citeweave.corpus.readers import unarxive as reader
-from citeweave.opening import Source
 
 TEXT = (
     "It is known {{cite:r1}} that {{formula:f1}} holds, e.g. in {{cite:r2}}, {{cite:r1}}. Nothing here. "

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.evaluation.probing import newton
+from citeweave.evaluation import probe_solvers
 
 
 def papers(count: int, *, dimension: int = 12, classes: int = 4, noise: float = 2.0, seed: int = 0):
@@ -29,8 +29,8 @@ def test_newton_reaches_the_minimum(count, dimension, exponent, intercept, seed)
     rng, c = np.random.default_rng(seed), 10.0**exponent
     vectors = rng.normal(size=(count, dimension)) * rng.lognormal(size=dimension) + rng.normal()
     signs = np.where(rng.random((count, 3)) < 0.4, 1.0, -1.0) * (rng.random((count, 3)) < 0.8)
-    axes = newton.principal_axes(vectors, intercept=intercept)
-    found = newton.minimise(axes, signs, c, rng.normal(size=(len(axes.spread), 3)))
+    axes = probe_solvers.principal_axes(vectors, intercept=intercept)
+    found = probe_solvers.minimise(axes, signs, c, rng.normal(size=(len(axes.spread), 3)))
     assert found.converged.all()
     whole = np.hstack([vectors, np.ones((count, 1))]) if intercept else vectors
     for column in range(3):
@@ -46,25 +46,25 @@ def test_newton_reaches_the_minimum(count, dimension, exponent, intercept, seed)
 
 def test_both_ways_to_a_newton_step_agree():
     vectors, codes = papers(300, dimension=20, classes=3)
-    axes = newton.principal_axes(vectors, intercept=True)
+    axes = probe_solvers.principal_axes(vectors, intercept=True)
     signs = np.where(codes[:, None] == np.arange(3), 1.0, -1.0)
     weights = 0.1 * np.random.default_rng(1).normal(size=(21, 3))
-    slope = newton._slope(axes, newton._Point(signs, weights, axes.rows @ weights), 0.5)
+    slope = probe_solvers._slope(axes, probe_solvers._Point(signs, weights, axes.rows @ weights), 0.5)
     outright = np.zeros_like(weights)
-    newton._solve_columns(outright, axes, slope, np.arange(3), 0.5)
-    in_rounds = newton._conjugate_gradients(axes, slope, 0.5, np.full(3, 1e-9))
+    probe_solvers._solve_columns(outright, axes, slope, np.arange(3), 0.5)
+    in_rounds = probe_solvers._conjugate_gradients(axes, slope, 0.5, np.full(3, 1e-9))
     assert np.allclose(outright, in_rounds, rtol=1e-5, atol=1e-7)
     few = axes.rows[:7]
     expected = np.linalg.solve(np.eye(21) + 3.0 * few.T @ few, weights[:, 0])
-    assert np.allclose(newton._solve(few, weights[:, 0], 1.5), expected)
+    assert np.allclose(probe_solvers._solve(few, weights[:, 0], 1.5), expected)
 
 
 def test_wide_vectors_in_threads_and_blocks_of_columns_change_nothing(monkeypatch):
     vectors, codes = papers(300, dimension=130, classes=3)
-    axes = newton.principal_axes(vectors, intercept=True)
-    whole = newton.fit_classes(axes, codes, 10.0, intercept=True)
-    monkeypatch.setattr(newton, "BLOCK", 300 * 2)
-    monkeypatch.setattr(newton, "SMALL", 0)
-    parts = newton.fit_classes(axes, codes, 10.0, intercept=True)
+    axes = probe_solvers.principal_axes(vectors, intercept=True)
+    whole = probe_solvers.fit_classes_newton(axes, codes, 10.0, intercept=True)
+    monkeypatch.setattr(probe_solvers, "BLOCK", 300 * 2)
+    monkeypatch.setattr(probe_solvers, "SMALL", 0)
+    parts = probe_solvers.fit_classes_newton(axes, codes, 10.0, intercept=True)
     assert whole.converged and parts.converged
     assert np.allclose(whole.weights, parts.weights, atol=1e-4)

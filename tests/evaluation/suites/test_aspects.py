@@ -12,18 +12,18 @@ import pytest
 
 from citeweave import Corpus, synthesize
 from citeweave.cli import main
-from citeweave.corpus.importing import import_papers
+from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
+from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.corpus.synthetic.narration import Facet
-from citeweave.corpus.synthetic.writing import open_truth
-from citeweave.errors import ArtefactError, EmptyResultError, UserError
-from citeweave.evaluation.judging.given_vectors import GivenVectors
-from citeweave.evaluation.judging.lexical import Lexical
-from citeweave.evaluation.judging.sentence_level import SentenceLevel
-from citeweave.evaluation.running.ranking import run_ranking, run_search
+from citeweave.corpus.synthetic.synthesize import open_truth
+from citeweave.evaluation.encoder_systems import Lexical
+from citeweave.evaluation.precomputed import GivenVectors
+from citeweave.evaluation.ranking_tasks import run_ranking, run_search
+from citeweave.evaluation.sentence_systems import SentenceLevel
 from citeweave.evaluation.suites.aspects import NEAR, RANDOM, RELEVANT, TASKS, AspectSuiteOptions, make_suite
 from citeweave.evaluation.tasks import RankingTask, SearchTask, Suite
-from citeweave.similarity.sentence_vectors import SentenceVectors, new_sentence_vectors
+from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
 
 OPTIONS = AspectSuiteOptions(papers=60, queries=20)
 
@@ -152,7 +152,7 @@ def test_a_query_without_a_sentence_of_the_aspect_is_left_out(corpus: Corpus, tm
 def test_what_cannot_be_asked_is_said(corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "papers.jsonl").write_text(json.dumps({"id": "a", "title": "A title", "abstract": "One. Two."}) + "\n")
     real = import_papers(tmp_path / "papers.jsonl", tmp_path / "real").corpus
-    with pytest.raises(ArtefactError, match="is not a made-up corpus: .* make one with `citeweave synthesize`"):
+    with pytest.raises(ArtifactError, match="is not a made-up corpus: .* make one with `citeweave synthesize`"):
         make_suite(real)
     with pytest.raises(EmptyResultError, match=r"no query of problem, method, finding among 1 papers .*--papers"):
         make_suite(corpus, replace(OPTIONS, papers=1))

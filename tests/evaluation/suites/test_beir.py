@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from citeweave.errors import EmptyResultError, InputError
-from citeweave.evaluation.suites.beir import read_suite
-from citeweave.evaluation.suites.building.summaries import plain, scitldr_to_beir
+from citeweave.core.errors import EmptyResultError, InputError
+from citeweave.evaluation.suites.beir import plain, read_suite, scitldr_to_beir
 from citeweave.evaluation.tasks import RankingTask, SearchTask, Suite
 
 QRELS = "query-id\tcorpus-id\tscore\nq1\tp1\t2\nq1\tp2\t0\nq2\tp2\t0\nq3\tlost\t1\nq9\tp1\t1\n"

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, synthesize
-from citeweave.corpus.cleaning import fold
-from citeweave.corpus.importing import import_papers
+from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.corpus.ingest import import_papers
+from citeweave.corpus.plain_text import fold
 from citeweave.corpus.split import split_by_share, split_by_year
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.errors import EmptyResultError, UserError
-from citeweave.evaluation.judging.lexical import Lexical
-from citeweave.evaluation.running.ranking import run_ranking, run_search
-from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, held_out_rows, make_suite, training_graph
+from citeweave.evaluation.encoder_systems import Lexical
+from citeweave.evaluation.ranking_tasks import run_ranking, run_search
+from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, held_out_rows, make_suite, training_graph
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite
 
 Graph = dict[int, set[int]]

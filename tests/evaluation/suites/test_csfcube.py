@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from citeweave.errors import InputError, UserError
+from citeweave.core.errors import InputError, UserError
 from citeweave.evaluation.suites.csfcube import FACETS, read_suite
 from citeweave.evaluation.tasks import RankingTask, Suite
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.errors import InputError
-from citeweave.evaluation.suites.files import (
+from citeweave.core.errors import InputError
+from citeweave.evaluation.suites.benchmark_files import (
     DataFolder,
     as_grade,
     as_id,

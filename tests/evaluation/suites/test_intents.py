@@ -12,19 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from citeweave import Corpus, synthesize
-from citeweave.artefacts.writing import new_artefact
 from citeweave.cli import main
-from citeweave.corpus.importing import import_papers
+from citeweave.core.artifact import new_artefact
+from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.paper import Intent
 from citeweave.corpus.synthetic.literature import Synthetic
-from citeweave.errors import EmptyResultError, UserError
-from citeweave.evaluation.judging.given_vectors import GivenVectors
-from citeweave.evaluation.measuring.relevance import chance_of_average_precision
-from citeweave.evaluation.running.ranking import run_ranking
-from citeweave.evaluation.suites.corpus import CorpusSuiteOptions, held_out_rows
-from citeweave.evaluation.suites.corpus import make_suite as make_corpus_suite
-from citeweave.evaluation.suites.intents import intent_graph, make_suite
-from citeweave.evaluation.suites.making.intent_pools import INTENTS, RANDOM
+from citeweave.evaluation.precomputed import GivenVectors
+from citeweave.evaluation.ranking_metrics import chance_of_average_precision
+from citeweave.evaluation.ranking_tasks import run_ranking
+from citeweave.evaluation.suites.corpus_pools import INTENTS, RANDOM
+from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, held_out_rows, intent_graph, make_intent_suite
+from citeweave.evaluation.suites.from_corpus import make_suite as make_corpus_suite
 from citeweave.evaluation.tasks import RankingTask, Suite
 from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay, OverlayWriter, confidence_of
 
@@ -38,7 +37,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 @pytest.fixture(scope="module")
 def suite(corpus: Corpus) -> Suite:
-    return make_suite(corpus, OPTIONS)
+    return make_intent_suite(corpus, OPTIONS)
 
 
 def pools_of(suite: Suite, name: str) -> dict[str, tuple[set[str], set[str]]]:
@@ -106,7 +105,7 @@ def test_a_vector_that_knows_the_intent_is_right_and_chance_is_as_told(corpus: C
     assert f"method: a random order has map {told:.2f}" in suite.notes
     assert suite.choose(["method"]).notes[-1].startswith("method:")
     assert suite.averages["all.map"].parts == ("background.map", "method.map", "result.map")
-    few = make_suite(corpus, CorpusSuiteOptions(held_out="share:0.3", queries=7))
+    few = make_intent_suite(corpus, CorpusSuiteOptions(held_out="share:0.3", queries=7))
     assert pools_of(few, "result") == dict(list(pools_of(suite, "result").items())[:7])
 
 
@@ -136,7 +135,7 @@ def test_intents_of_an_overlay_and_what_cannot_be_asked(
 ) -> None:
     mask = np.where(np.arange(len(corpus.citing)) % 2, Intent.METHOD, Intent.RESULT).astype(np.uint8)
     write_overlay(corpus, tmp_path / "intents", mask)
-    made = make_suite(corpus, OPTIONS, graph=intent_graph(corpus, tmp_path / "intents"))
+    made = make_intent_suite(corpus, OPTIONS, graph=intent_graph(corpus, tmp_path / "intents"))
     right, others = next(iter(pools_of(made, "method").values()))
     query = next(iter(pools_of(made, "method")))
     own = corpus.citing == corpus.rows([query])[0]
@@ -145,13 +144,13 @@ def test_intents_of_an_overlay_and_what_cannot_be_asked(
     assert "background" in made.not_evaluated and made.averages["all.map"].parts == ("method.map", "result.map")
     write_overlay(corpus, tmp_path / "one", np.full(len(mask), Intent.METHOD, np.uint8))
     with pytest.raises(EmptyResultError, match="no held-out paper cites some papers for method and others"):
-        make_suite(corpus, OPTIONS, graph=intent_graph(corpus, tmp_path / "one"))
+        make_intent_suite(corpus, OPTIONS, graph=intent_graph(corpus, tmp_path / "one"))
     with pytest.raises(EmptyResultError, match=r"none of its .* citations has the intent .*citeweave annotate"):
-        make_suite(corpus, OPTIONS, graph=intent_graph(corpus).with_intents(np.full(len(mask), 16, np.uint8)))
+        make_intent_suite(corpus, OPTIONS, graph=intent_graph(corpus).with_intents(np.full(len(mask), 16, np.uint8)))
     (tmp_path / "papers.jsonl").write_text(json.dumps({"id": "a", "title": "A title", "abstract": "One."}) + "\n")
     real = import_papers(tmp_path / "papers.jsonl", tmp_path / "real").corpus
     with pytest.raises(EmptyResultError, match="none of its 0 citations"):
-        make_suite(real)
+        make_intent_suite(real)
     with pytest.raises(UserError, match="fits the corpus it was made of"):
         intent_graph(real, tmp_path / "intents")
     asked = ["evaluate", "bm25", "--data", str(corpus.folder), "--intents", str(tmp_path / "intents"), "--json"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.errors import InputError, UserError
+from citeweave.core.errors import InputError, UserError
 from citeweave.evaluation.suites.mdcr import read_suite
 
 FIELDS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.errors import InputError
+from citeweave.core.errors import InputError
 from citeweave.evaluation.suites.reviewers import read_suite
 
 PEOPLE = [{"r_id": "r1", "papers": ["p1", "p2"]}, {"r_id": "r2", "papers": ["p2"]}, {"r_id": "s1", "papers": []}]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.errors import EmptyResultError, InputError, UserError
+from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.evaluation.probes import SCIDOCS_CLASSES
 from citeweave.evaluation.suites.scidocs import NUMBERS, read_suite
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from citeweave.errors import InputError
-from citeweave.evaluation.averaging import averages_of
+from citeweave.core.errors import InputError
 from citeweave.evaluation.probes import SCIREPEVAL_CLASSES, SCIREPEVAL_LABELS, SCIREPEVAL_NUMBERS
-from citeweave.evaluation.suites.answers import as_labels, as_numbers, guess_kind
+from citeweave.evaluation.suites.benchmark_records import as_labels, as_numbers, guess_kind
 from citeweave.evaluation.suites.scirepeval import read_suite
 from citeweave.evaluation.suites.scirepeval_averages import FIRST_VERSION, SECOND_VERSION, averages
+from citeweave.evaluation.tasks import averages_of
 
 HUB = {"name": "allenai/scirepeval_test", "config": "fos"}
 

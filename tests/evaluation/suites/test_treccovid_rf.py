@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.errors import EmptyResultError, InputError, UserError
-from citeweave.evaluation.suites.building.treccovid import RfOptions, build_treccovid_rf
-from citeweave.evaluation.suites.treccovid_rf import read_suite
+from citeweave.core.errors import EmptyResultError, InputError, UserError
+from citeweave.evaluation.suites.treccovid_rf import RfOptions, build_treccovid_rf, read_suite
 from citeweave.evaluation.tasks import RankingTask
 
 TOPICS = 6

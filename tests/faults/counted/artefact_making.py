@@ -13,42 +13,39 @@ from typing import Any
 import numpy as np
 import torch
 
-from citeweave.artefacts.writing import new_artefact
-from citeweave.corpus.clients.answers import AnswerCache
+from citeweave.core.artifact import new_artefact
+from citeweave.core.progress import QUIET
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import ImportOptions, import_papers
+from citeweave.corpus.ingest import ImportOptions, import_papers
+from citeweave.corpus.services.service import AnswerCache
 from citeweave.encoders.aspects import AspectHeads, save_heads
-from citeweave.encoders.compressing import compress as compress_encoder
+from citeweave.encoders.compress import compress as compress_encoder
+from citeweave.encoders.delta import save_delta
 from citeweave.encoders.encoder import load_encoder
+from citeweave.encoders.model_card import ModelCard
 from citeweave.encoders.model_folder import KIND as ENCODER
-from citeweave.encoders.saved.deltas import save_delta
-from citeweave.encoders.saved.model_card import ModelCard
-from citeweave.encoders.saving import save_encoder
-from citeweave.encoders.streaming.shards import Maker, fill_shards
-from citeweave.encoders.token_store import make_token_store
-from citeweave.encoders.whole import write_whole
-from citeweave.evaluation.finished import Work
-from citeweave.evaluation.outcomes import Outcome
+from citeweave.encoders.save import save_encoder, write_whole
+from citeweave.encoders.shards import Maker, fill_shards
+from citeweave.encoders.tokens import make_token_store
+from citeweave.evaluation.bootstrap import Outcome
 from citeweave.evaluation.report import KIND as REPORT
 from citeweave.evaluation.report import write_report
+from citeweave.evaluation.run_tasks import EvaluationFolder
 from citeweave.graph import intent_overlay
-from citeweave.graph.making import make_graph
+from citeweave.graph.build import make_graph
 from citeweave.graph.related_files import write_related
 from citeweave.graph.signals import Signal
-from citeweave.mining.parts import part_bytes
-from citeweave.mining.sample_blocks import block_of
-from citeweave.mining.samples import Names, new_samples
-from citeweave.mining.shortfall import Shortfall
+from citeweave.mining.blocks import Shortfall, part_bytes
+from citeweave.mining.samples import SampleNames, block_of, new_samples
 from citeweave.pipeline.run_folder import RunFolder
-from citeweave.progress import QUIET
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.changing import delete_papers
-from citeweave.search.mapping import make_map
-from citeweave.serve.libraries.preparing import LibraryFolder
-from citeweave.similarity.compressed import compress
-from citeweave.similarity.sentence_vectors import new_sentence_vectors
-from citeweave.similarity.vectors import new_vectors
+from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.map import make_map
+from citeweave.search.update import delete_papers
+from citeweave.serve.prepare_library import LibraryFolder
 from citeweave.training.checkpoints import save_checkpoint
+from citeweave.vectors.compressed import compress
+from citeweave.vectors.sentence_vectors import new_sentence_vectors
+from citeweave.vectors.vectors import new_vectors
 
 WORDS = [
     "a",
@@ -144,7 +141,7 @@ def _graphs(place: Path, corpus: Corpus) -> dict[str, Path]:
 
 def _samples(place: Path) -> dict[str, Path]:
     block = block_of([7, 8, 9], [[1, 2], [3], [4]], [[4], [5, 6], []])
-    with new_samples(place / "samples", Names(("up", "down"), ("",), ("task",)), corpus="abc") as writer:
+    with new_samples(place / "samples", SampleNames(("up", "down"), ("",), ("task",)), corpus="abc") as writer:
         writer.append(block)
         writer.keep_pool(np.arange(20))
         writer.finish()
@@ -213,7 +210,7 @@ def _reports(place: Path) -> dict[str, Path]:
     rows = {f"q{number}": {"map": number / 10} for number in range(8)}
     outcome = Outcome("cite", "ranking", {"map": "mean"}, rows, {"queries": 8}, ("a note",), {})
     (place / "finished").mkdir()
-    Work(place / "finished", None, "tag").keep("mark", outcome)
+    EvaluationFolder(place / "finished", None, "tag").keep("mark", outcome)
     about = {"kind": outcome.kind, "how": outcome.how, "notes": list(outcome.notes), "chosen": {}}
     value = {
         "suite": "made up",

@@ -16,39 +16,37 @@ from typing import Any
 
 import numpy as np
 
-from citeweave.artefacts.manifest import any_manifest
-from citeweave.corpus.clients.answers import AnswerCache
+from citeweave.core.artifact import any_manifest
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import ImportOptions, import_papers
+from citeweave.corpus.ingest import ImportOptions, import_papers
+from citeweave.corpus.services.service import AnswerCache
 from citeweave.corpus.summary import list_merges, summarize
 from citeweave.encoders.aspects import find_heads
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.streaming.shards import read_shards
-from citeweave.encoders.token_store import TokenStore
-from citeweave.evaluation.finished import Work
+from citeweave.encoders.shards import read_shards
+from citeweave.encoders.tokens import TokenStore
 from citeweave.evaluation.report import Report
+from citeweave.evaluation.run_tasks import EvaluationFolder
 from citeweave.graph.citations import CitationGraph, graph_from_edges
-from citeweave.graph.intent_overlay import IntentOverlay
-from citeweave.graph.mentions import mentions_of
+from citeweave.graph.intent_overlay import IntentOverlay, mentions_of
 from citeweave.graph.related_files import RelatedFile
 from citeweave.graph.signals import Signal, related
-from citeweave.mining.parts import read_part
+from citeweave.mining.blocks import read_part
 from citeweave.mining.samples import Samples
 from citeweave.pipeline.run_folder import read_record
-from citeweave.search.asking.answering import answer
-from citeweave.search.asking.explaining import explain
-from citeweave.search.asking.graphing import lacking, neighbourhood
-from citeweave.search.asking.query import Query
+from citeweave.search.answer import answer
+from citeweave.search.explain import explain, lacking, neighbourhood
 from citeweave.search.index import Index
-from citeweave.search.maps.paper_map import PaperMap
-from citeweave.serve.libraries.preparing import LibraryFolder
-from citeweave.similarity.compressed import CompressedVectors
-from citeweave.similarity.matching.matched import DocumentDistance
-from citeweave.similarity.sentence_search import search_sentences
-from citeweave.similarity.sentence_vectors import SentenceVectors
-from citeweave.similarity.topk import nearest
-from citeweave.similarity.vectors import Vectors
+from citeweave.search.map import PaperMap
+from citeweave.search.query import Query
+from citeweave.serve.prepare_library import LibraryFolder
 from citeweave.training.checkpoints import load_checkpoint
+from citeweave.vectors.compressed import CompressedVectors
+from citeweave.vectors.document_distance import DocumentDistance
+from citeweave.vectors.sentence_search import search_sentences
+from citeweave.vectors.sentence_vectors import SentenceVectors
+from citeweave.vectors.topk import nearest
+from citeweave.vectors.vectors import Vectors
 
 from .artefact_making import REQUEST, TEXTS, new_weights
 
@@ -230,7 +228,7 @@ def _report(folder: Path) -> Iterator[Any]:
 
 
 def _finished(folder: Path) -> Iterator[Any]:
-    found = Work(folder, None, "tag").find("mark")
+    found = EvaluationFolder(folder, None, "tag").find("mark")
     yield found and found.outcome
 
 

@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import ImportOptions, import_papers
+from citeweave.corpus.ingest import ImportOptions, import_papers
 from citeweave.corpus.text import TextRecipe
-from citeweave.encoders.torch_encoder import TorchEncoder
+from citeweave.encoders.encoder import TorchEncoder
+from citeweave.search.precomputed import Given
 from citeweave.search.words import text_of
-from citeweave.search.writing.given import Given
-from citeweave.similarity.lexical import words_of
-from citeweave.similarity.vectors import Vectors, new_vectors
+from citeweave.vectors.bm25 import words_of
+from citeweave.vectors.vectors import Vectors, new_vectors
 
 NUMBERS, VERSIONS = 600, 4
 VENUES = ("ICML", "Ökologie", "", "数学年刊")

@@ -18,19 +18,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
+from citeweave.core.errors import CiteweaveError
+from citeweave.core.inputs import Source
+from citeweave.core.progress import Count, Tally
 from citeweave.corpus.readers import FORMATS, guess_format, reader_of
-from citeweave.errors import CiteweaveError
-from citeweave.evaluation.judging.given_scores import read_scores
-from citeweave.evaluation.suites.files import read_csv, read_qrel
+from citeweave.evaluation.precomputed import read_scores
+from citeweave.evaluation.suites.benchmark_files import read_csv, read_qrel
 from citeweave.evaluation.suites.registry import SUITES, read_suite
-from citeweave.intents.labelled import read_citances, read_labelled
-from citeweave.mining.converting import scincl, scirepeval, sentence_transformers, specter
-from citeweave.mining.converting.convert import IN
-from citeweave.opening import Source
-from citeweave.search.reviewer_files import read_conflicts, read_people
-from citeweave.serve.libraries.zotero_rdf import write_csl_of_rdf
-from citeweave.similarity.vector_files import reader_for
-from citeweave.tally import Count, Tally
+from citeweave.intents.examples import read_citances, read_labelled
+from citeweave.mining.formats import scincl, scirepeval, sentence_transformers, specter
+from citeweave.mining.formats.convert import IN
+from citeweave.search.reviewers import read_conflicts, read_people
+from citeweave.serve.zotero import write_csl_of_rdf
+from citeweave.vectors.formats import reader_for
 
 from .fuzz_target import TESTS, Target, exhaust, fuzz_file, literals, of_file
 

@@ -16,33 +16,30 @@ from pydantic import BaseModel, ValidationError
 from safetensors.numpy import save
 
 import citeweave
-from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.manifest import any_manifest
-from citeweave.cloud import listing
-from citeweave.cloud.address import Address
-from citeweave.corpus import cleaning, text
-from citeweave.corpus.citation_marks import find_marks
-from citeweave.corpus.clients.http import Client, HttpOptions
-from citeweave.corpus.clients.openalex import OpenAlex
-from citeweave.corpus.clients.refusals import read_refusal
-from citeweave.corpus.clients.semantic_scholar import SemanticScholar
-from citeweave.corpus.clients.services import service_of
-from citeweave.corpus.parsing.citing import Mark, citing_sentences
-from citeweave.corpus.parsing.latex import latex_to_text
+from citeweave.core.artifact import any_manifest, check_files
+from citeweave.corpus import plain_text, text
+from citeweave.corpus.citation_marks import CitationMark, citing_sentences, find_marks
+from citeweave.corpus.plain_text import latex_to_text
+from citeweave.corpus.services.client import Client, HttpOptions
+from citeweave.corpus.services.openalex import OpenAlex
+from citeweave.corpus.services.semantic_scholar import SemanticScholar
+from citeweave.corpus.services.service import read_refusal, service_of
 from citeweave.encoders.aspects import find_heads
+from citeweave.encoders.compact_delta import read_compact
+from citeweave.encoders.delta import read_delta
 from citeweave.encoders.model_folder import read_model_folder
-from citeweave.encoders.saved.compact import read_compact
-from citeweave.encoders.saved.deltas import read_delta
-from citeweave.encoders.saved.tensors_file import read_tensors
+from citeweave.encoders.pooling import read_tensors
 from citeweave.intents.classifier import ClassifierConfig
+from citeweave.pipeline.recipe import load_recipe, read_overrides, read_recipe
 from citeweave.pipeline.run_folder import read_record
-from citeweave.recipe import load_recipe, read_overrides, read_recipe
-from citeweave.search.asking.query import Query
+from citeweave.remote import listing
+from citeweave.remote.object_storage import Address
 from citeweave.search.filters import Filter
-from citeweave.search.marks import without_marks
+from citeweave.search.query import Query
+from citeweave.search.segment import without_marks
 from citeweave.search.state import read_state
-from citeweave.serve import requests
-from citeweave.serve.routing import parse_strictly
+from citeweave.serve import schemas
+from citeweave.serve.responses import parse_strictly
 
 from .fuzz_target import Target, exhaust, fuzz_file, literals, of_file
 
@@ -59,7 +56,7 @@ def _of_text(parse: Callable[[str], object]) -> Callable[[bytes], object]:
 
 
 def _citing(passage: str) -> None:
-    marks = [Mark(start, end, ("p1",)) for start, end in find_marks(passage)]
+    marks = [CitationMark(start, end, ("p1",)) for start, end in find_marks(passage)]
     exhaust(citing_sentences(passage, marks))
 
 
@@ -70,8 +67,10 @@ def texts() -> Iterator[Target]:
     yield Target("citation marks", PROSE, _of_text(find_marks), signs)
     yield Target("citing sentences of a passage", PROSE, _of_text(_citing), signs)
     yield Target("marks left out", PROSE, _of_text(without_marks), signs)
-    yield Target("markup left out", PROSE, _of_text(cleaning.strip_markup), signs)
-    yield Target("clean text", PROSE, _of_text(lambda said: (cleaning.clean_text(said), cleaning.year_of(said))), signs)
+    yield Target("markup left out", PROSE, _of_text(plain_text.strip_markup), signs)
+    yield Target(
+        "clean text", PROSE, _of_text(lambda said: (plain_text.clean_text(said), plain_text.year_of(said))), signs
+    )
 
 
 _QUERIES = (
@@ -123,7 +122,7 @@ def settings() -> Iterator[Target]:
 
 def _bodies(data: bytes) -> None:
     value = parse_strictly(data)
-    for model in vars(requests).values():
+    for model in vars(schemas).values():
         if isinstance(model, type) and issubclass(model, BaseModel) and model is not BaseModel:
             with suppress(ValidationError):
                 model.model_validate(value)

@@ -19,8 +19,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from citeweave.errors import CiteweaveError
-from citeweave.serve.failures import RefusedError
+from citeweave.core.errors import CiteweaveError
+from citeweave.serve.responses import RefusedError
 
 TESTS = Path(__file__).resolve().parents[2]
 DOCUMENTED = (CiteweaveError, RefusedError, ValidationError)

@@ -70,7 +70,7 @@ def begin(trouble: dict[str, Any], counter: mmap.mmap) -> None:
 
 
 def _count_pieces(step: Callable[[], None]) -> None:
-    from citeweave import opening
+    from citeweave.core import inputs as opening
 
     real = opening._Guarded.readinto
 

@@ -25,10 +25,9 @@ from citeweave.encoders.encoder import load_encoder
 from citeweave.graph.citations import CitationGraph
 from citeweave.mining.samples import Samples
 from citeweave.training import checkpoints, train, trainer
-from citeweave.training.gathering import Sources
-from citeweave.training.options import encoder_options, training_options
-from citeweave.training.plan import Plan
-from citeweave.training.processes import Processes
+from citeweave.training.distributed import Processes
+from citeweave.training.load_data import Sources
+from citeweave.training.options import TrainingPlan, encoder_options, training_options
 
 IN_CHECKPOINT = ("weights", "moments", "state", "old ones")
 MOMENTS = ("begin", "gradients", "log", "folder", "interrupt", *IN_CHECKPOINT)
@@ -48,7 +47,7 @@ def train_job(job: dict[str, Any], place: Path, cut: tuple[int, str] | None = No
         Corpus.open(job["corpus"]),
         Samples.open(job["samples"]),
         place / "model",
-        Plan(encoder_options(job["encoder"]), training_options(job["training"])),
+        TrainingPlan(encoder_options(job["encoder"]), training_options(job["training"])),
         sources=Sources(CitationGraph.open(job["graph"])),
         device="cpu",
     )

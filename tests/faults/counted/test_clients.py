@@ -18,14 +18,13 @@ from urllib.parse import quote
 
 import pytest
 
-from citeweave.corpus.clients.http import Client, HttpOptions
-from citeweave.corpus.clients.openalex import OpenAlex
-from citeweave.corpus.clients.record_files import write_records
-from citeweave.corpus.clients.semantic_scholar import SemanticScholar
-from citeweave.corpus.clients.services import OPENALEX, S2, Service
-from citeweave.corpus.importing import import_papers
-from citeweave.errors import UserError
-from citeweave.progress import Reporter
+from citeweave.core.errors import UserError
+from citeweave.core.progress import Reporter
+from citeweave.corpus.ingest import import_papers
+from citeweave.corpus.services.client import Client, HttpOptions, write_records
+from citeweave.corpus.services.openalex import OpenAlex
+from citeweave.corpus.services.semantic_scholar import SemanticScholar
+from citeweave.corpus.services.service import OPENALEX, S2, Service
 
 from .counting import Trial
 from .fault_server import FaultService, MadeUpTime

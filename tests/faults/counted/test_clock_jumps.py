@@ -14,13 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave import progress
-from citeweave.artefacts.writing import new_artefact
-from citeweave.encoders.backing_off import run_batches
-from citeweave.encoders.saved_batches import Results, SavedBatches
-from citeweave.files import hash_json
-from citeweave.locks import LockedError, take_lock
-from citeweave.mining.pieces import Pace, Pieces
+from citeweave.core import progress
+from citeweave.core.artifact import new_artefact
+from citeweave.core.files import LockedError, hash_json, take_lock
+from citeweave.encoders.batches import Results, SavedBatches, run_batches
+from citeweave.mining.blocks import BlockPace, Pieces
 
 from .counting import Trial
 
@@ -88,7 +86,7 @@ def test_pieces_of_mining(trial: Trial, tmp_path: Path) -> None:
             spans = [(0, len(units) // 2), (len(units) // 2, len(units))]
             for most in (draw.randrange(1, 5), 10**9):
                 made = Pieces(place, units).fill(
-                    spans, lambda rows: rows.tobytes(), Pace(30.0, jumping(seed)), lambda n: None
+                    spans, lambda rows: rows.tobytes(), BlockPace(30.0, jumping(seed)), lambda n: None
                 )
                 paths = list(itertools.islice(made, most))
             held = np.concatenate([np.frombuffer(path.read_bytes(), np.int64) for path in paths])

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from citeweave.corpus.text import paper_text
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.locating import WEAVE, locate
+from citeweave.encoders.model_card import ModelCard
+from citeweave.encoders.model_names import WEAVE, locate
 from citeweave.encoders.runtimes import Runtime
-from citeweave.encoders.saved.model_card import ModelCard
-from citeweave.encoders.saving import save_encoder
-from citeweave.encoders.whole import write_whole
+from citeweave.encoders.save import save_encoder, write_whole
 
 from .counting import Trial
 
@@ -77,21 +76,22 @@ def folders(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
 def train_small(start: Path, place: Path) -> Path:
     """A few steps of training from the small model, saved as any training saves."""
     from citeweave.corpus.synthetic.literature import Synthetic
-    from citeweave.corpus.synthetic.writing import synthesize
+    from citeweave.corpus.synthetic.synthesize import synthesize
     from citeweave.graph.citations import build_graph
-    from citeweave.mining.mine import Inputs, mine_samples
-    from citeweave.mining.rule_reading import parse_rules
-    from citeweave.recipe import load_recipe
-    from citeweave.training.gathering import Sources
-    from citeweave.training.options import EncoderOptions, TrainingOptions
-    from citeweave.training.plan import Plan
+    from citeweave.mining.inputs import parse_rules
+    from citeweave.mining.mine import MiningInputs, mine_samples
+    from citeweave.pipeline.recipe import load_recipe
+    from citeweave.training.load_data import Sources
+    from citeweave.training.options import EncoderOptions, TrainingOptions, TrainingPlan
     from citeweave.training.train import train_encoder
 
     corpus = synthesize(place / "corpus", Synthetic(papers=150), workers=1)
     graph = build_graph(corpus, place / "graph")
     rules = parse_rules(load_recipe("specter", ["mining.anchors=30"]).table("mining"))
-    samples = mine_samples(corpus, rules, place / "samples", Inputs(graph=graph))
-    plan = Plan(EncoderOptions(init=str(start)), TrainingOptions(batch=8, steps=6, learning_rate=1e-3, validation=0.2))
+    samples = mine_samples(corpus, rules, place / "samples", MiningInputs(graph=graph))
+    plan = TrainingPlan(
+        EncoderOptions(init=str(start)), TrainingOptions(batch=8, steps=6, learning_rate=1e-3, validation=0.2)
+    )
     return train_encoder(corpus, samples, place / "trained", plan, sources=Sources(graph=graph), device="cpu").folder
 
 

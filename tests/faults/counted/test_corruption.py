@@ -28,15 +28,15 @@ pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 import torch
 
-from citeweave.artefacts import integrity
-from citeweave.artefacts.manifest import MANIFEST, any_manifest
+from citeweave.core import artifact
+from citeweave.core.artifact import MANIFEST, any_manifest
+from citeweave.core.errors import ArtifactError, CiteweaveError
+from citeweave.core.inputs import Source
+from citeweave.core.progress import KINDS, Tally
 from citeweave.corpus.paper import CitationBlock, ContextBlock, NumberedCitations, NumberedPapers
 from citeweave.corpus.readers import FORMATS, guess_format, reader_of
-from citeweave.errors import ArtefactError, CiteweaveError
-from citeweave.opening import Source
+from citeweave.search.build import describe_folder
 from citeweave.search.state import is_index
-from citeweave.search.verifying import describe_folder
-from citeweave.tally import KINDS, Tally
 
 from .artefact_making import make_artefacts
 from .artefact_reading import READERS, contents
@@ -205,11 +205,11 @@ def _contents_or_none(name: str, folder: Path) -> str | None:
 
 def _read_as_large(name: str, folder: Path) -> None:
     """As an artefact is read that is too large to be looked at whole when it is opened."""
-    small, integrity.SMALL = integrity.SMALL, -1
+    small, artifact.SMALL = artifact.SMALL, -1
     try:
         _contents_or_none(name, folder)
     finally:
-        integrity.SMALL = small
+        artifact.SMALL = small
 
 
 def _check_verifying(folder: Path, path: Path, data: bytes, spoiled: bytes, what: str) -> None:
@@ -229,7 +229,7 @@ def _seal_of(path: Path, data: bytes) -> str:
     path.write_bytes(data)
     try:
         return any_manifest(path.parent).seal
-    except ArtefactError:
+    except ArtifactError:
         return ""
     finally:
         path.write_bytes(spoiled)

@@ -10,8 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
+from citeweave.core.errors import CiteweaveError  # noqa: E402
 from citeweave.encoders.encoder import load_encoder  # noqa: E402
-from citeweave.errors import CiteweaveError  # noqa: E402
 
 from .counting import Trial  # noqa: E402
 from .hostile_models import HOSTILE  # noqa: E402

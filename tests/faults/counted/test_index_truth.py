@@ -15,21 +15,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.torch_encoder import TorchEncoder
-from citeweave.search.asking.answering import answer
-from citeweave.search.asking.query import Query
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.changing import ChangeOptions, add_papers, delete_papers, update_index
-from citeweave.search.compacting import compact_index
-from citeweave.search.describing import describe
-from citeweave.search.exact import nearest_papers
-from citeweave.search.filling import fill_vectors
+from citeweave.encoders.encoder import TorchEncoder, load_encoder
+from citeweave.search import segment_vectors as vector_writing
+from citeweave.search.answer import answer
+from citeweave.search.build import IndexOptions, build_index, describe
+from citeweave.search.fill_vectors import fill_vectors
 from citeweave.search.filters import Filter, filter_rows
 from citeweave.search.index import Index
-from citeweave.search.searching import Reader
-from citeweave.search.words import search_words, suggest
-from citeweave.search.writing import vectors as vector_writing
+from citeweave.search.nearest import QueryEncoder, nearest_papers
+from citeweave.search.query import Query, suggest
+from citeweave.search.update import ChangeOptions, add_papers, compact_index, delete_papers, update_index
+from citeweave.search.words import search_words
 
 from .changing_papers import NUMBERS, VENUES, VERSIONS, WORDS, Held, World, make_paper, vector_of
 from .counting import Trial
@@ -132,7 +128,7 @@ def _check_best(found: list[tuple[str, float]], known: dict[str, float], apart: 
 
 def _check_fused(index: Index, held: Held, text: str, where: Filter, allowed: set[str]) -> None:
     """What words and vectors find together: only papers that are there and pass the filter, each once."""
-    reader = Reader(index, held.world.encoder)
+    reader = QueryEncoder(index, held.world.encoder)
     for query in (Query(text=text), Query(text=text, where=where), Query(text=text, approximate=True)):
         if not held.papers:
             continue
@@ -171,7 +167,7 @@ def _told(index: Index, encoder: TorchEncoder, queries: NDArray[Any], texts: lis
     told: dict[str, Any] = {
         "near": [_pairs(index, rows, scores) for rows, scores in zip(near.rows, near.scores, strict=True)]
     }
-    reader = Reader(index, encoder)
+    reader = QueryEncoder(index, encoder)
     for text in texts:
         words = search_words(index, text, COUNT)
         told[f"words {text}"] = _pairs(index, words.rows, words.scores)

@@ -22,7 +22,7 @@ import pytest
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
 
-from citeweave.search.verifying import describe_folder
+from citeweave.search.build import describe_folder
 
 from .counting import Trial
 

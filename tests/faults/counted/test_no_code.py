@@ -13,11 +13,11 @@ import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
+from citeweave.core.errors import CiteweaveError
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
-from citeweave.errors import CiteweaveError
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.changing import delete_papers
+from citeweave.corpus.ingest import import_papers
+from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.update import delete_papers
 
 from .code_paths import uses
 from .counting import Trial
@@ -34,29 +34,29 @@ ALLOWED = {
     ("*", "compiled code kept"): "numba keeps machine code of our own functions where it keeps .pyc files",
     ("__init__.py", "import by a name"): "names of the front door, from a table in that file",
     ("__init__.py", "part by a name"): "the same table",
-    ("arguments.py", "import by a name"): "names of KINDS, a table in that file",
-    ("arguments.py", "part by a name"): "the same table",
-    ("cli/explore.py", "import by a name"): "two names that stand in the loop",
-    ("corpus/importing.py", "pickles in our own pipes"): "processes that it starts itself",
+    ("core/arguments.py", "import by a name"): "names of KINDS, a table in that file",
+    ("core/arguments.py", "part by a name"): "the same table",
+    ("cli/serve.py", "import by a name"): "two names that stand in the loop",
+    ("corpus/ingest.py", "pickles in our own pipes"): "processes that it starts itself",
     ("corpus/readers/__init__.py", "import by a name"): "one of FORMATS, checked by choose()",
-    ("corpus/synthetic/writing.py", "pickles in our own pipes"): "processes that it starts itself",
-    ("crew.py", "import by a name"): "functions of citeweave only; what names them is checked",
-    ("crew.py", "part by a name"): "the same",
+    ("corpus/synthetic/synthesize.py", "pickles in our own pipes"): "processes that it starts itself",
+    ("core/executor.py", "import by a name"): "functions of citeweave only; what names them is checked",
+    ("core/executor.py", "part by a name"): "the same",
     ("encoders/network.py", "part by a name"): "one of DTYPES, checked by choose()",
     ("encoders/runtimes.py", "part by a name"): "one of the runtime's precisions, checked by Runtime",
-    ("encoders/saving.py", "part by a name"): "one of DTYPES, checked by its caller",
+    ("encoders/save.py", "part by a name"): "one of DTYPES, checked by its caller",
     ("evaluation/suites/registry.py", "import by a name"): "one of SUITES, checked by choose()",
-    ("extras.py", "import by a name"): "callers give constants, which this check sees",
+    ("core/errors.py", "import by a name"): "callers give constants, which this check sees",
     (
-        "artefacts/publishing.py",
+        "core/publish.py",
         "ctypes",
     ): "one call of the C library that is loaded anyway: two folders exchange their names",
     (
-        "scale/cluster.py",
+        "remote/ray_executor.py",
         "pickles in our own pipes",
     ): "Ray's own protocol; who can reach a cluster owns it, see SECURITY.md",
-    ("serve/libraries/background.py", "subprocess"): "a list of arguments to our own interpreter, no shell",
-    ("training/tracking.py", "import by a name"): "tensorboard or wandb, constants in that file",
+    ("serve/library.py", "subprocess"): "a list of arguments to our own interpreter, no shell",
+    ("training/trainer.py", "import by a name"): "tensorboard or wandb, constants in that file",
 }
 """Every exception by file and kind, and why."""
 

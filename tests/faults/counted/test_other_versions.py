@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from citeweave.artefacts.manifest import read_manifest
-from citeweave.artefacts.writing import matches, new_artefact
-from citeweave.errors import CiteweaveError, UserError
-from citeweave.files import write_json
+from citeweave.core.artifact import matches, new_artefact, read_manifest
+from citeweave.core.errors import CiteweaveError, UserError
+from citeweave.core.files import write_json
 
 from .conftest import ROOT
 from .counting import Trial
@@ -33,13 +32,13 @@ OPENED_BY = {
     "related papers": "graph.related_files:RelatedFile",
     "intents": "graph.intent_overlay:IntentOverlay",
     "samples": "mining.samples:Samples",
-    "vectors": "similarity.vectors:Vectors",
-    "compressed_vectors": "similarity.compressed:CompressedVectors",
-    "sentence_vectors": "similarity.sentence_vectors:SentenceVectors",
-    "tokens": "encoders.token_store:TokenStore",
+    "vectors": "vectors.vectors:Vectors",
+    "compressed_vectors": "vectors.compressed:CompressedVectors",
+    "sentence_vectors": "vectors.sentence_vectors:SentenceVectors",
+    "tokens": "encoders.tokens:TokenStore",
     "encoder": "training.train:EncoderRun",
     "report": "evaluation.report:Report",
-    "paper_map": "search.maps.paper_map:PaperMap",
+    "paper_map": "search.map:PaperMap",
     "index_segment": "search.segment:Segment",
     "intent_classifier": "intents.classifier:IntentClassifier",
 }
@@ -128,15 +127,15 @@ def _index(folder: Path) -> tuple[Path, Callable[[], Any]]:
 
 
 def _store(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.search.stores.protocol import About
+    from citeweave.search.store_protocol import StoreInfo
 
     path = folder / "about.json"
-    return path, lambda: About.from_json(json.loads(path.read_bytes()), str(path))
+    return path, lambda: StoreInfo.from_json(json.loads(path.read_bytes()), str(path))
 
 
 def _objects(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.cloud.address import Address
-    from citeweave.cloud.listing import decode
+    from citeweave.remote.listing import decode
+    from citeweave.remote.object_storage import Address
 
     path = folder / "citeweave-objects.json"
     return path, lambda: decode(Address("s3", "bucket", "name"), path.read_bytes(), path)
@@ -149,25 +148,25 @@ def _heads(folder: Path) -> tuple[Path, Callable[[], Any]]:
 
 
 def _words(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.encoders.saved.aspect_words import read_words
+    from citeweave.encoders.text_vectors import read_words
 
     return folder / "config.json", lambda: read_words(folder, None)
 
 
 def _delta(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.encoders.saved.deltas import read_delta
+    from citeweave.encoders.delta import read_delta
 
     return folder / "delta.json", lambda: read_delta(folder)
 
 
 def _compact(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.encoders.saved.compact import read_compact
+    from citeweave.encoders.compact_delta import read_compact
 
     return folder / "delta.json", lambda: read_compact(folder)
 
 
 def _library(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.serve.libraries.preparing import LibraryFolder
+    from citeweave.serve.prepare_library import LibraryFolder
 
     return folder / "library.json", lambda: LibraryFolder(folder).note(place="elsewhere")
 

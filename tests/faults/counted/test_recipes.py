@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from citeweave.corpus.derived.options import DerivedTexts
-from citeweave.errors import UserError
-from citeweave.graph.making import GraphOptions
+from citeweave.core.errors import UserError
+from citeweave.corpus.derived_texts import DerivedTexts
+from citeweave.graph.build import GraphOptions
 from citeweave.graph.node_vectors import NodeVectorOptions
-from citeweave.mining.aligning.options import AlignmentOptions
-from citeweave.mining.rule import Rule
-from citeweave.mining.rules import ContextFilter, MiningRules
-from citeweave.recipe import load_recipe, read_recipe, shipped_recipes
+from citeweave.mining.align import AlignmentOptions
+from citeweave.mining.rules import ContextFilter, MiningRules, Rule
+from citeweave.pipeline.recipe import load_recipe, read_recipe, shipped_recipes
 from citeweave.training.options import EncoderOptions, TrainingOptions
 
 from .counting import Trial

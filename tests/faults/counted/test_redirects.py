@@ -16,12 +16,11 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 
-from citeweave.corpus.clients.answers import Request
-from citeweave.corpus.clients.http import Client, HttpOptions
-from citeweave.corpus.clients.openalex import OpenAlex
-from citeweave.corpus.clients.semantic_scholar import SemanticScholar
-from citeweave.corpus.clients.services import OPENALEX, S2, Service, service_of
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
+from citeweave.corpus.services.client import Client, HttpOptions
+from citeweave.corpus.services.openalex import OpenAlex
+from citeweave.corpus.services.semantic_scholar import SemanticScholar
+from citeweave.corpus.services.service import OPENALEX, S2, Service, ServiceRequest, service_of
 
 from .counting import Trial
 from .fault_server import MadeUpTime
@@ -31,7 +30,10 @@ KEY = "k3y/With+signs=0123456789"
 KEY_SPELLINGS = (KEY, quote(KEY), quote(KEY, safe=""))
 SERVICES = {"openalex": OPENALEX, "s2": S2}
 LIMITS = HttpOptions(timeout=20, deadline=20, tries=2)
-REQUESTS = {"GET": Request("/works", {"filter": "doi:10.1/a"}), "POST": Request("/paper/batch", {}, {"ids": ["a"]})}
+REQUESTS = {
+    "GET": ServiceRequest("/works", {"filter": "doi:10.1/a"}),
+    "POST": ServiceRequest("/paper/batch", {}, {"ids": ["a"]}),
+}
 
 ELSEWHERE = (
     "http://127.0.0.1:{other}/", "http://localhost:{other}/", "http://localhost:{own}/", "http://[::1]:{other}/", "http://[::1]:{own}/",
@@ -88,7 +90,7 @@ def client_of(service: Service, base: str) -> Client:
     return Client(replace(service, base=base, key=KEY), None, LIMITS, pause=time.pause, clock=time)
 
 
-def ask(client: Client, request: Request) -> str:
+def ask(client: Client, request: ServiceRequest) -> str:
     """Why a request was refused, empty where an answer came; any error but a user's leaves this function."""
     try:
         client.ask(request)

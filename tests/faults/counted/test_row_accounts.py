@@ -13,28 +13,26 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from citeweave.artefacts.manifest import read_manifest
+from citeweave.core.artifact import read_manifest
+from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.derived.deriving import derive_corpus
-from citeweave.corpus.derived.options import DerivedTexts
-from citeweave.corpus.importing import exclude_papers, import_papers
+from citeweave.corpus.derive import derive_corpus
+from citeweave.corpus.derived_texts import DerivedTexts
+from citeweave.corpus.ingest import exclude_papers, import_papers
 from citeweave.corpus.split import split_by_share
 from citeweave.corpus.text import sentences
-from citeweave.encoders.embedding import embed_papers
-from citeweave.errors import EmptyResultError, UserError
+from citeweave.encoders.embed import embed_papers
 from citeweave.evaluation.links import hold_out
 from citeweave.graph.citations import CitationGraph, build_graph
-from citeweave.mining.converting.convert import export_samples
-from citeweave.mining.converting.options import ExportOptions
-from citeweave.mining.mine import Inputs, MiningOptions, mine_samples
-from citeweave.mining.rule_reading import parse_rules
+from citeweave.mining.formats.convert import export_samples
+from citeweave.mining.formats.triplet_rows import ExportOptions
+from citeweave.mining.inputs import parse_rules
+from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
 from citeweave.mining.samples import Samples
-from citeweave.progress import QUIET, Reporter
-from citeweave.recipe import load_recipe
-from citeweave.search.bibtex import to_bibtex
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.describing import describe
-from citeweave.search.exporting import to_csv, to_json
+from citeweave.pipeline.recipe import load_recipe
+from citeweave.search.build import IndexOptions, build_index, describe
+from citeweave.search.export import to_bibtex, to_csv, to_json
 from citeweave.search.index import Index
 
 from .counting import Trial
@@ -126,7 +124,7 @@ def check_samples(corpus: Corpus, graph: CitationGraph, place: Path, rng: np.ran
     drawn = int(rng.choice([0, 5]))
     asked = rng.choice(len(corpus), len(corpus) // 2, replace=False) if rng.random() < 0.3 else None
     rules = parse_rules(load_recipe("specter", [f"mining.anchors={drawn}"]).table("mining"))
-    inputs = Inputs(graph=graph, anchors=asked)
+    inputs = MiningInputs(graph=graph, anchors=asked)
     try:
         samples = mine_samples(corpus, rules, place / "samples", inputs, MiningOptions(workers=1))
     except EmptyResultError:

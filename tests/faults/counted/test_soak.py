@@ -16,11 +16,11 @@ import pytest
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 pytest.importorskip("fastapi", reason="pip install 'citeweave[serve]'")
 
+from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.synthetic.planting import Synthetic
-from citeweave.corpus.synthetic.writing import synthesize
-from citeweave.randomness import stream
-from citeweave.search.building import IndexOptions, build_index
+from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.synthesize import synthesize
+from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
 
 from .counting import Trial

@@ -18,11 +18,11 @@ pytest.importorskip("moto.server")
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from citeweave.cloud import copy, fetch, push
-from citeweave.cloud.address import Address
-from citeweave.cloud.listing import OBJECTS
-from citeweave.cloud.outgoing import Outgoing
-from citeweave.errors import UserError
+from citeweave.core.errors import UserError
+from citeweave.remote import copy, fetch, push
+from citeweave.remote.copy import PendingUpload
+from citeweave.remote.listing import OBJECTS
+from citeweave.remote.object_storage import Address
 
 from ...cloud.conftest import bucket, content, make_artefact, server
 from .counting import Trial
@@ -242,10 +242,10 @@ def test_odd_addresses(trial: Trial, bucket: Any, tmp_path: Path, monkeypatch: p
 
 def check_round_trip(kind: str, address: str, made: Path, one: Path, place: Path) -> bool:
     if kind == "output":
-        with Outgoing(Address.parse(address)).working() as out:
+        with PendingUpload(Address.parse(address)).working() as out:
             make_artefact(out.folder, {"sub/a.bin": b"bytes of a"})
             out.send()
-        with Outgoing(Address.parse(address)).working() as out:
+        with PendingUpload(Address.parse(address)).working() as out:
             assert content(out.folder).get("sub/a.bin") == b"bytes of a", "the next command does not find it"
     else:
         push(one if kind == "file" else made, address)

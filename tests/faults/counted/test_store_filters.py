@@ -18,18 +18,16 @@ pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 pytest.importorskip("lancedb", reason="pip install 'citeweave[stores]'")
 pytest.importorskip("milvus_lite", reason="pip install 'citeweave[stores]'")
 
+from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
-from citeweave.errors import UserError
-from citeweave.search.building import IndexOptions, build_index
+from citeweave.corpus.ingest import import_papers
+from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.filters import Filter
 from citeweave.search.index import Index
-from citeweave.search.stores.asking import IndexStore, nearest_in_store
-from citeweave.search.stores.opening import open_store
-from citeweave.search.stores.protocol import Attributes, store_keys
-from citeweave.search.stores.store import VectorStore
-from citeweave.search.stores.syncing import sync_store
-from citeweave.similarity.provenance import Provenance
+from citeweave.search.store import VectorStore, sync_store
+from citeweave.search.store_protocol import Attributes, store_keys
+from citeweave.search.store_search import IndexStore, nearest_in_store, open_store
+from citeweave.vectors.vectors import Provenance
 
 from .counting import Trial
 

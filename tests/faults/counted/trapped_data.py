@@ -14,19 +14,18 @@ from pathlib import Path
 
 import numpy as np
 
-from citeweave.artefacts.integrity import check_files
-from citeweave.artefacts.manifest import MANIFEST
-from citeweave.artefacts.publishing import begin_work
-from citeweave.cloud.address import Address
-from citeweave.cloud.listing import decode
+from citeweave.core.artifact import MANIFEST, check_files
+from citeweave.core.publish import begin_work
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
-from citeweave.intents.labelled import read_records
-from citeweave.recipe import load_recipe
-from citeweave.search.changing import delete_papers
+from citeweave.corpus.ingest import import_papers
+from citeweave.intents.examples import read_records
+from citeweave.pipeline.recipe import load_recipe
+from citeweave.remote.listing import decode
+from citeweave.remote.object_storage import Address
 from citeweave.search.index import Index
-from citeweave.similarity.published import import_vectors
-from citeweave.training.bundle_files import read_data
+from citeweave.search.update import delete_papers
+from citeweave.training.bundle import read_data
+from citeweave.vectors.formats import import_vectors
 
 from .traps import Lab, Trap, change_json, describe_again
 

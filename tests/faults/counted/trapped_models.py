@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from citeweave.encoders.encoder import load_encoder
-from citeweave.intents.delta_file import load_delta
+from citeweave.intents.network import load_delta
 
 from .traps import Lab, Trap, change_json, safetensors_file
 
@@ -181,7 +181,7 @@ def weights_of_2_to_the_62_numbers(lab: Lab) -> Trap:
 
 
 def _delta(lab: Lab, base: str, content: bytes) -> Trap:
-    from citeweave.encoders.saved.deltas import base_revision, open_model
+    from citeweave.encoders.delta import base_revision, open_model
 
     revision = base_revision(open_model(lab.sound / "model"))
     settings = {"pooling": "mean", "max_tokens": 32, "normalize": False, "lower": False, "prompt": ""}

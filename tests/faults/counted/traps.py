@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from citeweave.artefacts.manifest import MANIFEST
-from citeweave.files import hash_file
+from citeweave.core.artifact import MANIFEST
+from citeweave.core.files import hash_file
 
 
 @dataclass(frozen=True)

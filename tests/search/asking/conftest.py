@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
-from citeweave.search.building import IndexOptions, build_index
+from citeweave.corpus.ingest import import_papers
+from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
-from citeweave.search.searching import Reader, open_reader
+from citeweave.search.nearest import QueryEncoder, open_reader
 
 ABSTRACTS = {
     "a": "A cell grows. We find models from data.",
@@ -54,7 +54,7 @@ class Library:
     place: Path
     corpus: Corpus
     index: Index
-    reader: Reader
+    reader: QueryEncoder
     words: Index
     """The same papers without vectors."""
 

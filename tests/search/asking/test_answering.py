@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from citeweave.errors import UserError
-from citeweave.search.asking.answering import answer, needs_reader
-from citeweave.search.asking.diversity import diverse_order, pool_size
-from citeweave.search.asking.finding import title_and_abstract
-from citeweave.search.asking.liked import rocchio
-from citeweave.search.asking.query import Chosen, Passage, Query
+from citeweave.core.errors import UserError
+from citeweave.search.answer import answer, needs_reader
 from citeweave.search.filters import Filter
-from citeweave.search.searching import search_paper
+from citeweave.search.hits import title_and_abstract
+from citeweave.search.nearest import search_paper
+from citeweave.search.query import Passage, Query, SentenceQuery
+from citeweave.search.ranked_rows import diverse_order, pool_size, rocchio
 from citeweave.search.words import search_words, text_of
 
 EVERY = 100
@@ -63,7 +62,7 @@ def test_pages_fit_together(library):
         {"text": "cell data"},
         {"paper": "a"},
         {"liked": ("a", "b"), "diversity": 0.7},
-        {"sentences": Chosen("e", (0, 2))},
+        {"sentences": SentenceQuery("e", (0, 2))},
     ):
         whole = ids(answer(index, reader, Query(**query, count=4, offset=0)))
         whole += ids(answer(index, reader, Query(**query, count=4, offset=4)))
@@ -109,7 +108,12 @@ def test_filters(library):
     where = Filter(years=(2012, 2016), venues=("cell",))
     every = set(ids(answer(index, reader, Query(text="cell", where=where, count=EVERY))))
     assert every == {"c", "e", "g"}
-    for query in ({"paper": "a"}, {"liked": ("a",)}, {"sentences": Chosen("a")}, {"cite": Passage("a cell [CIT]")}):
+    for query in (
+        {"paper": "a"},
+        {"liked": ("a",)},
+        {"sentences": SentenceQuery("a")},
+        {"cite": Passage("a cell [CIT]")},
+    ):
         found = answer(index, reader, Query(**query, where=where, count=EVERY))
         assert set(ids(found)) == {"c", "e", "g"}, query
     assert ids(answer(index, reader, Query(text="cell", where=Filter(venues=("none",))))) == []
@@ -158,7 +162,7 @@ def test_an_index_of_words(library):
         (Query(text="cell", by="vectors"), "needs vectors"),
         (Query(paper="a", by="vectors"), "no vectors yet"),
         (Query(liked=("a",)), "by several papers needs vectors"),
-        (Query(sentences=Chosen("a", (0,))), "sentences needs vectors of them"),
+        (Query(sentences=SentenceQuery("a", (0,))), "sentences needs vectors of them"),
         (Query(cite=Passage("cell [CIT]")), "what to cite needs vectors"),
         (Query(text="cell", diversity=0.5), "diversity needs vectors"),
     ):
@@ -171,7 +175,11 @@ def test_without_a_model(library):
     index = library.index
     found = answer(index, None, Query(text="cell"))
     assert found.by == "words" and "model is not loaded" in found.note
-    for query in (Query(text="cell", by="vectors"), Query(sentences=Chosen(texts=("x",))), Query(cite=Passage("x"))):
+    for query in (
+        Query(text="cell", by="vectors"),
+        Query(sentences=SentenceQuery(texts=("x",))),
+        Query(cite=Passage("x")),
+    ):
         assert needs_reader(query)
         with pytest.raises(UserError, match="loaded"):
             answer(index, None, query)

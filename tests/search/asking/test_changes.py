@@ -6,21 +6,18 @@ import json
 
 import pytest
 
+from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
-from citeweave.errors import UserError
-from citeweave.search import changing
-from citeweave.search.asking.answering import answer
-from citeweave.search.asking.explaining import explain
-from citeweave.search.asking.graphing import lacking, neighbourhood
-from citeweave.search.asking.query import Chosen, Passage, Query
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.describing import describe
+from citeweave.corpus.ingest import import_papers
+from citeweave.search import update
+from citeweave.search.answer import answer
+from citeweave.search.build import IndexOptions, build_index, describe
+from citeweave.search.explain import explain, lacking, neighbourhood
 from citeweave.search.filters import Filter, facets, filter_rows
 from citeweave.search.index import Index
-from citeweave.search.mapping import make_map
-from citeweave.search.searching import open_reader
-from citeweave.search.words import suggest
+from citeweave.search.map import make_map
+from citeweave.search.nearest import open_reader
+from citeweave.search.query import Passage, Query, SentenceQuery, suggest
 
 QUERIES = [
     Query(text="cell data"),
@@ -29,8 +26,8 @@ QUERIES = [
     Query(text="cell ghosts", diversity=0.4),
     Query(paper="a"),
     Query(liked=("a", "d"), disliked=("i",)),
-    Query(sentences=Chosen("e", (0, 2))),
-    Query(sentences=Chosen(texts=("We find models from data.",))),
+    Query(sentences=SentenceQuery("e", (0, 2))),
+    Query(sentences=SentenceQuery(texts=("We find models from data.",))),
     Query(paper="a", diversity=0.5),
     Query(cite=Passage("We find a cell [CIT].")),
 ]
@@ -52,9 +49,9 @@ def grown(library, tmp_path_factory):
     build_index(Corpus.open(place / "corpus"), library.place / "model", place / "index", options)
     with pytest.MonkeyPatch.context() as patch:
         # small segments would be united at once
-        patch.setattr(changing, "join_last", lambda *given, **options: None)
-        changing.add_papers(place / "index", library.corpus)
-        changing.delete_papers(place / "index", ["gone"])
+        patch.setattr(update, "join_last", lambda *given, **options: None)
+        update.add_papers(place / "index", library.corpus)
+        update.delete_papers(place / "index", ["gone"])
     index = Index.open(place / "index")
     assert len(index.segments) > 1 and len(index) == len(library.index) < index.size
     return index

@@ -5,19 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from citeweave.core.errors import UserError
+from citeweave.core.randomness import hash_texts
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import ImportOptions, import_papers
-from citeweave.errors import UserError
-from citeweave.hashing import hash_texts
-from citeweave.search.asking.answering import allowed_rows
-from citeweave.search.asking.explaining import WHOLE, explain
-from citeweave.search.asking.graphing import lacking, neighbourhood
-from citeweave.search.asking.query import Passage, Query
-from citeweave.search.building import IndexOptions, build_index
+from citeweave.corpus.ingest import ImportOptions, import_papers
+from citeweave.search.answer import allowed_rows
+from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.explain import WHOLE, explain, lacking, neighbourhood, shared_words
 from citeweave.search.filters import Filter
-from citeweave.search.words import shared_words
-from citeweave.similarity.explaining import explain_pair
-from citeweave.similarity.sentence_vectors import SentenceVectors
+from citeweave.search.query import Passage, Query
+from citeweave.vectors.explain import explain_pair
+from citeweave.vectors.sentence_vectors import SentenceVectors
 
 
 def test_why(library):

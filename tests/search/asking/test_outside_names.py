@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, import_papers
-from citeweave.corpus.outside_names import FOLDER, NameCollector, OutsideName, OutsideNames
-from citeweave.hashing import hash_text, hash_texts
-from citeweave.search.asking.graphing import lacking
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.changing import ChangeOptions, add_papers, delete_papers
-from citeweave.search.compacting import compact_index
+from citeweave.core.randomness import hash_text, hash_texts
+from citeweave.corpus.paper import FOLDER, NameCollector, OutsideName, OutsideNames
+from citeweave.search.build import IndexOptions, build_index
+from citeweave.search.explain import lacking
 from citeweave.search.index import Index
+from citeweave.search.update import ChangeOptions, add_papers, compact_index, delete_papers
 
 WORDS = IndexOptions(vectors=False)
 JATS = """<article><front><article-meta><article-id pub-id-type="doi">10.1000/{own}</article-id><title-group>

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.errors import UserError
-from citeweave.search.asking.query import Chosen, Passage, Query
+from citeweave.core.errors import UserError
 from citeweave.search.filters import Filter
+from citeweave.search.query import Passage, Query, SentenceQuery
 
 QUERIES = [
     Query(text="rain", by="words", count=1000, offset=9000),
     Query(text="rain\nfalls", aspect="method", diversity=1.0, approximate=True),
     Query(paper="doi:10.1/x", where=Filter(years=(2015, None), fields=("cs",))),
     Query(liked=("a", "b"), disliked=("c",)),
-    Query(sentences=Chosen("a", (0, 2))),
-    Query(sentences=Chosen(texts=("Rain is rare.",)), diversity=0.25),
+    Query(sentences=SentenceQuery("a", (0, 2))),
+    Query(sentences=SentenceQuery(texts=("Rain is rare.",)), diversity=0.25),
     Query(cite=Passage("We use [CIT].", "method", "Title", 0.5, True)),
 ]
 

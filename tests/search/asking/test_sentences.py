@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from citeweave.encoders.sentences import encode_sentences
-from citeweave.errors import UserError
-from citeweave.search.asking import sentences
-from citeweave.search.asking.answering import answer
-from citeweave.search.asking.query import Chosen, Query
-from citeweave.search.asking.sentences import FACET, encode_alone
-from citeweave.search.searching import Reader
-from citeweave.similarity.explaining import explain_pair
-from citeweave.similarity.sentence_vectors import SentenceVectors
+from citeweave.core.errors import UserError
+from citeweave.encoders.sentence_encoder import encode_sentences
+from citeweave.search import answer
+from citeweave.search.answer import FACET, answer, encode_alone
+from citeweave.search.nearest import QueryEncoder
+from citeweave.search.query import Query, SentenceQuery
+from citeweave.vectors.explain import explain_pair
+from citeweave.vectors.sentence_vectors import SentenceVectors
 
 
 def ask(library, chosen, **options):
@@ -27,7 +26,7 @@ def all_vectors(index):
 
 def test_scores_and_matches_are_those_of_transport(library):
     index = library.index
-    found, vectors = ask(library, Chosen("e", (0, 2))), all_vectors(index)
+    found, vectors = ask(library, SentenceQuery("e", (0, 2))), all_vectors(index)
     assert found.by == "sentences" and found.exact and len(found.hits) == len(vectors) - 1
     assert [hit.score for hit in found.hits] == sorted((hit.score for hit in found.hits), reverse=True)
     for hit in found.hits:
@@ -42,7 +41,7 @@ def test_scores_and_matches_are_those_of_transport(library):
 def test_the_same_sentence_is_found(library):
     index = library.index
     (text,) = [text for text in index.sentence_texts(index.row("g")) if "graphs" in text]
-    found = ask(library, Chosen(texts=(text, "We find models from data.")))
+    found = ask(library, SentenceQuery(texts=(text, "We find models from data.")))
     assert len(found.hits) == int(index.with_sentences.sum())
     assert all(len(hit.matches) == 2 for hit in found.hits)
     alone = encode_alone(library.reader.encoder, [text, "we find"])
@@ -52,12 +51,12 @@ def test_the_same_sentence_is_found(library):
 
 def test_numbers_are_the_abstracts_own(library):
     """One sentence of one paper against itself in a paper with the very same abstract would be 1; here: its order."""
-    one, other = (ask(library, Chosen("e", numbers)) for numbers in ((2, 0), (0, 2)))
+    one, other = (ask(library, SentenceQuery("e", numbers)) for numbers in ((2, 0), (0, 2)))
     assert {hit.id: round(hit.score, 5) for hit in one.hits} == {hit.id: round(hit.score, 5) for hit in other.hits}
     first = {hit.id: hit.matches for hit in one.hits}
     for hit in other.hits:
         assert [match.sentence for match in hit.matches] == [match.sentence for match in first[hit.id]][::-1]
-    whole = ask(library, Chosen("e"))
+    whole = ask(library, SentenceQuery("e"))
     assert len(whole.hits[0].matches) == 3
 
 
@@ -68,8 +67,8 @@ def test_the_first_step_keeps_the_best(library, monkeypatch):
         own = np.asarray(index.sentence_vectors(row), np.float32)
         cosines = own @ queries.T / np.linalg.norm(own, axis=1)[:, None] / np.linalg.norm(queries, axis=1)
         sums[row] = cosines.max(axis=0).sum()
-    monkeypatch.setattr(sentences, "RERANKED", 3)
-    few = answer(index, None, Query(sentences=Chosen("e"), count=2))
+    monkeypatch.setattr(answer, "RERANKED", 3)
+    few = answer(index, None, Query(sentences=SentenceQuery("e"), count=2))
     assert not few.exact
     others = [row for row in sorted(sums, key=lambda row: -sums[row]) if index.id(row) != "e"]
     assert {hit.row for hit in few.hits} <= set(others[:3])
@@ -96,10 +95,10 @@ class SentenceProxy(Proxy):
 
 
 def test_other_encoders(library):
-    chosen = Chosen(texts=("We find models from data.",))
+    chosen = SentenceQuery(texts=("We find models from data.",))
     wanted = ask(library, chosen)
     for kind in (Proxy, SentenceProxy):
-        reader = Reader(library.index, kind(library.reader.encoder))
+        reader = QueryEncoder(library.index, kind(library.reader.encoder))
         found = answer(library.index, reader, Query(sentences=chosen, count=100))
         assert len(found.hits) == len(wanted.hits)
     assert [hit.score for hit in found.hits] == [hit.score for hit in wanted.hits]
@@ -108,9 +107,12 @@ def test_other_encoders(library):
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [
-        (Chosen("zz", (0,)), "paper 'zz' is not in"),
-        (Chosen("e", (7,)), "sentence 7 of paper 'e' has no vector; it has those of the sentences 0, 1, 2, counted"),
-        (Chosen(texts=("...",)), "holds no word"),
+        (SentenceQuery("zz", (0,)), "paper 'zz' is not in"),
+        (
+            SentenceQuery("e", (7,)),
+            "sentence 7 of paper 'e' has no vector; it has those of the sentences 0, 1, 2, counted",
+        ),
+        (SentenceQuery(texts=("...",)), "holds no word"),
     ],
 )
 def test_mistakes(library, chosen, said):

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from citeweave.errors import ArtefactError, UserError
-from citeweave.search.filters import Filter
-from citeweave.search.naming import fold_name
-from citeweave.search.stores import conditions
-from citeweave.search.stores.opening import open_store
-from citeweave.search.stores.protocol import Attributes, Mark, store_keys
-from citeweave.search.stores.store import VectorStore
-from citeweave.similarity.provenance import Provenance
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.search import store_protocol
+from citeweave.search.filters import Filter, fold_name
+from citeweave.search.store import VectorStore
+from citeweave.search.store_protocol import Attributes, SyncMark, store_keys
+from citeweave.search.store_search import open_store
+from citeweave.vectors.vectors import Provenance
 
 DIMENSION = 6
 MODEL = Provenance("demo", "r1", "t1", DIMENSION, "float32", "made up")
@@ -124,7 +123,7 @@ def _cosine(left: NDArray[np.float32], right: NDArray[np.float32]) -> float:
 
 def test_a_series_of_changes(opened: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, truth, store = np.random.default_rng(0), Truth(), opened("series")
-    monkeypatch.setattr("citeweave.search.stores.store.BATCH_BYTES", 40 * 4 * DIMENSION)
+    monkeypatch.setattr("citeweave.search.store.BATCH_BYTES", 40 * 4 * DIMENSION)
     every = [f"p:{number}" for number in range(120)] + HOSTILE
     for step in range(8):
         chosen = [str(id) for id in rng.choice(every, 50, replace=False)]
@@ -165,7 +164,7 @@ def test_filters(opened: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
         Filter(not_ids=tuple(ids[5:])),
     ):
         truth.check(store, queries, where)
-    monkeypatch.setattr(conditions.in_blocks, "__kwdefaults__", {"block": 7})
+    monkeypatch.setattr(store_protocol.in_blocks, "__kwdefaults__", {"block": 7})
     truth.check(store, queries, Filter(ids=tuple(ids[::2])))
     truth.check(store, queries, Filter(not_ids=tuple(ids[::2]), years=(2000, None)))
 
@@ -200,8 +199,8 @@ def test_another_model_is_refused(opened: OpenStore) -> None:
 
 
 def test_a_mark_stays(opened: OpenStore) -> None:
-    store, mark = opened("marks"), Mark("index", 7, "abc")
-    assert store.mark == Mark()
+    store, mark = opened("marks"), SyncMark("index", 7, "abc")
+    assert store.mark == SyncMark()
     store.set_mark(mark)
     assert opened("marks").mark == mark
 
@@ -258,12 +257,12 @@ def _recall(found: list[list[str]], scores: NDArray[np.float32], ids: list[str])
 def test_foreign_places_are_refused(tmp_path: Path) -> None:
     lancedb = pytest.importorskip("lancedb", reason="pip install 'citeweave[stores]'")
     lancedb.connect(str(tmp_path / "theirs")).create_table("papers", [{"vector": [1.0, 2.0]}])
-    with pytest.raises(ArtefactError, match="no store of citeweave"):
+    with pytest.raises(ArtifactError, match="no store of citeweave"):
         open_store(f"lance:{tmp_path / 'theirs'}", MODEL)
     open_store(f"lance:{tmp_path / 'ours'}", MODEL)
     about = tmp_path / "ours" / "about.json"
     about.write_text(about.read_text().replace('"version": 1', '"version": 9'))
-    with pytest.raises(ArtefactError, match="version 9"):
+    with pytest.raises(ArtifactError, match="version 9"):
         open_store(f"lance:{tmp_path / 'ours'}")
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError):
@@ -302,7 +301,7 @@ def test_a_folder_that_lance_would_look_for_elsewhere(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path / "here")
     if not name.isprintable():
-        with pytest.raises(ArtefactError, match="name another folder") as caught:
+        with pytest.raises(ArtifactError, match="name another folder") as caught:
             open_store(f"lance:{name}", MODEL)
         assert str(caught.value).isprintable()
         return

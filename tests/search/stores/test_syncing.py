@@ -13,21 +13,18 @@ import pytest
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
+from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.importing import import_papers
-from citeweave.errors import UserError
-from citeweave.search.building import IndexOptions, build_index
-from citeweave.search.changing import ChangeOptions, delete_papers, update_index
-from citeweave.search.compacting import compact_index
-from citeweave.search.exact import nearest_papers
+from citeweave.corpus.ingest import import_papers
+from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.filters import Filter, filter_rows
 from citeweave.search.index import Index
-from citeweave.search.stores.asking import IndexStore, nearest_in_store
-from citeweave.search.stores.lance import LanceTable
-from citeweave.search.stores.opening import open_store
-from citeweave.search.stores.protocol import Columns
-from citeweave.search.stores.store import VectorStore
-from citeweave.search.stores.syncing import Synced, is_synced, sync_store
+from citeweave.search.lance import LanceTable
+from citeweave.search.nearest import nearest_papers
+from citeweave.search.store import Synced, VectorStore, is_synced, sync_store
+from citeweave.search.store_protocol import PaperColumns
+from citeweave.search.store_search import IndexStore, nearest_in_store, open_store
+from citeweave.search.update import ChangeOptions, compact_index, delete_papers, update_index
 
 from ..conftest import KNOWN
 
@@ -142,7 +139,7 @@ class Breaking(LanceTable):
 
     left = 3
 
-    def upsert(self, papers: Columns) -> None:
+    def upsert(self, papers: PaperColumns) -> None:
         self.left -= 1
         if not self.left:
             raise KeyboardInterrupt

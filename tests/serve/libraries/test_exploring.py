@@ -21,13 +21,13 @@ import pytest
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 import citeweave
-from citeweave.corpus.importing import import_papers
-from citeweave.errors import UserError
-from citeweave.progress import Reporter
+from citeweave.core.errors import UserError
+from citeweave.core.progress import Reporter
+from citeweave.corpus.ingest import import_papers
 from citeweave.search.index import Index
 from citeweave.search.words import search_words
-from citeweave.serve.libraries.exploring import Library, open_library
-from citeweave.serve.libraries.preparing import LibraryOptions
+from citeweave.serve.library import Library, open_library
+from citeweave.serve.prepare_library import LibraryOptions
 
 from ...cli.conftest import run
 
@@ -143,7 +143,7 @@ def test_the_work_behind_ends_with_the_process_that_started_it(
     """Its standard input ends then; here it does at once, before there is a vector."""
     asked = [json.dumps(dataclasses.asdict(options))]
     with opened() as library:
-        command = [sys.executable, "-m", "citeweave.serve.libraries.background", str(library.places.folder), *asked]
+        command = [sys.executable, "-m", "citeweave.serve.library", str(library.places.folder), *asked]
         source = {**os.environ, "PYTHONPATH": str(Path(citeweave.__file__).parents[1])}
         subprocess.run(command, env=source, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
         assert with_vectors(library) == 0

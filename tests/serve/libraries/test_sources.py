@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.errors import UserError
-from citeweave.serve.libraries.sources import data_folder, find_source, library_folder
+from citeweave.core.errors import UserError
+from citeweave.serve.prepare_library import data_folder, find_source, library_folder
 
 BIB = "@article{a, title={A study of moths near bright lamps}, year={2019}}\n"
 

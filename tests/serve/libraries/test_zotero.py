@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.corpus.importing import import_papers
-from citeweave.errors import InputError
-from citeweave.serve.libraries.zotero import write_csl
-from citeweave.serve.libraries.zotero_rdf import write_csl_of_rdf
+from citeweave.core.errors import InputError
+from citeweave.corpus.ingest import import_papers
+from citeweave.serve.zotero import write_csl, write_csl_of_rdf
 
 SCHEMA = """
 CREATE TABLE itemTypes (itemTypeID INTEGER PRIMARY KEY, typeName TEXT);

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from citeweave.columns import write_numbers
-from citeweave.errors import ArtefactError, UserError
-from citeweave.similarity.topk import codes as module
-from citeweave.similarity.topk.codes import Codes, QueryCodes, make_codes, write_codes
+from citeweave.core.columns import write_numbers
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.vectors.topk import codes as module
+from citeweave.vectors.topk.codes import Codes, QueryCodes, make_codes, write_codes
 
 
 def some_vectors() -> np.ndarray:
@@ -54,17 +54,17 @@ def test_files_that_do_not_fit_are_refused(tmp_path, name) -> None:
     (tmp_path / "other").mkdir()
     write_codes(tmp_path / "other", some_vectors()[:49])
     (tmp_path / "other" / f"{name}.npy").rename(tmp_path / f"{name}.npy")
-    with pytest.raises(ArtefactError, match="do not fit"):
+    with pytest.raises(ArtifactError, match="do not fit"):
         Codes.open(tmp_path)
     (tmp_path / f"{name}.npy").unlink()
-    with pytest.raises(ArtefactError, match="missing"):
+    with pytest.raises(ArtifactError, match="missing"):
         Codes.open(tmp_path)
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path) -> None:
     write_codes(tmp_path, some_vectors())
     write_numbers(tmp_path / "scales.npy", np.ones(50))
-    with pytest.raises(ArtefactError, match="float32"):
+    with pytest.raises(ArtifactError, match="float32"):
         Codes.open(tmp_path)
 
 

@@ -12,28 +12,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.errors import UserError
-from citeweave.progress import QUIET
-from citeweave.similarity.topk import (
+from citeweave.core.errors import UserError
+from citeweave.core.progress import QUIET
+from citeweave.vectors.topk import (
     METRICS,
     Band,
     Neighbors,
     blocks,
-    engine,
     far_band,
-    gpu,
     nearest,
     search,
     search_blocks,
 )
-from citeweave.similarity.topk.engine import _answer
-from citeweave.similarity.topk.request import Question, check_request, plan_for
+from citeweave.vectors.topk.request import Question, check_request, plan_for
+from citeweave.vectors.topk.search import _answer
 
 
 @pytest.fixture(params=["scan", "blocks"])
 def way(request, monkeypatch) -> str:
     """Few queries are searched by a scan; a test with this fixture searches them by matrix products as well."""
-    monkeypatch.setattr(engine, "FEW", 10**6 if request.param == "scan" else 0)
+    monkeypatch.setattr(search, "FEW", 10**6 if request.param == "scan" else 0)
     return str(request.param)
 
 
@@ -80,14 +78,14 @@ def clusters(rows: int, dimension: int, seed: int = 0, dtype: str = "float32") -
 
 
 def with_torch(
-    pool, queries, bands, *, tile: int, sample: int = gpu.SAMPLE, beside: int = gpu.BESIDE, **options
+    pool, queries, bands, *, tile: int, sample: int = blocks.SAMPLE, beside: int = blocks.BESIDE, **options
 ) -> list[Neighbors]:
     question = ask(pool, queries, bands, **options)
     ranks = question.ranks
-    scan = gpu.TorchScan(question.pool, ranks.deepest, "cpu", ranks=ranks, tile=tile, sample=sample, beside=beside)
-    blocks = list(_answer(question, plan_for(question, workers=1, memory=64 << 20), scan, QUIET))
+    scan = blocks.TorchScan(question.pool, ranks.deepest, "cpu", ranks=ranks, tile=tile, sample=sample, beside=beside)
+    parts = list(_answer(question, plan_for(question, workers=1, memory=64 << 20), scan, QUIET))
     return [
-        Neighbors(np.concatenate([b[i].rows for _, b in blocks]), np.concatenate([b[i].scores for _, b in blocks]))
+        Neighbors(np.concatenate([b[i].rows for _, b in parts]), np.concatenate([b[i].scores for _, b in parts]))
         for i in range(len(bands))
     ]
 
@@ -116,7 +114,7 @@ def test_bands_are_those_of_sorting_everything(metric, dtype, way):
 def test_torch_keeps_what_is_over_the_cuts():
     pool = clusters(4000, 16)
     question = ask(pool, pool[:30], [Band(0, 40)], itself=np.arange(30))
-    scan = gpu.TorchScan(question.pool, 40, "cpu", tile=600, sample=500)
+    scan = blocks.TorchScan(question.pool, 40, "cpu", tile=600, sample=500)
     block = question.block(slice(0, 30))
     kept, unit = scan.scan(block), pool / np.linalg.norm(pool, axis=1, keepdims=True)
     for query in range(30):
@@ -143,7 +141,7 @@ def test_what_lies_between_the_bands_stays_on_the_device(metric):
     question = ask(pool, queries, bands, metric=metric)
     for beside, fewest, most in ((0, 0, 0), (4, 25, 37), (60, 50, 51)):
         assert_same(with_torch(pool, queries, bands, tile=700, sample=1000, beside=beside, metric=metric), expected)
-        scan = gpu.TorchScan(question.pool, 400, "cpu", ranks=question.ranks, tile=700, sample=1000, beside=beside)
+        scan = blocks.TorchScan(question.pool, 400, "cpu", ranks=question.ranks, tile=700, sample=1000, beside=beside)
         kept = scan.scan(question.block(slice(0, len(queries))))
         assert kept.ranks is not None and kept.scores.shape[1] <= 12 + 4 * beside
         assert fewest <= (kept.counts > 0).sum() <= most
@@ -154,7 +152,7 @@ def test_equal_scores_on_one_side_of_a_band_are_noticed():
     scores[9:22, 0], scores[28:60, 1] = scores[9, 0], scores[28, 1]
     bands, queries = [Band(20, 25), Band(21, 30), Band(398, 400)], np.eye(3, dtype=np.float32)
     question = ask(scores, queries, bands, metric="dot")
-    scan = gpu.TorchScan(question.pool, 400, "cpu", ranks=question.ranks, tile=700, sample=1000, beside=4)
+    scan = blocks.TorchScan(question.pool, 400, "cpu", ranks=question.ranks, tile=700, sample=1000, beside=4)
     assert (scan.scan(question.block(slice(0, 3))).counts > 0).tolist() == [False, False, True]
     expected = brute_force(scores, queries, bands, metric="dot")
     assert_same(with_torch(scores, queries, bands, tile=700, sample=1000, beside=4, metric="dot"), expected)
@@ -183,9 +181,9 @@ def test_any_small_pool(data):
         "itself": rng.integers(-1, rows, count) if data.draw(st.booleans()) else None,
     }
     expected = brute_force(pool, queries, bands, **options)
-    for few in (0, engine.FEW):
+    for few in (0, search.FEW):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engine, "FEW", few)
+            patch.setattr(search, "FEW", few)
             assert_same(search(pool, queries, bands, workers=2, **options), expected)
     if count:
         assert_same(with_torch(pool, queries, bands, tile=data.draw(st.integers(1, 70)), **options), expected)
@@ -402,7 +400,7 @@ def test_numbers_that_are_not_finite_are_named_by_row(value, way):
 
 
 def test_torch_is_not_needed_until_it_is_asked_for():
-    code = "import sys, citeweave.similarity.topk; print('torch' in sys.modules)"
+    code = "import sys, citeweave.vectors.topk; print('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
 
@@ -410,7 +408,7 @@ def test_torch_is_not_needed_until_it_is_asked_for():
 def test_the_device_is_chosen():
     expected = brute_force(POOL, POOL, [Band(0, 3)])
     assert_same(search(POOL, POOL, [Band(0, 3)], device="auto"), expected)
-    if gpu.has_cuda():
+    if blocks.has_cuda():
         assert_same(search(POOL, POOL, [Band(0, 3)], device="cuda"), expected)
     else:
         with pytest.raises(UserError, match="torch"):

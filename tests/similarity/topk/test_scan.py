@@ -7,11 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.errors import ArtefactError, UserError
-from citeweave.similarity.topk import METRICS, Codes, Neighbors, compare, engine, kernels, make_codes, nearest, scan
-from citeweave.similarity.topk.kernels import halves_are_faster, widen
-from citeweave.similarity.topk.scan import Queries, Rows
-from citeweave.threads import share, share_range
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.executor import share, share_range
+from citeweave.vectors.topk import (
+    METRICS,
+    Codes,
+    Neighbors,
+    compare,
+    kernels,
+    make_codes,
+    nearest,
+    scan,
+    search,
+)
+from citeweave.vectors.topk.kernels import halves_are_faster, widen
+from citeweave.vectors.topk.scan import Queries, Rows
 
 
 def hard_vectors(seed: int, rows: int, dimension: int, dtype: str) -> np.ndarray:
@@ -30,7 +40,7 @@ def hard_vectors(seed: int, rows: int, dimension: int, dtype: str) -> np.ndarray
 def by_blocks(matrix, queries, k, **options) -> Neighbors:
     """The same by matrix products."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "FEW", 0)
+        patch.setattr(search, "FEW", 0)
         return nearest(matrix, queries, k, **options)
 
 
@@ -186,7 +196,7 @@ def test_questions_that_cannot_be_answered() -> None:
         nearest(matrix * np.float32(1e30), query * np.float32(1e30), 1, metric="dot")
     with pytest.raises(UserError, match="float32 cannot hold"):
         nearest(matrix * np.float32(1.6e38), query * np.float32(-1.6e38), 1, metric="l2")
-    with pytest.raises(ArtefactError, match="make the codes again"):
+    with pytest.raises(ArtifactError, match="make the codes again"):
         nearest(matrix[:2], query, 1, codes=codes)
 
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from citeweave.errors import UserError
-from citeweave.similarity.sentence_vectors import SentenceVectors
-from citeweave.similarity.topk import kernels, nearest
-from citeweave.similarity.topk import sentences as module
-from citeweave.similarity.topk.codes import make_codes
-from citeweave.similarity.topk.sentences import best_papers
-from citeweave.similarity.transport import DocumentDistance, PlacedSentences, rerank
+from citeweave.core.errors import UserError
+from citeweave.vectors.document_distance import DocumentDistance, PlacedSentences, rerank
+from citeweave.vectors.sentence_vectors import SentenceVectors
+from citeweave.vectors.topk import kernels, nearest
+from citeweave.vectors.topk import sentences as module
+from citeweave.vectors.topk.codes import make_codes
+from citeweave.vectors.topk.sentences import best_papers
 
 
 def made_papers(seed: int, papers: int, dimension: int, dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:

@@ -6,10 +6,10 @@ import importlib
 from collections.abc import Iterator
 from typing import Protocol, cast
 
+from citeweave.core.errors import InputError, choose
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
 from citeweave.corpus.paper import StagedRecord
-from citeweave.errors import InputError, choose
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
 
 FORMATS = (
     "s2ag",
@@ -38,7 +38,7 @@ FORMATS = (
 class Reader(Protocol):
     """What a module of this room offers."""
 
-    def recognises(self, head: Head) -> bool: ...
+    def recognises(self, head: FileHead) -> bool: ...
 
     def read(self, source: Source, tally: Tally) -> Iterator[StagedRecord]: ...
 

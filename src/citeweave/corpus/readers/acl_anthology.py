@@ -15,19 +15,19 @@ import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from citeweave.corpus.cleaning import day_of, year_of
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
 from citeweave.corpus.identity import distinct, doi_id, text_id
 from citeweave.corpus.paper import Paper, Record
-from citeweave.corpus.parsing.xml_records import plain_text, root_name, texts_of, xml_records
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
+from citeweave.corpus.plain_text import day_of, year_of
+from citeweave.corpus.readers.xml_records import plain_text, root_name, texts_of, xml_records
 
 _OLD_COLLECTION = re.compile(r"[A-Z]\d{2}")
 _NUMBER = re.compile(r"\d{1,6}")
 _TEX_STYLE = re.compile(r"\\(?:text|math)[a-z]*\{([^{}]*)\}")
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     return root_name(head) == "collection" and b"<volume" in head.data
 
 

@@ -15,12 +15,12 @@ import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from citeweave.corpus.cleaning import clean_text, day_of, names_of, year_of
+from citeweave.core.inputs import FileHead, Source, read_json_lines
+from citeweave.core.progress import Tally
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id
 from citeweave.corpus.paper import Paper, Record
-from citeweave.corpus.parsing.xml_records import plain_text, root_name, texts_of, xml_records
-from citeweave.opening import Head, Source, read_json_lines
-from citeweave.tally import Tally
+from citeweave.corpus.plain_text import clean_text, day_of, names_of, year_of
+from citeweave.corpus.readers.xml_records import plain_text, root_name, texts_of, xml_records
 
 _WITHDRAWN = re.compile(
     r"^withdrawn\b|\b(?:paper|article|manuscript|submission|preprint|work|version|letter|note|it)\b.{0,60}?\bwithdrawn\b",
@@ -30,7 +30,7 @@ _AFFILIATION = re.compile(r"\([^()]{0,2000}\)")
 _AND = re.compile(r",\s*and\s+|,\s*|\s+and\s+")
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     if root_name(head) == "feed":
         return b"arxiv.org" in head.data
     record = head.record or {}

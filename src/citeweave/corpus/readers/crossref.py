@@ -16,7 +16,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from citeweave.corpus.cleaning import (
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
+from citeweave.corpus.identity import doi_id, only_doi_in, title_key
+from citeweave.corpus.paper import Citation, Paper, Record
+from citeweave.corpus.plain_text import (
     clean_text,
     count_of,
     day_of,
@@ -29,18 +33,14 @@ from citeweave.corpus.cleaning import (
     year_of,
     year_of_date,
 )
-from citeweave.corpus.identity import doi_id, only_doi_in, title_key
-from citeweave.corpus.paper import Citation, Paper, Record
-from citeweave.corpus.parsing.json_records import read_json_objects, starts_as_json
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
+from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json
 
 _HEADING = re.compile(r"\s*(?:<(?:jats:)?(?:sec|p|title)\b[^<>]{0,200}>\s*){1,4}(?:Abstract|ABSTRACT)[.:]?\s*<")
 _DATES = ("issued", "published", "published-print", "published-online", "published-other", "posted")
 _TITLES_OF_REFERENCE = ("article-title", "volume-title", "series-title")
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     is_work = b'"is-referenced-by-count"' in head.data or b'"references-count"' in head.data
     return starts_as_json(head) and b'"DOI"' in head.data and (is_work or b'"message-type"' in head.data)
 

@@ -15,7 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from citeweave.corpus.cleaning import (
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, text_id, title_key
+from citeweave.corpus.paper import Paper, Record
+from citeweave.corpus.plain_text import (
     clean_text,
     dict_of,
     filled,
@@ -25,11 +29,7 @@ from citeweave.corpus.cleaning import (
     strip_markup,
     year_of_date,
 )
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, text_id, title_key
-from citeweave.corpus.paper import Paper, Record
-from citeweave.corpus.parsing.json_records import read_json_objects, starts_as_json
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
+from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json
 
 _CSL_TYPE = re.compile(
     rb'"type"\s*:\s*"(?:article(?:-journal|-magazine|-newspaper)?|bill|book|broadcast|chapter|dataset|document|'
@@ -42,7 +42,7 @@ _ID_IN_NOTE = re.compile(r"^\s*(standard_id|doi|pmid|pmcid|arxiv)\s*:\s*(\S+)", 
 _SHORT_DOI = re.compile(r"10/[a-z0-9]+", re.IGNORECASE)
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     if not starts_as_json(head) or any(sign in head.data for sign in _OTHER_FORMATS):
         return False
     has_entry = any(key in head.data for key in (b'"issued"', b'"container-title"', b'"author"'))

@@ -14,18 +14,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from citeweave.corpus.cleaning import year_of
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, text_id
 from citeweave.corpus.paper import Context, Paper, Record
-from citeweave.corpus.parsing.full_text import Reference, cite, contexts_of, file_id, paragraphs
-from citeweave.corpus.parsing.xml_records import outermost, plain_text, root_name, texts_of, xml_records
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
+from citeweave.corpus.plain_text import year_of
+from citeweave.corpus.readers.full_text import (
+    Reference,
+    cite,
+    contexts_of,
+    file_id,
+    paragraphs,
+)
+from citeweave.corpus.readers.xml_records import (
+    outermost,
+    plain_text,
+    root_name,
+    texts_of,
+    xml_records,
+)
 
 _SKIPPED = frozenset(["figure", "table", "listBibl"])
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     return root_name(head) in ("TEI", "teiCorpus") and b"<teiHeader" in head.data
 
 

@@ -18,13 +18,27 @@ import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from citeweave.corpus.cleaning import day_of, fold, year_of
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id
 from citeweave.corpus.paper import Context, Paper, Record
-from citeweave.corpus.parsing.full_text import Marker, Paragraph, Reference, cite, contexts_of, file_id, paragraphs
-from citeweave.corpus.parsing.xml_records import outermost, plain_text, root_name, texts_of, xml_records
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
+from citeweave.corpus.plain_text import day_of, fold, year_of
+from citeweave.corpus.readers.full_text import (
+    Marker,
+    Paragraph,
+    Reference,
+    cite,
+    contexts_of,
+    file_id,
+    paragraphs,
+)
+from citeweave.corpus.readers.xml_records import (
+    outermost,
+    plain_text,
+    root_name,
+    texts_of,
+    xml_records,
+)
 
 _CITATION_TAGS = ("element-citation", "mixed-citation", "citation", "nlm-citation")
 _OTHER_ABSTRACTS = frozenset(
@@ -60,7 +74,7 @@ _NUMBER_RANGE = re.compile(r"\W*(\d{1,4})\s*[-\u2010-\u2015\u2212]\s*(\d{1,4})\W
 _LONGEST_RANGE = 100
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     name = root_name(head)
     marks = (b"<article-meta", b"<journal-meta", b"//NLM//DTD", b"JATS")
     return name == "pmc-articleset" or (name == "article" and any(mark in head.data for mark in marks))

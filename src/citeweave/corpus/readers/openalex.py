@@ -14,7 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from citeweave.corpus.cleaning import (
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
+from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, openalex_id, pmc_id
+from citeweave.corpus.paper import Citation, Paper, Record
+from citeweave.corpus.plain_text import (
     clean_text,
     count_of,
     day_of,
@@ -26,11 +30,7 @@ from citeweave.corpus.cleaning import (
     strip_markup,
     year_of,
 )
-from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, openalex_id, pmc_id
-from citeweave.corpus.paper import Citation, Paper, Record
-from citeweave.corpus.parsing.json_records import read_json_objects, starts_as_json
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
+from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json
 
 MAX_POSITION = 100_000
 """Highest position of a word in an abstract; the longest real ones have some ten thousand words."""
@@ -39,7 +39,7 @@ MAX_ABSTRACT = 1_000_000
 """Longest abstract, in letters: one long word at many positions is as dangerous as a high position."""
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     is_work = b'"publication_year"' in head.data or b'"referenced_works"' in head.data
     return starts_as_json(head) and is_work and b"openalex.org/W" in head.data
 

@@ -17,9 +17,18 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from citeweave.corpus.cleaning import clean_text, count_of, day_of, names_of, year_of
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import FileHead, Source, read_json_lines
+from citeweave.core.progress import Tally
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, openalex_id, pmc_id, sha_id
 from citeweave.corpus.paper import Citation, Context, Paper, Record, StagedRecord, parse_intents
+from citeweave.corpus.plain_text import (
+    clean_text,
+    count_of,
+    day_of,
+    names_of,
+    year_of,
+)
 from citeweave.corpus.readers.edge_tables import (
     CITATION_HEADS,
     columns_of,
@@ -28,9 +37,6 @@ from citeweave.corpus.readers.edge_tables import (
     rows_of,
     without_comments,
 )
-from citeweave.errors import InputError
-from citeweave.opening import Head, Source, read_json_lines
-from citeweave.tally import Tally
 
 _ID_KEYS = ("id", "paper_id", "doc_id", "_id", "corpus_id", "corpusid")
 _TITLE_KEYS = ("title",)
@@ -46,7 +52,7 @@ _BARE = {*_ID_KEYS, "year"}
 _NO_LIST = object()
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     if (record := head.record) is not None:
         return _is_context(record) or _is_reference_list(record) or _is_paper(record)
     return _is_table(_uncommented(head)) and _table_kind(head) is not None
@@ -77,12 +83,12 @@ def _is_paper(record: dict[str, object]) -> bool:
     return any(key in record for key in _ID_KEYS) and any(key in record for key in ("title", "abstract", "text"))
 
 
-def _is_table(head: Head) -> bool:
+def _is_table(head: FileHead) -> bool:
     first = head.data.split(b"\n", 1)[0]
     return head.data.lstrip()[:1] not in (b"{", b"[", b"<", b"@") and (b"\t" in first or b"," in first)
 
 
-def _table_kind(head: Head) -> str | None:
+def _table_kind(head: FileHead) -> str | None:
     """`papers` by its header, `citations` by two short columns of ids."""
     cells = _header(head)
     if any(key in cells for key in _ID_KEYS) and ("title" in cells or {"year"} < set(cells) <= _BARE):
@@ -102,15 +108,15 @@ def _table_kind(head: Head) -> str | None:
     )
 
 
-def _uncommented(head: Head) -> Head:
-    return Head(head.name, without_comments(head.data)[0])
+def _uncommented(head: FileHead) -> FileHead:
+    return FileHead(head.name, without_comments(head.data)[0])
 
 
-def _delimiter(head: Head) -> bytes:
+def _delimiter(head: FileHead) -> bytes:
     return b"\t" if b"\t" in head.data.split(b"\n", 1)[0] else b","
 
 
-def _header(head: Head) -> list[str]:
+def _header(head: FileHead) -> list[str]:
     line = head.data.split(b"\n", 1)[0].decode("utf-8", "replace")
     return [cell.strip().strip('"').lower() for cell in line.split(_delimiter(head).decode())]
 
@@ -194,7 +200,7 @@ def _read_contexts(source: Source, tally: Tally) -> Iterator[Record]:
         )
 
 
-def _read_table(source: Source, head: Head, tally: Tally) -> Iterator[StagedRecord]:
+def _read_table(source: Source, head: FileHead, tally: Tally) -> Iterator[StagedRecord]:
     if head.data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise InputError(f"{source.path} is a table in UTF-16; save it as UTF-8")
     kind = _table_kind(head)
@@ -212,7 +218,7 @@ def _read_table(source: Source, head: Head, tally: Tally) -> Iterator[StagedReco
     yield from read_papers(records, tally, bare="title" not in names)
 
 
-def _read_citations(source: Source, head: Head, tally: Tally) -> Iterator[StagedRecord]:
+def _read_citations(source: Source, head: FileHead, tally: Tally) -> Iterator[StagedRecord]:
     columns, delimiter = columns_of(_header(head)), _delimiter(head)
     if not columns.header and names_nothing_known(head.data.split(b"\n")[:-1], delimiter):
         columns = replace(columns, header=True)

@@ -17,14 +17,20 @@ import re
 from collections.abc import Iterable, Iterator
 from xml.etree.ElementTree import Element
 
-from citeweave.corpus.cleaning import clean_text, day_of, names_of, year_of
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import MAX_LINE, FileHead, Source
+from citeweave.core.progress import Tally
 from citeweave.corpus.identity import distinct, doi_id, number_id, pmc_id
 from citeweave.corpus.paper import Paper, Record
-from citeweave.corpus.parsing.full_text import Reference, cite
-from citeweave.corpus.parsing.xml_records import outermost, plain_text, root_name, texts_of, xml_records
-from citeweave.errors import InputError
-from citeweave.opening import MAX_LINE, Head, Source
-from citeweave.tally import Tally
+from citeweave.corpus.plain_text import clean_text, day_of, names_of, year_of
+from citeweave.corpus.readers.full_text import Reference, cite
+from citeweave.corpus.readers.xml_records import (
+    outermost,
+    plain_text,
+    root_name,
+    texts_of,
+    xml_records,
+)
 
 _PAPERS = frozenset({"PubmedArticle", "PubmedBookArticle"})
 _RECORDS = _PAPERS | {"DeleteCitation"}
@@ -35,7 +41,7 @@ _NO_TITLE = re.compile(r"\[?(?:not available|in process citation)\]?\.?", re.IGN
 _RETRACTED = "Retracted Publication"
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     return root_name(head) in _ROOTS or bool(_MEDLINE.match(head.data))
 
 

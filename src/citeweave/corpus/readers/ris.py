@@ -18,12 +18,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from citeweave.corpus.cleaning import clean_text, count_of, filled, names_of, strip_markup, year_of
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, named, number_id, pmc_id, text_id
 from citeweave.corpus.paper import Citation, Paper, Record
-from citeweave.errors import InputError
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
+from citeweave.corpus.plain_text import (
+    clean_text,
+    count_of,
+    filled,
+    names_of,
+    strip_markup,
+    year_of,
+)
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _RIS_LINE = re.compile(r"\s{0,3}([A-Z][A-Z0-9])(?:\s{2}|(?<=TY)\s|(?<=ER)\s)-\s?(.*)")
@@ -39,7 +46,7 @@ _WOS_LISTS = ("AU", "AF", "CR", "BA", "BE", "C1")
 _TagValues = dict[str, list[str]]
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     text = _LINE_END.sub("\n", head.text)
     if text.lstrip()[:1] in ("{", "[", "<", "@"):
         return False

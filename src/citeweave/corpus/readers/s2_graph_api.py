@@ -21,12 +21,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from citeweave.corpus.cleaning import clean_text, count_of, dict_of, filled, list_of, names_of, strip_markup, year_of
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, semantic_scholar_ids, sha_id, title_key
 from citeweave.corpus.paper import Citation, Context, Intent, Paper, Record, parse_intents
-from citeweave.corpus.parsing.json_records import read_json_values, starts_as_json
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
+from citeweave.corpus.plain_text import (
+    clean_text,
+    count_of,
+    dict_of,
+    filled,
+    list_of,
+    names_of,
+    strip_markup,
+    year_of,
+)
+from citeweave.corpus.readers.json_records import read_json_values, starts_as_json
 
 _SHA_IN_NAME = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
 _LISTS_OF_AN_ENVELOPE = ("data", "recommendedPapers")
@@ -35,7 +44,7 @@ NO_CITING = "the file does not name the citing paper"
 NO_CITED = "the file does not name the cited paper"
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     return starts_as_json(head) and b'"paperId"' in head.data
 
 

@@ -19,14 +19,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from citeweave.corpus.cleaning import clean_text, day_of, dict_of, filled, list_of, names_of, strip_markup
+from citeweave.core.inputs import BadRecordError, FileHead, Source, parse_json
+from citeweave.core.progress import Tally
+from citeweave.corpus.citation_marks import CitationMark, citing_sentences
 from citeweave.corpus.identity import distinct, doi_id, number_id, only_arxiv_in, only_doi_in, semantic_scholar_ids
 from citeweave.corpus.paper import Citation, Context, Paper, Record
-from citeweave.corpus.parsing.citing import Mark, citing_sentences
-from citeweave.corpus.parsing.full_text import Reference, cite
-from citeweave.corpus.parsing.json_records import read_json_objects, starts_as_json
-from citeweave.opening import BadRecordError, Head, Source, parse_json
-from citeweave.tally import Tally
+from citeweave.corpus.plain_text import (
+    clean_text,
+    day_of,
+    dict_of,
+    filled,
+    list_of,
+    names_of,
+    strip_markup,
+)
+from citeweave.corpus.readers.full_text import Reference, cite
+from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json
 
 # a line is often longer than the head of a file, so that only the beginning of the record can be looked at
 _FULL_TEXT = re.compile(rb'"(?:content|body)"\s*:\s*\{\s*"(?:source|text|annotations)"\s*:')
@@ -63,7 +71,7 @@ class _Part:
         return next(filter(None, map(self.read, self.spans(name))), "")
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     return starts_as_json(head) and b'"corpusid"' in head.data and bool(_FULL_TEXT.search(head.data))
 
 
@@ -215,16 +223,18 @@ def _key(value: object) -> str:
     return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
 
 
-def _marks(body: _Part, references: list[Reference]) -> list[Mark]:
+def _marks(body: _Part, references: list[Reference]) -> list[CitationMark]:
     ids = {reference.key: reference.id for reference in references}
     marks = []
     for span in body.spans("bibref"):
         cited = ids.get(_key(span.attributes.get("ref_id")))
-        marks.append(Mark(span.start, span.end, cited or number_id("s2", span.attributes.get("matched_paper_id"))))
+        marks.append(
+            CitationMark(span.start, span.end, cited or number_id("s2", span.attributes.get("matched_paper_id")))
+        )
     return marks
 
 
-def _contexts(own: str, body: _Part, marks: list[Mark], tally: Tally) -> Iterator[Context]:
+def _contexts(own: str, body: _Part, marks: list[CitationMark], tally: Tally) -> Iterator[Context]:
     """The citing sentences, first of the paragraphs, then of the lines outside of them: footnotes and captions."""
     headers = body.spans("sectionheader")
     starts = [header.start for header in headers]
@@ -247,21 +257,21 @@ def _contexts(own: str, body: _Part, marks: list[Mark], tally: Tally) -> Iterato
         tally.note("citation mark outside any line", len(left))
 
 
-def _sort_in(passages: list[_Span], marks: list[Mark]) -> tuple[list[list[Mark]], list[Mark]]:
+def _sort_in(passages: list[_Span], marks: list[CitationMark]) -> tuple[list[list[CitationMark]], list[CitationMark]]:
     """Marks by the passage that holds them, counted from its start; and the marks that none holds."""
     starts = [passage.start for passage in passages]
-    inside: list[list[Mark]] = [[] for _ in passages]
+    inside: list[list[CitationMark]] = [[] for _ in passages]
     left = []
     for mark in marks:
         at = bisect_right(starts, mark.start) - 1
         if at >= 0 and mark.start < mark.end <= passages[at].end:
-            inside[at].append(Mark(mark.start - starts[at], mark.end - starts[at], mark.cited))
+            inside[at].append(CitationMark(mark.start - starts[at], mark.end - starts[at], mark.cited))
         else:
             left.append(mark)
     return inside, left
 
 
-def _lines_of(text: str, marks: list[Mark]) -> list[_Span]:
+def _lines_of(text: str, marks: list[CitationMark]) -> list[_Span]:
     """The lines in which the marks begin. No object for every other line: a text may be nothing but line ends."""
     if not marks:
         return []

@@ -16,16 +16,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from citeweave.corpus.cleaning import clean_text, dict_of, filled, list_of, names_of, strip_markup, year_of
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
+from citeweave.corpus.citation_marks import CitationMark, citing_sentences
 from citeweave.corpus.identity import arxiv_id, distinct, doi_id, number_id, pmc_id, text_id, title_key
 from citeweave.corpus.paper import Citation, Context, Paper, Record
-from citeweave.corpus.parsing.citing import Mark, citing_sentences
-from citeweave.corpus.parsing.json_records import read_json_objects, starts_as_json
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
+from citeweave.corpus.plain_text import (
+    clean_text,
+    dict_of,
+    filled,
+    list_of,
+    names_of,
+    strip_markup,
+    year_of,
+)
+from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     if not starts_as_json(head) or b'"paper_id"' not in head.data:
         return False
     # unarXive has parses of the same make, which also name their LaTeX source
@@ -131,7 +139,7 @@ def _read_passage(
         span = dict_of(value)
         start, end, key = span.get("start"), span.get("end"), span.get("ref_id")
         if type(start) is int and type(end) is int and 0 <= start < end <= len(text):
-            marks.append(Mark(start, end, ids.get(key) if isinstance(key, str) else None))
+            marks.append(CitationMark(start, end, ids.get(key) if isinstance(key, str) else None))
         else:
             tally.note("citation mark outside its paragraph")
     mentions.update(mark.cited for mark in marks if mark.cited)

@@ -17,7 +17,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from citeweave.corpus.cleaning import (
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
+from citeweave.corpus.identity import distinct, number_id, sha_id
+from citeweave.corpus.paper import Citation, Paper, Record
+from citeweave.corpus.plain_text import (
     clean_text,
     count_of,
     dict_of,
@@ -28,11 +32,7 @@ from citeweave.corpus.cleaning import (
     strip_markup,
     year_of,
 )
-from citeweave.corpus.identity import distinct, number_id, sha_id
-from citeweave.corpus.paper import Citation, Paper, Record
-from citeweave.corpus.parsing.json_records import read_json_objects, starts_as_json
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
+from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json
 
 _KNOWN = frozenset(
     (
@@ -58,7 +58,7 @@ _MOST_LABELS = 32
 _LONGEST_LABEL_LIST = 1000
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     if not starts_as_json(head) or not _HAS_TITLES.search(head.data):
         return False
     has_query = b'"query"' in head.data

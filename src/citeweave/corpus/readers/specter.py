@@ -16,12 +16,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from citeweave.corpus.cleaning import clean_text, count_of, dict_of, list_of, names_of, strip_markup, year_of
+from citeweave.core.errors import InputError
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
 from citeweave.corpus.identity import distinct, sha_id
 from citeweave.corpus.paper import Citation, Paper, Record
-from citeweave.errors import InputError
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
+from citeweave.corpus.plain_text import (
+    clean_text,
+    count_of,
+    dict_of,
+    list_of,
+    names_of,
+    strip_markup,
+    year_of,
+)
 
 _PAPER_KEYS = ("paper_id", "title", "abstract")
 _METADATA = re.compile(
@@ -33,7 +41,7 @@ NOT_DIRECT = "citation of a citation (count 1), not a citation"
 UNKNOWN_COUNT = "count that is neither 5 (citation) nor 1"
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     data = head.data.lstrip()
     if _DATA.match(data):
         return True

@@ -18,7 +18,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from citeweave.corpus.cleaning import clean_text, count_of, day_of, dict_of, filled, list_of, names_of, year_of
+from citeweave.core.inputs import FileHead, Source
+from citeweave.core.progress import Tally
+from citeweave.corpus.citation_marks import CitationMark, citing_sentences
 from citeweave.corpus.identity import (
     arxiv_id,
     distinct,
@@ -30,10 +32,17 @@ from citeweave.corpus.identity import (
     pmc_id,
 )
 from citeweave.corpus.paper import Citation, Context, Paper, Record
-from citeweave.corpus.parsing.citing import Mark, citing_sentences
-from citeweave.corpus.parsing.json_records import read_json_objects, starts_as_json
-from citeweave.opening import Head, Source
-from citeweave.tally import Tally
+from citeweave.corpus.plain_text import (
+    clean_text,
+    count_of,
+    day_of,
+    dict_of,
+    filled,
+    list_of,
+    names_of,
+    year_of,
+)
+from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json
 
 _MARKER = re.compile(r"\{\{([a-z]{1,20}):([^{}\s]{1,200})\}\}")
 _OLD_ID_WITHOUT_SLASH = re.compile(r"([a-z-]+(?:\.[A-Za-z]{2})?)(\d{7})")
@@ -41,7 +50,7 @@ _GLUED = re.compile(r"(?<=\}\}[.?!])(?=[A-Z])")
 CITATION, FORMULA = "[CIT]", "[MATH]"
 
 
-def recognises(head: Head) -> bool:
+def recognises(head: FileHead) -> bool:
     # the first line is often longer than the head, so that only its beginning can be looked at
     has_text = any(key in head.data for key in (b'"body_text"', b'"sections"', b'"bib_entries"', b'"_source_name"'))
     is_arxiv = b'"_source_hash"' in head.data or b'"update_date"' in head.data
@@ -139,14 +148,14 @@ def _passages(record: dict[str, object]) -> Iterator[tuple[str, str]]:
                 yield clean_text(title), _GLUED.sub(" ", text)
 
 
-def _neutral(raw: str, entries: dict[str, str | None]) -> tuple[str, list[Mark]]:
+def _neutral(raw: str, entries: dict[str, str | None]) -> tuple[str, list[CitationMark]]:
     """The text with readable marks, and where the citations stand in it. Offsets of the file are not trusted.
 
     >>> _neutral("By {{cite:ab}}, {{formula:1}} holds.", {"ab": "doi:10.1/x"})
     ('By [CIT], [MATH] holds.', [Mark(start=3, end=8, cited='doi:10.1/x')])
     """
     pieces: list[str] = []
-    marks: list[Mark] = []
+    marks: list[CitationMark] = []
     done = length = 0
     for marker in _MARKER.finditer(raw):
         kind, key = marker.groups()
@@ -155,7 +164,7 @@ def _neutral(raw: str, entries: dict[str, str | None]) -> tuple[str, list[Mark]]
         length += marker.start() - done + len(sign)
         done = marker.end()
         if kind == "cite":
-            marks.append(Mark(length - len(sign), length, entries.get(key)))
+            marks.append(CitationMark(length - len(sign), length, entries.get(key)))
     return "".join((*pieces, raw[done:])), marks
 
 

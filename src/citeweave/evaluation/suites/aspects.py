@@ -23,16 +23,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from citeweave.core.errors import EmptyResultError, UserError
+from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.synthetic.literature import ASPECTS, Facet
-from citeweave.corpus.synthetic.writing import Truth, open_truth
+from citeweave.corpus.synthetic.synthesize import PlantedTruth, open_truth
 from citeweave.corpus.text import sentence_texts
-from citeweave.errors import EmptyResultError, UserError
-from citeweave.evaluation.suites.aspire_files import CALLED
-from citeweave.evaluation.suites.graded_queries import GradedQuery, clean_queries, make_pools
-from citeweave.evaluation.tasks import Average, Pools, RankingRule, RankingTask, SearchTask, Suite
-from citeweave.evaluation.texts import Texts
-from citeweave.randomness import stream
+from citeweave.evaluation.suites.aspire import CALLED
+from citeweave.evaluation.suites.benchmark_records import GradedQuery, clean_queries, make_pools
+from citeweave.evaluation.tasks import Average, Pools, RankingRule, RankingTask, SearchTask, Suite, TaskTexts
 
 NAME = "aspects"
 TASKS = tuple(facet.name.lower() for facet in ASPECTS)
@@ -74,7 +73,7 @@ class Planted:
     """The papers that were drawn, ascending, with what was planted in them."""
 
     corpus: Corpus
-    truth: Truth
+    truth: PlantedTruth
     rows: Rows
 
     @cached_property
@@ -88,13 +87,13 @@ class Planted:
         return [self.truth.facet[slice(*self.truth.facet_offsets[row : row + 2])] for row in self.rows.tolist()]
 
     @cached_property
-    def texts(self) -> Texts:
+    def texts(self) -> TaskTexts:
         corpus, rows = self.corpus, self.rows
         abstracts = corpus.abstracts.take(rows)
         sentences = [sentence_texts(abstract) for abstract in abstracts]
         assert [len(part) for part in sentences] == [len(part) for part in self.facets], "sentences are as planted"
         labels = [[Facet(code).name.lower() for code in part.tolist()] for part in self.facets]
-        return Texts(corpus.ids.take(rows), corpus.titles.take(rows), abstracts, sentences, labels)
+        return TaskTexts(corpus.ids.take(rows), corpus.titles.take(rows), abstracts, sentences, labels)
 
     def shares(self, aspect: str, paper: int) -> NDArray[np.bool_]:
         """(papers,) who shares an aspect with a paper, itself too."""
@@ -194,7 +193,7 @@ def _draw_pool(planted: Planted, aspect: str, paper: int, seed: int) -> tuple[Ro
     return right, np.concatenate(parts)
 
 
-def _task(name: str, texts: Texts, queries: Sequence[GradedQuery]) -> RankingTask:
+def _task(name: str, texts: TaskTexts, queries: Sequence[GradedQuery]) -> RankingTask:
     # sorted by id: in this family ties keep the given order, which must not tell what is relevant
     pools = make_pools(texts, clean_queries(queries, relevant=RULE.relevant).queries)
     return RankingTask(name, texts, pools, RULE, called=CALLED)

@@ -1,4 +1,21 @@
-"""Search in a BEIR folder: find a question's papers among all papers of the corpus.
+"""A search benchmark in memory, and the task that it asks: find a question's papers among all papers.
+
+    >>> collection = Collection({"p1": ("T", "An abstract."), "p2": ("U", "")}, {"q1": "a question"}, {"q1": {"p2": 1}})
+    >>> task, counts = search_task(collection, RankingRule(metrics=("ndcg_cut_10",)))
+    >>> list(task.texts.ids), task.candidates.tolist(), task.judged.candidates.tolist()
+    (['p1', 'p2', 'q1'], [0, 1], [1])
+
+Does not read files: `beir` and `building.summaries` do.
+
+SciTLDR as a search benchmark: a paper's one-line summary asks for the paper.
+
+    papers.jsonl      {"id": "p1", "title": "T", "abstract": "A.", "tldr": ["What it does."], "split": "test"}
+
+becomes the question `p1#1`, answered by p1, among the papers of all splits. A summary that stands word for word in its
+paper's title or abstract is left out: finding it would tell nothing. The same work under two ids (equal titles, or
+an equal summary) answers with both. Cachola et al., Findings of EMNLP 2020.
+
+Search in a BEIR folder: find a question's papers among all papers of the corpus.
 
     corpus.jsonl       {"_id": "p1", "title": "T", "text": "An abstract."}
     queries.jsonl      {"_id": "q1", "text": "a question"}
@@ -11,18 +28,209 @@ BEIR takes the best 1,000 papers by cosine and asks first for NDCG@10 (Thakur et
 
 from __future__ import annotations
 
-from collections import Counter
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from citeweave.errors import InputError
-from citeweave.evaluation.suites.building.summaries import holds_summaries, read_summaries
-from citeweave.evaluation.suites.collection import NO_ANSWER, PREFIX, REPEATED, Collection, search_task
-from citeweave.evaluation.suites.files import DataFolder, as_grade, as_id, read_json_lines
-from citeweave.evaluation.suites.recognising import recognise, refuse
-from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Suite
-from citeweave.evaluation.texts import Texts
-from citeweave.opening import Source
+import numpy as np
+
+from citeweave.core.artifact import new_artefact
+from citeweave.core.errors import EmptyResultError, InputError
+from citeweave.core.files import hash_file
+from citeweave.core.inputs import Source
+from citeweave.evaluation.suites.benchmark_files import (
+    DataFolder,
+    as_grade,
+    as_id,
+    find,
+    read_json_lines,
+    recognise,
+    refuse,
+)
+from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, SearchTask, Suite, TaskTexts
+
+PREFIX = "query:"
+"""Before the ids of questions where some of them are ids of papers too."""
+
+REPEATED = "papers given twice, of which the last line counts"
+NO_ANSWER = "questions without relevant papers, which count as 0"
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A search benchmark in memory: one split of it."""
+
+    papers: Mapping[str, tuple[str, str]]
+    """Id -> title and abstract."""
+
+    questions: Mapping[str, str]
+    """Id -> text; others than those that are judged may be there."""
+
+    grades: Mapping[str, Mapping[str, int]]
+    """Question -> paper -> grade."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    """What a careful reader must know."""
+
+
+def search_task(collection: Collection, rule: RankingRule, *, name: str = "search") -> tuple[SearchTask, Counter[str]]:
+    """Search among all papers, and counts of what is odd in the data.
+
+    A paper that is judged and not in the corpus cannot be found, but counts among what there was to find.
+    """
+    counts, papers = Counter(collection.counts), collection.papers
+    asked = {question: pool for question, pool in collection.grades.items() if question in collection.questions}
+    counts["judged questions left out, since their text is missing"] = len(collection.grades) - len(asked)
+    if not asked:
+        raise EmptyResultError("no judged question has a text; are questions and judgements of different sets?")
+    counts[NO_ANSWER] = sum(max(pool.values(), default=0) < rule.relevant for pool in asked.values())
+    unknown = list(dict.fromkeys(paper for pool in asked.values() for paper in pool if paper not in papers))
+    counts["judged papers that the corpus lacks, which cannot be found"] = len(unknown)
+    same = asked.keys() & {*papers, *unknown}
+    counts["questions with the id of a paper"] = len(same)
+    row_id = {question: f"{PREFIX}{question}" if same else question for question in asked}
+    texts = TaskTexts(
+        ids=[*papers, *unknown, *row_id.values()],
+        titles=[title for title, _ in papers.values()]
+        + [""] * len(unknown)
+        + [collection.questions[question] for question in asked],
+        abstracts=[text for _, text in papers.values()] + [""] * (len(unknown) + len(asked)),
+    )
+    pools = Pools.of(texts, {row_id[question]: pool for question, pool in asked.items()})
+    own = texts.rows(list(asked)) if same else None  # BEIR never counts a paper as an answer to itself
+    named = replace(pools, names=list(asked))
+    task = SearchTask(name, texts, pools.queries, np.arange(len(papers)), named, rule, own=own)
+    return task, counts
+
+
+# SciTLDR as a search benchmark: a paper's one-line summary asks for the paper.
+
+KIND, VERSION = "search-benchmark", 1
+
+
+def holds_summaries(files: DataFolder) -> bool:
+    """Whether the folder's papers have summaries."""
+    path = find(files.folder / "papers.jsonl")
+    return path is not None and "tldr" in (Source(path).head().record or {})
+
+
+def read_summaries(files: DataFolder, split: str) -> Collection:
+    """The questions of one split, over the papers of all."""
+    records = _read(files)
+    splits = sorted({record["split"] for record in records.values()})
+    if split not in splits:
+        raise InputError(f"{files.folder / 'papers.jsonl'} has no split {split!r}; it has {', '.join(splits)}")
+    return _as_collection(records, split)
+
+
+def scitldr_to_beir(folder: str | Path, out: str | Path, *, overwrite: bool = False) -> Path:
+    """Write the benchmark as a BEIR folder, all splits of it; gives back the folder."""
+    files, out = DataFolder(folder), Path(out)
+    records = _read(files)
+    collections = {
+        split: _as_collection(records, split) for split in sorted({record["split"] for record in records.values()})
+    }
+    path = find(files.folder / "papers.jsonl")
+    assert path is not None
+    recipe = {"papers.jsonl": hash_file(path)}
+    with new_artefact(out, KIND, VERSION, recipe, overwrite=overwrite) as artefact:
+        _write_lines(
+            artefact.folder / "corpus.jsonl",
+            ({"_id": paper, "title": record["title"], "text": record["abstract"]} for paper, record in records.items()),
+        )
+        _write_lines(
+            artefact.folder / "queries.jsonl",
+            (
+                {"_id": question, "text": text}
+                for collection in collections.values()
+                for question, text in collection.questions.items()
+            ),
+        )
+        (artefact.folder / "qrels").mkdir(exist_ok=True)
+        for split, collection in collections.items():
+            _write_qrels(artefact.folder / "qrels" / f"{split}.tsv", collection.grades)
+        artefact.facts |= {
+            "papers": len(records),
+            "questions": {split: len(collection.grades) for split, collection in collections.items()},
+            "counts": {split: dict(collection.counts) for split, collection in collections.items()},
+        }
+        artefact.finish()
+    return out
+
+
+def _read(files: DataFolder) -> dict[str, dict[str, Any]]:
+    path = files.file("papers.jsonl", "the papers with their summaries")
+    records = {}
+    for record in read_json_lines(path, ids=("id",), keys=("title", "abstract", "tldr", "split")):
+        if not isinstance(record["tldr"], list) or not all(isinstance(text, str) for text in record["tldr"]):
+            raise InputError(f"{path}: the summaries of {record['id']} are no list of texts; is it another file?")
+        records[record["id"]] = record
+    return records
+
+
+def _as_collection(records: Mapping[str, Mapping[str, Any]], split: str) -> Collection:
+    counts: Counter[str] = Counter()
+    by_title, by_summary = defaultdict(list), defaultdict(list)
+    for paper, record in records.items():
+        by_title[plain(record["title"])].append(paper)
+        for summary in record["tldr"]:
+            by_summary[plain(summary)].append(paper)
+    questions: dict[str, str] = {}
+    grades: dict[str, dict[str, int]] = {}
+    asked: set[str] = set()
+    for paper, record in records.items():
+        for number, summary in enumerate(record["tldr"] if record["split"] == split else (), 1):
+            key = plain(summary)
+            answers = dict.fromkeys([paper, *by_title[plain(record["title"])], *by_summary[key]], 1)
+            if any(stands_in(summary, records[answer]) for answer in answers):
+                counts["summaries left out, since they stand word for word in their paper"] += 1
+            elif not key or key in asked:
+                counts["summaries left out, since they are empty or given before"] += 1
+            else:
+                asked.add(key)
+                questions[f"{paper}#{number}"] = summary.strip()
+                grades[f"{paper}#{number}"] = answers
+                counts["questions with several papers, the same work under other ids"] += len(answers) > 1
+    papers = {paper: (str(record["title"]), str(record["abstract"])) for paper, record in records.items()}
+    return Collection(papers, questions, grades, counts)
+
+
+def plain(text: str) -> str:
+    """Without case, signs and spacing.
+
+    >>> plain("Keras, for Infinite networks.")
+    'keras for infinite networks'
+    """
+    return " ".join("".join(sign if sign.isalnum() else " " for sign in text.lower()).split())
+
+
+def stands_in(summary: str, record: Mapping[str, Any]) -> bool:
+    """Whether title or abstract hold the summary word for word.
+
+    >>> stands_in("We win.", {"title": "A game", "abstract": "Here, we  win again."})
+    True
+    """
+    words = f" {plain(summary)} "
+    return any(words in f" {plain(str(record[part]))} " for part in ("title", "abstract"))
+
+
+def _write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def _write_qrels(path: Path, grades: Mapping[str, Mapping[str, int]]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write("query-id\tcorpus-id\tscore\n")
+        for question, pool in grades.items():
+            file.writelines(f"{question}\t{paper}\t{grade}\n" for paper, grade in pool.items())
+
+
+# Search in a BEIR folder: find a question's papers among all papers of the corpus.
 
 NAME = "beir"
 RULE = RankingRule(
@@ -118,7 +326,7 @@ def _read_lists(files: DataFolder, split: str) -> Suite:
     named = list(dict.fromkeys(paper for _, pool in lists for paper in pool))
     known = [papers.get(paper, {}) for paper in named]
     pools = {f"{PREFIX}{number}": pool for number, (_, pool) in enumerate(lists, 1)}
-    texts = Texts(
+    texts = TaskTexts(
         ids=[*named, *pools],
         titles=[str(record.get("title") or "") for record in known] + [question for question, _ in lists],
         abstracts=[str(record.get("abstract") or "") for record in known] + [""] * len(pools),

@@ -22,10 +22,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.errors import InputError, choose
-from citeweave.evaluation.suites.aspire_files import CALLED, METRICS, SPLITS, read_abstracts, read_judgements
-from citeweave.evaluation.suites.files import DataFolder, as_grade, as_id, read_json, read_json_lines
-from citeweave.evaluation.suites.graded_queries import (
+from citeweave.core.errors import InputError, choose
+from citeweave.evaluation.suites.aspire import (
+    CALLED,
+    METRICS,
+    SPLITS,
+    read_abstracts,
+    read_judgements,
+)
+from citeweave.evaluation.suites.benchmark_files import (
+    DataFolder,
+    as_grade,
+    as_id,
+    read_json,
+    read_json_lines,
+    recognise,
+    refuse,
+)
+from citeweave.evaluation.suites.benchmark_records import (
     REPEATED,
     UNKNOWN,
     GradedQuery,
@@ -33,9 +47,7 @@ from citeweave.evaluation.suites.graded_queries import (
     make_pools,
     with_unknown,
 )
-from citeweave.evaluation.suites.recognising import recognise, refuse
-from citeweave.evaluation.tasks import RankingRule, RankingTask, Suite
-from citeweave.evaluation.texts import Texts
+from citeweave.evaluation.tasks import RankingRule, RankingTask, Suite, TaskTexts
 
 NAME = "csfcube"
 FACETS = ("background", "method", "result")
@@ -54,7 +66,7 @@ Folds = Mapping[str, Sequence[Sequence[str]]]
 class _Layout:
     """What either layout says."""
 
-    texts: Texts
+    texts: TaskTexts
     queries: list[GradedQuery]
     missing: Mapping[str, str]
     """Facet -> why it cannot be judged."""
@@ -113,7 +125,7 @@ def _facet(label: str) -> str:
 
 
 def _task(
-    name: str, texts: Texts, queries: Mapping[str, GradedQuery], folds: Sequence[Sequence[str]], splits: Path
+    name: str, texts: TaskTexts, queries: Mapping[str, GradedQuery], folds: Sequence[Sequence[str]], splits: Path
 ) -> RankingTask:
     names = [query for fold in folds for query in fold]
     if lost := [query for query in names if query not in queries]:
@@ -131,7 +143,7 @@ def _not_evaluated(missing: Mapping[str, str]) -> dict[str, str]:
     return {**missing, "all": f"it needs every facet: {'; '.join(missing.values())}"}
 
 
-def _with_sentences(query: GradedQuery, texts: Texts) -> GradedQuery:
+def _with_sentences(query: GradedQuery, texts: TaskTexts) -> GradedQuery:
     row = int(texts.rows([query.paper])[0])
     if texts.labels is None or row < 0:
         return query
@@ -182,7 +194,7 @@ def _read_release(files: DataFolder, names: Mapping[str, str]) -> _Layout:
     ]
     if not files.has(_ABSTRACTS):
         named = dict.fromkeys(paper for query in queries for paper in (query.paper, *query.candidates))
-        return _Layout(Texts.of_ids(list(named), lacking=str(files.folder / _ABSTRACTS)), queries, missing)
+        return _Layout(TaskTexts.of_ids(list(named), lacking=str(files.folder / _ABSTRACTS)), queries, missing)
     facts = read_abstracts(files.file(_ABSTRACTS, "the papers in sentences"))
     return _Layout(facts.texts, queries, missing, facts.repeated)
 
@@ -207,14 +219,14 @@ def _read_flat(files: DataFolder) -> _Layout:
     return _Layout(_read_papers(files), queries, missing)
 
 
-def _read_papers(files: DataFolder) -> Texts:
+def _read_papers(files: DataFolder) -> TaskTexts:
     path = files.file(_PAPERS, "the papers' titles, abstracts and sentences")
     keys = ("title", "abstract", "abstract_sentences", "sentence_facets_predicted")
     records = {record["id"]: record for record in read_json_lines(path, ids=("id",), keys=keys)}
     for paper, record in records.items():
         if len(record["abstract_sentences"]) != len(record["sentence_facets_predicted"]):
             raise InputError(f"{path}: paper {paper} has not one facet a sentence; get the file again")
-    return Texts(
+    return TaskTexts(
         ids=list(records),
         titles=[str(record["title"] or "") for record in records.values()],
         abstracts=[str(record["abstract"] or "") for record in records.values()],

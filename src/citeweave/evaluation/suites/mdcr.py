@@ -15,12 +15,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from citeweave.errors import InputError, choose
-from citeweave.evaluation.suites.files import DataFolder, as_id, read_json, read_json_lines
-from citeweave.evaluation.suites.papers import Papers, add_papers, unique
-from citeweave.evaluation.suites.recognising import refuse
-from citeweave.evaluation.tasks import Average, Pools, RankingRule, RankingTask, Suite
-from citeweave.evaluation.texts import Texts
+from citeweave.core.errors import InputError, choose
+from citeweave.evaluation.suites.benchmark_files import (
+    BenchmarkPapers,
+    DataFolder,
+    add_papers,
+    as_id,
+    read_json,
+    read_json_lines,
+    refuse,
+    unique,
+)
+from citeweave.evaluation.tasks import Average, Pools, RankingRule, RankingTask, Suite, TaskTexts
 
 NAME = "mdcr"
 SPLITS = ("test", "val")
@@ -92,12 +98,12 @@ def _pool(where: str, lists: dict[str, list[Any]]) -> dict[str, int]:
     return pool | {as_id(paper, where): 1 for paper in lists[RELEVANT]}
 
 
-def _read_texts(data: DataFolder, name: str, fields: dict[str, Field]) -> Texts:
+def _read_texts(data: DataFolder, name: str, fields: dict[str, Field]) -> TaskTexts:
     ids = unique(paper for pools in fields.values() for query, pool in pools.items() for paper in (query, *pool))
     if not data.has(name):
-        return Texts.of_ids(ids, lacking=name)
+        return TaskTexts.of_ids(ids, lacking=name)
     path = data.file(name, "titles and abstracts")
-    papers = Papers()
+    papers = BenchmarkPapers()
     add_papers(papers, read_json_lines(path, ids=["paper_id"]), set(ids), path=path)
     return papers.texts(ids)
 

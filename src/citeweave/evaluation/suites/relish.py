@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from citeweave.evaluation.suites.aspire_files import CALLED, METRICS, read_benchmark
-from citeweave.evaluation.suites.files import DataFolder
-from citeweave.evaluation.suites.recognising import refuse
+from citeweave.evaluation.suites.aspire import CALLED, METRICS, read_benchmark
+from citeweave.evaluation.suites.benchmark_files import DataFolder, refuse
 from citeweave.evaluation.tasks import RankingRule, RankingTask, Suite
 
 NAME = "relish"

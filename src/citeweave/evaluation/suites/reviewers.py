@@ -18,13 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from citeweave.errors import InputError, choose
-from citeweave.evaluation.suites.files import DataFolder, as_grade, as_id, read_json_lines
-from citeweave.evaluation.suites.papers import unique
-from citeweave.evaluation.suites.recognising import refuse
-from citeweave.evaluation.suites.records import find_papers_files, read_texts
-from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Reviewers, Suite
-from citeweave.evaluation.texts import Texts
+from citeweave.core.errors import InputError, choose
+from citeweave.evaluation.suites.benchmark_files import DataFolder, as_grade, as_id, read_json_lines, refuse, unique
+from citeweave.evaluation.suites.benchmark_records import find_papers_files, read_texts
+from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, Reviewers, Suite, TaskTexts
 
 NAME = "reviewers"
 METADATA, HARD, SOFT = "reviewer_metadata.jsonl", "test_hard_qrel.jsonl", "test_soft_qrel.jsonl"
@@ -121,7 +118,7 @@ def read_judgements(records: Iterable[Mapping[str, Any]], path: Path) -> Judgeme
 
 
 def matching_tasks(
-    matching: Matching, papers: Texts, *, metrics: tuple[str, ...] = METRICS, prefix: str = ""
+    matching: Matching, papers: TaskTexts, *, metrics: tuple[str, ...] = METRICS, prefix: str = ""
 ) -> tuple[RankingTask, ...]:
     """The tasks `hard` and `soft`, their names after `prefix`; `papers` are the texts of `Matching.paper_ids`."""
     soft = matching.soft.pools if matching.soft else {}
@@ -158,7 +155,7 @@ def notes_of(matching: Matching) -> Iterable[str]:
         yield f"{len(apart)} queries of the soft file are not in the hard file: nothing is ranked for them"
 
 
-def _pools(matching: Matching, grades: Grades, papers: Texts, row_of: Mapping[str, int]) -> Pools:
+def _pools(matching: Matching, grades: Grades, papers: TaskTexts, row_of: Mapping[str, int]) -> Pools:
     """Pairs of the hard file and of `grades`. A pair that is ranked but not graded takes its place with grade 0."""
     queries = [query for query in matching.hard.pools if query in grades]
     pools = [{**dict.fromkeys(matching.hard.pools[query], 0), **grades[query]} for query in queries]
@@ -177,7 +174,9 @@ def _pools(matching: Matching, grades: Grades, papers: Texts, row_of: Mapping[st
     )
 
 
-def _with_persons(papers: Texts, persons: Sequence[str]) -> Texts:
+def _with_persons(papers: TaskTexts, persons: Sequence[str]) -> TaskTexts:
     """A person may have the id of a paper: rows of papers come first, so that an id leads to the paper."""
     empty = [""] * len(persons)
-    return Texts([*papers.ids, *persons], [*papers.titles, *empty], [*papers.abstracts, *empty], lacking=papers.lacking)
+    return TaskTexts(
+        [*papers.ids, *persons], [*papers.titles, *empty], [*papers.abstracts, *empty], lacking=papers.lacking
+    )

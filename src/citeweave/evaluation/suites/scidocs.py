@@ -14,15 +14,30 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from citeweave.errors import InputError, choose
-from citeweave.evaluation.clicks.reading import METADATA, PROPENSITIES, read_click_data
+from citeweave.core.errors import InputError, choose
+from citeweave.evaluation.click_data import METADATA, PROPENSITIES, read_click_data
 from citeweave.evaluation.probes import SCIDOCS_CLASSES
-from citeweave.evaluation.suites.answers import as_classes
-from citeweave.evaluation.suites.files import DataFolder, read_csv, read_qrel
-from citeweave.evaluation.suites.papers import Papers, read_paper_object, unique
-from citeweave.evaluation.suites.recognising import refuse
-from citeweave.evaluation.tasks import Average, ClickTask, Pools, ProbeTask, RankingRule, RankingTask, Suite, Task
-from citeweave.evaluation.texts import Texts
+from citeweave.evaluation.suites.benchmark_files import (
+    BenchmarkPapers,
+    DataFolder,
+    read_csv,
+    read_paper_object,
+    read_qrel,
+    refuse,
+    unique,
+)
+from citeweave.evaluation.suites.benchmark_records import as_classes
+from citeweave.evaluation.tasks import (
+    Average,
+    ClickTask,
+    Pools,
+    ProbeTask,
+    RankingRule,
+    RankingTask,
+    Suite,
+    Task,
+    TaskTexts,
+)
 
 NAME = "scidocs"
 SPLITS = ("test", "val")
@@ -44,7 +59,7 @@ _CLASS_TEXTS, _RANKING_TEXTS = "paper_metadata_mag_mesh.json", "paper_metadata_v
 
 
 @dataclass
-class _Reading:
+class _ScidocsTasks:
     """What was found so far."""
 
     data: DataFolder
@@ -60,18 +75,18 @@ class _Reading:
             self.not_evaluated[task] = f"{task} needs {', '.join(absent)}, {which} not in {self.data.folder}"
         return not absent
 
-    def texts(self, name: str, ids: Iterable[str]) -> Texts:
+    def texts(self, name: str, ids: Iterable[str]) -> TaskTexts:
         """Texts of these papers from one of the metadata files."""
         wanted = unique(ids)
         if not self.data.has(name):
-            return Texts.of_ids(wanted, lacking=name)
+            return TaskTexts.of_ids(wanted, lacking=name)
         return read_paper_object(self.data.file(name, "titles and abstracts"), set(wanted)).texts(wanted)
 
 
 def read_suite(folder: Path, *, split: str = "test") -> Suite:
     """The suite in a folder: those tasks whose files are there."""
     choose(split, SPLITS, "--split")
-    reading = _Reading(DataFolder(folder), split)
+    reading = _ScidocsTasks(DataFolder(folder), split)
     _read_classes(reading)
     _read_rankings(reading)
     _read_clicks(reading)
@@ -100,7 +115,7 @@ def _has_any(data: DataFolder, split: str) -> bool:
     return any(data.has(f"{name}/{split}.csv") for name in (*CLASSES, CLICKS))
 
 
-def _read_classes(reading: _Reading) -> None:
+def _read_classes(reading: _ScidocsTasks) -> None:
     """mag and mesh: learnt from train.csv; val.csv is only for `split="val"`, as in the peer."""
     labelled = {}
     for name in CLASSES:
@@ -127,7 +142,7 @@ def _read_classes(reading: _Reading) -> None:
         )
 
 
-def _read_rankings(reading: _Reading) -> None:
+def _read_rankings(reading: _ScidocsTasks) -> None:
     pools = {}
     for name, folder in RANKINGS.items():
         file = f"{folder}/{reading.split}.qrel"
@@ -140,7 +155,7 @@ def _read_rankings(reading: _Reading) -> None:
         reading.tasks.append(RankingTask(name, texts, Pools.of(texts, found), RULE))
 
 
-def _read_clicks(reading: _Reading) -> None:
+def _read_clicks(reading: _ScidocsTasks) -> None:
     """The click model also needs the metadata, for its features."""
     splits = unique(["train", "val", reading.split])
     files = [*(f"{CLICKS}/{name}.csv" for name in splits), PROPENSITIES, METADATA]
@@ -149,7 +164,7 @@ def _read_clicks(reading: _Reading) -> None:
     for file in files:
         reading.data.file(file, "clicks and what is known of the papers")
     clicks = read_click_data(reading.data.folder, reading.split)
-    papers = Papers(
+    papers = BenchmarkPapers(
         {
             name: (title, abstract)
             for name, title, abstract in zip(

@@ -1,4 +1,13 @@
-"""SciRepEval: classification, regression, proximity and search over many datasets (Singh et al., 2023).
+"""Which tasks a folder of SciRepEval asks: the lines of its task file, or what its sub-folders look like.
+
+    {"name": "DRSM", "type": "classification", "metrics": ["f1_macro"],
+     "few_shot": [{"sample_size": 64, "iterations": 50}], "data": {"meta": "drsm/meta.jsonl", "test": "drsm"}}
+
+A dataset is a path inside the folder, or a name and a config on Hugging Face, `{"name": "allenai/scirepeval_test",
+"config": "drsm"}`, of which a copy lies in `drsm`, `scirepeval_test/drsm` or `allenai/scirepeval_test/drsm`. Does not
+read the data.
+
+SciRepEval: classification, regression, proximity and search over many datasets (Singh et al., 2023).
 
     scirepeval_tasks.jsonl            the tasks; see `scirepeval_tasks`
     drsm/train.csv, drsm/test.csv     paper_id,label                              a linear probe
@@ -11,23 +20,38 @@ download. All papers are encoded the same way: no control codes. S2AND is not he
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from citeweave.errors import InputError, choose
-from citeweave.evaluation.measuring.classes import CLASSIFICATION_METRICS
-from citeweave.evaluation.measuring.correlation import REGRESSION_METRICS
+from citeweave.core.errors import InputError, choose
+from citeweave.evaluation.class_metrics import CLASSIFICATION_METRICS
+from citeweave.evaluation.metrics import REGRESSION_METRICS
 from citeweave.evaluation.probes import SCIREPEVAL_CLASSES, SCIREPEVAL_LABELS, SCIREPEVAL_NUMBERS
-from citeweave.evaluation.suites.answers import as_answers, guess_kind
-from citeweave.evaluation.suites.files import DataFolder, as_id
-from citeweave.evaluation.suites.papers import FIELDS, unique
-from citeweave.evaluation.suites.recognising import recognise, refuse
-from citeweave.evaluation.suites.records import read_records, read_texts
+from citeweave.evaluation.suites.benchmark_files import (
+    FIELDS,
+    DataFolder,
+    as_id,
+    find,
+    read_json_lines,
+    recognise,
+    refuse,
+    unique,
+)
+from citeweave.evaluation.suites.benchmark_records import (
+    as_answers,
+    find_papers_files,
+    guess_kind,
+    read_records,
+    read_texts,
+    split_files,
+)
 from citeweave.evaluation.suites.reviewers import (
+    HARD,
+    METADATA,
     Judgements,
     Matching,
     matching_tasks,
@@ -36,16 +60,122 @@ from citeweave.evaluation.suites.reviewers import (
     read_people,
 )
 from citeweave.evaluation.suites.scirepeval_averages import averages
-from citeweave.evaluation.suites.scirepeval_tasks import (
-    GUESSED,
-    TASKS,
-    Dataset,
-    TaskRow,
-    guess_task_rows,
-    read_task_rows,
-)
-from citeweave.evaluation.tasks import Pools, ProbeTask, RankingRule, RankingTask, Suite, Task
-from citeweave.evaluation.texts import Texts
+from citeweave.evaluation.tasks import Pools, ProbeTask, RankingRule, RankingTask, Suite, Task, TaskTexts
+
+TASKS = "scirepeval_tasks.jsonl"
+FORMATS = ("classification", "regression", "proximity", "adhoc_search")
+GUESSED = "guessed"
+"""Format of a sub-folder with labels: whether they are classes or numbers is told by the labels."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Where data should lie."""
+
+    folders: tuple[Path, ...]
+    """Places to look, in this order."""
+
+    called: str
+    """For messages: the path, or the config with its dataset."""
+
+    def split(self, *names: str) -> list[Path]:
+        """The files of the first of these splits that is found."""
+        return next((files for folder in self.folders if (files := split_files(folder, *names))), [])
+
+    def papers(self) -> list[Path]:
+        """Files of titles and abstracts: the dataset is one, or a folder with them."""
+        if file := next((file for folder in self.folders if (file := find(folder))), None):
+            return [file]
+        if files := self.split("evaluation"):
+            return files
+        folders = [folder for folder in self.folders if folder.is_dir()]
+        return next((files for folder in folders if (files := find_papers_files(folder))), [])
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """One task as the file says it."""
+
+    name: str
+    format: str
+    test: Dataset
+    meta: Dataset
+    reviewers: Dataset | None = None
+    metrics: tuple[str, ...] = ()
+    few_shot: tuple[tuple[int, int], ...] = ()
+    multi_label: bool = False
+    fields: tuple[str, ...] = FIELDS
+
+
+def read_task_rows(data: DataFolder) -> list[TaskRow]:
+    """The lines of the task file."""
+    path = data.file(TASKS, "the tasks")
+    rows: list[TaskRow] = []
+    for record in read_json_lines(path, keys=["name", "type", "data", "metrics"]):
+        where = f"{path}: task {str(record['name'])[:60]!r}"
+        if any(row.name == record["name"] for row in rows):
+            raise InputError(f"{where} comes twice; give each task a name of its own")
+        rows.append(_row(record, data.folder, where))
+    return rows
+
+
+def _row(record: Mapping[str, Any], folder: Path, where: str) -> TaskRow:
+    data, metrics = record["data"], record["metrics"]
+    if record["type"] not in FORMATS:
+        raise InputError(f"{where} has the type {record['type']!r}; it must be one of {', '.join(FORMATS)}")
+    if not isinstance(data, dict) or "test" not in data:
+        raise InputError(f'{where} has no data: {{"meta": ..., "test": ...}}')
+    if not isinstance(metrics, list) or not metrics or not all(isinstance(name, str) for name in metrics):
+        raise InputError(f"{where} has no list of metrics")
+    return TaskRow(
+        name=str(record["name"]),
+        format=record["type"],
+        test=_dataset(data["test"], folder, where),
+        meta=_dataset(data.get("meta", "metadata.jsonl"), folder, where),
+        reviewers=_dataset(data["reviewers"], folder, where) if "reviewers" in data else None,
+        metrics=tuple(metrics),
+        few_shot=_few_shot(record.get("few_shot") or [], where),
+        multi_label=bool(record.get("multi_label")),
+        fields=tuple(record.get("fields") or FIELDS),
+    )
+
+
+def _dataset(place: Any, folder: Path, where: str) -> Dataset:
+    if isinstance(place, str) and place:
+        return Dataset((folder / place,), place)
+    if isinstance(place, dict) and all(isinstance(place.get(key), str) for key in ("name", "config")):
+        name, config = place["name"], place["config"]
+        short = name.rsplit("/", 1)[-1]
+        return Dataset((folder / name / config, folder / short / config, folder / config), f"config {config} of {name}")
+    raise InputError(f'{where} names data by {place!r}; it must be a path or {{"name": ..., "config": ...}}')
+
+
+def _few_shot(samples: Any, where: str) -> tuple[tuple[int, int], ...]:
+    try:
+        pairs = tuple((int(sample["sample_size"]), int(sample["iterations"])) for sample in samples)
+    except (TypeError, KeyError, ValueError):
+        pairs = ((0, 0),)
+    if any(size < 1 or times < 1 for size, times in pairs):
+        raise InputError(f'{where}: few_shot must be a list of {{"sample_size": 64, "iterations": 50}}, from 1 on')
+    return pairs
+
+
+def guess_task_rows(data: DataFolder) -> Iterator[TaskRow]:
+    """A task for every sub-folder with files of one, named after it."""
+    shared = data.folder if find_papers_files(data.folder) else None
+    for folder in sorted(path for path in data.folder.iterdir() if path.is_dir()):
+        test = Dataset((folder,), folder.name)
+        own = folder if find_papers_files(folder) or shared is None else shared
+        meta = Dataset((own,), f"{folder.name}/metadata.jsonl")
+        if find(folder / METADATA) and find(folder / HARD):
+            yield TaskRow(folder.name, "proximity", test, meta, reviewers=test, metrics=("P_5", "P_10"))
+        elif find(folder / "test_qrel.jsonl"):
+            yield TaskRow(folder.name, "proximity", test, meta, metrics=("map", "ndcg"))
+        elif split_files(folder, "train") and split_files(folder, "test"):
+            yield TaskRow(folder.name, GUESSED, test, meta)
+
+
+# SciRepEval: classification, regression, proximity and search over many datasets (Singh et al., 2023).
 
 NAME = "scirepeval"
 RULES = {"classes": SCIREPEVAL_CLASSES, "labels": SCIREPEVAL_LABELS, "numbers": SCIREPEVAL_NUMBERS}
@@ -81,7 +211,7 @@ _Content: TypeAlias = _Labelled | _Judged | Matching
 
 
 @dataclass
-class _Reading:
+class _ScirepevalTasks:
     """What was found so far, in the order of the tasks."""
 
     data: DataFolder
@@ -93,7 +223,7 @@ class _Reading:
 def read_suite(folder: Path, *, split: str = "test") -> Suite:
     """The suite in a folder: those tasks whose data is there."""
     choose(split, ("test",), "--split")
-    reading = _Reading(DataFolder(folder))
+    reading = _ScirepevalTasks(DataFolder(folder))
     rows = _rows(reading.data)
     for row in rows:
         try:
@@ -139,7 +269,7 @@ def _rows(data: DataFolder) -> list[TaskRow]:
     return rows
 
 
-def _read_content(row: TaskRow, reading: _Reading) -> _Content:
+def _read_content(row: TaskRow, reading: _ScirepevalTasks) -> _Content:
     if row.reviewers:
         return _read_matching(row, row.reviewers, reading)
     if row.format in ("proximity", "adhoc_search"):
@@ -151,7 +281,7 @@ def _read_content(row: TaskRow, reading: _Reading) -> _Content:
     return _read_labelled(row, reading)
 
 
-def _read_labelled(row: TaskRow, reading: _Reading) -> _Labelled:
+def _read_labelled(row: TaskRow, reading: _ScirepevalTasks) -> _Labelled:
     papers: list[str] = []
     cells: list[Any] = []
     sizes = []
@@ -170,7 +300,7 @@ def _read_labelled(row: TaskRow, reading: _Reading) -> _Labelled:
     return _Labelled(kind, papers, as_answers(kind, cells, f"{row.name}: train and test"), sizes[0])
 
 
-def _read_matching(row: TaskRow, reviewers: Dataset, reading: _Reading) -> Matching:
+def _read_matching(row: TaskRow, reviewers: Dataset, reading: _ScirepevalTasks) -> Matching:
     hard = _need(row, row.test, ["test_hard_qrel", "test_hard"], reading)
     soft = row.test.split("test_soft_qrel", "test_soft")
     people = _need(row, reviewers, ["reviewer_metadata", "metadata"], reading)
@@ -185,7 +315,7 @@ def _read_matching(row: TaskRow, reviewers: Dataset, reading: _Reading) -> Match
     return matching
 
 
-def _need(row: TaskRow, dataset: Dataset, splits: list[str], reading: _Reading) -> list[Path]:
+def _need(row: TaskRow, dataset: Dataset, splits: list[str], reading: _ScirepevalTasks) -> list[Path]:
     """The files of the first of these splits that is found; they count as read."""
     files = dataset.split(*splits)
     if not files:
@@ -197,7 +327,7 @@ def _need(row: TaskRow, dataset: Dataset, splits: list[str], reading: _Reading) 
     return [reading.data.use(path) for path in files]
 
 
-def _read_texts(reading: _Reading) -> list[Texts]:
+def _read_texts(reading: _ScirepevalTasks) -> list[TaskTexts]:
     """The texts of every task; tasks with the same file of papers share theirs, so that all is encoded once."""
     wanted: dict[Any, list[str]] = {}
     keys = []
@@ -216,12 +346,12 @@ def _read_texts(reading: _Reading) -> list[Texts]:
     return [texts[key] for key in keys]
 
 
-def _lacking(reading: _Reading, place: int) -> str:
+def _lacking(reading: _ScirepevalTasks, place: int) -> str:
     row, _ = reading.contents[place]
     return f"{row.meta.called} (doc_id, title, abstract)"
 
 
-def _tasks(row: TaskRow, content: _Content, texts: Texts, reading: _Reading) -> Iterator[Task]:
+def _tasks(row: TaskRow, content: _Content, texts: TaskTexts, reading: _ScirepevalTasks) -> Iterator[Task]:
     if isinstance(content, Matching):
         yield from matching_tasks(content, texts, metrics=row.metrics, prefix=f"{row.name} ")
     elif isinstance(content, _Judged):
@@ -244,7 +374,7 @@ def _tasks(row: TaskRow, content: _Content, texts: Texts, reading: _Reading) -> 
         )
 
 
-def _probe_metrics(row: TaskRow, content: _Labelled, reading: _Reading) -> dict[str, str]:
+def _probe_metrics(row: TaskRow, content: _Labelled, reading: _ScirepevalTasks) -> dict[str, str]:
     """The task's metrics that are known; without a task file the usual one."""
     known: Iterable[str] = REGRESSION_METRICS if content.kind == "numbers" else CLASSIFICATION_METRICS
     if row.format == GUESSED:

@@ -24,17 +24,33 @@ under autocast; float32 and float64 stay as they are.
 
 from __future__ import annotations
 
-from citeweave.training.losses.bidirectional import gte, pairs_in_batch
-from citeweave.training.losses.contrast import in_batch, info_nce, n_pairs, scores_in_batch, supcon, supcon_in_batch
-from citeweave.training.losses.cosines import cosines
-from citeweave.training.losses.imitation import masked_language, student_teacher
-from citeweave.training.losses.margin import distance_margin, triplet
-from citeweave.training.losses.matching import match_scores
-from citeweave.training.losses.ranking import Pairs, angle, angle_sum, cosent, triplets_as_pairs
-from citeweave.training.losses.weighting import weighted_sum
+from citeweave.training.losses.contrastive import (
+    cosines,
+    gte,
+    in_batch,
+    info_nce,
+    n_pairs,
+    pairs_in_batch,
+    scores_in_batch,
+    supcon,
+    supcon_in_batch,
+)
+from citeweave.training.losses.pairwise import (
+    LabeledPairs,
+    angle,
+    angle_sum,
+    cosent,
+    distance_margin,
+    masked_language,
+    match_scores,
+    student_teacher,
+    triplet,
+    triplets_as_pairs,
+    weighted_sum,
+)
 
 __all__ = [
-    "Pairs",
+    "LabeledPairs",
     "angle",
     "angle_sum",
     "cosent",

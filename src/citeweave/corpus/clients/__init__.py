@@ -1,1 +1,0 @@
-"""Records from the services of the literature, saved as files that `importing.py` reads."""

@@ -1,0 +1,506 @@
+"""What an audit found: pairs of a corpus paper and a benchmark paper, the evidence for each, the counts.
+
+Does not look for anything; see `audit.py`.
+
+Which papers of a corpus are papers of a benchmark: by id, by DOI, by title, by near-duplicate text.
+
+    >>> corpus = PaperColumns(
+    ...     ids=["s2:1", "s2:2", "s2:3"],
+    ...     titles=["Attention is all you need", "Deep parsing", "A new map of the old parsing literature"],
+    ...     other_ids=[(), ("doi:10.1000/x",), ()])
+    >>> benchmark = PaperColumns(
+    ...     ids=["a", "b"],
+    ...     titles=["Attention Is All You Need!", "Deeper parsing"],
+    ...     other_ids=[(), ("doi:10.1000/X",)])
+    >>> report = audit_leakage(corpus, {"toy": benchmark})
+    >>> [(match.corpus_row, match.benchmark_row, match.strongest.name) for match in report.benchmarks["toy"]]
+    [(0, 0, 'TITLE'), (1, 1, 'OTHER_ID')]
+    >>> report.rows_to_exclude().tolist()
+    [0, 1]
+
+The rules, strongest first:
+
+1. id: both tables call the paper by the same id. Only ids with a prefix (`s2:1234`) are compared, since
+   a bare `1234` means another paper elsewhere, unless `same_id_space` says that both count alike.
+2. other_id: any prefixed id of the one is any prefixed id of the other (DOI, arXiv, ...).
+3. title: the same title after `fold`. A short title (under 4 words or 20 letters) needs two words and
+   known years at most 2 apart; a title of more than 10 papers on either side is generic
+   ("letter to the editor") and counts for nothing. Subtitles are not cut off: what stands before a
+   colon joins works that differ ("SemEval ... Task 4: Sentiment Analysis in Twitter").
+4. text: title and abstract have at least 20 distinct word triples, and share half of those of the shorter.
+5. near_title: where one of the two has too little text for rule 4, both titles have at least 8 distinct
+   word pairs and share 0.6 of those that either has.
+
+Rules 4 and 5 are exact (`near_duplicates.py`); nothing here is random. The benchmarks are held in
+memory, at most `papers_per_pass` at a time; the corpus streams past.
+
+The papers of a benchmark, from a corpus folder or from files of any known format, for the leakage audit.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.artifact import MANIFEST
+from citeweave.core.columns import TextColumn
+from citeweave.core.errors import InputError, UserError
+from citeweave.core.inputs import Source
+from citeweave.core.progress import Tally
+from citeweave.corpus.corpus import Corpus, lines
+from citeweave.corpus.identity import MINIMUM_TITLE_LETTERS, MINIMUM_TITLE_WORDS, doi_id
+from citeweave.corpus.input_files import find_inputs
+from citeweave.corpus.near_duplicates import ShingleIndex, Threshold, shingle_texts
+from citeweave.corpus.paper import Paper
+from citeweave.corpus.plain_text import fold
+from citeweave.corpus.readers import reader_of
+
+
+class LeakageEvidence(enum.IntFlag):
+    """Why two records count as one work; the larger the value, the stronger."""
+
+    NEAR_TITLE = 1
+    """Almost the same long title, where one of them has no abstract to compare."""
+
+    TEXT = 2
+    """Title and abstract share most of their word triples."""
+
+    TITLE = 4
+    """The same title, letters and digits only."""
+
+    OTHER_ID = 8
+    """A DOI, arXiv id or the like that both have."""
+
+    ID = 16
+    """The id by which both tables know the paper."""
+
+    ANY = 31
+
+
+KINDS = (
+    LeakageEvidence.ID,
+    LeakageEvidence.OTHER_ID,
+    LeakageEvidence.TITLE,
+    LeakageEvidence.TEXT,
+    LeakageEvidence.NEAR_TITLE,
+)
+"""Strongest first."""
+
+
+class LeakedPaper(NamedTuple):
+    """One corpus paper that is one benchmark paper."""
+
+    corpus_row: int
+    benchmark_row: int
+    evidence: LeakageEvidence
+    """All that holds."""
+
+    strongest: LeakageEvidence
+    similarity: float
+    """Containment of the texts, Jaccard of near titles; NaN where neither was needed or reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkLeakage:
+    """What of one benchmark is in the corpus. The arrays hold one pair a position, by corpus row."""
+
+    papers: int
+    """Papers in the benchmark."""
+
+    corpus_rows: NDArray[np.int64]
+    benchmark_rows: NDArray[np.int64]
+    evidence: NDArray[np.uint8]
+    similarity: NDArray[np.float32]
+    generic_titles: int = 0
+    """Titles that both sides have but too many papers share to mean anything."""
+
+    def __len__(self) -> int:
+        return len(self.corpus_rows)
+
+    def __iter__(self) -> Iterator[LeakedPaper]:
+        columns = (self.corpus_rows, self.benchmark_rows, self.evidence, self.similarity)
+        for corpus_row, benchmark_row, evidence, similarity in zip(*(c.tolist() for c in columns), strict=True):
+            strongest = LeakageEvidence(1 << (evidence.bit_length() - 1))
+            yield LeakedPaper(corpus_row, benchmark_row, LeakageEvidence(evidence), strongest, similarity)
+
+    def rows(self, evidence: LeakageEvidence = LeakageEvidence.ANY) -> NDArray[np.int64]:
+        """Corpus rows with at least one of the evidences, sorted."""
+        return np.unique(self.corpus_rows[(self.evidence & evidence.value) > 0])
+
+    def as_json(self) -> dict[str, object]:
+        """Counts of papers: `strongest` adds up to `corpus_papers`, `evidence` counts a paper once a kind."""
+        rows, place = np.unique(self.corpus_rows, return_inverse=True)
+        held = np.zeros(len(rows), np.uint8)
+        np.bitwise_or.at(held, place, self.evidence)
+        weaker = 2 * np.array([kind.value for kind in KINDS])  # held < weaker: nothing stronger than the kind
+        return {
+            "papers": self.papers,
+            "papers_found": len(np.unique(self.benchmark_rows)),
+            "corpus_papers": len(rows),
+            "strongest": {
+                name_of(kind): int(((held & kind.value > 0) & (held < limit)).sum())
+                for kind, limit in zip(KINDS, weaker, strict=True)
+            },
+            "evidence": {name_of(kind): int((held & kind.value > 0).sum()) for kind in KINDS},
+            "generic_titles": self.generic_titles,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LeakageReport:
+    """What of every benchmark is in the corpus. `str()` gives a table of the counts."""
+
+    corpus_papers: int
+    benchmarks: dict[str, BenchmarkLeakage]
+    options: dict[str, object] = field(default_factory=dict)
+
+    def rows_to_exclude(self, evidence: LeakageEvidence = LeakageEvidence.ANY) -> NDArray[np.int64]:
+        """Corpus rows that are papers of any benchmark by any of the evidences, sorted, each once."""
+        found = [benchmark.rows(evidence) for benchmark in self.benchmarks.values()]
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "corpus_papers": self.corpus_papers,
+            "exclude": len(self.rows_to_exclude()),
+            "benchmarks": {name: benchmark.as_json() for name, benchmark in self.benchmarks.items()},
+            "options": dict(self.options),
+        }
+
+    def __str__(self) -> str:
+        heads = ["benchmark", "papers", "found", "corpus papers", *(f"by {name_of(kind)}" for kind in KINDS)]
+        lines = [heads]
+        for name, benchmark in self.benchmarks.items():
+            counts = benchmark.as_json()
+            strongest: dict[str, int] = counts["strongest"]  # type: ignore[assignment]
+            whole = [counts["papers"], counts["papers_found"], counts["corpus_papers"], *strongest.values()]
+            lines.append([name, *(f"{number:,}" for number in whole)])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        rows = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+        exclude = len(self.rows_to_exclude())
+        rows.append(f"{exclude:,} of {self.corpus_papers:,} corpus papers are in a benchmark (counted by strongest)")
+        return "\n".join(rows)
+
+
+def name_of(kind: LeakageEvidence) -> str:
+    """
+    >>> name_of(LeakageEvidence.OTHER_ID)
+    'other_id'
+    """
+    return str(kind.name).lower()
+
+
+# Which papers of a corpus are papers of a benchmark: by id, by DOI, by title, by near-duplicate text.
+
+TEXT_WORDS, TEXT_MINIMUM = 3, 20
+TITLE_WORDS, TITLE_MINIMUM = 2, 8
+GENERIC = 10
+YEARS_APART = 2
+BLOCK = 4096
+
+
+class PaperTable(Protocol):
+    """Columns of papers, one position a paper; they may be lazy: `len`, `[i]` and iteration are all we use."""
+
+    @property
+    def ids(self) -> Sequence[str]: ...
+    @property
+    def titles(self) -> Sequence[str]: ...
+    @property
+    def abstracts(self) -> Sequence[str]: ...
+    @property
+    def years(self) -> NDArray[np.int32]: ...  # 0 = unknown
+    @property
+    def other_ids(self) -> Sequence[tuple[str, ...]]: ...
+
+
+@dataclass(slots=True)
+class PaperColumns:
+    """A `PaperTable` from lists, such as a benchmark's paper list; columns left out are empty."""
+
+    ids: Sequence[str]
+    titles: Sequence[str] = ()
+    abstracts: Sequence[str] = ()
+    years: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    other_ids: Sequence[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        number = len(self.ids)
+        self.titles = self.titles or [""] * number
+        self.abstracts = self.abstracts or [""] * number
+        self.years = np.asarray(self.years, np.int32) if len(self.years) else np.zeros(number, np.int32)
+        self.other_ids = self.other_ids or [()] * number
+
+
+@dataclass(frozen=True, slots=True)
+class LeakageOptions:
+    """What counts as the same work."""
+
+    same_id_space: bool = False
+    """Compare ids without a prefix too: both tables come from one source."""
+
+    near_duplicates: bool = True
+    """Apply rules 4 and 5; without them the audit only reads ids and titles."""
+
+    containment: float = 0.5
+    """Part of the shorter text's word triples that must be shared (rule 4)."""
+
+    title_similarity: float = 0.6
+    """Part of both titles' word pairs that must be shared (rule 5)."""
+
+    papers_per_pass: int = 50_000
+    """Benchmark papers in memory at a time, 12 kB each at the peak; the corpus is read once for every so many."""
+
+    def __post_init__(self) -> None:
+        for name in ("containment", "title_similarity"):
+            value = getattr(self, name)
+            if not 0 < value <= 1:
+                raise UserError(f"{name} is {value}; it must be above 0 and at most 1, such as 0.5")
+        if not 1 <= self.papers_per_pass <= 1_000_000:
+            raise UserError(f"papers_per_pass is {self.papers_per_pass}; it must be from 1 to 1000000, such as 50000")
+
+
+def audit_leakage(
+    corpus: PaperTable, benchmarks: Mapping[str, PaperTable], options: LeakageOptions | None = None
+) -> LeakageReport:
+    """Find the papers of every benchmark in the corpus; see the module's rules."""
+    options = options or LeakageOptions()
+    for name, table in {"the corpus": corpus, **benchmarks}.items():
+        _check_lengths(name, table)
+    keys = {name: _Keys(table, options) for name, table in benchmarks.items()}
+    pairs = {name: _PairList() for name in benchmarks}
+    _look_up_keys(corpus, list(keys.values()), options)
+    for name in benchmarks:
+        keys[name].add_pairs(corpus.years, pairs[name])
+    if options.near_duplicates:
+        for group in _passes(benchmarks, options.papers_per_pass):
+            _look_up_texts(
+                corpus, [_BenchmarkShingles(benchmarks[name], rows, pairs[name]) for name, rows in group], options
+            )
+    found = {name: pairs[name].merge(len(table.ids), keys[name].generic) for name, table in benchmarks.items()}
+    return LeakageReport(len(corpus.ids), found, asdict(options))
+
+
+def _check_lengths(name: str, table: PaperTable) -> None:
+    for column in ("titles", "abstracts", "years", "other_ids"):
+        if len(getattr(table, column)) != len(table.ids):
+            given = f"{len(table.ids)} ids and {len(getattr(table, column))} {column}"
+            raise UserError(f"{name} has {given}; every column must have one entry a paper, empty where unknown")
+
+
+class _PairList:
+    """Pairs as they are found, in pieces."""
+
+    def __init__(self) -> None:
+        self.pieces: list[tuple[NDArray[np.int64], NDArray[np.int64], int, NDArray[np.float32]]] = []
+
+    def add(
+        self,
+        corpus_rows: Sequence[int] | NDArray[np.int64],
+        benchmark_rows: Sequence[int] | NDArray[np.int64],
+        evidence: LeakageEvidence,
+        similarity: NDArray[np.float32] | None = None,
+    ) -> None:
+        if similarity is None:
+            similarity = np.full(len(corpus_rows), np.nan, np.float32)
+        pair = np.asarray(corpus_rows, np.int64), np.asarray(benchmark_rows, np.int64)
+        self.pieces.append((*pair, evidence.value, similarity))
+
+    def merge(self, papers: int, generic: int) -> BenchmarkLeakage:
+        """One entry a pair, with all its evidence."""
+        rows = np.concatenate([np.zeros(0, np.int64), *(piece[0] for piece in self.pieces)])
+        others = np.concatenate([np.zeros(0, np.int64), *(piece[1] for piece in self.pieces)])
+        kinds = np.repeat([piece[2] for piece in self.pieces], [len(piece[0]) for piece in self.pieces])
+        values = np.concatenate([np.zeros(0, np.float32), *(piece[3] for piece in self.pieces)])
+        pairs, place = np.unique(rows * max(papers, 1) + others, return_inverse=True)
+        evidence = np.zeros(len(pairs), np.uint8)
+        np.bitwise_or.at(evidence, place, kinds.astype(np.uint8))
+        similarity = np.full(len(pairs), np.nan, np.float32)
+        np.fmax.at(similarity, place, values)
+        return BenchmarkLeakage(papers, *np.divmod(pairs, max(papers, 1)), evidence, similarity, generic)
+
+
+class _Keys:
+    """The ids and titles of one benchmark, and the corpus rows that have them."""
+
+    def __init__(self, table: PaperTable, options: LeakageOptions) -> None:
+        self.years = table.years
+        self.known: dict[str, list[int]] = {}  # key -> benchmark rows
+        self.seen: dict[str, list[int]] = {}  # key -> corpus rows
+        self.generic = 0
+        columns = zip(table.ids, table.other_ids, table.titles, strict=True)
+        for row, (own, others, title) in enumerate(columns):
+            for key in _keys_of(own, others, title, same_id_space=options.same_id_space):
+                self.known.setdefault(key, []).append(row)
+
+    def add_pairs(self, corpus_years: NDArray[np.int32], pairs: _PairList) -> None:
+        for key, rows in self.seen.items():
+            known, kind = self.known[key], _KEY_KINDS[key[0]]
+            if len(rows) > GENERIC or len(known) > GENERIC:
+                if kind is LeakageEvidence.TITLE:
+                    self.generic += 1
+                    continue
+                known = known[:1]  # an id is believed, but not multiplied out
+            corpus_rows, benchmark_rows = np.repeat(rows, len(known)), np.tile(known, len(rows))
+            if kind is LeakageEvidence.TITLE and _is_short(key[1:]):
+                years, others = corpus_years[corpus_rows], self.years[benchmark_rows]
+                close = (years > 0) & (others > 0) & (abs(years - others) <= YEARS_APART)
+                corpus_rows, benchmark_rows = corpus_rows[close], benchmark_rows[close]
+            pairs.add(corpus_rows, benchmark_rows, kind)
+
+
+_KEY_KINDS = {"=": LeakageEvidence.ID, "~": LeakageEvidence.OTHER_ID, "t": LeakageEvidence.TITLE}
+
+
+def _keys_of(own: str, others: Sequence[str], title: str, *, same_id_space: bool) -> list[str]:
+    """What a paper can be recognised by, the first letter telling the kind.
+
+    >>> _keys_of("s2:7", ("doi:10.1000/X",), "Deep Parsing", same_id_space=False)
+    ['=s2:7', '~s2:7', '~doi:10.1000/x', 'tdeep parsing']
+    >>> _keys_of("7", (), "Editorial", same_id_space=False)
+    []
+    """
+    keys = [f"={own}"] if own and (same_id_space or ":" in own) else []
+    for name in dict.fromkeys((own, *others)):
+        if ":" in name:
+            keys.append(f"~{(doi_id(name) or name) if name.startswith('doi:') else name}")
+    folded = fold(title)
+    if " " in folded:
+        keys.append(f"t{folded}")
+    return keys
+
+
+def _is_short(folded: str) -> bool:
+    return len(folded) < MINIMUM_TITLE_LETTERS or folded.count(" ") + 1 < MINIMUM_TITLE_WORDS
+
+
+def _look_up_keys(corpus: PaperTable, benchmarks: Sequence[_Keys], options: LeakageOptions) -> None:
+    for row, (own, others, title) in enumerate(zip(corpus.ids, corpus.other_ids, corpus.titles, strict=True)):
+        for key in _keys_of(own, others, title, same_id_space=options.same_id_space):
+            for benchmark in benchmarks:
+                if key in benchmark.known:
+                    benchmark.seen.setdefault(key, []).append(row)
+
+
+def _passes(benchmarks: Mapping[str, PaperTable], limit: int) -> Iterator[list[tuple[str, range]]]:
+    """Parts of benchmarks to hold in memory together.
+
+    >>> tables = {"a": PaperColumns(["x"] * 5), "b": PaperColumns(["x"])}
+    >>> list(_passes(tables, 3))
+    [[('a', range(0, 3))], [('a', range(3, 5)), ('b', range(0, 1))]]
+    """
+    group: list[tuple[str, range]] = []
+    room = limit
+    for name, table in benchmarks.items():
+        start, stop = 0, len(table.ids)
+        while start < stop:
+            end = min(stop, start + room)
+            group.append((name, range(start, end)))
+            room -= end - start
+            start = end
+            if room == 0:
+                yield group
+                group, room = [], limit
+    if group:
+        yield group
+
+
+class _BenchmarkShingles:
+    """The shingles of some papers of one benchmark."""
+
+    def __init__(self, table: PaperTable, rows: range, pairs: _PairList) -> None:
+        self.first = rows.start
+        self.pairs = pairs
+        titles, texts = _texts_of(table, rows)
+        self.titles = ShingleIndex.build(shingle_texts(titles, TITLE_WORDS))
+        shingles = shingle_texts(texts, TEXT_WORDS)
+        self.has_text = np.diff(shingles.bounds) >= TEXT_MINIMUM
+        self.texts = ShingleIndex.build(shingles)
+
+
+def _texts_of(table: PaperTable, rows: range) -> tuple[list[str], list[str]]:
+    titles = [table.titles[row] for row in rows]
+    return titles, [f"{title}\n{table.abstracts[row]}" for row, title in zip(rows, titles, strict=True)]
+
+
+def _look_up_texts(corpus: PaperTable, benchmarks: Sequence[_BenchmarkShingles], options: LeakageOptions) -> None:
+    by_text = Threshold(containment=options.containment, minimum=TEXT_MINIMUM)
+    by_title = Threshold(jaccard=options.title_similarity, minimum=TITLE_MINIMUM)
+    for start in range(0, len(corpus.ids), BLOCK):
+        titles, texts = _texts_of(corpus, range(start, min(start + BLOCK, len(corpus.ids))))
+        title_shingles, text_shingles = shingle_texts(titles, TITLE_WORDS), shingle_texts(texts, TEXT_WORDS)
+        has_text = np.diff(text_shingles.bounds) >= TEXT_MINIMUM  # (block,)
+        for known in benchmarks:
+            found = known.texts.find(text_shingles, by_text)
+            known.pairs.add(found.queries + start, found.rows + known.first, LeakageEvidence.TEXT, found.containment)
+            near = known.titles.find(title_shingles, by_title)
+            poor = ~(has_text[near.queries] & known.has_text[near.rows])
+            rows, others = near.queries[poor] + start, near.rows[poor] + known.first
+            known.pairs.add(rows, others, LeakageEvidence.NEAR_TITLE, near.jaccard[poor])
+
+
+# The papers of a benchmark, from a corpus folder or from files of any known format, for the leakage audit.
+
+
+class CorpusPapers:
+    """A corpus as a `PaperTable`."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.ids: Sequence[str] = corpus.ids
+        self.titles: Sequence[str] = corpus.titles
+        self.abstracts: Sequence[str] = corpus.abstracts
+        self.years: NDArray[np.int32] = corpus.years.astype(np.int32)
+        self.other_ids: Sequence[tuple[str, ...]] = _LineColumn(corpus.other_ids)
+
+
+class _LineColumn(Sequence[tuple[str, ...]]):
+    """A column of lines, split when asked for."""
+
+    def __init__(self, column: TextColumn) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        return (lines(text) for text in self._column)
+
+    def __getitem__(self, row):  # type: ignore[no-untyped-def]
+        found = self._column[row]
+        return lines(found) if isinstance(found, str) else [lines(text) for text in found]
+
+
+def papers_of(path: Path) -> PaperTable:
+    """The papers that a corpus folder, a data folder or a file holds."""
+    if (path / MANIFEST).is_file():
+        return CorpusPapers(Corpus.open(path))
+    papers: list[Paper] = []
+    for file in find_inputs([path], None, keep_outside=False).files:
+        records = reader_of(file.format).read(Source(file.path), Tally())
+        papers += [record for record in records if isinstance(record, Paper) and not record.stub]
+    if not papers:
+        raise InputError(f"{path} holds no papers to audit against; give a corpus, or files of papers")
+    return PaperColumns(
+        ids=[paper.id for paper in papers],
+        titles=[paper.title for paper in papers],
+        abstracts=[paper.abstract for paper in papers],
+        years=np.array([paper.year or 0 for paper in papers], np.int32),
+        other_ids=[paper.ids for paper in papers],
+    )
+
+
+def audit_corpus(
+    corpus: Corpus, benchmarks: Mapping[str, str | Path | Corpus], options: LeakageOptions | None = None
+) -> LeakageReport:
+    """Find the papers of benchmarks, given as corpora, folders or files, inside a corpus."""
+    tables = {
+        name: CorpusPapers(given) if isinstance(given, Corpus) else papers_of(Path(given))
+        for name, given in benchmarks.items()
+    }
+    return audit_leakage(CorpusPapers(corpus), tables, options)

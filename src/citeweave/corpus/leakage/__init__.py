@@ -1,1 +1,0 @@
-"""Finding a benchmark's papers inside a corpus."""

@@ -1,0 +1,285 @@
+"""Texts that share most of their words, found exactly: an index of word shingles.
+
+A shingle is a run of some words. Two texts are near duplicates if they share a large part of the
+distinct shingles of the shorter one (`containment`), so a truncated abstract is found in the whole one.
+
+The usual way, MinHash with banding, proposes pairs by chance, may miss some, and goes by the Jaccard
+index, which a cut abstract lowers. Here the one side (a benchmark) is small: every one of its shingles
+fits in memory, the other side streams past, and the counts of shared shingles are exact.
+
+    >>> known = shingle_texts(["we learn word vectors from raw text", "a survey of parsing methods"], words=2)
+    >>> index = ShingleIndex.build(known)
+    >>> seen = shingle_texts(["Abstract: we learn word vectors from text."], words=2)
+    >>> pairs = index.find(seen, Threshold(containment=0.6, minimum=3))
+    >>> pairs.queries.tolist(), pairs.rows.tolist(), pairs.shared.tolist(), pairs.containment.tolist()
+    ([0], [0], [4], [0.6666666865348816])
+
+Words: ASCII letters and digits in lower case; other letters as they are, neither lower-cased nor
+stripped of accents; every sign of Chinese, Japanese and Korean is a word; all else parts words.
+Does not know papers, titles or ids; see `audit.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+BOILERPLATE = 100
+"""A shingle that more texts of an index hold than this counts for nothing ("in this paper")."""
+
+_FNV_START, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+_MIX_1, _MIX_2, _HALF = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53), np.uint64(33)
+_SEPARATOR, _LETTER, _SEPARATOR_2, _SEPARATOR_3, _SIGN_3 = 0, 1, 2, 3, 4
+
+
+def _kinds_of_bytes() -> NDArray[np.uint8]:
+    kinds = np.full(256, _LETTER, np.uint8)  # (256,)
+    kinds[:128] = [_LETTER if chr(byte).isalnum() else _SEPARATOR for byte in range(128)]
+    kinds[0xC2] = _SEPARATOR_2  # U+0080-00BF: Latin-1 signs such as the no-break space
+    kinds[0xE2] = _SEPARATOR_3  # U+2000-2FFF: dashes, quotes, mathematical signs
+    kinds[0xE3:0xEE] = _SIGN_3  # U+3000-D7FF: Chinese, Japanese, Korean
+    return kinds
+
+
+_KINDS = _kinds_of_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Shingles:
+    """The distinct shingles of some texts: text `i` has `hashes[bounds[i]:bounds[i + 1]]`."""
+
+    hashes: NDArray[np.uint64]
+    bounds: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+
+class Threshold(NamedTuple):
+    """When two texts count as near duplicates: every condition must hold."""
+
+    containment: float = 0.0
+    jaccard: float = 0.0
+    minimum: int = 1
+    """Texts with fewer distinct shingles, on either side, are not judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicatePairs:
+    """Near duplicates, one pair a position."""
+
+    queries: NDArray[np.int64]
+    """Which of the texts asked for."""
+
+    rows: NDArray[np.int64]
+    """Which of the texts in the index."""
+
+    shared: NDArray[np.int64]
+    """Distinct shingles that both have."""
+
+    containment: NDArray[np.float32]
+    """Shared shingles, as a part of the shorter text's."""
+
+    jaccard: NDArray[np.float32]
+    """Shared shingles, as a part of all that either has."""
+
+
+def shingle_texts(texts: Sequence[str], words: int) -> Shingles:
+    """Hash every run of `words` words; a text with fewer words has none.
+
+    >>> shingle_texts(["a b c", "A, B", "b"], words=2).bounds.tolist()
+    [0, 2, 3, 3]
+    """
+    encoded = [text.encode("utf-8", "replace") for text in texts]
+    bounds = np.zeros(len(encoded) + 1, np.int64)  # (texts + 1,)
+    np.cumsum([len(data) for data in encoded], out=bounds[1:])
+    buffer = np.frombuffer(b"".join(encoded), np.uint8)  # (bytes,)
+    hashes = np.empty(len(buffer) // 2 + len(encoded), np.uint64)  # a word and what parts it take two bytes or more
+    ends = np.zeros(len(encoded) + 1, np.int64)  # (texts + 1,)
+    longest = int(np.diff(bounds).max(initial=1))
+    slots = np.empty(1 << longest.bit_length(), np.uint64)  # more than there can be words
+    _hash_shingles(buffer, bounds, _KINDS, words, slots, hashes, ends)
+    return Shingles(hashes[: ends[-1]].copy(), ends)
+
+
+@dataclass(frozen=True, slots=True)
+class ShingleIndex:
+    """Which texts hold a shingle. About 20 bytes a shingle, 3.5 kB an abstract."""
+
+    keys: NDArray[np.uint64]
+    """Every shingle of every text, sorted."""
+
+    rows: NDArray[np.int32]
+    """The text behind each key; -1 stands once for all texts of a boilerplate shingle."""
+
+    directory: NDArray[np.int32]
+    """Keys whose first bits are `b` stand from `directory[b]` to `directory[b + 1]`."""
+
+    sizes: NDArray[np.int64]
+    """Distinct shingles of each text, boilerplate left out."""
+
+    @classmethod
+    def build(cls, shingles: Shingles, boilerplate: int = BOILERPLATE) -> ShingleIndex:
+        owners = np.repeat(np.arange(len(shingles), dtype=np.int32), np.diff(shingles.bounds))
+        order = np.argsort(shingles.hashes, kind="stable")
+        keys, rows = shingles.hashes[order], owners[order]  # (shingles,) each
+        first = np.ones(len(keys), bool)
+        first[1:] = keys[1:] != keys[:-1]
+        runs = np.diff(np.flatnonzero(first), append=len(keys))
+        common = np.repeat(runs > boilerplate, runs)
+        rows[common] = -1
+        kept = ~common | first
+        keys, rows = keys[kept], rows[kept]
+        sizes = np.bincount(rows[rows >= 0], minlength=len(shingles)).astype(np.int64)
+        bits = len(keys).bit_length() + 1  # mostly empty, so that most misses end here
+        directory = np.zeros((1 << bits) + 1, np.int32)
+        _fill_directory(keys, np.uint64(64 - bits), directory)
+        return cls(keys, rows, directory, sizes)
+
+    def find(self, shingles: Shingles, threshold: Threshold) -> DuplicatePairs:
+        """Every pair of a text asked for and a text of the index that reaches the threshold."""
+        shift = np.uint64(65 - len(self.directory).bit_length())  # the directory has 2**bits + 1 entries
+        capacity = 4 * len(shingles) + 1024
+        while True:
+            found = np.empty((capacity, 4), np.int64)  # query, row, shared, size of the query
+            number = _find_pairs(
+                shingles.hashes, shingles.bounds, self.keys, self.rows, self.directory, shift, self.sizes,
+                *threshold, found,
+            )  # fmt: skip
+            if number <= capacity:
+                break
+            capacity = number
+        queries, rows, shared, sizes = found[:number].T
+        smaller = np.minimum(sizes, self.sizes[rows])
+        union = sizes + self.sizes[rows] - shared
+        return DuplicatePairs(
+            queries.copy(), rows.copy(), shared.copy(),
+            (shared / smaller).astype(np.float32), (shared / union).astype(np.float32),
+        )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _mix(value):  # type: ignore[no-untyped-def]
+    """Spread a hash over all 64 bits (the last step of MurmurHash3): the index sorts by the first ones."""
+    value = (value ^ (value >> _HALF)) * _MIX_1
+    value = (value ^ (value >> _HALF)) * _MIX_2
+    return value ^ (value >> _HALF)
+
+
+@njit(cache=True, nogil=True)
+def _word_end(buffer, at, stop, kinds):  # type: ignore[no-untyped-def]
+    """Hash the next word at or after `at` by FNV-1a: its hash, and where it ends (-1: no word left)."""
+    value = _FNV_START
+    inside = False
+    while at < stop:
+        kind = kinds[buffer[at]]
+        if kind == _LETTER:
+            byte = buffer[at]
+            if 65 <= byte <= 90:
+                byte += 32
+            value = (value ^ np.uint64(byte)) * _FNV_PRIME
+            inside = True
+            at += 1
+        elif inside:
+            return value, at
+        elif kind == _SIGN_3:
+            for place in range(at, min(at + 3, stop)):
+                value = (value ^ np.uint64(buffer[place])) * _FNV_PRIME
+            return value, min(at + 3, stop)
+        else:
+            at += 1 if kind == _SEPARATOR else kind
+    return value, (at if inside else -1)
+
+
+@njit(cache=True, nogil=True)
+def _hash_shingles(buffer, bounds, kinds, words, slots, hashes, ends):  # type: ignore[no-untyped-def]
+    # buffer (bytes,), bounds (texts + 1,), kinds (256,), slots (a power of two,) -> hashes (bytes,), ends (texts + 1,)
+    window = np.zeros(words, np.uint64)  # the last words' hashes, oldest first
+    stamps = np.zeros(len(slots), np.int32)
+    filled = 0
+    for text in range(len(bounds) - 1):
+        seen = 0
+        first = filled
+        value, at = _word_end(buffer, bounds[text], bounds[text + 1], kinds)
+        while at >= 0:
+            for place in range(words - 1):
+                window[place] = window[place + 1]
+            window[words - 1] = value
+            seen += 1
+            if seen >= words:
+                whole = _FNV_START
+                for place in range(words):
+                    whole = (whole ^ window[place]) * _FNV_PRIME
+                    whole ^= whole >> _HALF
+                hashes[filled] = _mix(whole)
+                filled += 1
+            value, at = _word_end(buffer, at, bounds[text + 1], kinds)
+        filled = _keep_distinct(hashes, first, filled, slots, stamps, text + 1)
+        ends[text + 1] = filled
+
+
+@njit(cache=True, nogil=True)
+def _keep_distinct(hashes, first, last, slots, stamps, stamp):  # type: ignore[no-untyped-def]
+    """Drop the repeats in `hashes[first:last]`, keep the order, return the new end."""
+    # slots, stamps (a power of two,): a hash set; a slot is taken if it bears this text's stamp
+    mask = np.uint64(len(slots) - 1)
+    kept = first
+    for place in range(first, last):
+        slot = hashes[place] & mask
+        while stamps[slot] == stamp and slots[slot] != hashes[place]:
+            slot = (slot + np.uint64(1)) & mask
+        if stamps[slot] != stamp:
+            slots[slot], stamps[slot] = hashes[place], stamp
+            hashes[kept] = hashes[place]
+            kept += 1
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def _fill_directory(keys, shift, directory):  # type: ignore[no-untyped-def]
+    # keys (shingles,), sorted -> directory (2**bits + 1,), zeros at first
+    for key in keys:
+        directory[np.int64(key >> shift) + 1] += 1
+    for lead in range(1, len(directory)):
+        directory[lead] += directory[lead - 1]
+
+
+@njit(cache=True, nogil=True)
+def _find_pairs(hashes, bounds, keys, rows, directory, shift, sizes, containment, jaccard, minimum, found):  # type: ignore[no-untyped-def]
+    # hashes (shingles,), bounds (texts + 1,) asked for; keys, rows, directory, sizes of the index
+    # -> found (capacity, 4); returns how many pairs there are, which may be more than fit
+    counts = np.zeros(len(sizes), np.int32)  # shared shingles with each text of the index
+    touched = np.empty(len(sizes), np.int32)  # the texts whose count is not 0
+    number = 0
+    for text in range(len(bounds) - 1):
+        size = bounds[text + 1] - bounds[text]
+        reached = 0
+        for place in range(bounds[text], bounds[text + 1]):
+            lead = np.int64(hashes[place] >> shift)
+            for entry in range(directory[lead], directory[lead + 1]):
+                if keys[entry] == hashes[place]:
+                    row = rows[entry]
+                    if row < 0:
+                        size -= 1
+                        continue
+                    if counts[row] == 0:
+                        touched[reached] = row
+                        reached += 1
+                    counts[row] += 1
+        for step in range(reached):
+            row = touched[step]
+            shared = counts[row]
+            counts[row] = 0
+            smaller = min(size, sizes[row])
+            union = size + sizes[row] - shared
+            if smaller >= minimum and shared >= containment * smaller and shared >= jaccard * union:
+                if number < len(found):
+                    found[number, 0], found[number, 1] = text, row
+                    found[number, 2], found[number, 3] = shared, size
+                number += 1
+    return number

@@ -1,1 +1,0 @@
-"""Cutting records out of files: JSON, XML, BibTeX, LaTeX, citing sentences. Shared by the readers."""

@@ -1,0 +1,196 @@
+"""What the full-text formats share: a list of references, and paragraphs with citations in them.
+
+    Reference("b3", ids=("doi:10.1/x",), title="A theory of everything", year=1999)
+    Paragraph("Others disagree [3].", markers=[Marker(17, 18, <xref>)]) -> Context(text="Others disagree [3].", ...)
+
+Does not parse any format; JATS and GROBID tell what a reference and an in-text citation look like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from xml.etree.ElementTree import Element
+
+from citeweave.core.inputs import Source
+from citeweave.core.progress import Tally
+from citeweave.corpus.citation_marks import CitationMark, citing_sentences
+from citeweave.corpus.identity import text_id, title_key
+from citeweave.corpus.paper import Citation, Context, Paper
+from citeweave.corpus.readers.xml_records import RunningText, plain_text, walk
+
+
+@dataclass(slots=True)
+class Reference:
+    """One entry of a paper's list of references."""
+
+    key: str
+    """Its name inside the file, which in-text citations point at."""
+
+    ids: tuple[str, ...] = ()
+    """Strongest first."""
+
+    title: str = ""
+    year: int | None = None
+    venue: str = ""
+    authors: tuple[str, ...] = ()
+    mentions: int = 0
+
+    @property
+    def id(self) -> str | None:
+        return self.ids[0] if self.ids else title_key(self.title, self.year)
+
+
+@dataclass(slots=True)
+class Marker:
+    """One in-text citation: where it stands in its paragraph, and the element that makes it."""
+
+    start: int
+    end: int
+    element: Element
+
+
+@dataclass(slots=True)
+class Paragraph:
+    text: str
+    section: str = ""
+    markers: list[Marker] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _OpenParagraph:
+    section: str
+    running: RunningText = field(default_factory=RunningText)
+    markers: list[Marker] = field(default_factory=list)
+    pending: list[Marker] = field(default_factory=list)
+
+    def begin(self, element: Element) -> None:
+        self.pending.append(Marker(self.running.length, self.running.length, element))
+        self.markers.append(self.pending[-1])
+
+    def end(self, element: Element) -> None:
+        if self.pending and self.pending[-1].element is element:
+            self.pending.pop().end = self.running.length
+
+    def closed(self) -> Paragraph:
+        text = self.running.text
+        for marker in self.markers:
+            marker.start, marker.end = min(marker.start, len(text)), min(marker.end, len(text))
+        return Paragraph(_punctuation_after_markers(text, self.markers), self.section, self.markers)
+
+
+def cite(citing: str, references: Iterable[Reference], tally: Tally) -> Iterator[Paper | Citation]:
+    """A citation for every reference that can be identified, and a stub for every one that has a title."""
+    seen: set[str] = set()
+    for reference in references:
+        cited = reference.id
+        if cited is None:
+            tally.reject("citations", "reference without usable id")
+            continue
+        known = {cited, *reference.ids}
+        if known & seen:
+            tally.reject("citations", "reference listed twice")
+            continue
+        seen |= known
+        if reference.title:
+            yield Paper(
+                id=cited,
+                title=reference.title,
+                year=reference.year,
+                venue=reference.venue,
+                authors=reference.authors,
+                ids=tuple(i for i in reference.ids if i != cited),
+                stub=True,
+            )
+        yield Citation(citing, cited, strength=float(max(1, reference.mentions)))
+
+
+def paragraphs(
+    part: Element, *, section: str, heading: str, is_marker: Callable[[Element], bool], skip: Collection[str]
+) -> Iterator[Paragraph]:
+    """The paragraphs (`p`) of a part of a paper, with the title of the nearest section and their citations.
+
+    A paragraph inside a paragraph (a list, a caption) is one of its own and interrupts no sentence.
+    """
+    titles = [""]
+    opened: list[_OpenParagraph] = []
+    for entering, element in walk(part, skip):
+        if element.tag == section and entering:
+            titles.append(plain_text(element.find(heading), {section, "p"}) or titles[-1])
+        elif element.tag == section and element.tag not in skip:
+            titles.pop()
+        if entering:
+            if element.tag == "p":
+                opened.append(_OpenParagraph(titles[-1]))
+            if opened and is_marker(element):
+                opened[-1].begin(element)
+            if opened:
+                opened[-1].running.enter(element)
+            continue
+        if opened and element.tag == "p":
+            yield opened.pop().closed()
+        if opened:
+            opened[-1].end(element)
+            opened[-1].running.leave(element)
+
+
+def contexts_of(citing: str, paragraph: Paragraph, cited: Sequence[Sequence[str]], tally: Tally) -> Iterator[Context]:
+    """One context for every sentence with markers; `cited` holds the ids behind each marker of the paragraph."""
+    if paragraph.markers and not paragraph.text:
+        tally.reject("contexts", "no text")
+        return
+    marks: list[CitationMark] = []
+    for marker, ids in zip(paragraph.markers, cited, strict=True):
+        # a link without text still stands somewhere: it borrows one sign, as empty marks are not looked at
+        end = min(max(marker.end, marker.start + 1), len(paragraph.text))
+        start = min(marker.start, max(0, end - 1))
+        marks.extend(CitationMark(start, end, cited_id) for cited_id in ids)
+        if not ids:
+            tally.note("in-text citation without a reference")
+            marks.append(CitationMark(start, end, None))
+    for sentence in citing_sentences(paragraph.text, marks):
+        if sentence.cited:
+            yield Context(citing, sentence.text, sentence.cited, paragraph.section)
+        else:
+            tally.reject("contexts", "no cited paper")
+
+
+def file_id(prefix: str, source: Source, number: int) -> str:
+    """A local id for the only (or the `number`-th, from 0) paper of a file that gives none: its file name.
+
+    >>> from pathlib import Path
+    >>> file_id("grobid", Source(Path("pdfs/my paper.tei.xml.gz")), 0)
+    'grobid:my_paper'
+    """
+    stem = source.name
+    for suffix in (".xml", ".nxml", ".tei", ".grobid"):
+        stem = stem.removesuffix(suffix)
+    stem = "_".join(stem.split()) + (f"#{number + 1}" if number else "")
+    return text_id(prefix, stem) or f"{prefix}:paper"
+
+
+def _punctuation_after_markers(text: str, markers: list[Marker]) -> str:
+    """Raised numbers stand behind the full stop, "cells.1,2 Next", where they hide the end of the sentence.
+
+    They change places with it: "cells1,2. Next".
+    """
+    signs = list(text)
+    first = 0
+    while first < len(markers):
+        start, last = markers[first].start, first
+        raised = 2 <= start < len(text) and text[start - 1] in ".?!" and text[start].isdigit()
+        if not raised or not (text[start - 2].isalpha() or text[start - 2] in ")]%"):
+            first += 1
+            continue
+        while last + 1 < len(markers) and _is_list_sign(text[markers[last].end : markers[last + 1].start]):
+            last += 1
+        end = markers[last].end
+        signs[start - 1 : end] = [*text[start:end], text[start - 1]]
+        for marker in markers[first : last + 1]:
+            marker.start, marker.end = marker.start - 1, marker.end - 1
+        first = last + 1
+    return "".join(signs)
+
+
+def _is_list_sign(between: str) -> bool:
+    return len(between) < 5 and not between.strip(",;-\u2013\u2010 ")

@@ -1,0 +1,341 @@
+"""JSON read byte by byte in compiled code: positions of values, and strings cleaned as `clean_text` does.
+
+Every function takes the bytes, a place and where to stop, and gives the place after what it read, or -1
+for what it cannot read. Callers hand in valid UTF-8. Does not know any format; see `citation_scan.py`.
+
+The records of a JSON file, whatever its outer shape: one a line, one list, or one document.
+
+    {"id": 1}                 [{"id": 1},            {
+    {"id": 2}                  {"id": 2}]              "id": 1
+                                                     }
+
+All three give objects one by one. Lines are streamed; a list or a document is read as a whole, within
+the bound of `Source.whole`. Does not look inside the records: envelopes are the readers' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.inputs import (
+    MAX_LINE,
+    BadRecordError,
+    FileHead,
+    Source,
+    parse_json,
+)
+from citeweave.core.progress import Tally
+
+Bytes = NDArray[np.uint8]
+
+QUOTE, OPEN, CLOSE, COMMA, COLON, BACKSLASH = 34, 91, 93, 44, 58, 92
+_EACH, _UPPER = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_PLAIN = np.zeros(256, np.bool_)
+"""Bytes that are copied as they are: printable ASCII without blank, quote and backslash."""
+_PLAIN[33:127] = True
+_PLAIN[[QUOTE, BACKSLASH]] = False
+
+
+@numba.njit(cache=True, nogil=True)
+def line_end(data: Bytes, at: int) -> int:
+    while at < len(data) and data[at] != 10:
+        at += 1
+    return at
+
+
+@numba.njit(cache=True, nogil=True)
+def skip_blanks(data: Bytes, at: int, end: int) -> int:
+    while at < end and (data[at] == 32 or data[at] == 9 or data[at] == 13):
+        at += 1
+    return at
+
+
+@numba.njit(cache=True, nogil=True)
+def string_end(data: Bytes, at: int, end: int) -> int:
+    """Position of the closing quote of the string whose content starts at `at`, or -1."""
+    while at < end:
+        byte = data[at]
+        if _PLAIN[byte]:
+            at += 1
+        elif byte == QUOTE:
+            return at
+        elif byte < 32:
+            return -1
+        elif byte == BACKSLASH:
+            _, at = _escape(data, at, end)
+            if at < 0:
+                return -1
+        else:
+            at += 1
+    return -1
+
+
+@numba.njit(cache=True, nogil=True)
+def skip_value(data: Bytes, at: int, end: int) -> int:
+    """Position after a scalar value that is not wanted, or -1; arrays and objects are left to the other reader."""
+    if at >= end:
+        return -1
+    if data[at] == QUOTE:
+        close = string_end(data, at + 1, end)
+        return close + 1 if close >= 0 else -1
+    if data[at] == 110 or data[at] == 116 or data[at] == 102:
+        return literal(data, at, end)
+    start = at
+    while at < end and (48 <= data[at] <= 57):
+        at += 1
+    # JSON has no numbers with zeros in front
+    return at if at == start + 1 or (at > start and data[start] != 48) else -1
+
+
+@numba.njit(cache=True, nogil=True)
+def literal(data: Bytes, at: int, end: int) -> int:
+    """Position after null, true or false, or -1."""
+    if at + 4 <= end and data[at] == 110 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108:
+        return at + 4
+    if at + 4 <= end and data[at] == 116 and data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101:
+        return at + 4
+    if at + 5 <= end and data[at] == 102 and data[at + 1] == 97 and data[at + 2] == 108:
+        return at + 5 if data[at + 3] == 115 and data[at + 4] == 101 else -1
+    return -1
+
+
+@numba.njit(cache=True, nogil=True)
+def _is_space(point: int) -> bool:
+    """White space as Python's regular expressions see it."""
+    if point < 128:
+        return point == 32 or 9 <= point <= 13
+    return (
+        point == 0x85
+        or point == 0xA0
+        or point == 0x1680
+        or 0x2000 <= point <= 0x200A
+        or point == 0x2028
+        or point == 0x2029
+        or point == 0x202F
+        or point == 0x205F
+        or point == 0x3000
+    )
+
+
+@numba.njit(cache=True, nogil=True)
+def _hex4(data: Bytes, at: int, end: int) -> int:
+    if at + 4 > end:
+        return -1
+    value = 0
+    for i in range(at, at + 4):
+        digit = int(data[i])
+        if 48 <= digit <= 57:
+            value = value * 16 + digit - 48
+        elif 97 <= digit <= 102:
+            value = value * 16 + digit - 87
+        elif 65 <= digit <= 70:
+            value = value * 16 + digit - 55
+        else:
+            return -1
+    return value
+
+
+@numba.njit(cache=True, nogil=True)
+def _escape(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """The sign that an escape stands for and the position after it; position -1 for a broken one."""
+    if at + 1 >= end:
+        return 0, -1
+    kind = data[at + 1]
+    if kind == 117:
+        high = _hex4(data, at + 2, end)
+        if 0xD800 <= high <= 0xDBFF and at + 12 <= end and data[at + 6] == BACKSLASH and data[at + 7] == 117:
+            low = _hex4(data, at + 8, end)
+            if 0xDC00 <= low <= 0xDFFF:
+                return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00), at + 12
+        return (high, at + 6) if high >= 0 and not 0xD800 <= high <= 0xDFFF else (0, -1)
+    for code, sign in (
+        (110, 10),
+        (116, 9),
+        (114, 13),
+        (98, 8),
+        (102, 12),
+        (QUOTE, QUOTE),
+        (BACKSLASH, BACKSLASH),
+        (47, 47),
+    ):
+        if kind == code:
+            return sign, at + 2
+    return 0, -1
+
+
+@numba.njit(cache=True, nogil=True)
+def _sign(data: Bytes, at: int) -> tuple[int, int]:
+    """The sign that starts at a byte of valid UTF-8, and the position after it."""
+    byte = int(data[at])
+    if byte < 0xE0:
+        return (byte & 0x1F) << 6 | int(data[at + 1]) & 0x3F, at + 2
+    if byte < 0xF0:
+        return (byte & 0x0F) << 12 | (int(data[at + 1]) & 0x3F) << 6 | int(data[at + 2]) & 0x3F, at + 3
+    tail = (int(data[at + 1]) & 0x3F) << 12 | (int(data[at + 2]) & 0x3F) << 6 | int(data[at + 3]) & 0x3F
+    return (byte & 0x07) << 18 | tail, at + 4
+
+
+@numba.njit(cache=True, nogil=True)
+def _write_sign(texts: Bytes, out: int, point: int) -> int:
+    """Append one sign as UTF-8."""
+    if point < 0x80:
+        texts[out] = point
+        return out + 1
+    if point < 0x800:
+        texts[out], texts[out + 1] = 0xC0 | point >> 6, 0x80 | point & 0x3F
+        return out + 2
+    if point < 0x10000:
+        texts[out], texts[out + 1], texts[out + 2] = 0xE0 | point >> 12, 0x80 | point >> 6 & 0x3F, 0x80 | point & 0x3F
+        return out + 3
+    texts[out], texts[out + 1] = 0xF0 | point >> 18, 0x80 | point >> 12 & 0x3F
+    texts[out + 2], texts[out + 3] = 0x80 | point >> 6 & 0x3F, 0x80 | point & 0x3F
+    return out + 4
+
+
+@numba.njit(cache=True, nogil=True)
+def word_at(data: Bytes, at: int) -> np.uint64:
+    """Eight bytes as one number; the compiler makes one load of it, which is why the place is unsigned."""
+    start, word = np.uintp(at), np.uint64(0)
+    for i in range(8):
+        word |= np.uint64(data[start + np.uintp(i)]) << np.uint64(8 * i)
+    return word
+
+
+@numba.njit(cache=True, nogil=True)
+def _copies_as_it_is(word: np.uint64) -> bool:
+    """Whether eight bytes are printable ASCII without quote, backslash or two blanks in a row.
+
+    The usual trick for eight bytes at a time: (x - 1) & ~x has the upper bit of a byte set if x is zero there.
+    """
+    quote, backslash, delete = (
+        word ^ _EACH * np.uint64(QUOTE),
+        word ^ _EACH * np.uint64(BACKSLASH),
+        word ^ _EACH * np.uint64(127),
+    )
+    odd = (quote - _EACH) & ~quote | (backslash - _EACH) & ~backslash | (delete - _EACH) & ~delete
+    odd |= (word - _EACH * np.uint64(32)) & ~word | word  # below 32, above 127
+    blank = word ^ _EACH * np.uint64(32)
+    blanks = (blank - _EACH) & ~blank & _UPPER
+    return bool(odd & _UPPER == 0 and blanks & (blanks << np.uint64(8)) == 0)
+
+
+@numba.njit(cache=True, nogil=True)
+def _copy_words(data: Bytes, at: int, end: int, texts: Bytes, out: int) -> int:
+    """Copy eight bytes at a time as long as they need no repair; gives how many bytes were copied."""
+    copied = 0
+    while at + copied + 8 <= end:
+        word = word_at(data, at + copied)
+        if not _copies_as_it_is(word):
+            break
+        # a blank after a blank is one too many, also where two words meet
+        if word & np.uint64(255) == 32 and (copied == 0 or texts[out + copied - 1] == 32):
+            break
+        target = np.uintp(out + copied)
+        for i in range(8):
+            texts[target + np.uintp(i)] = np.uint8(word >> np.uint64(8 * i))
+        copied += 8
+    return copied
+
+
+@numba.njit(cache=True, nogil=True)
+def clean_string(data: Bytes, at: int, end: int, texts: Bytes, out: int) -> tuple[int, int]:
+    """Write a JSON string as `clean_text` would; gives the positions after it in `texts` and in `data`, or -1."""
+    first = out
+    while at < end:
+        byte = data[at]
+        if _PLAIN[byte]:
+            copied = _copy_words(data, at, end, texts, out)
+            out += copied
+            at += copied
+            while at < end and _PLAIN[data[at]]:
+                texts[out] = data[at]
+                out += 1
+                at += 1
+            continue
+        if byte == QUOTE:
+            return (out - 1 if out > first and texts[out - 1] == 32 else out), at + 1
+        if byte < 32:
+            return out, -1  # JSON allows no bare control signs
+        point = int(byte)
+        if byte == BACKSLASH:
+            point, at = _escape(data, at, end)
+            if at < 0:
+                return out, -1
+        elif byte < 128:
+            at += 1
+        else:
+            point, at = _sign(data, at)
+        if _is_space(point):
+            if out > first and texts[out - 1] != 32:
+                texts[out] = 32
+                out += 1
+        elif point >= 32 and not 127 <= point < 160:
+            out = _write_sign(texts, out, point)
+    return out, -1
+
+
+# The records of a JSON file, whatever its outer shape: one a line, one list, or one document.
+
+
+def starts_as_json(head: FileHead) -> bool:
+    """Whether the file begins as a JSON object or list does."""
+    return head.data.lstrip()[:1] in (b"{", b"[")
+
+
+def read_json_values(source: Source, tally: Tally, kind: str) -> Iterator[object]:
+    """Every value of the file, of any type; a list gives its items. Broken lines are counted under `kind`."""
+    if not _has_one_value_per_line(source):
+        yield from _items(source.json())
+        return
+    for line in source.lines(tally, kind):
+        try:
+            value = parse_json(line)
+        except BadRecordError as error:
+            tally.reject(kind, str(error))
+            continue
+        yield from _items(value)
+
+
+def read_json_objects(source: Source, tally: Tally, kind: str) -> Iterator[dict[str, object]]:
+    """Every object of the file; what is not an object is counted under `kind`."""
+    for value in read_json_values(source, tally, kind):
+        if isinstance(value, dict):
+            yield value
+        else:
+            tally.reject(kind, "not a JSON object")
+
+
+def _items(value: object) -> Iterator[object]:
+    if isinstance(value, list):
+        yield from value
+    else:
+        yield value
+
+
+def _has_one_value_per_line(source: Source) -> bool:
+    """Told by the first two lines: one damaged line at the top must not turn the file into a broken document."""
+    with source.open() as stream:
+        first, second = _next_line(stream), _next_line(stream)
+    if len(first) > MAX_LINE or first.startswith(b"["):
+        return False
+    return _is_json(first) or (second.startswith(b"{") and _is_json(second))
+
+
+def _next_line(stream: BinaryIO) -> bytes:
+    while line := stream.readline(MAX_LINE + 1):
+        if text := line.strip().removeprefix(b"\xef\xbb\xbf"):
+            return text
+    return b""
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        parse_json(line)
+    except BadRecordError:
+        return not line
+    return True

@@ -1,0 +1,172 @@
+"""Papers of Semantic Scholar's graph API as raw records, which the reader `s2_graph_api` understands.
+
+    papers = SemanticScholar(Client(service_of("s2"), Path("cache")))
+    papers.search("citation recommendation", most=500)     by words of title and abstract
+    papers.by_ids(["doi:10.18653/v1/n18-3011", "arxiv:1706.03762", "s2:19170988"])
+    papers.by_title("Attention is all you need")           the paper with that title, if there is one
+    papers.citing(["s2sha:<40 digits>"], most=100)         citations, with their sentences
+
+A key allows one request a second; without one all the world shares a pool, which is often dry. Papers come with their
+references (ids, titles and years). Does not fetch authors, PDFs or vectors.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from citeweave.corpus.identity import distinct, number_id, semantic_scholar_ids, sha_id
+from citeweave.corpus.plain_text import dict_of, list_of, strip_markup, year_of
+from citeweave.corpus.services.client import Client, WrongRequestError, batches, each_once
+from citeweave.corpus.services.service import Fits, Page, ServiceRequest, all_records
+
+BATCH = 100
+"""Papers of one request with their references: 500 are allowed, but not more than 10 MB."""
+
+PAGE = 1000
+"""Citations a page, at most."""
+
+_PAPER = (
+    "paperId,corpusId,externalIds,title,abstract,year,publicationDate,venue,journal,authors,publicationTypes,"
+    "fieldsOfStudy,s2FieldsOfStudy,citationCount,referenceCount,influentialCitationCount,isOpenAccess"
+)
+_REFERENCES = ",references.paperId,references.corpusId,references.externalIds,references.title,references.year"
+_CITING = "contexts,intents,isInfluential,paperId,corpusId,externalIds,title,abstract,year,venue,authors,citationCount"
+_KINDS = {
+    "doi": "DOI:",
+    "arxiv": "ARXIV:",
+    "pmid": "PMID:",
+    "pmcid": "PMCID:",
+    "acl": "ACL:",
+    "mag": "MAG:",
+    "s2": "CorpusId:",
+    "s2sha": "",
+}
+"""Kind of an id -> how the service spells it."""
+
+
+class SemanticScholar:
+    """The papers of Semantic Scholar."""
+
+    name, format = "s2", "s2_graph_api"
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def search(self, query: str, most: int) -> Iterator[dict[str, Any]]:
+        """Papers by words, with their references, the most cited first."""
+        found = itertools.islice(self._search_pages(" ".join(query.split())), most)
+        for part in batches(found, BATCH):
+            names = [record["paperId"] for record in part if sha_id(record.get("paperId"))]
+            full = {record.get("paperId"): record for record in self._batch(names)}
+            yield from (full.get(record.get("paperId"), record) for record in part)
+
+    def by_ids(self, ids: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """The papers with these ids; ids that the service does not know give nothing."""
+        pairs = [(_KINDS.get(kind), value) for kind, _, value in (id.partition(":") for id in ids)]
+        for part in batches([f"{lead}{value}" for lead, value in pairs if lead is not None], BATCH):
+            yield from self._batch(part)
+
+    def by_title(self, title: str) -> list[dict[str, Any]]:
+        """The paper that the service thinks has this title, with its references."""
+        asked = {"query": " ".join(title.split())[:300], "fields": _PAPER}
+        answer = self.client.ask(ServiceRequest("/paper/search/match", asked), _has_data)
+        matched = list_of(dict_of(answer.value).get("data")) if answer.status == 200 else []
+        names = [one["paperId"] for one in matched if isinstance(one, dict) and sha_id(one.get("paperId"))]
+        return list(self._batch(names[:1])) if names else []
+
+    def citing(self, ids: Iterable[str], most: int) -> Iterator[dict[str, Any]]:
+        """The citations of each of these, `most` in all, each with the id of the cited paper as the reader wants it."""
+        owners = [id.removeprefix("s2sha:") for id in ids if sha_id(id.removeprefix("s2sha:")) == id]
+        share = max(1, most // max(1, len(owners)))
+        for owner in owners:
+            if most <= 0:
+                return
+            size = min(share, most, PAGE)
+            asked = {"fields": _CITING, "limit": str(size)}
+            answer = self.client.ask(ServiceRequest(f"/paper/{owner}/citations", asked), _has_data)
+            told = (entry for entry in list_of(dict_of(answer.value).get("data")) if isinstance(entry, dict))
+            entries = list(each_once(told, lambda entry: _name_of(dict_of(entry.get("citingPaper")))))[:size]
+            most -= len(entries)
+            yield from ({"paperId": owner, "data": [entry]} for entry in entries)
+
+    def ids_of(self, record: dict[str, Any]) -> tuple[str, ...]:
+        """Every id of a paper."""
+        own = [sha_id(record.get("paperId")), number_id("s2", record.get("corpusId"))]
+        return distinct([*own, *semantic_scholar_ids(record.get("externalIds"))])
+
+    def title_of(self, record: dict[str, Any]) -> str:
+        return strip_markup(record.get("title"))
+
+    def year_of(self, record: dict[str, Any]) -> int | None:
+        return year_of(record.get("year")) or year_of(record.get("publicationDate"))
+
+    def references_of(self, record: dict[str, Any]) -> list[str]:
+        """Ids of the papers that a paper cites."""
+        return list(distinct([sha_id(dict_of(one).get("paperId")) for one in list_of(record.get("references"))]))
+
+    def as_paper_of(self, record: dict[str, Any], id: str, year: int | None) -> dict[str, Any]:
+        """The record as one that the import joins with the paper of this id and year."""
+        made = dict(record)
+        if year is not None:
+            made["year"] = year
+        kind, _, value = id.partition(":")
+        name = {
+            "doi": "DOI",
+            "arxiv": "ArXiv",
+            "pmid": "PubMed",
+            "pmcid": "PubMedCentral",
+            "acl": "ACL",
+            "mag": "MAG",
+        }.get(kind)
+        if name and id not in self.ids_of(record):
+            made["externalIds"] = {**dict_of(record.get("externalIds")), name: value}
+        return made
+
+    def _search_pages(self, query: str) -> Iterator[dict[str, Any]]:
+        def ask(token: str, fits: Fits) -> Any:
+            asked = {
+                "query": query,
+                "fields": _PAPER,
+                "sort": "citationCount:desc",
+                **({"token": token} if token else {}),
+            }
+            return self.client.ask(ServiceRequest("/paper/search/bulk", asked), fits, may_lack=False).value
+
+        return all_records(ask, _page, "")
+
+    def _batch(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Papers with references; a list whose answer would be too large is asked for in halves."""
+        if not names:
+            return
+        try:
+            asked = ServiceRequest("/paper/batch", {"fields": _PAPER + _REFERENCES}, {"ids": list(names)})
+            answer = self.client.ask(asked, lambda value: isinstance(value, list), may_lack=False)
+        except WrongRequestError:
+            if len(names) == 1:
+                return  # an id that the service takes for none
+            for half in (names[: len(names) // 2], names[len(names) // 2 :]):
+                yield from self._batch(half)
+            return
+        yield from (paper for paper in list_of(answer.value) if isinstance(paper, dict) and paper.get("paperId"))
+
+
+def _has_data(value: Any) -> bool:
+    return isinstance(dict_of(value).get("data"), list)
+
+
+def _page(value: Any) -> Page | None:
+    """A page of a search, None where the answer is none."""
+    if not _has_data(value):
+        return None
+    papers, token, total = value["data"], value.get("token"), value.get("total")
+    return Page(
+        [(_name_of(paper), paper) for paper in papers if isinstance(paper, dict)],
+        token if isinstance(token, str) else "",
+        total if isinstance(total, int) else None,
+    )
+
+
+def _name_of(paper: dict[str, Any]) -> str:
+    return sha_id(paper.get("paperId")) or ""

@@ -1,0 +1,209 @@
+"""`synthesize`: writes a made-up literature as a corpus, with the truth about it beside the columns.
+
+truth/
+  field problem method finding     one number a paper: equal numbers share it
+  facet, facet_offsets             the facet of every sentence of every abstract
+  noise                            one flag a citation: made for no reason
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.artifact import ArtifactWriter, matches, new_artefact
+from citeweave.core.columns import NumberWriter, open_numbers
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.core.executor import processes
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.randomness import Keys, hash_texts
+from citeweave.corpus.corpus import KIND, VERSION, Corpus
+from citeweave.corpus.ingest import build_corpus
+from citeweave.corpus.merge import MergeOptions
+from citeweave.corpus.paper import CitationBlock, Context, Intent, Paper
+from citeweave.corpus.staged_parts import PartWriter, StagedFile, is_complete
+from citeweave.corpus.synthetic.literature import LiteratureBlock, Synthetic, block, describe
+
+PAPERS_PER_PART = 20_000
+_TRUTH = {
+    "field": np.int32,
+    "problem": np.int32,
+    "method": np.int32,
+    "finding": np.int32,
+    "facet": np.uint8,
+    "facet_count": np.int64,
+    "noise": np.bool_,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedTruth:
+    """What was planted in a made-up corpus, memory-mapped, in the order of its rows and citations."""
+
+    field: NDArray[np.int32]
+    problem: NDArray[np.int32]
+    method: NDArray[np.int32]
+    finding: NDArray[np.int32]
+    facet: NDArray[np.uint8]
+    facet_offsets: NDArray[np.int64]
+    noise: NDArray[np.bool_]
+
+
+def synthesize(
+    output: str | Path,
+    options: Synthetic,
+    *,
+    workers: int = 0,
+    memory: int = 256 * 2**20,
+    overwrite: bool = False,
+    reporter: Reporter = QUIET,
+) -> Corpus:
+    """Write a made-up corpus; the same options give the same bytes with any number of workers."""
+    if workers < 0:
+        raise UserError(f"--workers is {workers}; it must be 0 (one a core) or more")
+    folder = Path(output)
+    recipe = {"synthetic": asdict(options)}
+    if not matches(folder, KIND, VERSION, recipe):
+        with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+            parts = _stage(options, writer, workers or os.cpu_count() or 1, reporter)
+            build_corpus(writer, parts, MergeOptions(same_title="never", memory=memory), reporter=reporter)
+            _write_truth(writer.folder / "truth", parts)
+            writer.facts |= describe(options)
+            writer.finish()
+    return Corpus.open(folder)
+
+
+def open_truth(corpus: Corpus) -> PlantedTruth:
+    """The truth about a made-up corpus."""
+    folder = corpus.folder / "truth"
+    if not folder.is_dir():
+        raise ArtifactError(
+            f"{corpus.folder} is not a made-up corpus: it has no truth/; make one with `citeweave synthesize`"
+        )
+    columns: dict[str, Any] = {n: open_numbers(folder / f"{n}.npy", k) for n, k in _TRUTH.items() if n != "facet_count"}
+    return PlantedTruth(**columns, facet_offsets=open_numbers(folder / "facet_offsets.npy", np.int64))
+
+
+def _stage(options: Synthetic, writer: ArtifactWriter, workers: int, reporter: Reporter) -> list[StagedFile]:
+    starts = range(0, options.papers, PAPERS_PER_PART)
+    folders = [writer.work("parts") / f"{start:09d}" for start in starts]
+    todo = [(start, folder) for start, folder in zip(starts, folders, strict=True) if not is_complete(folder)]
+    total = min(len(todo) * PAPERS_PER_PART, options.papers)
+    with reporter.task("writing papers", total=total, unit="papers") as advance:
+        for _ in _run(options, todo, workers):
+            advance(min(PAPERS_PER_PART, total))
+    return [StagedFile(folder) for folder in folders]
+
+
+def _run(options: Synthetic, todo: list[tuple[int, Path]], workers: int) -> Iterator[None]:
+    if workers == 1 or len(todo) <= 2:
+        for start, folder in todo:
+            _stage_part(options, start, folder)
+            yield
+        return
+    with ProcessPoolExecutor(processes(workers, len(todo)), mp_context=get_context("spawn")) as pool:
+        pending = [pool.submit(_stage_part, options, start, folder) for start, folder in todo]
+        try:
+            for future in as_completed(pending):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _stage_part(options: Synthetic, start: int, folder: Path) -> None:
+    made = block(options, start, min(start + PAPERS_PER_PART, options.papers))
+    ids = _Ids(options)
+    part = PartWriter(folder, keep_ids=False)
+    part.add(_papers(made))
+    part.add(_citations(made, ids))
+    part.add(_contexts(made, ids))
+    _stage_truth(folder / "truth", made)
+    part.finish({"name": f"papers {made.start} to {made.stop - 1}", "format": "synthetic"})
+
+
+class _Ids:
+    """The id of any row, as `block` writes it."""
+
+    def __init__(self, options: Synthetic) -> None:
+        self._width = max(6, len(str(options.papers - 1)))
+
+    def text(self, row: int) -> str:
+        return f"syn:{row:0{self._width}d}"
+
+    def keys(self, rows: NDArray[Any]) -> Keys:
+        distinct, place = np.unique(rows, return_inverse=True)
+        return hash_texts([self.text(row) for row in distinct.tolist()])[place]
+
+
+def _papers(made: LiteratureBlock) -> Iterator[Paper]:
+    papers = made.papers
+    columns = zip(
+        papers.ids,
+        papers.titles,
+        papers.abstracts,
+        papers.years.tolist(),
+        papers.venues,
+        papers.authors,
+        papers.fields,
+        strict=True,
+    )
+    for id, title, abstract, year, venue, authors, fields in columns:
+        yield Paper(id, title, abstract, year, venue, authors, fields)
+
+
+def _citations(made: LiteratureBlock, ids: _Ids) -> Iterator[CitationBlock]:
+    citations = made.citations
+    nothing = np.zeros(len(citations.citing), np.bool_)
+    citing, cited = ids.keys(citations.citing), ids.keys(citations.cited)
+    yield CitationBlock(citing, cited, citations.intents, citations.strength, nothing, lambda: ([], []))
+
+
+def _contexts(made: LiteratureBlock, ids: _Ids) -> Iterator[Context]:
+    contexts = made.contexts
+    columns = zip(
+        contexts.citing.tolist(),
+        contexts.texts,
+        contexts.cited,
+        contexts.sections,
+        contexts.intents.tolist(),
+        strict=True,
+    )
+    for citing, text, cited, section, intents in columns:
+        yield Context(ids.text(citing), text, tuple(map(ids.text, cited)), section, Intent(intents))
+
+
+def _stage_truth(folder: Path, made: LiteratureBlock) -> None:
+    truth = made.truth
+    columns: dict[str, Any] = {name: getattr(truth, name) for name in ("field", "problem", "method", "finding")}
+    columns["facet"] = [facet for facets in truth.facets for facet in facets]
+    columns["facet_count"] = [len(facets) for facets in truth.facets]
+    columns["noise"] = made.citations.noise
+    for name, kind in _TRUTH.items():
+        writer = NumberWriter(folder / f"{name}.npy", kind)
+        writer.append(columns[name])
+        writer.close()
+
+
+def _write_truth(folder: Path, parts: list[StagedFile]) -> None:
+    for name, kind in _TRUTH.items():
+        counted = name == "facet_count"
+        writer = NumberWriter(
+            folder / ("facet_offsets.npy" if counted else f"{name}.npy"), np.int64 if counted else kind
+        )
+        end = 0
+        if counted:
+            writer.append([0])
+        for part in parts:
+            column = open_numbers(part.folder / "truth" / f"{name}.npy", kind)
+            writer.append(end + np.cumsum(column) if counted else column)
+            end += int(column.sum()) if counted else 0
+        writer.close()

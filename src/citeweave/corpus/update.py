@@ -1,0 +1,221 @@
+"""A new generation of a corpus: the old one as a part among the new ones, and what changed.
+
+The old papers keep their order and ids; new ones follow. Files that come out the same are shared with
+the old generation. Does not delete or rewrite the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.columns import TextColumn, open_numbers, write_numbers
+from citeweave.core.files import hash_file, link_or_copy
+from citeweave.core.progress import Tally
+from citeweave.core.randomness import Keys, mix
+from citeweave.corpus.corpus import NOT_FOUND, PAPER_TEXTS, Changes, Corpus
+from citeweave.corpus.external_sort import NumberedTable
+from citeweave.corpus.merge import Assignment
+from citeweave.corpus.paper import NameCollector
+from citeweave.corpus.staged_parts import StagedPart
+
+_TEXTS = ("title", "abstract")
+
+
+@dataclass(frozen=True, slots=True)
+class Deletions:
+    """What an update leaves out of the corpus that it continues."""
+
+    rows: NDArray[np.integer[Any]]
+    """Papers."""
+
+    citations: Keys = field(default_factory=lambda: np.empty(0, np.uint64))
+    """Citations, each by one key of citing and cited paper (`_pair_keys`), sorted."""
+
+    not_found: int = 0
+    """Papers and citations to delete that the corpus does not have."""
+
+
+def find_deletions(base: Corpus, parts: Sequence[StagedPart]) -> Deletions:
+    """The papers that records of these parts are about, by any id, title or name, and the citations they hold."""
+    rows, pairs, missed = [np.empty(0, np.int32)], [np.empty(0, np.uint64)], 0
+    for part in parts:
+        found = np.full(part.paper_count, NOT_FOUND, np.int32)
+        by_id = base.index.rows_of(part.paper_numbers("key"))
+        found[part.paper_numbers("key_row")[by_id >= 0]] = by_id[by_id >= 0]
+        for keys in (part.paper_numbers("title_key"), part.paper_texts("id").keys()):
+            found = np.where(found >= 0, found, base.index.rows_of(keys))
+        rows.append(found[found >= 0])
+        missed += int((found < 0).sum())
+        pairs.append(_pair_keys(base, part.citations("citing"), part.citations("cited")))
+        pairs += [_pair_keys(base, *block.keys()) for table in part.numbered() for block in table.blocks()]
+    wanted = np.unique(np.concatenate(pairs))
+    known = np.isin(wanted, BasePart(base).pair_keys())
+    return Deletions(np.unique(np.concatenate(rows)), wanted[known], missed + int((~known).sum()))
+
+
+def _pair_keys(base: Corpus, citing: Keys, cited: Keys) -> Keys:
+    """One key for each pair of papers, the same whichever of a paper's ids is given."""
+    return mix(_main_keys(base, citing), _main_keys(base, cited))
+
+
+def _main_keys(base: Corpus, keys: Keys) -> Keys:
+    """The key of the paper's own id for any of its ids; keys of papers outside stay."""
+    rows, own = base.index.rows_of(keys), base.ids.keys()
+    return np.where(rows >= 0, own[np.maximum(rows, 0)], keys) if len(own) else keys
+
+
+class BasePart:
+    """An existing corpus with the face of a staged part, without the citations that an update deletes."""
+
+    def __init__(self, corpus: Corpus, without: Keys | None = None) -> None:
+        self.corpus = corpus
+        self.folder = corpus.folder
+        self._keys = corpus.ids.keys()
+        self._kept: NDArray[np.bool_] | slice = slice(None)
+        self.tally = Tally()
+        self.tally.keep("papers", len(corpus))
+        self.tally.keep("contexts", self.context_count)
+        self.tally.keep("citations", self.citation_count)
+        if without is not None and len(without):
+            kept = ~np.isin(self.pair_keys(), without)
+            self.tally.unkeep("citations", "deleted on request", int((~kept).sum()))
+            self._kept = kept
+
+    def pair_keys(self) -> Keys:
+        """One key for each citation."""
+        return mix(self.citations("citing"), self.citations("cited"))
+
+    @property
+    def name(self) -> str:
+        return "the corpus that was updated"
+
+    @property
+    def distinct(self) -> bool:
+        return False  # all ids of a paper are keys that lead to its row
+
+    def numbered(self) -> list[NumberedTable]:
+        return []
+
+    def offer_names(self, names: NameCollector) -> None:
+        if (known := self.corpus.outside_names) is not None:
+            names.offer(known.keys, known.take)
+
+    @property
+    def paper_count(self) -> int:
+        return len(self.corpus)
+
+    @property
+    def citation_count(self) -> int:
+        return len(self.citations("influential"))
+
+    @property
+    def context_count(self) -> int:
+        return len(self.corpus.contexts)
+
+    def paper_texts(self, name: str) -> TextColumn:
+        return TextColumn(self.folder / "papers", name)
+
+    def paper_numbers(self, name: str) -> NDArray[Any]:
+        if name == "key":
+            return self.corpus.index.keys
+        if name == "key_row":
+            return self.corpus.index.rows.astype(np.int64)
+        kinds = {"year": np.int16, "flags": np.uint8, "title_key": np.uint64}
+        return open_numbers(self.folder / "papers" / f"{name}.npy", kinds.get(name, np.int32))
+
+    def citations(self, name: str) -> NDArray[Any]:
+        """Inner citations, then the references that led outside."""
+        corpus = self.corpus
+        inner: NDArray[Any]
+        outer: NDArray[Any]
+        match name:
+            case "citing":
+                inner, outer = self._keys[corpus.citing], self._keys[corpus.references_outside("citing")]
+            case "cited":
+                inner, outer = self._keys[corpus.cited], corpus.references_outside("key")
+            case _:
+                columns: dict[str, NDArray[Any]] = {
+                    "intents": corpus.intents,
+                    "strength": corpus.strengths,
+                    "influential": corpus.influential,
+                }
+                inner, outer = columns[name], corpus.references_outside(name)
+        return np.concatenate([inner, outer])[self._kept]
+
+    def context_texts(self, name: str) -> TextColumn:
+        return TextColumn(self.folder / "contexts", name)
+
+    def context_numbers(self, name: str) -> NDArray[Any]:
+        contexts = self.corpus.contexts
+        if name == "citing":
+            return contexts.citing_keys
+        if name == "intents":
+            return contexts.intents
+        counts = np.diff(contexts.cited_offsets), np.diff(contexts.outside_offsets)
+        if name == "cited_count":
+            return counts[0] + counts[1]
+        owner = np.concatenate([np.repeat(np.arange(len(contexts)), count) for count in counts])
+        keys = np.concatenate([self._keys[contexts.cited], contexts.outside])
+        return keys[np.argsort(owner, kind="stable")]
+
+
+def write_changes(folder: Path, base: Corpus, assignment: Assignment) -> dict[str, int]:
+    """`changes/`: what became of every row; gives counts by kind of change."""
+    previous = np.full(assignment.papers, -1, np.int32)
+    old_rows = np.arange(len(base), dtype=np.int32)[::-1]
+    final = assignment.row[: len(base)][::-1]
+    previous[final[final >= 0]] = old_rows[final >= 0]  # written backwards: the first of merged rows stays
+    change = np.where(previous < 0, np.uint8(Changes.NEW), np.uint8(0))
+    known = np.flatnonzero(previous >= 0)
+    for name in (*PAPER_TEXTS, "year", "citation_count"):
+        bit = Changes.TEXT if name in _TEXTS else Changes.OTHER
+        differs = _keys_of(folder, name)[known] != _keys_of(base.folder, name)[previous[known]]
+        change[known[differs]] |= bit
+    old, new = (
+        _reference_keys(base.folder, len(base), assignment.row[: len(base)]),
+        _reference_keys(folder, assignment.papers, np.arange(assignment.papers, dtype=np.int32)),
+    )
+    change[known[new[known] != old[previous[known]]]] |= Changes.REFERENCES
+    write_numbers(folder / "changes" / "change.npy", change)
+    write_numbers(folder / "changes" / "previous.npy", previous)
+    bits = {"new": Changes.NEW, "text": Changes.TEXT, "other": Changes.OTHER, "references": Changes.REFERENCES}
+    counts = {name: int((change & bit > 0).sum()) for name, bit in bits.items()}
+    return {**counts, "gone": int((assignment.row[: len(base)] < 0).sum()), "unchanged": int((change == 0).sum())}
+
+
+def share_unchanged(folder: Path, base: Corpus) -> int:
+    """Replace files equal to the base's by links to them; gives how many."""
+    shared = 0
+    for name, described in base.manifest.files.items():
+        path = folder / name
+        if path.is_file() and path.stat().st_size == described["bytes"] and hash_file(path) == described["sha256"]:
+            path.unlink()
+            link_or_copy(base.folder / name, path)
+            shared += 1
+    return shared
+
+
+def _keys_of(folder: Path, name: str) -> NDArray[Any]:
+    if name in PAPER_TEXTS:
+        return TextColumn(folder / "papers", name).keys()
+    return open_numbers(folder / "papers" / f"{name}.npy", np.int16 if name == "year" else np.int32)
+
+
+def _reference_keys(folder: Path, papers: int, row_of: NDArray[np.int32]) -> Keys:
+    """One key for the reference list of every paper: the sum of keys of its citations, in rows of `row_of`."""
+    columns = {
+        name: open_numbers(folder / "citations" / f"{name}.npy", kind)
+        for name, kind in (("citing", np.int32), ("cited", np.int32), ("intents", np.uint8), ("strength", np.float32))
+    }
+    # shifted by one because a cited paper that is gone has row -1
+    cited = (row_of[columns["cited"]].astype(np.int64) + 1).astype(np.uint64)
+    facts = columns["intents"].astype(np.uint64) << np.uint64(32) | columns["strength"].view(np.uint32)
+    sums = np.zeros(papers, np.uint64)
+    np.add.at(sums, columns["citing"], mix(cited, facts))
+    return sums

@@ -1,1 +1,0 @@
-"""Texts end to end without padding: the stream, the attention inside it, and BERT's layers over it."""

@@ -1,1 +1,0 @@
-"""Embedding whole corpora: what is read, in which shards, on which devices."""

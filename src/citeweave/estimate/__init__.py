@@ -1,1 +1,0 @@
-"""Time, memory and disk of a recipe's stages from sizes and measured constants, before anything is run."""

@@ -1,0 +1,408 @@
+"""The eleven numbers by which SciDocs' network tells how well a shown paper goes with the paper beside it.
+
+     0 authors             shared authors, Jaccard                6 cites query      1 if the candidate cites the query
+     1 place               always 0                               7 cited by query   1 if the query cites the candidate
+     2 title words         shared words of the titles, Jaccard    8 age              (2020 - year) / 20 within [-1, 1]
+     3 cosine              of the two vectors                     9 relative age     (year of query - year) / 20, same
+     4 cited by the same   shared citing papers, Jaccard         10 citations        ln(1 + citing papers) / 10
+     5 cite the same       shared references, Jaccard
+
+The place in the shown list was meant to be a feature; the peer's reader overwrites it with 0 in training and in the
+test, so the network never sees it: SPECTER's text counts ten features, its code eleven. It stays 0 here.
+
+What is missing: without metadata of either paper its Jaccards and ages are 0, and a citation counts if either paper's
+lists tell of it; an unknown year has age 0; two empty lists share 0. Without a vector, and with one of zeros, the
+cosine is 0. The peer gives two papers without titles the title overlap 1 (it compares a stand-in word); here it is 0.
+
+SciDocs' recommendation network: eleven features, 50 hidden units (relu, dropout 0.4), one score (sigmoid).
+
+    ranker = train_ranker(triplets, val_triplets, seed=7)
+    ranker.scores(features)    ->    (pairs,) between 0 and 1, the clicked paper's should be the highest
+
+It learns from triplets: the clicked paper must score at least 0.1 more than another one of the same list. Settings are
+those of allenai/scidocs (`train_similar_papers_model.json`, AllenNLP 0.9): batches of 128 in a new order every epoch,
+5 epochs, Adadelta (rho 0.95, rate 1), every partial derivative cut to [-5, 5], weights begun evenly within
+1 / sqrt(inputs). The epoch with the lowest validation loss is kept, the loss being the mean over batches.
+
+The peer's numbers cannot be had to the last digit: there the random numbers also serve to begin an embedding of title
+words that is never used. The same seed gives the same ranker here, whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.errors import UserError, require
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.randomness import Keys, hash_texts, stream
+from citeweave.evaluation.click_data import KeyLists, Metadata
+
+FEATURES = (
+    "authors",
+    "place",
+    "title words",
+    "cosine",
+    "cited by the same",
+    "cite the same",
+    "cites query",
+    "cited by query",
+    "age",
+    "relative age",
+    "citations",
+)
+
+Lookup: TypeAlias = Callable[[Sequence[str]], tuple[NDArray[Any], NDArray[np.bool_]]]
+"""Ids -> their vectors (n, d) and whether each is there (n,); rows of what is not there may hold anything."""
+
+Doubles = NDArray[np.float64]
+Longs = NDArray[np.int64]
+
+_FEATURE_BLOCK = 2048
+"""Pairs whose vectors are in memory at a time; changes no value."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """A row a pair of query and candidate."""
+
+    matrix: NDArray[np.float32]
+    """(pairs, 11) in the order of `FEATURES`."""
+
+    has_vectors: NDArray[np.bool_]
+    """(pairs,) both papers have one."""
+
+    papers: frozenset[str]
+    without_vector: frozenset[str]
+    """Papers without vector; a vector with NaN or Inf is none."""
+
+    without_metadata: frozenset[str]
+    zero_vectors: frozenset[str]
+
+
+def pair_features(
+    queries: Sequence[str],
+    candidates: Sequence[str],
+    metadata: Metadata,
+    vectors: Lookup,
+    reporter: Reporter = QUIET,
+) -> Features:
+    """The features of every pair, row by row."""
+    query, candidate = metadata.rows(queries), metadata.rows(candidates)  # (pairs,) each, -1 = nothing known
+    ages = oldness(metadata.years, candidate)
+    cosines, has_vectors, absent, zeros = _cosines(queries, candidates, vectors, reporter)
+    columns = [
+        jaccard(metadata.authors, query, candidate),
+        np.zeros(len(queries)),
+        jaccard(metadata.words, query, candidate),
+        cosines,
+        jaccard(metadata.cited_by, query, candidate),
+        jaccard(metadata.references, query, candidate),
+        _cites(metadata, citing=(candidates, candidate), cited=(queries, query)),
+        _cites(metadata, citing=(queries, query), cited=(candidates, candidate)),
+        ages,
+        relative_oldness(metadata.years, query, candidate),
+        _fame(metadata.cited_by, candidate),
+    ]
+    papers = frozenset(queries) | frozenset(candidates)
+    names = list(papers)
+    return Features(
+        np.stack(columns, axis=1).astype(np.float32),
+        has_vectors,
+        papers,
+        frozenset(absent),
+        frozenset(name for name, row in zip(names, metadata.rows(names).tolist(), strict=True) if row < 0),
+        frozenset(zeros),
+    )
+
+
+def jaccard(lists: KeyLists, left: Longs, right: Longs) -> Doubles:
+    """(pairs,) shared keys / keys of either; 0 where there are none, and where a row is -1."""
+    shared = np.zeros(len(left), np.int64)
+    _count_shared(lists.offsets, lists.keys, left, right, shared)
+    known = (left >= 0) & (right >= 0)
+    sizes = np.append(lists.sizes(), 0)  # row -1 is the last one: empty
+    either = np.where(known, sizes[left] + sizes[right] - shared, 0)
+    return np.asarray(shared / np.maximum(either, 1), np.float64)
+
+
+def oldness(years: Doubles, rows: Longs) -> Doubles:
+    """(pairs,) twentieths of years before 2020, within [-1, 1]; 0 where the year is unknown.
+
+    >>> oldness(np.array([2010.0, 1950.0, np.nan]), np.array([0, 1, 2, -1])).tolist()
+    [0.5, 1.0, 0.0, 0.0]
+    """
+    return _within(2020 - _year(years, rows))
+
+
+def relative_oldness(years: Doubles, queries: Longs, candidates: Longs) -> Doubles:
+    """(pairs,) twentieths of years that the candidate is older than the query, within [-1, 1]; 0 where unknown."""
+    return _within(_year(years, queries) - _year(years, candidates))
+
+
+def _year(years: Doubles, rows: Longs) -> Doubles:
+    return np.asarray(np.append(years, np.nan)[rows], np.float64)
+
+
+def _within(difference: Doubles) -> Doubles:
+    return np.nan_to_num(np.clip(difference / 20, -1, 1), nan=0.0)
+
+
+def _fame(cited_by: KeyLists, rows: Longs) -> Doubles:
+    return np.asarray(np.log1p(np.append(cited_by.sizes(), 0)[rows]) / 10, np.float64)
+
+
+def _cites(
+    metadata: Metadata, *, citing: tuple[Sequence[str], Longs], cited: tuple[Sequence[str], Longs]
+) -> NDArray[np.bool_]:
+    """(pairs,) whether the one's references or the other's citing papers tell of the citation."""
+    found = np.zeros(len(citing[0]), bool)
+    references, cited_by = metadata.references, metadata.cited_by
+    _mark_held(references.offsets, references.keys, citing[1], _hashed(cited[0]), found)
+    _mark_held(cited_by.offsets, cited_by.keys, cited[1], _hashed(citing[0]), found)
+    return found
+
+
+def _hashed(ids: Sequence[str]) -> Keys:
+    return hash_texts([name.encode(errors="replace").decode() for name in ids])
+
+
+@numba.njit(cache=True, nogil=True)
+def _count_shared(offsets: Longs, keys: Keys, left: Longs, right: Longs, out: Longs) -> None:
+    """How many keys the lists of two rows share; both are sorted, so one walk through the two is enough."""
+    for pair in range(len(left)):
+        if left[pair] < 0 or right[pair] < 0:
+            continue
+        i, j = offsets[left[pair]], offsets[right[pair]]
+        while i < offsets[left[pair] + 1] and j < offsets[right[pair] + 1]:
+            if keys[i] == keys[j]:
+                out[pair] += 1
+            step = keys[i] <= keys[j]
+            if keys[j] <= keys[i]:
+                j += 1
+            if step:
+                i += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _mark_held(offsets: Longs, keys: Keys, rows: Longs, wanted: Keys, out: NDArray[np.bool_]) -> None:
+    """Marks the pairs whose wanted key is in the list of their row."""
+    for pair in range(len(rows)):
+        if rows[pair] >= 0:
+            begin, end = offsets[rows[pair]], offsets[rows[pair] + 1]
+            place = begin + np.searchsorted(keys[begin:end], wanted[pair])
+            out[pair] |= place < end and keys[place] == wanted[pair]
+
+
+def _cosines(
+    queries: Sequence[str], candidates: Sequence[str], vectors: Lookup, reporter: Reporter
+) -> tuple[Doubles, NDArray[np.bool_], set[str], set[str]]:
+    """(pairs,) cosines, (pairs,) whether both vectors are there, the papers without one, those whose vector is zero."""
+    cosines, has_both = np.zeros(len(queries)), np.zeros(len(queries), bool)
+    absent, zeros = set[str](), set[str]()
+    with reporter.task("comparing vectors", len(queries), "pairs") as advance:
+        for start in range(0, len(queries), _FEATURE_BLOCK):
+            block = slice(start, start + _FEATURE_BLOCK)
+            names = list(dict.fromkeys([*queries[block], *candidates[block]]))
+            units, present, lengths = _units(*vectors(names))
+            absent.update(name for name, is_there in zip(names, present.tolist(), strict=True) if not is_there)
+            zeros.update(names[row] for row in np.flatnonzero(present & (lengths == 0)).tolist())
+            rows = {name: row for row, name in enumerate(names)}
+            left = np.array([rows[name] for name in queries[block]])
+            right = np.array([rows[name] for name in candidates[block]])
+            cosines[block] = np.einsum("ij,ij->i", units[left], units[right])
+            has_both[block] = present[left] & present[right]
+            advance(len(left))
+    return cosines, has_both, absent, zeros
+
+
+def _units(matrix: NDArray[Any], present: NDArray[np.bool_]) -> tuple[Doubles, NDArray[np.bool_], Doubles]:
+    """Vectors of length 1 (n, d), zeros where there is none; whether each is there (n,); lengths (n,)."""
+    assert matrix.ndim == 2 and len(matrix) == len(present), (matrix.shape, present.shape)
+    present = present & np.isfinite(matrix).all(axis=1)
+    rows = np.where(present[:, None], matrix, 0).astype(np.float64)
+    lengths = np.linalg.norm(rows, axis=1)
+    return rows / np.where(lengths > 0, lengths, 1)[:, None], present, lengths
+
+
+# SciDocs' recommendation network: eleven features, 50 hidden units (relu, dropout 0.4), one score (sigmoid).
+
+Floats = NDArray[np.float32]
+
+
+_RANKER_BLOCK = 1 << 14
+"""Pairs scored at a time; changes no value."""
+
+
+@dataclass(frozen=True)
+class ClickTriplets:
+    """Pairs of papers from one list, of which the first was clicked."""
+
+    clicked: Floats
+    """(triplets, 11)"""
+
+    others: Floats
+    """(triplets, 11)"""
+
+    propensities: Floats
+    """(triplets,) what each loss is divided by."""
+
+    def __len__(self) -> int:
+        return len(self.clicked)
+
+
+@dataclass(frozen=True)
+class RankerRecipe:
+    """The settings of the network and of its training."""
+
+    epochs: int = 5
+    batch: int = 128
+    hidden: int = 50
+    dropout: float = 0.4
+    margin: float = 0.1
+    rho: float = 0.95
+    clip: float = 5.0
+    patience: int = 10
+    """Stop after so many epochs without a lower validation loss."""
+
+
+@dataclass(frozen=True)
+class Ranker:
+    """A trained network: plain arrays, needs no torch."""
+
+    inner: Doubles
+    """(features, hidden)"""
+
+    inner_bias: Doubles
+    """(hidden,)"""
+
+    outer: Doubles
+    """(hidden,)"""
+
+    outer_bias: float
+    epoch: int
+    """The epoch that was kept, the first is 1."""
+
+    train_losses: tuple[float, ...]
+    val_losses: tuple[float, ...]
+    """One an epoch; none without validation triplets."""
+
+    def scores(self, features: NDArray[Any]) -> Doubles:
+        """(pairs,) the score of every row of (pairs, features). Equal rows have equal scores, to the last bit."""
+        assert features.shape[1] == len(self.inner), features.shape
+        out = np.empty(len(features), np.float64)
+        for start in range(0, len(features), _RANKER_BLOCK):
+            block = features[start : start + _RANKER_BLOCK].astype(np.float64)
+            hidden = np.tile(self.inner_bias, (len(block), 1))  # (block, hidden)
+            for column, weights in zip(block.T, self.inner, strict=True):
+                hidden += column[:, None] * weights  # a matrix product would sum in an order that depends on the block
+            total = (np.maximum(hidden, 0) * self.outer).sum(axis=1) + self.outer_bias
+            out[start : start + _RANKER_BLOCK] = 1 / (1 + np.exp(-np.clip(total, -700, 700)))
+        return out
+
+
+def train_ranker(
+    train: ClickTriplets,
+    val: ClickTriplets | None = None,
+    *,
+    seed: int = 7,
+    recipe: RankerRecipe | None = None,
+    reporter: Reporter = QUIET,
+) -> Ranker:
+    """Learns the order of clicked and other papers."""
+    recipe = recipe or RankerRecipe()
+    if not len(train):
+        raise UserError("the training clicks hold no list of two papers or more, so there is no order to learn")
+    with _one_thread() as torch, reporter.task("training the ranker", recipe.epochs, "epochs") as advance:
+        training = _Training(torch, train, recipe, seed)
+        best, train_losses, val_losses = training.weights(), list[float](), list[float]()
+        kept, lowest = 0, math.inf
+        for epoch in range(1, recipe.epochs + 1):
+            train_losses.append(training.run_epoch(epoch))
+            if val is not None and len(val):
+                val_losses.append(training.loss_of(val))
+            if not val_losses or val_losses[-1] < lowest:
+                best, kept, lowest = training.weights(), epoch, val_losses[-1] if val_losses else math.inf
+            advance(1)
+            if epoch - kept >= recipe.patience:
+                break
+    inner, inner_bias, outer, outer_bias = best
+    return Ranker(inner, inner_bias, outer[:, 0], float(outer_bias[0]), kept, tuple(train_losses), tuple(val_losses))
+
+
+@contextmanager
+def _one_thread() -> Iterator[Any]:
+    """torch on one thread: as fast for so small a network, and sums are made in the same order on every machine."""
+    torch = require("torch", extra="minilm")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield torch
+    finally:
+        torch.set_num_threads(threads)
+
+
+class _Training:
+    """The network while it learns. Draws come from streams of its own: torch's global generator is left alone."""
+
+    def __init__(self, torch: Any, data: ClickTriplets, recipe: RankerRecipe, seed: int) -> None:
+        self._torch, self._recipe, self._seed = torch, recipe, seed
+        self._data = self._tensors(data)
+        draw = stream(seed, "click ranker", "start")
+        shapes = [(data.clicked.shape[1], recipe.hidden), (recipe.hidden, 1)]
+        self._parameters = []
+        for inputs, outputs in shapes:
+            bound = 1 / math.sqrt(inputs)
+            for shape in [(inputs, outputs), (outputs,)]:
+                start = draw.uniform(-bound, bound, shape).astype(np.float32)
+                self._parameters.append(torch.from_numpy(start).requires_grad_())
+        self._optimizer = torch.optim.Adadelta(self._parameters, lr=1.0, rho=recipe.rho, eps=1e-6, foreach=False)
+
+    def weights(self) -> list[Doubles]:
+        return [tensor.detach().numpy().astype(np.float64) for tensor in self._parameters]
+
+    def run_epoch(self, epoch: int) -> float:
+        """One pass over the triplets; the mean of the batches' losses."""
+        draw = stream(self._seed, "click ranker", "epoch", epoch)
+        order = self._torch.from_numpy(draw.permutation(len(self._data[0])))
+        losses = []
+        for rows in order.split(self._recipe.batch):
+            loss = self._loss([part[rows] for part in self._data], draw)
+            self._optimizer.zero_grad()
+            loss.backward()
+            self._torch.nn.utils.clip_grad_value_(self._parameters, self._recipe.clip)
+            self._optimizer.step()
+            losses.append(loss.item())
+        return float(np.mean(losses))
+
+    def loss_of(self, data: ClickTriplets) -> float:
+        """The mean of the batches' losses, without dropout."""
+        batches = zip(*(part.split(self._recipe.batch) for part in self._tensors(data)), strict=True)
+        with self._torch.no_grad():
+            return float(np.mean([self._loss(list(batch), None).item() for batch in batches]))
+
+    def _tensors(self, data: ClickTriplets) -> list[Any]:
+        parts = (data.clicked, data.others, data.propensities)
+        return [self._torch.from_numpy(np.ascontiguousarray(part, np.float32)) for part in parts]
+
+    def _loss(self, batch: list[Any], draw: np.random.Generator | None) -> Any:
+        """Mean of max(0, margin - (score of clicked - score of other)) / propensity."""
+        clicked, others, propensities = batch
+        scores = self._scores(self._torch.cat([clicked, others]), draw)  # (2 * batch,)
+        gaps = scores[: len(clicked)] - scores[len(clicked) :]
+        return ((self._recipe.margin - gaps).clamp(min=0) / propensities).mean()
+
+    def _scores(self, features: Any, draw: np.random.Generator | None) -> Any:
+        inner, inner_bias, outer, outer_bias = self._parameters
+        hidden = (features @ inner + inner_bias).relu()  # (rows, hidden)
+        if draw is not None and self._recipe.dropout > 0:
+            stays = draw.random(tuple(hidden.shape), np.float32) >= self._recipe.dropout
+            hidden = hidden * self._torch.from_numpy(stays) / (1 - self._recipe.dropout)
+        return (hidden @ outer + outer_bias).sigmoid()[:, 0]

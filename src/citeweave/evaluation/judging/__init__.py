@@ -1,1 +1,0 @@
-"""What can be judged: vectors, encoders, sentence vectors, lexical rankers, scores from a file."""

@@ -1,1 +1,0 @@
-"""The formulas of evaluation, one file a kind of answer; `evaluation/metrics.py` knows them by name."""

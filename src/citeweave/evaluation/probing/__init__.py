@@ -1,1 +1,0 @@
-"""The solvers behind evaluation/probes.py."""

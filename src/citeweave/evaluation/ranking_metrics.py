@@ -1,0 +1,413 @@
+"""Ranked candidates of many queries at once: what every ranking metric reads.
+
+Queries lie one after the other in flat arrays; query i owns the pairs offsets[i] to offsets[i + 1].
+
+    scores    [0.2, 0.9, nan | 0.5, 0.5]     better when higher; nan: judged, but not in the run; -inf: in the run, last
+    grades    [  1,   0,   2 |   0,   1]     how well the candidate answers the query
+    offsets   [0, 3, 5]
+    ranked    [  0,   1, (2) |   1,   0]     grades, best first; those that are not in the run come last
+
+    >>> scores, grades = np.array([0.2, 0.9, np.nan, 0.5, 0.5]), np.array([1, 0, 2, 0, 1])
+    >>> ranked = rank_as_trec(scores, grades, np.array([0, 3, 5]), ties=id_order(["a", "b", "c", "a", "b"]))
+    >>> ranked.grades.tolist(), ranked.submitted.tolist(), ranked.order.tolist()
+    ([0, 1, 2, 1, 0], [2, 2], [1, 0, 2, 4, 3])
+
+Does not compute scores, and does not leave queries out: a query without candidates gets 0 from every metric.
+
+Metrics of ranked lists in which a candidate is relevant or not: its grade reaches a threshold, or does not.
+
+One query, grades 0 1 0 1 by rank, and one relevant paper that is not in the run:
+
+    >>> ranked = rank_as_given(np.array([4.0, 3, 2, 1, np.nan]), np.array([0, 1, 0, 1, 1]), np.array([0, 5]))
+    >>> average_precision(ranked).round(4).tolist(), average_precision(ranked, ideal="submitted").tolist()
+    ([0.3333], [0.5])
+
+`ideal` says what counts as missed: every relevant paper that is judged, or those alone that are in the run (the way of
+CSFCube and ASPIRE, in which a paper that is left out costs nothing). A query with nothing relevant gets 0.
+Does not know the names of the metrics: those are in `evaluation/metrics.py`.
+
+Normalised discounted cumulative gain in the two forms of the field: trec_eval's, and CSFCube's and ASPIRE's.
+
+Both take the grade itself as the gain (a negative grade gains nothing) and divide by the gain of the best ranking; they
+differ in how much a rank is worth:
+
+    rank              1     2     3     4     5
+    trec_discount     1  0.63  0.50  0.43  0.39     1 / log2(rank + 1)
+    csfcube_discount  1     1  0.63  0.50  0.43     1 / log2(rank), and 1 for the first
+
+Does not know gains of the form 2^grade - 1, which no protocol here uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.errors import choose
+
+Values = NDArray[np.float64]
+"""One number a query."""
+
+Cut = int | NDArray[np.int64] | None
+"""How many of the first candidates count: as many for every query, (queries,) numbers, or all."""
+
+IDEALS = ("judged", "submitted")
+"""What a ranking could have reached at best: with all judged papers, or with those alone that are in the run."""
+
+
+@dataclass(frozen=True)
+class RankedCandidates:
+    """Candidates in the order of their scores; made by `rank_as_trec` or `rank_as_given`."""
+
+    offsets: NDArray[np.int64]
+    """Where the pairs of each query begin and end, (queries + 1,)."""
+
+    order: NDArray[np.int64]
+    """The pair of the input at each place, (pairs,)."""
+
+    grades: NDArray[np.int64]
+    """In ranked order; those of candidates that are not in the run end each query, (pairs,)."""
+
+    submitted: NDArray[np.int64]
+    """How many candidates of each query are in the run, (queries,)."""
+
+    def __len__(self) -> int:
+        return len(self.submitted)
+
+    @cached_property
+    def judged(self) -> NDArray[np.int64]:
+        """How many candidates each query has, in the run or not, (queries,)."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def query(self) -> NDArray[np.int64]:
+        """The query of each place, (pairs,)."""
+        return np.repeat(np.arange(len(self)), self.judged)
+
+    @cached_property
+    def place(self) -> NDArray[np.int64]:
+        """The rank of each place in its query, from 1, (pairs,)."""
+        return np.arange(1, len(self.grades) + 1) - self.offsets[self.query]
+
+    @cached_property
+    def found(self) -> NDArray[np.bool_]:
+        """Whether the place is in the run, (pairs,)."""
+        return self.place <= self.submitted[self.query]
+
+    def length(self, ideal: str) -> NDArray[np.int64]:
+        """How many candidates a query has by this notion of the best ranking, (queries,)."""
+        return self.judged if choose(ideal, IDEALS, "ideal") == "judged" else self.submitted
+
+    def early(self, cut: Cut) -> NDArray[np.bool_]:
+        """Which places are among the first `cut` of their query, (pairs,)."""
+        if cut is None:
+            return np.ones(len(self.place), bool)
+        return self.place <= (cut if isinstance(cut, int) else cut[self.query])
+
+    def total(self, values: NDArray[Any]) -> Values:
+        """Sum over the places of each query, (queries,)."""
+        sums = np.zeros(len(self))
+        filled = np.flatnonzero(self.judged)  # reduceat gives an empty query the value after it
+        if len(filled):
+            sums[filled] = np.add.reduceat(values, self.offsets[filled], dtype=np.float64)
+        return sums
+
+    def running(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """How many flags are set from the query's first place up to each place, (pairs,)."""
+        sums = np.zeros(len(flags) + 1, np.int64)
+        np.cumsum(flags, out=sums[1:])
+        running: NDArray[np.int64] = sums[1:] - sums[self.offsets[self.query]]
+        return running
+
+    def best_gains(self, ideal: str) -> NDArray[np.int64]:
+        """The gains of the best ranking, place by place, (pairs,)."""
+        return self._best_judged if choose(ideal, IDEALS, "ideal") == "judged" else self._best_submitted
+
+    @cached_property
+    def _best_judged(self) -> NDArray[np.int64]:
+        return self._sorted_gains(self.grades)
+
+    @cached_property
+    def _best_submitted(self) -> NDArray[np.int64]:
+        return self._sorted_gains(np.where(self.found, self.grades, 0))
+
+    def _sorted_gains(self, grades: NDArray[np.int64]) -> NDArray[np.int64]:
+        gains = np.maximum(grades, 0)
+        top = int(gains.max(initial=0))
+        first = self.query * (top + 1)
+        # sorting values is faster than finding an order, and every query keeps its places
+        keys = np.sort(first + (top - gains), kind="stable")
+        best: NDArray[np.int64] = first + top - keys
+        return best
+
+
+def rank_as_trec(
+    scores: NDArray[Any], grades: NDArray[Any], offsets: NDArray[np.integer[Any]], ties: NDArray[np.integer[Any]]
+) -> RankedCandidates:
+    """Rank as trec_eval does: scores are compared in single precision, equal ones by DESCENDING id.
+
+    `ties` (pairs,) is the place of each candidate's id in ascending order (`id_order`). So 1.0 and 1.0 + 1e-9 are a
+    tie, which "b" wins against "a". trec_eval 9.0, form_res_rels.c.
+
+    >>> rank_as_trec(np.array([1.0, 1.0 + 1e-9]), np.array([1, 0]), np.array([0, 2]), np.array([1, 0])).order.tolist()
+    [0, 1]
+    """
+    scores, grades, offsets, query = _check(scores, grades, offsets)
+    if len(ties) != len(scores):
+        raise ValueError(f"{len(ties)} places of ids for {len(scores)} pairs")
+    # two stable sorts of keys that hold the query too: the pairs lie query by query already, so both are short
+    first = np.argsort((query << 32) - np.asarray(ties, np.int64), kind="stable")
+    order = first[np.argsort(((query << 32) - _sortable(scores))[first], kind="stable")]
+    return _ranked(scores, grades, offsets, order)
+
+
+def rank_as_given(scores: NDArray[Any], grades: NDArray[Any], offsets: NDArray[np.integer[Any]]) -> RankedCandidates:
+    """Rank by scores in full precision; equal ones stay in the order in which they were given.
+
+    So are CSFCube's and ASPIRE's ranked lists made: Python's sort is stable.
+
+    >>> rank_as_given(np.array([1.0, 1.0 + 1e-9, 1.0]), np.array([1, 0, 2]), np.array([0, 3])).order.tolist()
+    [1, 0, 2]
+    """
+    scores, grades, offsets, query = _check(scores, grades, offsets)
+    return _ranked(scores, grades, offsets, np.lexsort((-scores, query)))  # nan sorts last
+
+
+def id_order(ids: Sequence[str]) -> NDArray[np.int64]:
+    """The place of every id among all ids in ascending order; equal ids share one.
+
+    >>> id_order(["p9", "p10", "q1", "p9"]).tolist()
+    [1, 0, 2, 1]
+    """
+    places = {name: place for place, name in enumerate(sorted(set(ids)))}
+    return np.array([places[name] for name in ids], np.int64)
+
+
+def share(part: NDArray[Any], whole: NDArray[Any]) -> Values:
+    """part / whole, 0 where there is no whole."""
+    values = np.zeros(np.broadcast_shapes(np.shape(part), np.shape(whole)))
+    np.divide(part, whole, out=values, where=np.asarray(whole) > 0)
+    return values
+
+
+def _check(
+    scores: NDArray[Any], grades: NDArray[Any], offsets: NDArray[np.integer[Any]]
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    numbers, whole, bounds = np.asarray(scores, np.float64), np.asarray(grades, np.int64), np.asarray(offsets, np.int64)
+    if not np.array_equal(whole, grades):
+        raise ValueError("grades must be whole numbers")
+    if len(whole) != len(numbers):
+        raise ValueError(f"{len(whole)} grades for {len(numbers)} scores")
+    sizes = np.diff(bounds)
+    if not len(bounds) or bounds[0] != 0 or bounds[-1] != len(numbers) or (sizes < 0).any():
+        raise ValueError(f"offsets must grow from 0 to the number of pairs, {len(numbers)}")
+    query: NDArray[np.int64] = np.repeat(np.arange(len(sizes)), sizes)
+    return numbers, whole, bounds, query
+
+
+def _sortable(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Whole numbers below 2^32 in the order of the scores in single precision; -1 for nan."""
+    with np.errstate(over="ignore"):
+        single = scores.astype(np.float32) + np.float32(0)  # -0.0 becomes 0.0
+    bits = single.view(np.uint32)
+    keys = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31)).astype(np.int64)
+    return np.where(np.isnan(single), -1, keys)
+
+
+def _ranked(
+    scores: NDArray[np.float64],
+    grades: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    order: NDArray[np.int64],
+) -> RankedCandidates:
+    present = np.zeros(len(scores) + 1, np.int64)
+    np.cumsum(~np.isnan(scores), out=present[1:])
+    return RankedCandidates(offsets, order, grades[order], np.diff(present[offsets]))
+
+
+# Metrics of ranked lists in which a candidate is relevant or not: its grade reaches a threshold, or does not.
+
+
+def precision_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1) -> Values:
+    """Share of relevant ones among the first `cut`; divided by `cut` even where the list is shorter.
+
+    trec_eval's P_k. CSFCube's script stops at a list that is shorter than `cut`.
+
+    >>> precision_at(_example([0, 1, 0, 1]), 2).tolist(), precision_at(_example([1]), 5).tolist()
+    ([0.5], [0.2])
+    """
+    return ranked.total(_hits(ranked, cut, threshold)) / cut
+
+
+def capped_precision_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1) -> Values:
+    """Share of relevant ones among the first `cut`, or among the first R where there are only R of them.
+
+    P_k where k papers are relevant; a perfect ranking of fewer has 1 too.
+
+    >>> capped_precision_at(_example([1, 0, 1]), 10).tolist(), capped_precision_at(_example([1, 0, 1]), 1).tolist()
+    ([0.5], [1.0])
+    """
+    cuts = np.minimum(_relevant(ranked, threshold, "judged").astype(np.int64), cut)  # (queries,)
+    return share(ranked.total(_hits(ranked, cuts, threshold)), cuts.astype(np.float64))
+
+
+def recall_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1, ideal: str = "judged") -> Values:
+    """Share of the relevant ones that are among the first `cut`: trec_eval's recall_k.
+
+    >>> recall_at(_example([0, 1, 0, 1]), 2).tolist()
+    [0.5]
+    """
+    return share(ranked.total(_hits(ranked, cut, threshold)), _relevant(ranked, threshold, ideal))
+
+
+def f1_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1, ideal: str = "judged") -> Values:
+    """Harmonic mean of precision and recall among the first `cut`: ASPIRE, evaluation/utils/metrics.py.
+
+    >>> f1_at(_example([0, 1, 0, 0]), 2).round(4).tolist()
+    [0.6667]
+    """
+    precision = precision_at(ranked, cut, threshold=threshold)
+    recall = recall_at(ranked, cut, threshold=threshold, ideal=ideal)
+    return share(2 * precision * recall, precision + recall)
+
+
+def success_at(ranked: RankedCandidates, cut: int, *, threshold: int = 1) -> Values:
+    """1 where a relevant one is among the first `cut`, else 0: trec_eval's success_k.
+
+    >>> success_at(_example([0, 1, 0]), 1).tolist(), success_at(_example([0, 1, 0]), 2).tolist()
+    ([0.0], [1.0])
+    """
+    return (ranked.total(_hits(ranked, cut, threshold)) > 0).astype(np.float64)
+
+
+def average_precision(
+    ranked: RankedCandidates, *, cut: Cut = None, threshold: int = 1, ideal: str = "judged"
+) -> Values:
+    """Mean over the relevant ones of the precision at their rank, 0 for those that are not found: trec_eval's map.
+
+    >>> average_precision(_example([1, 0, 1])).round(4).tolist()  # (1/1 + 2/3) / 2
+    [0.8333]
+    """
+    hits = _hits(ranked, cut, threshold)
+    return share(ranked.total(hits * ranked.running(hits) / ranked.place), _relevant(ranked, threshold, ideal))
+
+
+def chance_of_average_precision(relevant: NDArray[np.int64], sizes: NDArray[np.int64]) -> Values:
+    """Average precision of a random order, as expected over all orders: Bestgen, PBML 103, 2015.
+
+    A place holds a relevant one with probability R / n, and before it stand (R - 1) / (n - 1) of them a place.
+
+    >>> chance_of_average_precision(np.array([1]), np.array([2])).tolist()  # first or second: (1 + 1/2) / 2
+    [0.75]
+    """
+    places = np.arange(1, int(sizes.max(initial=1)) + 1)
+    harmonic = np.cumsum(1 / places)[sizes - 1]  # (queries,)
+    beside = (relevant - 1) / np.maximum(sizes - 1, 1)
+    found: Values = np.where(relevant > 0, (harmonic + beside * (sizes - harmonic)) / sizes, 0.0)
+    return found
+
+
+def reciprocal_rank(ranked: RankedCandidates, *, threshold: int = 1) -> Values:
+    """1 / rank of the first relevant one: trec_eval's recip_rank.
+
+    >>> reciprocal_rank(_example([0, 0, 1, 1])).round(4).tolist()
+    [0.3333]
+    """
+    hits = _hits(ranked, None, threshold)
+    return ranked.total((hits & (ranked.running(hits) == 1)) / ranked.place)
+
+
+def r_precision(ranked: RankedCandidates, *, threshold: int = 1, ideal: str = "judged") -> Values:
+    """Precision among the first R, with R the number of relevant ones: trec_eval's Rprec.
+
+    >>> r_precision(_example([0, 0, 1])).tolist(), r_precision(_example([1, 0, 1])).tolist()
+    ([0.0], [0.5])
+    """
+    relevant = _relevant(ranked, threshold, ideal)  # (queries,)
+    return share(ranked.total(_hits(ranked, relevant.astype(np.int64), threshold)), relevant)
+
+
+def precision_at_last_relevant(ranked: RankedCandidates, *, threshold: int = 1) -> Values:
+    """Precision at the rank of the last relevant one of the run: what CSFCube and ASPIRE call R-precision.
+
+    >>> precision_at_last_relevant(_example([0, 0, 1])).round(4).tolist()
+    [0.3333]
+    """
+    hits = _hits(ranked, None, threshold)
+    counts = ranked.total(hits)  # (queries,)
+    last = hits & (ranked.running(hits) == counts[ranked.query])
+    return ranked.total(last * counts[ranked.query] / ranked.place)
+
+
+def _hits(ranked: RankedCandidates, cut: Cut, threshold: int) -> NDArray[np.bool_]:
+    """Which places hold a relevant candidate, (pairs,)."""
+    return ranked.found & ranked.early(cut) & (ranked.grades >= threshold)
+
+
+def _relevant(ranked: RankedCandidates, threshold: int, ideal: str) -> Values:
+    """How many relevant ones there are to find, (queries,)."""
+    relevant = ranked.grades >= threshold
+    return ranked.total(relevant if choose(ideal, IDEALS, "ideal") == "judged" else relevant & ranked.found)
+
+
+def _example(grades: list[int]) -> RankedCandidates:
+    """One query with these grades by rank, for the examples above."""
+    return rank_as_given(-np.arange(len(grades)), np.array(grades), np.array([0, len(grades)]))
+
+
+# Normalised discounted cumulative gain in the two forms of the field: trec_eval's, and CSFCube's and ASPIRE's.
+
+Discount = Callable[[NDArray[np.int64]], Values]
+
+
+def trec_discount(place: NDArray[np.int64]) -> Values:
+    """1 / log2(rank + 1): trec_eval 9.0, m_ndcg.c.
+
+    >>> trec_discount(np.array([1, 3])).tolist()
+    [1.0, 0.5]
+    """
+    worth: Values = 1 / np.log2(place + 1.0)
+    return worth
+
+
+def csfcube_discount(place: NDArray[np.int64]) -> Values:
+    """1 / log2(rank), 1 for the first: Järvelin and Kekäläinen, TOIS 2002, with base 2; `method=0` of CSFCube's script.
+
+    >>> csfcube_discount(np.array([1, 2, 4])).tolist()
+    [1.0, 1.0, 0.5]
+    """
+    return 1 / np.maximum(1.0, np.log2(place))
+
+
+def ndcg(
+    ranked: RankedCandidates, *, cut: Cut = None, discount: Discount = trec_discount, ideal: str = "judged"
+) -> Values:
+    """Discounted gain of the first `cut` candidates, as a share of what the best ranking gains there.
+
+    The best ranking is made of all judged papers, or of those alone that are in the run (`ideal="submitted"`).
+
+    >>> from citeweave.evaluation.ranking_metrics import rank_as_given
+    >>> ranked = rank_as_given(np.array([3.0, 2, 1]), np.array([2, 0, 3]), np.array([0, 3]))
+    >>> ndcg(ranked).round(4).tolist()  # (2 + 3/2) / (3 + 2/log2(3))
+    [0.8212]
+    >>> ndcg(ranked, discount=csfcube_discount).round(4).tolist()  # (2 + 3/log2(3)) / (3 + 2)
+    [0.7786]
+    """
+    worth = np.where(ranked.early(cut), discount(ranked.place), 0)  # (pairs,)
+    gained = ranked.total(worth * np.maximum(ranked.grades, 0) * ranked.found)
+    return share(gained, ranked.total(worth * ranked.best_gains(ideal)))
+
+
+def percent_cut(ranked: RankedCandidates, percent: int, *, ideal: str = "judged") -> NDArray[Any]:
+    """How many candidates are the first `percent` of each list, rounded down, (queries,): CSFCube's NDCG%20.
+
+    >>> from citeweave.evaluation.ranking_metrics import rank_as_given
+    >>> percent_cut(rank_as_given(np.zeros(14), np.zeros(14), np.array([0, 14])), 20).tolist()
+    [2]
+    """
+    return (percent / 100 * ranked.length(ideal)).astype(np.int64)

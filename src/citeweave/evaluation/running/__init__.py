@@ -1,1 +1,0 @@
-"""How one task of each kind is judged."""

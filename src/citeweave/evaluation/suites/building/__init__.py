@@ -1,1 +1,0 @@
-"""Making a benchmark's files out of other files."""

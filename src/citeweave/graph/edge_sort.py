@@ -1,0 +1,263 @@
+"""Edges in any order become sparse rows, in memory that an option sets.
+
+    edges 2->0, 0->2, 0->1, 0->2     rows  0: 1, 2   1: -   2: 0     (one duplicate)
+
+A range of rows is handled at a time: the edges that leave it are gathered by counting sort, each row is
+sorted and freed of duplicates, and the range is written. More memory means fewer passes over the edges; edges
+that come in the order of their sources, as those of a corpus do, take one pass in any memory. Columns may be
+memory maps: what was walked through is given back.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.columns import release
+
+CHUNK = 1 << 22
+"""Edges read at a time."""
+
+WALKED = 1 << 26
+"""Edges after which the memory of mapped columns is given back."""
+
+SORTING, TURNING = 24, 12
+"""Bytes an edge of a range takes while it is sorted with its attributes, and while it is turned around."""
+
+MOST_EDGES = 2**32
+"""Edge numbers are kept in 32 bits beside the target while a row is sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRows:
+    """Rows first to last of the graph, sorted, each target once."""
+
+    first: int
+    counts: NDArray[np.int64]
+    """Targets of every row, shape (rows,)."""
+
+    targets: NDArray[np.int32]
+    edges: NDArray[np.uint32]
+    """Number of the first edge with this source and target, shape (targets,)."""
+
+    repeated: NDArray[np.int64]
+    """Numbers of the edges that were left out as duplicates ..."""
+
+    repeats: NDArray[np.int64]
+    """... and the place in `targets` of the one that stayed for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeCounts:
+    """What is found before sorting."""
+
+    degrees: NDArray[np.int64]
+    """Edges that leave every node, duplicates counted; shape (nodes,)."""
+
+    to_itself: int
+    dangling: int
+    """Edges with an end that is not a node."""
+
+    ascending: bool
+    """Whether the sources never fall."""
+
+
+def count_edges(sources: NDArray[np.integer], targets: NDArray[np.integer], nodes: int) -> EdgeCounts:
+    """Degrees of the sources, and the edges that cannot be kept."""
+    degrees, wrong = np.zeros(nodes, np.int64), np.zeros(3, np.int64)
+    for span in _spans(len(sources), sources, targets):
+        _count(sources[span], targets[span], degrees, wrong)
+        if span.start and sources[span.start] < sources[span.start - 1]:
+            wrong[2] += 1
+    return EdgeCounts(degrees, int(wrong[0]), int(wrong[1]), not wrong[2])
+
+
+def sorted_rows(
+    sources: NDArray[np.integer], targets: NDArray[np.integer], found: EdgeCounts, *, memory: int
+) -> Iterator[SortedRows]:
+    """All rows in order, some at a time; a range holds at most memory / SORTING edges, or one row."""
+    assert len(sources) < MOST_EDGES
+    degrees = found.degrees
+    for first, last in row_ranges(degrees, max(1, memory // SORTING)):
+        starts = np.zeros(last - first + 1, np.int64)
+        np.cumsum(degrees[first:last], out=starts[1:])
+        packed, at = np.empty(starts[-1], np.uint64), starts[:-1].copy()
+        begin, end = 0, len(sources)
+        if found.ascending:  # not by numpy, whose searchsorted copies a column of 32 bits to one of 64
+            begin, end = bisect_left(sources, first), bisect_left(sources, last)
+        for span in _spans(end, sources, targets, begin=begin):
+            _gather(sources[span], targets[span], span.start, first, len(degrees), packed, at)
+        del at
+        counts, repeats = np.empty(last - first, np.int64), np.empty((2, 0), np.int64)
+        kept = _sort_rows(packed, starts, counts)
+        if kept < len(packed):
+            repeats = _repeats(packed, starts, counts, len(packed) - kept)
+            _squeeze(packed, starts)
+        ends, edges = np.empty(kept, np.int32), np.empty(kept, np.uint32)
+        _unpack(packed, ends, edges)
+        del packed
+        yield SortedRows(first, counts, ends, edges, repeats[0], repeats[1])
+
+
+def transposed_rows(
+    offsets: NDArray[np.int64], targets: NDArray[np.int32], *, memory: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32]]]:
+    """The other direction: counts, sources (ascending) and edge numbers of some rows at a time."""
+    nodes = len(offsets) - 1
+    degrees = np.zeros(nodes, np.int64)
+    for span in _spans(len(targets), targets):
+        _count_targets(targets[span], degrees)
+    for first, last in row_ranges(degrees, max(1, memory // TURNING)):
+        starts = np.zeros(last - first + 1, np.int64)
+        np.cumsum(degrees[first:last], out=starts[1:])
+        sources, edges = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.uint32)
+        at = starts[:-1].copy()
+        for rows in _spans(nodes, offsets, targets, every=CHUNK):
+            _scatter_back(offsets, targets, rows.start, rows.stop, first, at, sources, edges)
+        yield degrees[first:last], sources, edges
+
+
+def pick(column: NDArray[Any], edges: NDArray[np.uint32]) -> NDArray[Any]:
+    """The column's values of these edges; unlike numpy's indexing it needs no wider copy of their numbers.
+
+    >>> pick(np.array([5, 6, 7], np.uint8), np.array([2, 0], np.uint32)).tolist()
+    [7, 5]
+    """
+    out = np.empty(len(edges), column.dtype)
+    _pick(column, edges, out)
+    return out
+
+
+def _spans(size: int, *columns: NDArray[Any], begin: int = 0, every: int = WALKED) -> Iterator[slice]:
+    """Spans of columns that are walked through; now and then, and at the end, their memory is given back."""
+    for start in range(begin, size, CHUNK):
+        yield slice(start, min(start + CHUNK, size))
+        if (start - begin) % every == every - CHUNK:
+            release(*columns)
+    release(*columns)
+
+
+def row_ranges(sizes: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows whose sizes add up to at most `most`; a larger row is a range of its own.
+
+    >>> list(row_ranges(np.array([2, 2, 9, 1, 1]), 4))
+    [(0, 2), (2, 3), (3, 5)]
+    """
+    ends, first = np.cumsum(sizes), 0
+    while first < len(sizes):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield first, last
+        first = last
+
+
+@numba.njit(cache=True, nogil=True)
+def _count(sources, targets, degrees, wrong):  # type: ignore[no-untyped-def]
+    nodes = len(degrees)
+    for i in range(len(sources)):
+        source, target = sources[i], targets[i]
+        if i and source < sources[i - 1]:
+            wrong[2] += 1
+        if source < 0 or target < 0 or source >= nodes or target >= nodes:
+            wrong[1] += 1
+        elif source == target:
+            wrong[0] += 1
+        else:
+            degrees[source] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _gather(sources, targets, number, first, nodes, packed, at):  # type: ignore[no-untyped-def]
+    """Put the edges that leave rows first, first + 1, ... into their places, target and edge number in one word."""
+    rows = len(at)
+    for i in range(len(sources)):
+        row, target = sources[i] - first, targets[i]
+        if 0 <= row < rows and 0 <= target < nodes and target != sources[i]:
+            packed[at[row]] = (np.uint64(target) << np.uint64(32)) | np.uint64(number + i)
+            at[row] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _sort_rows(packed, starts, counts):  # type: ignore[no-untyped-def]
+    """Sort every row; counts become the number of different targets, whose sum is returned."""
+    kept = 0
+    for row in range(len(counts)):
+        start, end = starts[row], starts[row + 1]
+        if end - start > 24:
+            packed[start:end].sort()
+        else:
+            for i in range(start + 1, end):
+                word, j = packed[i], i
+                while j > start and packed[j - 1] > word:
+                    packed[j] = packed[j - 1]
+                    j -= 1
+                packed[j] = word
+        different = 0
+        for i in range(start, end):
+            if i == start or packed[i] >> np.uint64(32) != packed[i - 1] >> np.uint64(32):
+                different += 1
+        counts[row] = different
+        kept += different
+    return kept
+
+
+@numba.njit(cache=True, nogil=True)
+def _repeats(packed, starts, counts, number):  # type: ignore[no-untyped-def]
+    """Edge numbers of duplicates, and the place of the target that stands for them."""
+    out, found, place = np.empty((2, number), np.int64), 0, -1
+    for row in range(len(counts)):
+        for i in range(starts[row], starts[row + 1]):
+            if i == starts[row] or packed[i] >> np.uint64(32) != packed[i - 1] >> np.uint64(32):
+                place += 1
+            else:
+                out[0, found], out[1, found] = packed[i] & np.uint64(0xFFFFFFFF), place
+                found += 1
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _squeeze(packed, starts):  # type: ignore[no-untyped-def]
+    """Move the words that stay to the front."""
+    at, before = 0, np.uint64(0)
+    for row in range(len(starts) - 1):
+        for i in range(starts[row], starts[row + 1]):
+            word = packed[i]
+            if i == starts[row] or word >> np.uint64(32) != before >> np.uint64(32):
+                packed[at] = word
+                at += 1
+            before = word
+
+
+@numba.njit(cache=True, nogil=True)
+def _unpack(packed, targets, edges):  # type: ignore[no-untyped-def]
+    for i in range(len(targets)):
+        targets[i], edges[i] = packed[i] >> np.uint64(32), packed[i] & np.uint64(0xFFFFFFFF)
+
+
+@numba.njit(cache=True, nogil=True)
+def _pick(column, edges, out):  # type: ignore[no-untyped-def]
+    for i in range(len(edges)):
+        out[i] = column[edges[i]]
+
+
+@numba.njit(cache=True, nogil=True)
+def _count_targets(targets, degrees):  # type: ignore[no-untyped-def]
+    for target in targets:
+        degrees[target] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _scatter_back(offsets, targets, begin, end, first, at, sources, edges):  # type: ignore[no-untyped-def]
+    rows = len(at)
+    for source in range(begin, end):
+        for edge in range(offsets[source], offsets[source + 1]):
+            row = targets[edge] - first
+            if 0 <= row < rows:
+                sources[at[row]], edges[at[row]] = source, edge
+                at[row] += 1

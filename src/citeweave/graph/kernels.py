@@ -1,0 +1,370 @@
+"""Memory as compiled loops see it: numbers half as wide, and vectors fetched before they are needed.
+
+bfloat16 is the upper half of a float32: its range, and 8 bits of precision. numpy has no such type, so arrays of it are
+uint16. float16 has 11 bits of precision and ends at 65,504; numpy has it, compiled code has not, so it gets such arrays
+as int16. Called from compiled code alone, where `block` is float32 or one of the two:
+
+    widen(block[i, j])             the number as a float32
+    store(block, i, j, number)     the float32 rounded to what the block holds
+    fetch_row(block, i)            a hint that the row is needed soon; changes no result
+    bits_of(number)                the 32 bits of a float32
+
+Subtle: numba's cache of the loops that call these does not see that this file changed; after an edit, remove
+`__pycache__`.
+
+Compiled loops over sparse rows: sums of neighbours' vectors, the hot loop of node vectors.
+
+A block of vectors is float32, or half as wide: bfloat16, the upper 16 bits of a float32, kept as uint16, which numpy
+has no type for. Sums are made in float32, column by column in the order of the entries, so a column comes out the
+same, bit for bit, in a block of any width and on any number of threads.
+
+Knows nothing of walks or methods; see `adjacency.py` and `walks.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import cgutils, types
+from numba.extending import intrinsic, overload
+from numba.np import arrayobj
+from numpy.typing import NDArray
+
+LINE = 64
+"""Bytes of a line of the processor's cache."""
+
+_HALF, _ONE, _BELOW_HALF = np.uint32(16), np.uint32(1), np.uint32(0x7FFF)
+_DOWN, _UP, _LARGEST = np.float32(2.0**-112), np.float32(2.0**112), np.float32(65504)
+"""Between the exponents of float16 and of float32; small numbers become denormal in both, as they should."""
+_LOW, _BELOW_LOW, _SIGN, _REST = np.uint32(13), np.uint32(0xFFF), np.uint32(0x8000), np.uint32(0x7FFF)
+_make_array: Any = arrayobj.make_array
+_unpack: Any = cgutils.unpack_tuple
+
+
+def seen_by_kernels(block: NDArray[Any]) -> NDArray[Any]:
+    """The block as compiled code takes it; the same memory."""
+    return block.view(np.int16) if block.dtype == np.float16 else block
+
+
+def _bits_of(typing: Any, value: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.uint32(types.float32), build
+
+
+def _from_bits(typing: Any, bits: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.uint32), build
+
+
+def _fetch(typing: Any, block: Any, row: Any, byte: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = _make_array(signature.args[0])(context, builder, arguments[0])
+        stride = _unpack(builder, array.strides)[0]
+        at = builder.add(builder.mul(stride, arguments[1]), arguments[2])
+        bytes_, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        address = builder.gep(builder.bitcast(array.data, bytes_), [at])
+        kind = ir.FunctionType(ir.VoidType(), [bytes_, number, number, number])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", (bytes_,), kind)
+        builder.call(prefetch, [address, number(0), number(3), number(1)])  # to read, to keep, data
+        return context.get_dummy_value()
+
+    return types.void(block, types.int64, types.int64), build
+
+
+bits_of: Any = intrinsic(_bits_of)
+from_bits: Any = intrinsic(_from_bits)
+fetch: Any = intrinsic(_fetch)
+
+
+@numba.njit(cache=True, nogil=True)
+def fetch_row(block: NDArray[Any], row: int) -> None:
+    for byte in range(0, block.shape[1] * block.itemsize, LINE):
+        fetch(block, np.int64(row), byte)
+
+
+def widen(value: Any) -> Any:
+    """Compiled by `_widen`."""
+
+
+def store(block: Any, row: Any, column: Any, value: Any) -> Any:
+    """Compiled by `_store`."""
+
+
+@overload(widen, inline="always", strict=False)
+def _widen(value: Any) -> Any:
+    if value == types.uint16:
+        return lambda value: from_bits(np.uint32(value) << _HALF)
+    if value == types.int16:
+
+        def wide(value: Any) -> Any:
+            bits = np.uint32(np.uint16(value))
+            return from_bits(((bits & _REST) << _LOW) | ((bits & _SIGN) << _HALF)) * _UP
+
+        return wide
+    return lambda value: value
+
+
+@overload(store, inline="always", strict=False)
+def _store(block: Any, row: Any, column: Any, value: Any) -> Any:
+    def whole(block: Any, row: Any, column: Any, value: Any) -> None:
+        block[row, column] = value
+
+    def half(block: Any, row: Any, column: Any, value: Any) -> None:
+        bits = bits_of(value)
+        # to the nearest, a tie to the even one
+        block[row, column] = np.uint16((bits + _BELOW_HALF + ((bits >> _HALF) & _ONE)) >> _HALF)
+
+    def float16(block: Any, row: Any, column: Any, value: Any) -> None:
+        number = min(max(np.float32(value), -_LARGEST), _LARGEST) * _DOWN
+        bits = bits_of(number)
+        rest = bits & np.uint32(0x7FFFFFFF)
+        rounded = (rest + _BELOW_LOW + ((rest >> _LOW) & _ONE)) >> _LOW
+        block[row, column] = np.int16(np.uint16(rounded | ((bits >> _HALF) & _SIGN)))
+
+    if block.dtype == types.int16:
+        return float16
+    return half if block.dtype == types.uint16 else whole
+
+
+# Compiled loops over sparse rows: sums of neighbours' vectors, the hot loop of node vectors.
+
+AHEAD = 8
+"""Entries between the one that is summed and the one whose vector is fetched from memory meanwhile."""
+
+_HIGH = np.uint64(32)
+_ODD, _ODD_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
+
+
+@numba.njit(cache=True, nogil=True)
+def add_rows(
+    offsets: NDArray[np.int64],
+    targets: NDArray[np.int32],
+    weights: NDArray[np.float32] | None,
+    block: NDArray[Any],
+    first: int,
+    sums: NDArray[np.float32],
+) -> None:
+    """Add to sums[i] the vectors of the neighbours of node first + i, times their weights."""
+    width = block.shape[1]
+    stop = offsets[first + len(sums)]
+    for i in range(len(sums)):
+        at, end = offsets[first + i], offsets[first + i + 1]
+        while at + 4 <= end:
+            if at + AHEAD + 4 <= stop:
+                for k in range(AHEAD, AHEAD + 4):
+                    fetch_row(block, targets[at + k])
+            # unsigned, so that the compiler need not think of negative ones
+            a, b = np.uintp(targets[at]), np.uintp(targets[at + 1])
+            c, d = np.uintp(targets[at + 2]), np.uintp(targets[at + 3])
+            if weights is None:
+                for j in range(width):
+                    sums[i, j] += (widen(block[a, j]) + widen(block[b, j])) + (widen(block[c, j]) + widen(block[d, j]))
+            else:
+                p, q, r, s = weights[at], weights[at + 1], weights[at + 2], weights[at + 3]
+                for j in range(width):
+                    sums[i, j] += (p * widen(block[a, j]) + q * widen(block[b, j])) + (
+                        r * widen(block[c, j]) + s * widen(block[d, j])
+                    )
+            at += 4
+        while at < end:
+            if at + AHEAD < stop:
+                fetch_row(block, targets[at + AHEAD])
+            a = np.uintp(targets[at])
+            weight = np.float32(1) if weights is None else weights[at]
+            for j in range(width):
+                sums[i, j] += weight * widen(block[a, j])
+            at += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def store_scaled(
+    sums: NDArray[np.float32], scale: NDArray[np.float32] | None, first: int, out: NDArray[np.float32]
+) -> None:
+    """out[first + i] = sums[i], times scale[first + i] where there is a scale."""
+    for i in range(len(sums)):
+        factor = np.float32(1) if scale is None else scale[first + i]
+        for j in range(sums.shape[1]):
+            out[first + i, j] = sums[i, j] * factor
+
+
+@numba.njit(cache=True, nogil=True)
+def end_step(
+    sums: NDArray[np.float32],
+    now: NDArray[Any],
+    loop: float,
+    scale: NDArray[np.float32],
+    first: int,
+    after: NDArray[Any],
+) -> None:
+    """One step of a walk: sums[i] = after[first + i] = (sums[i] + loop * now[first + i]) * scale[first + i]."""
+    for i in range(len(sums)):
+        factor = scale[first + i]
+        for j in range(sums.shape[1]):
+            value = sums[i, j]
+            if loop != 0:
+                value += np.float32(loop) * widen(now[first + i, j])
+            value *= factor
+            sums[i, j] = value
+            store(after, first + i, j, value)
+
+
+@numba.njit(cache=True, nogil=True)
+def find_gains(sums: NDArray[np.float32], gain: float, columns: int, first: int, gains: NDArray[np.float32]) -> None:
+    """gains[first + i] = gain over the length of the first columns of sums[i]; 0 where they are all 0."""
+    for i in range(len(sums)):
+        length = np.float32(0)
+        for j in range(columns):
+            length += sums[i, j] * sums[i, j]
+        gains[first + i] = np.float32(gain) / np.sqrt(length) if length > 0 else np.float32(0)
+
+
+@numba.njit(cache=True, nogil=True)
+def add_gained(
+    sums: NDArray[np.float32], gains: NDArray[np.float32], first: int, column: int, out: NDArray[Any]
+) -> None:
+    """out[first + i, column + j] += gains[first + i] * sums[i, j]."""
+    for i in range(len(sums)):
+        factor, row = gains[first + i], first + i
+        for j in range(sums.shape[1]):
+            store(out, row, column + j, widen(out[row, column + j]) + factor * sums[i, j])
+
+
+@numba.njit(cache=True, nogil=True)
+def widen_into(block: NDArray[Any], column: int, out: NDArray[np.float32]) -> None:
+    """out[i, column + j] = block[i, j] as a float32."""
+    for i in range(len(block)):
+        for j in range(block.shape[1]):
+            out[i, column + j] = widen(block[i, j])
+
+
+@numba.njit(cache=True, nogil=True)
+def narrow_into(block: NDArray[np.float32], column: int, out: NDArray[Any]) -> None:
+    """out[i, column + j] = block[i, j] rounded to what `out` holds."""
+    for i in range(len(block)):
+        for j in range(block.shape[1]):
+            store(out, i, column + j, block[i, j])
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_signs(key: int, column: int, scale: NDArray[np.float32], out: NDArray[Any]) -> None:
+    """out[i, j] = scale[i] with a random sign, which is a function of the key, the node i and column + j alone."""
+    width = out.shape[1]
+    for i in range(len(out)):
+        plus, minus = scale[i], -scale[i]
+        for word in range(column // 64, (column + width + 63) // 64):
+            bits = _spread((np.uint64(key) ^ (np.uint64(word) * _ODD_2)) + np.uint64(i) * _ODD)
+            begin = max(column, word * 64)
+            bits >>= np.uint64(begin - word * 64)
+            for j in range(begin - column, min(width, word * 64 + 64 - column)):
+                store(out, i, j, plus if bits & np.uint64(1) else minus)
+                bits >>= np.uint64(1)
+
+
+@numba.njit(cache=True, nogil=True)
+def _spread(state: np.uint64) -> np.uint64:
+    """SplitMix64's finaliser (Steele, Lea and Flood 2014)."""
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+@numba.njit(cache=True, nogil=True)
+def add_weights(
+    offsets: NDArray[np.int64],
+    targets: NDArray[np.int32],
+    weights: NDArray[np.float32] | None,
+    out: NDArray[np.float64],
+) -> bool:
+    """Add the weights of every row to out; False where one is negative or not finite."""
+    good = True
+    for i in range(len(out)):
+        if weights is None:
+            out[i] += offsets[i + 1] - offsets[i]
+        else:
+            for at in range(offsets[i], offsets[i + 1]):
+                good = good and 0 <= weights[at] < np.inf
+                out[i] += weights[at]
+    return good
+
+
+@numba.njit(cache=True, nogil=True)
+def hash_entries(
+    offsets: NDArray[np.int64], targets: NDArray[np.int32], weights: NDArray[np.float32] | None
+) -> tuple[np.uint64, np.uint64]:
+    """Sum of the hashes of all entries (row, column, weight), and of (column, row, weight); order does not matter."""
+    there, back = np.uint64(0), np.uint64(0)
+    for i in range(len(offsets) - 1):
+        for at in range(offsets[i], offsets[i + 1]):
+            row, column = np.uint64(i), np.uint64(targets[at])
+            weight = np.uint64(0) if weights is None else np.uint64(bits_of(weights[at])) * _ODD_2
+            there += _spread(((row << _HIGH) | column) + weight)
+            back += _spread(((column << _HIGH) | row) + weight)
+    return there, back
+
+
+@numba.njit(cache=True, nogil=True)
+def transpose(
+    offsets: NDArray[np.int64],
+    targets: NDArray[np.int32],
+    weights: NDArray[np.float32] | None,
+    ends: NDArray[np.int64],
+    sources: NDArray[np.int32],
+    turned: NDArray[np.float32] | None,
+) -> None:
+    """Counting sort of the entries by column; `ends` holds where every row of the result begins, later ends."""
+    for i in range(len(offsets) - 1):
+        for at in range(offsets[i], offsets[i + 1]):
+            column = targets[at]
+            sources[ends[column]] = i
+            if weights is not None and turned is not None:
+                turned[ends[column]] = weights[at]
+            ends[column] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def add_columns(
+    offsets: NDArray[np.int64],
+    targets: NDArray[np.int32],
+    weights: NDArray[np.float32] | None,
+    factors: NDArray[np.float64],
+    out: NDArray[np.float64],
+) -> None:
+    """Add to out[j] the weights of column j, each times the factor of its row."""
+    for i in range(len(factors)):
+        for at in range(offsets[i], offsets[i + 1]):
+            out[targets[at]] += factors[i] * (1.0 if weights is None else weights[at])
+
+
+@numba.njit(cache=True, nogil=True)
+def fill_log_weights(
+    offsets: NDArray[np.int64],
+    targets: NDArray[np.int32],
+    weights: NDArray[np.float32] | None,
+    rows: NDArray[np.float64],
+    columns: NDArray[np.float64],
+    out: NDArray[np.float32],
+) -> None:
+    """The entry (i, j) of weight w becomes log w + rows[i] + columns[j]; one of weight 0 stays 0."""
+    for i in range(len(rows)):
+        for at in range(offsets[i], offsets[i + 1]):
+            weight = 1.0 if weights is None else weights[at]
+            out[at] = np.log(weight) + rows[i] + columns[targets[at]] if weight > 0 else 0.0
+
+
+@numba.njit(cache=True, nogil=True)
+def unit_rows(matrix: NDArray[np.float32]) -> None:
+    """Make every row of length 1; rows of 0 stay."""
+    for i in range(len(matrix)):
+        square = 0.0
+        for j in range(matrix.shape[1]):
+            square += np.float64(matrix[i, j]) * matrix[i, j]
+        factor = 1 / np.sqrt(square) if square > 0 else 0.0
+        for j in range(matrix.shape[1]):
+            matrix[i, j] *= factor

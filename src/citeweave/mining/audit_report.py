@@ -1,0 +1,482 @@
+"""How near each rule's picks are to their anchors: the scores that rules gave, and cosines of any vectors.
+
+    distances = measure_distances(samples, material)
+    distances["graph"].quantiles("hard")         {"5 %": 0.02, "25 %": 0.11, "50 %": 0.17, ...}
+
+Large sets are measured on a part of each rule's picks, drawn by a key of their place, so the figures do not depend
+on blocks or workers.
+
+What an audit of samples found, as a table for the eye, as JSON, and as a list of what to do about it.
+
+    audit = audit_samples(samples, corpus, graph=graph)
+    print(audit)                     the table
+    audit.warnings                   ("0.4 % of the negatives of rule 'hard' are cited by their anchor: add exclude = ...",)
+
+Does not look at samples: see `audit.py`.
+
+What to do about what an audit found: one line for each thing that is wrong, with the next step.
+
+    0.4 % of the negatives of rule 'hard' are cited by their anchor: add exclude = ["cited"] to it
+
+Shares under the limits below are chance. A rule that draws from a signal on purpose is not blamed for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.corpus.leakage import LeakageReport
+from citeweave.graph.signals import SIGNALS
+from citeweave.mining.collisions import Collisions, PickBlock, Repeats, walk
+from citeweave.mining.draw import CandidateLists
+from citeweave.mining.false_negatives import Copies, Copy
+from citeweave.mining.mining_data import MiningData
+from citeweave.mining.samples import Samples
+from citeweave.mining.sources import AnchorBlock
+from citeweave.mining.vector_sources import similarities
+
+SCORES = "score"
+"""The name of what rules ranked by; all others are names of vectors."""
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """Measured values by rule, for one meaning of near; higher is nearer."""
+
+    name: str
+    values: dict[str, NDArray[np.float32]]
+    """By rule, positives first; only rules with a value."""
+
+    missing: dict[str, int]
+    """By rule: measured picks without a value, as one of the papers has no vector or the rule did not rank."""
+
+    def quantiles(self, rule: str) -> dict[str, float]:
+        found = np.quantile(self.values[rule].astype(np.float64), QUANTILES).tolist()
+        return {f"{100 * at:g} %": value for at, value in zip(QUANTILES, found, strict=True)}
+
+    def histogram(self, rule: str, bins: int = 40) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Counts and edges. Cosines of all rules share their edges; scores mean something else from rule to rule."""
+        values = [self.values[rule]] if self.name == SCORES else list(self.values.values())
+        edges = np.histogram_bin_edges(np.concatenate(values).astype(np.float64), bins)
+        return np.histogram(self.values[rule], edges)[0], edges
+
+    def as_json(self) -> dict[str, Any]:
+        rules = {}
+        for rule, values in self.values.items():
+            counts, edges = self.histogram(rule)
+            rules[rule] = {
+                "measured": len(values),
+                "missing": self.missing.get(rule, 0),
+                "mean": float(values.mean(dtype=np.float64)),
+                "quantiles": self.quantiles(rule),
+                "histogram": {"edges": edges.tolist(), "counts": counts.tolist()},
+            }
+        return rules
+
+
+def measure_distances(samples: Samples, material: MiningData, *, most: int = 200_000) -> dict[str, Distances]:
+    """Scores and, for every vectors given, cosines; of about `most` picks a rule."""
+    found = {name: _Values() for name in (SCORES, *sorted(material.vectors))}
+    for side in ("positives", "negatives"):
+        rules = getattr(samples, side).rules
+        counts = np.bincount(rules, minlength=len(samples.names.rules))
+        for block in walk(samples, side):
+            chosen = block.draw(np.minimum(1.0, most / np.maximum(counts, 1)))
+            names = block.rules[chosen]
+            found[SCORES].add(names, block.scores[chosen])
+            for name in material.vectors:
+                found[name].add(names, _cosines(block, chosen, name, material))
+    made = {name: values.as_distances(name, samples.names.rules) for name, values in found.items()}
+    return {name: distances for name, distances in made.items() if distances.values}
+
+
+def _cosines(block: PickBlock, chosen: NDArray[np.int64], name: str, material: MiningData) -> NDArray[np.float32]:
+    lists = CandidateLists(
+        np.arange(len(chosen) + 1), block.rows[chosen].astype(np.int32), np.zeros(len(chosen), np.float32)
+    )
+    return similarities(lists, AnchorBlock(block.anchors[chosen], material), material.tied(name))
+
+
+class _Values:
+    """Values as they are found, in pieces."""
+
+    def __init__(self) -> None:
+        self.rules: list[NDArray[np.uint8]] = []
+        self.values: list[NDArray[np.float32]] = []
+
+    def add(self, rules: NDArray[np.uint8], values: NDArray[np.float32]) -> None:
+        self.rules.append(rules)
+        self.values.append(values)
+
+    def as_distances(self, name: str, names: tuple[str, ...]) -> Distances:
+        rules = np.concatenate([np.zeros(0, np.uint8), *self.rules])
+        values = np.concatenate([np.zeros(0, np.float32), *self.values])
+        known, missing = {}, {}
+        for number in np.unique(rules).tolist():
+            own = values[rules == number]
+            good = own[np.isfinite(own)]
+            missing[names[number]] = len(own) - len(good)
+            if len(good):
+                known[names[number]] = good
+        return Distances(name, known, missing)
+
+
+# What an audit of samples found, as a table for the eye, as JSON, and as a list of what to do about it.
+
+
+@dataclass(frozen=True, slots=True)
+class RuleAudit:
+    """One rule on one side: what it was asked for, what it chose, and what that is to the anchors."""
+
+    name: str
+    side: str
+    """positives or negatives."""
+
+    picks: int
+    asked: int | None = None
+    """Papers that it was to choose, None where that is not known."""
+
+    got: int | None = None
+    source: str = ""
+    """Where it draws from, empty where that is not known."""
+
+    exclude: tuple[str, ...] = ()
+    relations: dict[str, int] = field(default_factory=dict)
+    """Picks that are connected, cited, citing, cocited, coupled, second_hop; empty without a graph."""
+
+    copies: Copies | None = None
+    """Negatives only, where texts were compared."""
+
+    def share(self, relation: str) -> float:
+        return self.relations.get(relation, 0) / self.picks if self.picks else 0.0
+
+    @property
+    def share_of_copies(self) -> float:
+        return self.copies.either / self.copies.judged if self.copies is not None and self.copies.judged else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"side": self.side, "picks": self.picks, "asked": self.asked, "got": self.got}
+        found |= {"source": self.source, "exclude": list(self.exclude)}
+        if self.relations:
+            found["relations"] = {
+                name: {"picks": number, "share": self.share(name)} for name, number in self.relations.items()
+            }
+        if self.copies is not None:
+            found["copies"] = dataclasses.asdict(self.copies)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Which papers and anchors the samples are made of."""
+
+    samples: int
+    anchors: int
+    """Different papers that are anchors."""
+
+    skipped: dict[str, int]
+    """Anchors that gave no sample, by reason."""
+
+    papers: int
+    """Papers of the corpus ..."""
+
+    pool: int
+    """... those that could take part ..."""
+
+    occurring: int
+    """... and those that do, as anchor, positive or negative."""
+
+    without_abstract: int
+    """Of these, papers without an abstract."""
+
+    def as_json(self) -> dict[str, Any]:
+        counts = {name: getattr(self, name) for name in self.__slots__}
+        return {**counts, "share_of_pool": self.occurring / max(1, self.pool)}
+
+
+@dataclass(frozen=True, slots=True)
+class Leaked:
+    """Papers of a benchmark that occur in samples."""
+
+    papers: int
+    """Papers in the samples that are papers of the benchmark."""
+
+    samples: int
+    """Samples with at least one of them, in any place."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleAudit:
+    """Everything that was found. `str()` gives a table, `warnings` what to do."""
+
+    folder: str
+    coverage: Coverage
+    rules: tuple[RuleAudit, ...]
+    collisions: Collisions
+    repeats: Repeats
+    distances: dict[str, Distances] = field(default_factory=dict)
+    """By name: `score`, and each of the vectors given."""
+
+    copies: tuple[Copy, ...] = ()
+    """Examples of negatives that are the same work as an anchor or a positive."""
+
+    leaked: dict[str, Leaked] = field(default_factory=dict)
+    """By benchmark."""
+
+    leakage: LeakageReport | None = None
+    """The evidence; rows count the papers that occur in the samples, ascending."""
+
+    warnings: tuple[str, ...] = ()
+    """What is wrong and what to do about it, the gravest first; empty where all is well."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "samples": self.folder,
+            "coverage": self.coverage.as_json(),
+            "rules": {rule.name: rule.as_json() for rule in self.rules},
+            "collisions": self.collisions.as_json(),
+            "copies": [dataclasses.asdict(copy) for copy in self.copies],
+            "repeats": self.repeats.as_json(),
+            "distances": {name: distances.as_json() for name, distances in self.distances.items()},
+            "leakage": {name: dataclasses.asdict(leak) for name, leak in self.leaked.items()},
+            "warnings": list(self.warnings),
+        }
+
+    def __str__(self) -> str:
+        parts = [_coverage_text(self), _rules_text(self), _collisions_text(self)]
+        parts += [_distances_text(distances) for distances in self.distances.values()]
+        parts += [_repeats_text(self)]
+        if self.leaked:
+            parts.append(_leakage_text(self))
+        parts.append("\n".join(f"! {line}" for line in self.warnings) or "nothing to warn of")
+        return "\n\n".join(parts)
+
+
+def _table(lines: Sequence[Sequence[str]]) -> str:
+    """Columns; names to the left, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    left = [column[-1][:1].isalpha() or not at for at, column in enumerate(zip(*lines, strict=True))]
+    rows = (zip(line, widths, left, strict=True) for line in lines)
+    return "\n".join("  ".join(f"{c:<{w}}" if low else f"{c:>{w}}" for c, w, low in row).rstrip() for row in rows)
+
+
+def _coverage_text(audit: SampleAudit) -> str:
+    cover, repeats = audit.coverage, audit.repeats
+    sides = ", ".join(f"{value.picks:,} {side}" for side, value in repeats.frequencies.items())
+    lines = [f"{audit.folder}: {cover.samples:,} samples of {cover.anchors:,} anchors, {sides}"]
+    part = percent(cover.occurring / max(1, cover.pool))
+    papers = f"{cover.occurring:,} of {cover.pool:,} papers in play occur ({part})"
+    lines.append(f"{papers}, {cover.without_abstract:,} of them without an abstract")
+    lines += [f"left out: {number:,} anchors ({reason})" for reason, number in cover.skipped.items()]
+    return "\n".join(lines)
+
+
+def _rules_text(audit: SampleAudit) -> str:
+    names = {"cited": "cited", "citing": "citing", "cocited": "co-cited", "coupled": "coupled", "second_hop": "2nd hop"}
+    related = any(rule.relations for rule in audit.rules)
+    copied = any(rule.copies is not None for rule in audit.rules)
+    heads = ["rule", "side", "picks", "of asked", *(names.values() if related else ()), *(["copies"] if copied else ())]
+    lines = [heads]
+    for rule in audit.rules:
+        asked = percent(rule.got / rule.asked) if rule.asked and rule.got is not None else "-"
+        line = [rule.name, rule.side, f"{rule.picks:,}", asked]
+        if related:
+            line += [percent(rule.share(name)) for name in names]
+        if copied:
+            line.append("-" if rule.copies is None else percent(rule.share_of_copies))
+        lines.append(line)
+    return _table(lines)
+
+
+def _collisions_text(audit: SampleAudit) -> str:
+    found = audit.collisions
+    first = (
+        f"collisions: {found.pairs:,} of {found.all_pairs:,} pairs ({percent(found.share_of_pairs)}) stand as positive "
+        f"and as negative, {percent(found.share_of_negatives)} of the negatives"
+    )
+    second = f"of these {found.same_anchor:,} with the same anchor, {found.same_aspect:,} in the same aspect"
+    examples = [
+        f"  {' and '.join(one.papers)}: positive by {', '.join(one.positive_by)}, negative by {', '.join(one.negative_by)}"
+        for one in found.examples
+    ]
+    return "\n".join([first, second, *examples]) if found.pairs else first
+
+
+def _distances_text(distances: Distances) -> str:
+    title = "scores of the rules" if distances.name == SCORES else f"cosine with the anchor, vectors {distances.name!r}"
+    lines = [[title, "mean", "5 %", "25 %", "median", "75 %", "95 %"]]
+    for rule, values in distances.values.items():
+        at = distances.quantiles(rule)
+        numbers = [float(values.mean()), *(at[name] for name in ("5 %", "25 %", "50 %", "75 %", "95 %"))]
+        lines.append([f"  {rule}", *(f"{n:.3g}" if distances.name == SCORES else f"{n:.2f}" for n in numbers)])
+    return _table(lines)
+
+
+def _repeats_text(audit: SampleAudit) -> str:
+    found = audit.repeats
+    lines = [
+        f"repeats: {found.repeated_triplets:,} of {found.triplets:,} triplets, {found.repeated_picks:,} picks in one "
+        f"sample, {found.on_both_sides:,} papers on both sides of one, {found.anchor_picked:,} anchors picked"
+    ]
+    for side, value in found.frequencies.items():
+        if value.top:
+            most = f"most often {value.top[0][0]} ({value.top[0][1]:,} times)"
+            part = f"the 1 % most frequent make up {percent(value.top_share)}"
+            lines.append(f"{side}: {value.papers:,} different papers; {part}; {most}")
+    return "\n".join(lines)
+
+
+def _leakage_text(audit: SampleAudit) -> str:
+    lines = [["benchmark", "papers found", "samples with one", "share of samples"]]
+    for name, leak in audit.leaked.items():
+        part = percent(leak.samples / max(1, audit.coverage.samples))
+        lines.append([name, f"{leak.papers:,}", f"{leak.samples:,}", part])
+    return _table(lines)
+
+
+def percent(share: float) -> str:
+    """A share for the eye: exact where it is small.
+
+    >>> percent(0.5), percent(0.0421), percent(0.00042), percent(0.0000012), percent(0.0)
+    ('50 %', '4.2 %', '0.042 %', '0.0001 %', '0 %')
+    """
+    number = 100 * share
+    if number >= 10 or number == 0:
+        return f"{number:.0f} %"
+    return f"{number:.2g} %" if number >= 0.001 else f"{number:.4f} %"
+
+
+# What to do about what an audit found: one line for each thing that is wrong, with the next step.
+
+COLLIDING = 0.001
+"""Share of negatives whose pair is a positive elsewhere."""
+
+CONNECTED = 0.001
+"""Share of a rule's negatives that cite their anchor or are cited by it."""
+
+COCITED = 0.01
+COPIED = 0.0005
+REPEATED = 0.01
+FULFILLED = 0.8
+HUBS = 0.25
+"""Share of all negatives that the 1 % most frequent papers may be."""
+
+SKIPPED = 0.5
+_WAYS = {"cited": "are cited by", "citing": "cite"}
+
+
+def warnings_of(audit: SampleAudit) -> list[str]:
+    """All warnings, the gravest kind first."""
+    kinds = (_leaks, _impossible, _collisions, _relations, _copies, _similarities, _coverage, _repeats)
+    return [line for kind in kinds for line in kind(audit)]
+
+
+def _leaks(audit: SampleAudit) -> Iterator[str]:
+    for name, leak in audit.leaked.items():
+        if leak.papers:
+            yield (
+                f"{leak.papers:,} papers of benchmark {name!r} are in {leak.samples:,} samples: make a corpus without them "
+                f"(citeweave audit CORPUS --against {name}=PATH -o CLEAN) and mine again"
+            )
+
+
+def _impossible(audit: SampleAudit) -> Iterator[str]:
+    found = audit.repeats
+    if found.on_both_sides:
+        yield f"{found.on_both_sides:,} papers are positive and negative in one sample: check the file they come from"
+    if found.anchor_picked:
+        yield f"{found.anchor_picked:,} picks are their own anchor: check the file they come from"
+
+
+def _collisions(audit: SampleAudit) -> Iterator[str]:
+    found = audit.collisions
+    several = found.same_aspect < found.pairs
+    if found.share_of_negatives <= COLLIDING or (several and not found.same_aspect):
+        return
+    rule = max(found.touched_by_rule, key=lambda name: found.touched_by_rule[name])
+    source = {rule.name: rule.source for rule in audit.rules}.get(rule, "")
+    if source == "neighbours":
+        step = "let the bands be chosen (--bands auto)"
+    else:
+        step = (
+            'add exclude = ["connected"] to it' if source in (*SIGNALS, "random", "sorted_random") else "leave them out"
+        )
+    yield (
+        f"{percent(found.share_of_negatives)} of the negatives are positives elsewhere ({found.pairs:,} pairs), most "
+        f"by rule {rule!r}: {step}"
+    )
+
+
+def _relations(audit: SampleAudit) -> Iterator[str]:
+    for rule in audit.rules:
+        if rule.side != "negatives":
+            continue
+        what = f"of the negatives of rule {rule.name!r}"
+        ways = [name for name in ("cited", "citing") if rule.share(name) > CONNECTED and not _on_purpose(rule, name)]
+        if ways:
+            shares = [f"{percent(rule.share(name))} {what} {_WAYS[name]} their anchor" for name in ways]
+            exclude = "connected" if len(ways) == 2 else ways[0]
+            yield f'{" and ".join(shares)}: add exclude = ["{exclude}"] to it'
+        if rule.share("cocited") > COCITED and rule.source not in SIGNALS and "cocited" not in rule.exclude:
+            share = percent(rule.share("cocited"))
+            yield f'{share} {what} are cited together with their anchor: add exclude = ["cocited"] to it'
+
+
+def _on_purpose(rule: RuleAudit, relation: str) -> bool:
+    return rule.source in (relation, "connected")
+
+
+def _copies(audit: SampleAudit) -> Iterator[str]:
+    for rule in audit.rules:
+        if rule.copies is not None and rule.share_of_copies > COPIED:
+            example = next((copy for copy in audit.copies if copy.rule == rule.name), None)
+            such = f" (such as {example.paper} and {example.negative})" if example is not None else ""
+            yield (
+                f"{percent(rule.share_of_copies)} of the negatives of rule {rule.name!r} are copies of their anchor or of "
+                f"a positive{such}: the corpus holds works twice; give both records a common id, or leave one out"
+            )
+
+
+def _similarities(audit: SampleAudit) -> Iterator[str]:
+    positives = {rule.name for rule in audit.rules if rule.side == "positives"}
+    for name, distances in audit.distances.items():
+        middles = {rule: distances.quantiles(rule)["50 %"] for rule in distances.values}
+        least = min((value for rule, value in middles.items() if rule in positives), default=None)
+        if name == "score" or least is None:
+            continue
+        for rule, value in middles.items():
+            if rule not in positives and value >= least:
+                yield (
+                    f"negatives of rule {rule!r} are as near to their anchors as positives are (median cosine {value:.2f}, "
+                    f"positives {least:.2f}, vectors {name!r}): take them from farther away"
+                )
+
+
+def _coverage(audit: SampleAudit) -> Iterator[str]:
+    for rule in audit.rules:
+        if rule.asked and rule.got is not None and rule.got < FULFILLED * rule.asked:
+            share = percent(rule.got / rule.asked)
+            yield f"rule {rule.name!r} found {share} of the papers asked for: loosen it, or set few to skip or random"
+    skipped, used = audit.coverage.skipped, audit.coverage.anchors
+    if sum(skipped.values()) > SKIPPED * (sum(skipped.values()) + used):
+        reason = max(skipped, key=lambda name: skipped[name])
+        yield f"{sum(skipped.values()):,} anchors gave no sample, most for: {reason}; loosen the rules or give more papers"
+
+
+def _repeats(audit: SampleAudit) -> Iterator[str]:
+    found = audit.repeats
+    if found.repeated_triplets > REPEATED * found.triplets:
+        share = percent(found.repeated_triplets / found.triplets)
+        yield f'{share} of the triplets are repeated: rules with few = "repeat" can keep what there is (few = "keep")'
+    negatives = found.frequencies.get("negatives")
+    if negatives is not None and negatives.papers >= 100 and negatives.top_share > HUBS:
+        share = percent(negatives.top_share)
+        yield f"the 1 % most frequent negatives make up {share} of all: add random negatives, or vectors with fewer hubs"

@@ -1,1 +1,0 @@
-"""What is wrong with samples: collisions, false negatives, repeats, coverage, leaks."""

@@ -1,1 +1,0 @@
-"""Which ranks to take positives and hard negatives from, by the collisions they would make."""

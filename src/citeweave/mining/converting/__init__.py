@@ -1,1 +1,0 @@
-"""Samples in other people's formats: SciNCL, SPECTER, SciRepEval, sentence-transformers; in and out."""

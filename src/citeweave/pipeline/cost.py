@@ -1,0 +1,441 @@
+"""How large a literature is: what estimates are computed from.
+
+    >>> parse_count("52e6", "--papers"), parse_count("52_000_000", "--papers"), parse_count("52M", "--papers")
+    (52000000, 52000000, 52000000)
+    >>> parse_count("-3", "--papers")
+    Traceback (most recent call last):
+    citeweave.core.errors.UserError: --papers is '-3'; it must be a whole number of 1 or more, such as 52e6, 52M or 52_000_000
+
+Reads of a corpus its columns alone, no text.
+
+How many papers and triplets the rules of a recipe ask for, as if every one found what it asks for.
+
+    picks_of(rules)       papers chosen for an anchor
+    triplets_of(rules)    triplets made of them
+
+Chooses nothing: `mining/` does.
+
+What walks over a graph hold and gather: `citeweave graph` with `fastrp`.
+
+    panel = panel_of(52_000_000, options)      as many columns at a time as --memory allows
+    panel.gathered_at                          the constant of what a gathered number costs
+
+A number costs by where its row lies. Rows of a panel are fetched in the order of citations, here and there. While a panel is
+small, pages and caches have most of them; of 52 million papers they have almost none. Two constants, one border:
+
+    papers x columns     panel       CPU s a number
+    560,000 x 128        143 MB      0.7e-9
+    5,600,000 x 32       358 MB      1.0e-9
+    --- FAR: 1 GiB, in the middle of what was measured ---
+    52,000,000 x 32      3.3 GB      2.2e-9
+
+One stage's work, told by sizes alone, and what it comes to on a machine.
+
+    >>> from citeweave.pipeline.cost_constants import machine_of
+    >>> work = StageWork("graph", "10 citations", cpu=8.0, parallel=0.5)
+    >>> work.seconds(machine_of("cpu:1")), work.seconds(machine_of("cpu:4"))
+    (8.0, 5.0)
+
+Knows no recipe. The part that only one core can do does not become faster by more cores (Amdahl, 1967).
+
+The estimate of a recipe: its stages on one machine, in all, and what does not fit; as text and as plain data.
+
+    print(Estimate("scincl", machine, "52,000,000 papers", works))
+    Estimate(...).as_json()["total"]["seconds"]
+
+Computes sums alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from citeweave.core.errors import UserError
+from citeweave.graph.kernels import LINE
+from citeweave.graph.signals import TWO_HOPS
+from citeweave.graph.walks import NARROWEST
+from citeweave.pipeline.cost_constants import CONSTANTS, GPUS, Machine, tokens_of, value
+
+if TYPE_CHECKING:
+    from citeweave.corpus.corpus import Corpus
+    from citeweave.graph.build import GraphOptions
+    from citeweave.mining.rules import MiningRules
+
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
+LARGEST = 10**13
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """A literature by its numbers."""
+
+    papers: int
+    citations: int
+    texts: int
+    """Papers with a title and an abstract: those that are read and mined."""
+
+    tokens: float = 230.0
+    """Of such a text, in the mean."""
+
+    contexts: int = 0
+    """Sentences that cite."""
+
+    only_edges: bool = False
+    """Whether citations come as a table of edges, not as records in JSON."""
+
+    paths: dict[str, float] = field(default_factory=dict)
+    """Signal over two hops -> papers met on the way from one paper, in the mean; guessed where it is missing."""
+
+    @property
+    def references(self) -> float:
+        """Of a paper, in the mean."""
+        return self.citations / self.papers
+
+    def paths_of(self, signal: str) -> float:
+        """Papers met over two hops: the square of the references of a paper, times how unevenly lists are long."""
+        known = self.paths.get(signal)
+        return self.references**2 * value(f"unevenness.{_KIND.get(signal, 'coupled')}") if known is None else known
+
+
+_KIND = {"cocited": "cocited", "cocited_nearby": "cocited", "second_hop": "second_hop"}
+"""Two lists of references, one and one of citing papers, or (all others) two of citing papers."""
+
+
+def parse_count(text: str, option: str, *, least: int = 1) -> int:
+    """A whole number, as it is written or with K, M, B or an exponent."""
+    rule = f"it must be a whole number of {least} or more, such as 52e6, 52M or 52_000_000"
+    found = re.fullmatch(r"([0-9_.,]+(?:e\+?\d{1,2})?)([KMBG]?)", text.strip(), re.IGNORECASE)
+    try:
+        number = Decimal(found[1].replace("_", "").replace(",", "")) * _UNITS[found[2].upper()] if found else None
+    except InvalidOperation:
+        number = None
+    if number is None or number != number.to_integral_value() or number < least:
+        raise UserError(f"{option} is {text!r}; {rule}")
+    if number > LARGEST:
+        raise UserError(f"{option} is {text!r}; no literature is that large: give at most 1e13")
+    return int(number)
+
+
+def given_sizes(papers: int, citations: int, *, texts: int | None = None, tokens: float = 230.0) -> Sizes:
+    """Of a literature that is not here; three in ten citations come with a sentence, as in Semantic Scholar's."""
+    texts = papers if texts is None else texts
+    if texts > papers:
+        raise UserError(f"--texts is {texts:,} and --papers {papers:,}; no more papers can have texts than there are")
+    if citations > papers * (papers - 1):
+        raise UserError(f"--citations is {citations:,}; {papers:,} papers have at most {papers * (papers - 1):,}")
+    if not 3 <= tokens <= 100_000:
+        raise UserError(f"--tokens is {tokens:g}; a text has from 3 to 100,000 of them")
+    return Sizes(papers, citations, texts, tokens, round(0.3 * citations))
+
+
+def corpus_sizes(corpus: Corpus) -> Sizes:
+    """Of a corpus that is here, counted."""
+    lengths = corpus.titles.lengths() + corpus.abstracts.lengths()  # (papers,)
+    has_text = (corpus.titles.lengths() > 0) & (corpus.abstracts.lengths() > 0)
+    texts = int(has_text.sum())
+    tokens = tokens_of(float(lengths[has_text].mean()), 100_000) if texts else 3.0
+    papers, citations = max(1, len(corpus)), len(corpus.citing)
+    citing = np.bincount(np.asarray(corpus.citing), minlength=papers).astype(float)  # (papers,)
+    cited = np.bincount(np.asarray(corpus.cited), minlength=papers).astype(float)  # (papers,)
+    kinds = {
+        "cocited": float((citing**2).sum()) / papers,
+        "coupled": float((cited**2).sum()) / papers,
+        "second_hop": float((citing * cited).sum()) / papers,
+    }
+    names = ("cocited", "cocited_nearby", "coupled", "second_hop", "connected_of_connected")
+    paths = {name: kinds[_KIND.get(name, "coupled")] for name in names}
+    return Sizes(papers, citations, texts, tokens, len(corpus.contexts), paths=paths)
+
+
+# How many papers and triplets the rules of a recipe ask for, as if every one found what it asks for.
+
+
+def picks_of(rules: MiningRules) -> int:
+    """Papers that are chosen for an anchor at most; of a mixture the most of a task."""
+    if rules.tasks:
+        return max(picks_of(inner) for _, _, inner in rules.tasks)
+    return sum(rule.count for rule in rules.rules) + (rules.anchors_per == "contexts")
+
+
+def triplets_of(rules: MiningRules) -> int:
+    """Triplets of an anchor: the shorter list of picks begins anew."""
+    if rules.tasks:
+        return max(triplets_of(inner) for _, _, inner in rules.tasks)
+    sides = [sum(rule.count for rule in side) for side in (rules.positives, rules.negatives)]
+    return max(1, *sides)
+
+
+def groups_of(rules: MiningRules) -> int:
+    """Samples of an anchor: one for every aspect."""
+    return max(1, len(rules.aspects))
+
+
+def hops_of(rules: MiningRules) -> list[str]:
+    """The signals over two hops that are counted, for picks or to leave papers out; each once."""
+    found = [name for rule in _all_rules(rules) for name in (rule.source, *rule.exclude) if name in TWO_HOPS]
+    return sorted(set(found))
+
+
+def searches_of(rules: MiningRules) -> list[str]:
+    """The vectors among which neighbours are searched; each once, and once for every aspect where each has its own."""
+    found = set()
+    for rule in _all_rules(rules):
+        if rule.source in ("neighbours", "similar"):
+            aspects = rules.aspects if rule.vectors == "aspect" else ("",)
+            found |= {f"{rule.vectors} {rule.metric} {aspect}".strip() for aspect in aspects}
+    return sorted(found)
+
+
+def deepest_of(rules: MiningRules, pool: int) -> int:
+    """The last rank among the neighbours in a pool that some rule asks for."""
+    ends = [rule.ranks(pool)[1] for rule in _all_rules(rules) if rule.source == "neighbours"]
+    return min(max(ends, default=1), pool)
+
+
+def uses_graph_vectors(rules: MiningRules) -> bool:
+    """Whether some rule ranks papers by vectors of the graph's nodes."""
+    sources = ("neighbours", "similar", "cells", "sorted_random")
+    return any(rule.source in sources and rule.vectors in ("graph", "aspect") for rule in _all_rules(rules))
+
+
+def _all_rules(rules: MiningRules) -> Iterator[Any]:
+    yield from rules.rules
+    for _, _, inner in rules.tasks:
+        yield from _all_rules(inner)
+
+
+# What walks over a graph hold and gather: `citeweave graph` with `fastrp`.
+
+FAR = 1 << 30
+"""Bytes of a panel beyond which its rows lie far apart."""
+
+_NUMBER = 2
+"""Bytes of a number that is walked with."""
+
+
+@dataclass(frozen=True, slots=True)
+class WalkPanel:
+    """The columns that are walked with at once."""
+
+    papers: int
+    columns: int
+    held: int
+    """Bytes of the panels and of what is kept beside them: what --memory must allow."""
+
+    @property
+    def gathered_at(self) -> str:
+        """The constant of a number that is gathered.
+
+        >>> WalkPanel(560_000, 128, 0).gathered_at, WalkPanel(52_000_000, 32, 0).gathered_at
+        ('fastrp.gather', 'fastrp.gather.far')
+        """
+        return "fastrp.gather.far" if self.papers * self.columns * _NUMBER > FAR else "fastrp.gather"
+
+
+def panel_of(papers: int, options: GraphOptions) -> WalkPanel:
+    """Columns that the memory allows; where these do not fill a line of the cache, more memory is taken for so many."""
+    chosen = options.vectors
+    kept = 4 * papers * (2 + sum(map(bool, chosen.fastrp.weights)))  # two scales, and gains of every power
+    column = papers * (2 * _NUMBER + (2 if options.dtype == "float16" else 4))  # two panels, and what goes to files
+    fitting = max(0, chosen.memory - kept) // column // NARROWEST * NARROWEST
+    columns = min(chosen.dimension, max(fitting, LINE // _NUMBER))
+    return WalkPanel(papers, columns, kept + columns * column)
+
+
+def memory_asked(papers: int, options: GraphOptions) -> int:
+    """The --memory that `citeweave graph` is run with: the one given, or the least for walks by whole lines."""
+    given = options.vectors.memory
+    return max(given, panel_of(papers, options).held) if options.vectors.method == "fastrp" else given
+
+
+# One stage's work, told by sizes alone, and what it comes to on a machine.
+
+
+@dataclass(frozen=True, slots=True)
+class StageWork:
+    """What a stage does."""
+
+    name: str
+    size: str
+    """What it is made of, in words."""
+
+    cpu: float = 0.0
+    """Seconds of one core."""
+
+    parallel: float = 1.0
+    """Share of these that several cores can do at once."""
+
+    moved: float = 0.0
+    """Bytes gathered here and there from memory, which no number of cores makes faster than the memory is."""
+
+    on_gpu: float | None = None
+    """Seconds of one H200 in place of the cores; None = it runs on cores only."""
+
+    gpus: int = 0
+    """At most so many cards at once; 0 = any number."""
+
+    memory: float = 0.0
+    """Bytes resident at the peak, with the pages of mapped files that are read again and again."""
+
+    gpu_memory: float = 0.0
+    disk: float = 0.0
+    """Bytes that stay when it is done."""
+
+    constants: tuple[str, ...] = ()
+    """Names of the constants that the figures come from."""
+
+    fits_by: str = ""
+    """What makes it fit where memory is short."""
+
+    def seconds(self, machine: Machine) -> float:
+        """By the clock."""
+        if self.on_gpu is not None and machine.gpus:
+            used = min(machine.gpus, self.gpus or machine.gpus)
+            return self.on_gpu / (machine.gpu_speed * used / machine.gpus)
+        cores = self.cpu * (1 - self.parallel + self.parallel / machine.cores)
+        return max(cores, self.moved / machine.bandwidth)
+
+    def lacks(self, machine: Machine) -> str:
+        """What does not fit, in words; empty where all does."""
+        found = []
+        if self.memory > machine.memory:
+            found.append(f"{as_bytes(self.memory)} of memory, and the machine has {as_bytes(machine.memory)}")
+        if machine.gpus and self.on_gpu is not None and self.gpu_memory > GPUS[machine.gpu].memory:
+            found.append(
+                f"{as_bytes(self.gpu_memory)} of GPU memory, and a {machine.gpu} has "
+                f"{as_bytes(GPUS[machine.gpu].memory)}"
+            )
+        return "; ".join(found)
+
+
+def as_bytes(number: float) -> str:
+    """
+    >>> as_bytes(3e6), as_bytes(24 * 2**30), as_bytes(3.3e12)
+    ('3 MB', '24 GB', '3 TB')
+    """
+    for unit, size in (("TB", 2**40), ("GB", 2**30)):
+        if number >= size:
+            return f"{number / size:.2g} {unit}" if number < 9.95 * size else f"{number / size:,.0f} {unit}"
+    return f"{max(1, number / 2**20):,.0f} MB" if number else "0"
+
+
+def as_time(seconds: float) -> str:
+    """
+    >>> as_time(0.4), as_time(42), as_time(400), as_time(9000), as_time(400_000)
+    ('under 1 s', '42 s', '6.67 min', '2.5 h', '4.6 days')
+    """
+    if seconds < 1:
+        return "under 1 s"
+    for unit, size, until in (("s", 1, 90), ("min", 60, 5400), ("h", 3600, 172_800)):
+        if seconds < until:
+            return f"{seconds / size:.0f} {unit}" if unit == "s" else f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 86_400:,.1f} days"
+
+
+# The estimate of a recipe: its stages on one machine, in all, and what does not fit; as text and as plain data.
+
+WITHIN = 2
+"""Stages that were run at small sizes were foretold within this factor; see docs/estimate.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a recipe would take."""
+
+    recipe: str
+    machine: Machine
+    size: str
+    stages: Sequence[StageWork]
+
+    @property
+    def seconds(self) -> float:
+        return sum(stage.seconds(self.machine) for stage in self.stages)
+
+    @property
+    def memory(self) -> float:
+        return max(stage.memory for stage in self.stages)
+
+    @property
+    def disk(self) -> float:
+        return sum(stage.disk for stage in self.stages)
+
+    @property
+    def warnings(self) -> list[str]:
+        """A line for every stage that does not fit."""
+        lines = []
+        for stage in self.stages:
+            if lacking := stage.lacks(self.machine):
+                way = f": {stage.fits_by}" if stage.fits_by else ""
+                lines.append(f"{stage.name} needs {lacking}{way}")
+        return lines
+
+    def as_json(self) -> dict[str, Any]:
+        """Seconds, bytes and sources."""
+        stages = [
+            {
+                "name": stage.name,
+                "size": stage.size,
+                "seconds": stage.seconds(self.machine),
+                "cpu_seconds": 0.0 if self._on_gpu(stage) else stage.cpu,
+                "memory": stage.memory,
+                "gpu_memory": stage.gpu_memory if self._on_gpu(stage) else 0.0,
+                "disk": stage.disk,
+                "constants": list(stage.constants),
+            }
+            for stage in self.stages
+        ]
+        total = {"seconds": self.seconds, "memory": self.memory, "disk": self.disk}
+        names = self._constants()
+        return {
+            "recipe": self.recipe,
+            "machine": asdict(self.machine),
+            "stages": stages,
+            "total": total,
+            "warnings": self.warnings,
+            "constants": {name: asdict(CONSTANTS[name]) for name in names},
+        }
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, constants: bool = True) -> str:
+        """A table, what does not fit, and where the figures come from."""
+        rows = [("stage", "time", "memory", "disk", "of")]
+        for stage in self.stages:
+            where = " (GPU)" if self._on_gpu(stage) else ""
+            rows.append(
+                (
+                    stage.name + where,
+                    as_time(stage.seconds(self.machine)),
+                    as_bytes(stage.memory),
+                    as_bytes(stage.disk),
+                    stage.size,
+                )
+            )
+        rows.append(("in all", as_time(self.seconds), as_bytes(self.memory), as_bytes(self.disk), ""))
+        widths = [max(len(row[column]) for row in rows) for column in range(4)]
+        lines = [f"{self.recipe} of {self.size}, on {self.machine}"]
+        for row in rows:
+            cells = [f"{row[0]:<{widths[0]}}", *(f"{row[at]:>{widths[at]}}" for at in (1, 2, 3)), row[4]]
+            lines.append("  ".join(cells).rstrip())
+        lines += [f"does not fit: {line}" for line in self.warnings]
+        if constants:
+            lines += ["from:", *(f"  {name}: {CONSTANTS[name]}" for name in self._constants())]
+        return "\n".join(lines)
+
+    def _on_gpu(self, stage: StageWork) -> bool:
+        return stage.on_gpu is not None and self.machine.gpus > 0
+
+    def _constants(self) -> list[str]:
+        """Those that the figures shown come from, each once, in the order of the stages."""
+        names: dict[str, None] = {}
+        for stage in self.stages:
+            names |= dict.fromkeys(name for name in stage.constants if (".gpu" in name) <= self._on_gpu(stage))
+        return list(names)

@@ -1,0 +1,18 @@
+"""Artefacts on object storage: `s3://bucket/name` and `gs://bucket/name` wherever a folder can be named.
+
+    fetch("s3://lab/corpus")            a folder in the cache: what is there already does not travel again
+    push("index", "s3://lab/index")     only what the storage does not have travels; one object, put last, makes it whole
+    copy("s3://lab/corpus", "corpus")   either way
+
+pyarrow speaks to the storage; it is imported when the first address is used. Does not lock an address against a second
+writer: object storage has no locks.
+"""
+
+from __future__ import annotations
+
+from citeweave.remote.copy import copy
+from citeweave.remote.fetch import fetch
+from citeweave.remote.object_storage import Address, is_address
+from citeweave.remote.push import Pushed, push
+
+__all__ = ["Address", "Pushed", "copy", "fetch", "is_address", "push"]

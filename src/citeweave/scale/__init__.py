@@ -1,1 +1,0 @@
-"""Shards over many processes and machines, on engines that exist."""

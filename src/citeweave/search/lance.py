@@ -1,0 +1,284 @@
+"""Where a folder of LanceDB lies: here, or on object storage. Only what a store tells of itself goes through these.
+
+LanceDB as the back end of a store: a folder here or on object storage, no server.
+
+    papers.lance/about.json          what the store tells of itself
+    papers.lance/papers.lance/       the table
+
+Vectors are float32, compared by the inner product, as they have length 1. Up to APPROXIMATE_FROM papers every search
+compares all; from there on `compact` builds an index, whose candidates are compared again with the whole vectors.
+
+Limits and traps: `merge_insert` of rows that are there writes them anew, so the folder grows until `compact`, and old
+versions stay an hour for readers that are still at them. A list of ids in a filter costs some 30 microseconds an id. Two
+processes that write at once are sorted out by LanceDB's commits, but `compact` may then fail and must be run again.
+
+On object storage (`s3://bucket/papers.lance`) LanceDB reads and writes there itself, nothing is fetched as a whole. Its
+commits need a storage that can refuse to put an object that is there, as Amazon's does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.errors import ArtifactError, UserError, require
+from citeweave.core.files import write_json
+from citeweave.remote.object_storage import (
+    Address,
+    endpoint,
+    is_address,
+    is_anonymous,
+    list_objects,
+    read_small,
+    region,
+    write_small,
+)
+from citeweave.search.store_protocol import (
+    Conditions,
+    PaperColumns,
+    Spelling,
+    StoreInfo,
+    StoreKeys,
+    StoreListing,
+    expression,
+)
+
+
+class Folder:
+    """A folder of this machine."""
+
+    def __init__(self, folder: str | Path) -> None:
+        if "://" in str(folder):
+            raise UserError(f"--lance is {str(folder)[:200]!r}; give a folder, s3://bucket/name or gs://bucket/name")
+        self._folder = Path(folder)
+
+    def __str__(self) -> str:
+        return str(self._folder)
+
+    @property
+    def address(self) -> str:
+        """As LanceDB reads it: a relative name that begins with `~` or `data:` would lead elsewhere."""
+        return str(self._folder.absolute())
+
+    def is_empty(self) -> bool:
+        return not self._folder.exists() or (self._folder.is_dir() and not any(self._folder.iterdir()))
+
+    def has(self, name: str) -> bool:
+        return (self._folder / name).is_dir()
+
+    def make(self) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"lance:{self} cannot be written ({error.strerror}); name another folder") from None
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self._folder / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise ArtifactError(f"lance:{self} cannot be read ({error.strerror}); check its permissions") from None
+
+    def write(self, name: str, told: dict[str, Any]) -> None:
+        write_json(self._folder / name, told)
+
+    def options(self) -> dict[str, str] | None:
+        return None
+
+
+class Bucket:
+    """The same on object storage; LanceDB is told where, and reads credentials from the environment itself."""
+
+    def __init__(self, address: str | Path) -> None:
+        self._address = Address.parse(address)
+
+    def __str__(self) -> str:
+        return str(self._address)
+
+    @property
+    def address(self) -> str:
+        return str(self._address)
+
+    def is_empty(self) -> bool:
+        return not list_objects(self._address)
+
+    def has(self, name: str) -> bool:
+        return bool(list_objects(self._address / name))
+
+    def make(self) -> None:
+        pass  # there are no folders
+
+    def read(self, name: str) -> bytes | None:
+        return read_small(self._address / name)
+
+    def write(self, name: str, told: dict[str, Any]) -> None:
+        write_small(self._address / name, json.dumps(told, indent=1, ensure_ascii=False).encode())
+
+    def options(self) -> dict[str, str] | None:
+        if self._address.scheme != "s3":
+            return None
+        given = {"connect_timeout": "5s"}
+        if endpoint():
+            # without the rest a storage of one's own is taken for Amazon's
+            given |= {"aws_endpoint": endpoint(), "aws_region": region() or "us-east-1"}
+            given |= {"allow_http": "true"} if endpoint().startswith("http://") else {}
+        elif region():
+            given["aws_region"] = region()
+        return given | ({"aws_skip_signature": "true"} if is_anonymous() else {})
+
+
+# LanceDB as the back end of a store: a folder here or on object storage, no server.
+
+APPROXIMATE_FROM = 20_000
+"""Papers from which an index is worth its building: below, comparing all takes some 20 ms."""
+
+_TABLE, _ABOUT = "papers", "about.json"
+_SPELLING = Spelling("({})", "array_has_any")
+_PARTITION = 400
+"""Papers in a list of the index, about."""
+
+_PROBES, _SHARE, _REFINE = 32, 8, 4
+"""Lists that are looked into, at least so many and at least this part of all (one in 8); candidates for each paper wanted
+that are compared by their whole vectors. With 100,000 papers of MiniLM 16 of 256 lists found 0.974 of the true ten, 32 of
+them 0.989; more candidates found no more."""
+
+_LIST_BLOCK = 65_536
+_KEPT_VERSIONS = timedelta(hours=1)
+
+
+class LanceTable:
+    """A folder of LanceDB."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._where: Folder | Bucket = Bucket(folder) if is_address(folder) else Folder(folder)
+        self.place = f"lance:{self._where}"
+        self._opened: Any = None
+
+    def about(self) -> StoreInfo | None:
+        data = self._where.read(_ABOUT)
+        if data is None and self._where.is_empty():
+            return None
+        try:
+            told = json.loads(data or b"")
+        except (ValueError, RecursionError):
+            raise ArtifactError(
+                f"{self.place} is no store of citeweave; name another folder, or an empty one"
+            ) from None
+        about = StoreInfo.from_json(told, self.place)
+        if not self._where.has(f"{_TABLE}.lance"):
+            self._create_table(about)  # a crash came between the two
+        return about
+
+    def create(self, about: StoreInfo) -> None:
+        require("lancedb", extra="stores")
+        self._where.make()
+        self.tell(about)
+        self._create_table(about)
+
+    def tell(self, about: StoreInfo) -> None:
+        self._where.write(_ABOUT, about.as_json())
+
+    def upsert(self, papers: PaperColumns) -> None:
+        table = self._table()
+        rows = _as_arrow(papers, table.schema)
+        if table.count_rows() == 0:
+            table.add(rows)
+        else:
+            table.merge_insert("key").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+
+    def remove(self, keys: StoreKeys) -> None:
+        if len(keys):
+            self._table().delete(expression(Conditions(keys=tuple(keys.tolist())), _SPELLING))
+
+    def count(self) -> int:
+        return int(self._table().count_rows())
+
+    def listing(self) -> Iterator[StoreListing]:
+        for batch in self._table().search().select(["key", "print"]).limit(None).to_batches(_LIST_BLOCK):
+            yield StoreListing(*(batch.column(name).to_numpy(zero_copy_only=False) for name in ("key", "print")))
+
+    def nearest(
+        self, queries: NDArray[np.float32], count: int, numbers: Conditions | None, *, exact: bool
+    ) -> list[list[tuple[float, str]]]:
+        table, where = self._table(), expression(numbers or Conditions(), _SPELLING)
+        probes = max(_PROBES, table.count_rows() // (_PARTITION * _SHARE))
+        found = []
+        for query in queries:
+            asked = table.search(query, vector_column_name="vector").distance_type("dot").limit(count)
+            asked = asked.bypass_vector_index() if exact else asked.nprobes(probes).refine_factor(_REFINE)
+            lines = (asked.where(where) if where else asked).select(["id", "_distance"]).to_arrow()
+            scores = 1.0 - lines["_distance"].to_numpy()  # (found,); LanceDB's distance is 1 - inner product
+            found.append(list(zip(scores.tolist(), lines["id"].to_pylist(), strict=True)))
+        return found
+
+    def compact(self) -> None:
+        table = self._table()
+        table.optimize(cleanup_older_than=_KEPT_VERSIONS)
+        papers = table.count_rows()
+        if papers >= APPROXIMATE_FROM and not any("vector" in index.columns for index in table.list_indices()):
+            kinds = require("lancedb.index", extra="stores")
+            lists = max(1, papers // _PARTITION)
+            # after `optimize`: an index whose rows were moved afterwards answered in 20 ms instead of 12
+            table.create_index("vector", config=kinds.IvfSq(distance_type="dot", num_partitions=lists))
+
+    def close(self) -> None:
+        self._opened = None
+
+    def _create_table(self, about: StoreInfo) -> None:
+        with self._naming_failures("name another folder"):
+            self._connect().create_table(_TABLE, schema=_schema(about.provenance.dimension))
+
+    def _connect(self) -> Any:
+        # another process may write: every search sees the newest version
+        return require("lancedb", extra="stores").connect(
+            self._where.address, read_consistency_interval=timedelta(0), storage_options=self._where.options()
+        )
+
+    def _table(self) -> Any:
+        if self._opened is None:
+            with self._naming_failures("make the store again"):
+                self._opened = self._connect().open_table(_TABLE)
+        return self._opened
+
+    @contextmanager
+    def _naming_failures(self, next_step: str) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, OSError, RuntimeError) as error:
+            what = str(error).splitlines()[0][:200]
+            raise ArtifactError(f"{self.place!r} cannot be opened ({what}); {next_step}") from None
+
+
+def _schema(dimension: int) -> Any:
+    arrow = require("pyarrow", extra="stores")
+    numbers = arrow.list_(arrow.int64())
+    return arrow.schema(
+        [
+            arrow.field("key", arrow.int64()),
+            arrow.field("print", arrow.int64()),
+            arrow.field("id", arrow.string()),
+            arrow.field("year", arrow.int16()),
+            arrow.field("has_abstract", arrow.int8()),
+            arrow.field("stub", arrow.int8()),
+            arrow.field("venue_keys", numbers),
+            arrow.field("field_keys", numbers),
+            arrow.field("vector", arrow.list_(arrow.float32(), dimension)),
+        ]
+    )
+
+
+def _as_arrow(papers: PaperColumns, schema: Any) -> Any:
+    arrow = require("pyarrow", extra="stores")
+    vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(papers.vectors.reshape(-1)), papers.vectors.shape[1])
+    plain = (papers.keys, papers.prints, papers.ids, papers.years, papers.has_abstract, papers.stub)
+    lists = (papers.venue_keys, papers.field_keys)
+    columns = [arrow.array(column, field.type) for column, field in zip((*plain, *lists), schema, strict=False)]
+    return arrow.Table.from_arrays([*columns, vectors], schema=schema)

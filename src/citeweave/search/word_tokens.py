@@ -1,0 +1,315 @@
+"""Texts as UTF-8 bytes in which a word is a run of ASCII letters, digits, underscores and bytes beyond ASCII.
+
+    >>> data, offsets = to_bytes(["As is", "n–gram É", "ΟΔΟΣ"])
+    >>> data.tobytes().decode(), offsets.tolist()
+    ('As isn   gram éοδος', [0, 5, 16, 24])
+
+Letters beyond ASCII become small as `str.lower` makes them, signs beyond ASCII that are no part of a word become
+blanks; capitals of ASCII stay. Compiled code does it letter by letter from a table of Unicode's first plane; a text
+with a letter that becomes small in another way (of another length, or, as the Greek sigma, by the letters around it)
+or that lies beyond that plane goes through Python's own rule as a whole.
+
+Words out of UTF-8 bytes, counted by text: the compiled twin of `similarity.lexical.words_of`.
+
+    >>> vocabulary = Vocabulary(["the"])
+    >>> found = vocabulary.count(["The Cell\\nthe cell, a NAÏVE cell"], first_row=0)
+    >>> [vocabulary.word(term).decode() for term in found.terms], found.marks.tolist(), found.lengths.tolist()
+    (['cell', 'a', 'naïve'], [7, 2, 2], [5])
+
+A mark is twice the number of times that a word stands in a text, plus 1 where it stands in the first line. The first
+words of a vocabulary are its stop words: they are known, and never counted.
+
+Does not write anything to disk: `writing.py`. What lies beyond ASCII is settled before by `beyond_ascii.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+_NO_WORD = re.compile(r"[^\w\x00-\x7f]+")
+_FIRST_PLANE = 1 << 16
+_PARTS_WORDS, _OTHERWISE = 0, -1
+_SIGMA = ord("Σ")
+
+
+class TextBytes(NamedTuple):
+    """Texts one after the other."""
+
+    data: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    """(texts + 1,)"""
+
+
+def to_bytes(texts: Sequence[str]) -> TextBytes:
+    """The bytes of these texts, settled as above."""
+    parts = [text.encode("utf-8", "replace") for text in texts]  # lone surrogates are no part of a word, nor is "?"
+    joined = _join(parts)
+    if not joined.data.size or int(joined.data.max()) < 0x80:
+        return joined
+    odd = np.flatnonzero(_settle(joined.data, joined.offsets, _lower_case_word()))
+    if not len(odd):
+        return joined
+    for number in odd.tolist():
+        parts[number] = _NO_WORD.sub(" ", texts[number].lower()).encode()
+    joined = _join(parts)
+    _settle(joined.data, joined.offsets, _lower_case_word())
+    return joined
+
+
+def _join(parts: Sequence[bytes]) -> TextBytes:
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts], dtype=np.int64)]).astype(np.int64)
+    return TextBytes(np.frombuffer(bytearray(b"".join(parts)), np.uint8), offsets)
+
+
+@cache
+def _lower_case_word() -> NDArray[np.int32]:
+    """(65536,): each letter of a word as a small one, 0 for what parts words, -1 where a table cannot tell."""
+    table = np.zeros(_FIRST_PLANE, np.int32)
+    for code in range(0x80, _FIRST_PLANE):
+        letter = chr(code)
+        small = letter.lower()
+        if code == _SIGMA or (small != letter and (len(small) > 1 or _width(ord(small)) != _width(code))):
+            table[code] = _OTHERWISE
+        elif letter.isalnum():
+            table[code] = ord(small)
+    return table
+
+
+def _width(code: int) -> int:
+    """Bytes of a letter in UTF-8."""
+    return 1 if code < 0x80 else 2 if code < 0x800 else 3
+
+
+@numba.njit(cache=True, nogil=True)
+def _settle(data: NDArray[np.uint8], offsets: NDArray[np.int64], small: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Make letters small and signs blanks, in place; which texts hold a letter that was left as it is."""
+    odd = np.zeros(len(offsets) - 1, np.bool_)
+    for text in range(len(odd)):
+        at = offsets[text]
+        while at < offsets[text + 1]:
+            first = data[at]
+            if first < 0x80:
+                at += 1
+                continue
+            if first >= 0xF0:
+                odd[text] = True
+                at += 4
+                continue
+            wide = first >= 0xE0
+            code = np.int32(data[at + 1] & 0x3F)
+            if wide:
+                code = (np.int32(first & 0x0F) << 12) | (code << 6) | np.int32(data[at + 2] & 0x3F)
+            else:
+                code |= np.int32(first & 0x1F) << 6
+            letter = small[code]
+            if letter < 0:
+                odd[text] = True
+            elif letter == 0:
+                data[at : at + 2 + wide] = 32
+            elif wide:
+                data[at] = 0xE0 | (letter >> 12)
+                data[at + 1] = 0x80 | ((letter >> 6) & 0x3F)
+                data[at + 2] = 0x80 | (letter & 0x3F)
+            else:
+                data[at] = 0xC0 | (letter >> 6)
+                data[at + 1] = 0x80 | (letter & 0x3F)
+            at += 2 + wide
+    return odd
+
+
+# Words out of UTF-8 bytes, counted by text: the compiled twin of `similarity.lexical.words_of`.
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int32]
+Places = NDArray[np.int64]
+
+_FREE = -1
+_NEW_LINE = 10
+
+
+def _lower_case_bytes() -> Bytes:
+    """(256,): each byte of a word in lower case, 0 for a byte that parts words."""
+    table = np.zeros(256, np.uint8)
+    for byte in range(256):
+        if byte >= 128 or chr(byte).isalnum() or chr(byte) == "_":
+            table[byte] = ord(chr(byte).lower()) if byte < 128 else byte
+    return table
+
+
+_SMALL = _lower_case_bytes()
+
+
+class WordCounts(NamedTuple):
+    """The words of some texts, text after text."""
+
+    terms: Ints
+    """(postings,): numbers of words in the vocabulary."""
+
+    rows: Ints
+    """(postings,)"""
+
+    marks: NDArray[np.uint32]
+    """(postings,): twice the count, plus 1 for the first line."""
+
+    lengths: Ints
+    """(texts,): words of each text, stop words left out."""
+
+
+class Vocabulary:
+    """Words with their numbers, in the order in which they were first met; grows as texts are counted."""
+
+    def __init__(self, stop_words: Sequence[str]) -> None:
+        self.size = self.stops = 0
+        self._letters = np.empty(1 << 16, np.uint8)
+        self._make_room(1 << 12)
+        self.count(list(stop_words), first_row=-len(stop_words) - 2)
+        self.stops = self.size
+        self.papers[:] = 0
+
+    def word(self, term: int) -> bytes:
+        return self._letters[self._ends[term] : self._ends[term + 1]].tobytes()
+
+    def words(self) -> list[bytes]:
+        """All words by number."""
+        ends = self._ends[: self.size + 1].tolist()
+        letters = self._letters[: ends[-1]].tobytes()
+        return [letters[start:end] for start, end in pairwise(ends)]
+
+    def count(self, texts: Sequence[str], *, first_row: int) -> WordCounts:
+        """The words of these texts, which are the rows from `first_row` on."""
+        data, offsets = to_bytes(texts)
+        most = len(data) // 2 + len(texts)  # a word takes a byte and, but for the last of a text, one that parts it
+        terms, rows, marks = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.uint32)
+        lengths = np.zeros(len(texts), np.int32)
+        done = postings = 0
+        while done < len(texts):
+            done, self.size, postings = _count(
+                data, offsets, done, first_row, _SMALL, self._letters, self._ends, self._hashes, self._slots,
+                self.papers, self._rows, self._places, self.size, self.stops,
+                terms, rows, marks, lengths, postings,
+            )  # fmt: skip
+            if done < len(texts):
+                self._make_room(int(offsets[done + 1] - offsets[done]))
+        return WordCounts(terms[:postings], rows[:postings], marks[:postings], lengths)
+
+    def _make_room(self, length: int) -> None:
+        """Twice the room, and enough for a text of so many bytes."""
+        old = self.size
+        room = 2 * (old + length)
+        grown = np.empty(2 * (len(self._letters) + length), np.uint8)
+        grown[: len(self._letters)] = self._letters
+        self._letters = grown
+        for name, fill, dtype in (
+            ("_ends", 0, np.int64),
+            ("_hashes", 0, np.uint64),
+            ("papers", 0, np.int32),
+            ("_rows", -1, np.int32),
+            ("_places", 0, np.int64),
+        ):
+            column = np.full(room + 1, fill, dtype)
+            if old:
+                column[: old + 1] = getattr(self, name)[: old + 1]
+            setattr(self, name, column)
+        self._slots = np.full(1 << int(2 * room).bit_length(), _FREE, np.int32)
+        _fill_slots(self._hashes, old, self._slots)
+
+    papers: Ints
+    """How many texts have each word; there is room for more words than there are."""
+
+    _ends: Places
+    _hashes: NDArray[np.uint64]
+    _slots: Ints
+    _rows: Ints
+    _places: Places
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill_slots(hashes: NDArray[np.uint64], words: int, slots: Ints) -> None:
+    last = np.uint64(len(slots) - 1)
+    for term in range(words):
+        slot = hashes[term] & last
+        while slots[slot] != _FREE:
+            slot = (slot + np.uint64(1)) & last
+        slots[slot] = term
+
+
+@numba.njit(cache=True, nogil=True)
+def _term(
+    letters: Bytes, ends: Places, hashes: NDArray[np.uint64], slots: Ints, words: int, end: int, state: np.uint64
+) -> int:
+    """Number of the word that was just written behind the others; `words` itself where it is new."""
+    state ^= state >> np.uint64(29)
+    state *= np.uint64(0xBF58476D1CE4E5B9)
+    state ^= state >> np.uint64(32)
+    last = np.uint64(len(slots) - 1)
+    start = ends[words]
+    slot = state & last
+    while slots[slot] != _FREE:
+        term = slots[slot]
+        begin = ends[term]
+        if hashes[term] == state and ends[term + 1] - begin == end - start:
+            same = True
+            for i in range(end - start):
+                if letters[begin + i] != letters[start + i]:
+                    same = False
+                    break
+            if same:
+                return int(term)
+        slot = (slot + np.uint64(1)) & last
+    slots[slot] = words
+    hashes[words] = state
+    ends[words + 1] = end
+    return words
+
+
+@numba.njit(cache=True, nogil=True)
+def _count(
+    data: Bytes, offsets: Places, first: int, first_row: int, small: Bytes, letters: Bytes, ends: Places,
+    hashes: NDArray[np.uint64], slots: Ints, papers: Ints, seen_rows: Ints, places: Places, words: int, stops: int,
+    terms: Ints, rows: Ints, marks: NDArray[np.uint32], lengths: Ints, postings: int,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Count texts from `first` on until one may not fit; how many are done, and the words and postings there are now."""
+    for text in range(first, len(lengths)):
+        length = offsets[text + 1] - offsets[text]
+        if words + length // 2 + 1 >= len(papers) or ends[words] + length > len(letters):
+            return text, words, postings
+        row = first_row + text
+        in_title, counted = np.uint32(1), 0
+        at, stop = offsets[text], offsets[text + 1]
+        while at < stop:
+            letter = small[data[at]]
+            if letter == 0:
+                if data[at] == _NEW_LINE:
+                    in_title = np.uint32(0)
+                at += 1
+                continue
+            state, end = np.uint64(0xCBF29CE484222325), ends[words]
+            while letter != 0:
+                letters[end] = letter
+                state = (state ^ np.uint64(letter)) * np.uint64(0x100000001B3)  # FNV-1a (Fowler, Noll, Vo)
+                end += 1
+                at += 1
+                letter = small[data[at]] if at < stop else np.uint8(0)
+            term = _term(letters, ends, hashes, slots, words, end, state)
+            if term == words:
+                words += 1
+            if term < stops:
+                continue
+            counted += 1
+            if seen_rows[term] == row:
+                marks[places[term]] += np.uint32(2)
+                continue
+            terms[postings], rows[postings], marks[postings] = term, row, np.uint32(2) + in_title
+            seen_rows[term], places[term] = row, postings
+            papers[term] += 1
+            postings += 1
+        lengths[text] = counted
+    return len(lengths), words, postings

@@ -1,1 +1,0 @@
-"""Writing segments: their papers, vectors and citing sentences, out of a corpus or out of other segments."""

@@ -1,0 +1,296 @@
+"""Errors as answers: one JSON shape, plain words, never a traceback.
+
+    >>> failure("count is 0; give at least 1")
+    {'error': {'what': 'count is 0', 'next': 'give at least 1'}}
+
+Does not decide which error is whose fault: `app.py` maps kinds of errors to statuses.
+
+How routes read and write JSON: strictly in, fast out.
+
+Bodies with a key twice, with NaN or Infinity, with half of a surrogate pair, nested too deeply or not in UTF-8 are
+refused with 400: other parsers would read them differently. Answers are written by orjson, which writes NaN as null.
+
+What keeps strangers' pages and texts from using the server: headers of every answer, and whom it listens to.
+
+A page of another site may send requests to a server on localhost, by its address or by a name of its own that leads
+there (DNS rebinding). So the Host must be one of ours, a POST must be JSON and, where it says where it comes from, come
+from our own page. Scripts run from our own files only, so a title that holds a script is text.
+
+    >>> host_of(b"localhost:8000"), host_of(b"[::1]:8000"), host_of(b"evil.example:80@localhost")
+    ('localhost', '[::1]', None)
+
+There are no users and no passwords here: who may reach the port may read the index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, MutableMapping
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from citeweave.serve.options import ServeOptions
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_LONGEST = 600
+"""Characters of an error's words; they may quote what a client sent."""
+
+_PATH = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:[\\/]|/|\\\\)(?:[^\s\\/'\"`;:,()]+[\\/])+[^\s\\/'\"`;:,()]+")
+"""An absolute path of two or more names, here or on Windows."""
+
+
+class RefusedError(Exception):
+    """A request that is answered with a status of its own."""
+
+    def __init__(self, status: int, words: str, *, after: int | None = None, coming: bool = False) -> None:
+        """`coming`: the same request will be answered once something is ready that is being made."""
+        super().__init__(words)
+        self.status, self.words, self.after, self.coming = status, words, after, coming
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.after is None else {"Retry-After": str(self.after)}
+
+
+def unknown_paper(id: str) -> RefusedError:
+    return RefusedError(404, f"no paper has the id {clip(id, 120)!r}; look for it with /search or /suggest")
+
+
+def clip(text: str, most: int = _LONGEST) -> str:
+    """
+    >>> clip("abcdef", 4)
+    'abc…'
+    """
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def without_paths(words: str) -> str:
+    """Folders of the server are nobody's business: of an absolute path only the last name is told.
+
+    >>> without_paths("the paper 'doi:10.1/a/b' is not in /srv/all/index; look in it")
+    "the paper 'doi:10.1/a/b' is not in index; look in it"
+    >>> without_paths(r"C:\\Users\\ada\\index is damaged")
+    'index is damaged'
+    """
+    return _PATH.sub(lambda found: re.split(r"[\\/]", found[0])[-1], words)
+
+
+def printable(text: str) -> str:
+    """A stranger's text for a log or a terminal: one line, and no sign that would move a cursor or change a colour.
+
+    >>> printable("a\\n\\x1b[31mb\\u202e ü")
+    'a\\\\n\\\\x1b[31mb\\\\u202e ü'
+    """
+    return "".join(s if s.isprintable() else s.encode("unicode_escape").decode("ascii") for s in text)
+
+
+def failure(words: str, *, id: str = "", coming: bool = False) -> dict[str, Any]:
+    """The body of an error; our messages say after their last semicolon what to do."""
+    line = clip(" ".join(words.split()))
+    what, _, advice = line.rpartition("; ")
+    error = {"what": what, "next": advice} if what else {"what": line, "next": ""}
+    return {"error": error | ({"id": id} if id else {}) | ({"coming": True} if coming else {})}
+
+
+async def refuse(send: Send, status: int, words: str, headers: Mapping[str, str] | None = None, id: str = "") -> None:
+    """Answer a request with an error before it reaches a route."""
+    body = orjson.dumps(failure(words, id=id))
+    told = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
+    await send({"type": "http.response.start", "status": status, "headers": encoded(told.items())})
+    await send({"type": "http.response.body", "body": body})
+
+
+def encoded(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+
+
+def header(scope: Scope, name: bytes) -> list[bytes]:
+    """All values of a header, whose name is given in small letters."""
+    return [value for key, value in scope["headers"] if key.lower() == name]
+
+
+# How routes read and write JSON: strictly in, fast out.
+
+_SMALL = 32_768
+"""Bytes that are parsed faster than a thread is woken."""
+
+
+class Json(Response):
+    """An answer in JSON."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return self.write(content)
+
+    @staticmethod
+    def write(content: Any) -> bytes:
+        return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+
+
+class StrictRequest(Request):
+    """A request whose body is read strictly."""
+
+    async def json(self) -> Any:
+        body = await self.body()
+        return parse_strictly(body) if len(body) < _SMALL else await asyncio.to_thread(parse_strictly, body)
+
+
+class StrictRoute(APIRoute):
+    """A route of strict requests."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        inner = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            return await inner(StrictRequest(request.scope, request.receive))
+
+        return handle
+
+
+def parse_strictly(data: bytes) -> Any:
+    """
+    >>> parse_strictly(b'{"a": [1, 2]}')
+    {'a': [1, 2]}
+    >>> parse_strictly(b'{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    citeweave.serve.responses.RefusedError: the body has a key twice; name each once
+    """
+    try:
+        orjson.loads(data)  # refuses other encodings, NaN, halves of surrogate pairs and deep nesting, and is quick
+        return json.loads(data, object_pairs_hook=_without_doubles)
+    except (ValueError, RecursionError):
+        raise RefusedError(400, "the body is not valid JSON in UTF-8; send one JSON object") from None
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise RefusedError(400, "the body has a key twice; name each once")
+    return found
+
+
+# What keeps strangers' pages and texts from using the server: headers of every answer, and whom it listens to.
+
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+_HOST = re.compile(rb"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?")
+_METHODS = ("GET", "HEAD", "POST", "OPTIONS")
+
+
+class SecureHeaders:
+    """Sets the headers of every answer, errors included, and takes out the server's name."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._headers = encoded(HEADERS.items())
+        self._set = {name for name, _ in self._headers} | {b"server"}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in self._set]
+                if not any(name.lower() == b"cache-control" for name, _ in kept):
+                    kept.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": kept + self._headers}
+            await send(message)
+
+        await self._app(scope, receive, sending)
+
+
+class Guard:
+    """Turns away requests that are not meant for this server, or that are no requests of its kind."""
+
+    def __init__(self, app: App, options: ServeOptions) -> None:
+        self._app, self._options = app, options
+        self._hosts = {host.lower().rstrip(".") for host in (*LOCAL, *options.allow_hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] == "http" and (found := self._fault(scope)):
+            await refuse(send, *found)
+            return
+        await self._app(scope, receive, send)
+
+    def _fault(self, scope: Scope) -> tuple[int, str] | None:
+        return (
+            _too_long(scope, self._options)
+            or _wrong_host(scope, self._hosts)
+            or _wrong_method(scope)
+            or (_foreign_post(scope) if scope["method"] == "POST" else None)
+        )
+
+
+def host_of(value: bytes) -> str | None:
+    """The name in a Host header without its port, None where it is not one."""
+    found = _HOST.fullmatch(value)
+    return found[1].decode("ascii").lower().rstrip(".") if found else None
+
+
+def _too_long(scope: Scope, options: ServeOptions) -> tuple[int, str] | None:
+    size = len(scope.get("raw_path") or scope["path"].encode("utf-8", "replace")) + len(scope["query_string"])
+    if size > options.max_url:
+        return 414, f"the address has {size:,} bytes; give at most {options.max_url:,}, or POST a JSON body"
+    size = sum(len(name) + len(value) for name, value in scope["headers"])
+    if size > options.max_headers:
+        return 431, f"the headers have {size:,} bytes; give at most {options.max_headers:,}"
+    return None
+
+
+def _wrong_host(scope: Scope, hosts: Collection[str]) -> tuple[int, str] | None:
+    given = header(scope, b"host")
+    name = host_of(given[0]) if len(given) == 1 else None
+    if name is None:
+        return 400, "the request names no single Host; send one Host header"
+    if name not in hosts and "*" not in hosts:
+        return 400, f"this server does not go by the name {name!r}; start it with --allow-host {name} if it should"
+    return None
+
+
+def _wrong_method(scope: Scope) -> tuple[int, str] | None:
+    if scope["method"] not in _METHODS:
+        return 405, "this method is not served; use GET or POST"
+    return None
+
+
+def _foreign_post(scope: Scope) -> tuple[int, str] | None:
+    kinds = header(scope, b"content-type")
+    kind = kinds[0].decode("latin-1").partition(";")[0].strip().lower() if len(kinds) == 1 else ""
+    if kind != "application/json":
+        return 415, "the body is not declared as JSON; send it with Content-Type: application/json"
+    host = header(scope, b"host")[0].lower()
+    for origin in header(scope, b"origin"):
+        if origin.lower() not in (b"http://" + host, b"https://" + host):
+            return 403, "the request comes from a page of another site; ask from the server's own page or a program"
+    if any(site not in (b"same-origin", b"none") for site in header(scope, b"sec-fetch-site")):
+        return 403, "the request comes from a page of another site; ask from the server's own page or a program"
+    return None

@@ -1,0 +1,485 @@
+"""What clients may send: every key named, every type strict, every length bounded.
+
+    SearchRequest(text="rain measured by telephones", count=5)
+
+The models describe the API (see /openapi.json) and turn away what does not fit with 422. What a query means, and which
+parts go together, is known by `search/query.py`; nothing of it is repeated here.
+
+What the server answers, for /openapi.json: keys, types and a word on each.
+
+Answers are written by the routes as plain JSON; these models describe them, and the tests hold the two together.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from citeweave.search.query import (
+    MOST_COUNT,
+    MOST_OFFSET,
+    MOST_PAPERS,
+    MOST_SENTENCES,
+    MOST_TEXT,
+)
+
+MOST_QUERIES, MOST_TEXTS, MOST_IDS = 64, 256, 1000
+
+Id = Annotated[str, StringConstraints(min_length=1, max_length=500)]
+Name = Annotated[str, StringConstraints(max_length=300)]
+LongText = Annotated[str, StringConstraints(max_length=MOST_TEXT)]
+Year = Annotated[int, Field(ge=-9999, le=9999)]
+By = Literal["", "hybrid", "vectors", "words"]
+
+IndexName = Annotated[str, Field(max_length=100, description="Name of the index to ask; empty = the first.")]
+Aspect = Annotated[str, Field(max_length=100, description="Space of one of the model's aspects; empty = its own.")]
+Count = Annotated[int, Field(ge=1, le=MOST_COUNT, description="How many papers.")]
+Offset = Annotated[int, Field(ge=0, le=MOST_OFFSET, description="Hits of the pages before, which are passed over.")]
+Diversity = Annotated[
+    float, Field(ge=0, le=1, allow_inf_nan=False, description="0 = by score alone, up to 1 = papers unlike each other.")
+]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Where(_Body):
+    """Which papers may be found."""
+
+    years: Annotated[
+        list[Year | None], Field(min_length=2, max_length=2, description="First and last year; null = open.")
+    ] = Field(default=[None, None])
+    venues: Annotated[list[Name], Field(max_length=100)] = Field(default=[])
+    fields: Annotated[list[Name], Field(max_length=100)] = Field(default=[])
+    ids: Annotated[list[Id], Field(max_length=10_000, description="Only these papers.")] = Field(default=[])
+    not_ids: Annotated[list[Id], Field(max_length=10_000, description="None of these papers.")] = Field(default=[])
+    has_abstract: bool | None = None
+    local: Annotated[bool | None, Field(description="Papers of the library itself, or only those it cites.")] = None
+
+
+class SentencesRequest(_Body):
+    """Sentences to search by: of a paper's abstract, or given ones."""
+
+    paper: Annotated[str, Field(max_length=500)] = ""
+    numbers: Annotated[
+        list[Annotated[int, Field(ge=0, le=100_000)]], Field(max_length=MOST_SENTENCES, description="From 0.")
+    ] = Field(default=[])
+    texts: Annotated[list[LongText], Field(max_length=MOST_SENTENCES)] = Field(default=[])
+
+
+class Cite(_Body):
+    """A sentence or paragraph of a draft: what to cite in it."""
+
+    text: LongText
+    intent: Annotated[str, Field(max_length=100, description="background, method, result, ... or an aspect.")] = ""
+    draft: Annotated[str, Field(max_length=MOST_TEXT, description="Title and abstract of the draft.")] = ""
+    least_share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
+    each: Annotated[bool, Field(description="Answer for every sentence that seems to need a citation.")] = False
+
+
+class OneQuery(_Body):
+    """One of text, paper, liked, sentences and cite; the rest is how to answer."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"text": "rain measured by telephones", "count": 5, "where": {"years": [2015, None]}},
+                {"sentences": {"paper": "doi:10.1/x", "numbers": [1, 2]}},
+                {"liked": ["a", "b"], "disliked": ["c"], "diversity": 0.3},
+                {"cite": {"text": "We use the parser of [CIT].", "intent": "method", "draft": "Title. Abstract."}},
+            ]
+        }
+    )
+
+    text: Annotated[str, Field(max_length=MOST_TEXT, description="A question, or a title and an abstract.")] = ""
+    paper: Annotated[str, Field(max_length=500, description="Any id of a paper.")] = ""
+    liked: Annotated[list[Id], Field(max_length=MOST_PAPERS)] = Field(default=[])
+    disliked: Annotated[list[Id], Field(max_length=MOST_PAPERS)] = Field(default=[])
+    sentences: SentencesRequest | None = None
+    cite: Cite | None = None
+    by: Annotated[By, Field(description="Empty = hybrid for a text, vectors for all else.")] = ""
+    aspect: Aspect = ""
+    count: Count = 10
+    offset: Offset = 0
+    where: Where | None = None
+    diversity: Diversity = 0.0
+    approximate: Annotated[bool, Field(description="May miss papers where that is faster.")] = False
+    outside: Annotated[bool, Field(description="Also papers that are known as references only.")] = False
+
+    def query(self) -> dict[str, Any]:
+        """As `Query.from_json` reads it: what was said and is not null."""
+        said: dict[str, Any] = self.model_dump(exclude_unset=True, exclude_none=True, exclude={"index", "facets"})
+        if self.where is not None and "years" in said.get("where", {}):
+            said["where"]["years"] = self.where.years  # its nulls mean something
+        return said
+
+
+class SearchRequest(OneQuery):
+    """A query to one of the indexes."""
+
+    index: IndexName = ""
+    facets: Annotated[bool, Field(description="Also count years, venues and fields of all that may be found.")] = False
+
+
+class BatchRequest(_Body):
+    """Several queries; each is answered or refused by itself."""
+
+    queries: Annotated[list[OneQuery], Field(min_length=1, max_length=MOST_QUERIES)]
+    index: IndexName = ""
+
+
+class TitleAndAbstract(_Body):
+    title: LongText
+    abstract: LongText = ""
+
+
+class EmbedRequest(_Body):
+    """Texts to encode."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"texts": ["a question", {"title": "A title", "abstract": "An abstract."}]}]}
+    )
+
+    texts: Annotated[list[LongText | TitleAndAbstract], Field(min_length=1, max_length=MOST_TEXTS)]
+    aspect: Aspect = ""
+    index: IndexName = ""
+
+
+class ExportRequest(_Body):
+    """Papers to download."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"format": "bibtex", "ids": ["doi:10.1/x"]}]})
+
+    format: Literal["bibtex", "csv", "json"]
+    ids: Annotated[list[Id], Field(min_length=1, max_length=MOST_IDS)]
+    index: IndexName = ""
+
+
+class _Parameters(BaseModel):
+    """Of a GET: numbers are written as text, so types are not strict; unknown names are refused all the same."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    index: IndexName = ""
+
+
+class _Paged(_Parameters):
+    by: By = ""
+    aspect: Aspect = ""
+    count: Count = 10
+    offset: Offset = 0
+    year_from: Year | None = None
+    year_to: Year | None = None
+    venue: Annotated[list[Name], Field(max_length=100, description="May be repeated.")] = Field(default=[])
+    field: Annotated[list[Name], Field(max_length=100, description="May be repeated.")] = Field(default=[])
+    has_abstract: bool | None = None
+    diversity: Diversity = 0.0
+    outside: Annotated[bool, Field(description="Also papers that are known as references only.")] = False
+    facets: bool = False
+
+    def query(self) -> dict[str, Any]:
+        """As `Query.from_json` reads it."""
+        where: dict[str, Any] = {}
+        if self.year_from is not None or self.year_to is not None:
+            where["years"] = [self.year_from, self.year_to]
+        where |= {"venues": self.venue} if self.venue else {}
+        where |= {"fields": self.field} if self.field else {}
+        where |= {"has_abstract": self.has_abstract} if self.has_abstract is not None else {}
+        said = self.model_dump(include={"by", "aspect", "count", "offset", "diversity", "outside"}, exclude_unset=True)
+        return said | ({"where": where} if where else {})
+
+
+class SearchParameters(_Paged):
+    q: Annotated[str, Field(min_length=1, max_length=4000, description="A question, a title, an abstract.")]
+
+    def query(self) -> dict[str, Any]:
+        return {"text": self.q, **super().query()}
+
+
+class SimilarParameters(_Paged):
+    paper: Annotated[Id, Field(description="Any id of a paper.")]
+    explain: Annotated[bool, Field(description="Also why each of the first 20 papers is similar.")] = False
+
+    def query(self) -> dict[str, Any]:
+        return {"paper": self.paper, **super().query()}
+
+
+class IndexParameters(_Parameters):
+    pass
+
+
+class PapersParameters(_Parameters):
+    id: Annotated[list[Id], Field(min_length=1, max_length=100, description="May be repeated.")]
+
+
+class ExplainParameters(_Parameters):
+    left: Id
+    right: Id
+
+
+class NeighbourhoodParameters(_Parameters):
+    paper: Id
+    most: Annotated[int, Field(ge=1, le=500)] = 50
+
+
+class LackingParameters(_Parameters):
+    most: Annotated[int, Field(ge=1, le=500)] = 50
+
+
+class SuggestParameters(_Parameters):
+    q: Annotated[str, Field(min_length=1, max_length=200)]
+    count: Annotated[int, Field(ge=1, le=50)] = 8
+
+
+class TitlesParameters(_Parameters):
+    rows: Annotated[
+        str,
+        Field(pattern=r"^[0-9]{1,9}(,[0-9]{1,9}){0,499}$", max_length=6000, description="Rows of the index, as 1,2,3."),
+    ]
+
+
+class SamplesParameters(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    anchor: Annotated[str, Field(max_length=500, description="Only samples of this paper.")] = ""
+    start: Annotated[int, Field(ge=0, le=2**40)] = 0
+    count: Annotated[int, Field(ge=1, le=100)] = 20
+
+
+# What the server answers, for /openapi.json: keys, types and a word on each.
+
+_Score = Annotated[float | None, Field(description="Better when higher; only comparable within one answer.")]
+
+
+class ErrorText(BaseModel):
+    what: Annotated[str, Field(description="What is wrong.")]
+    next: Annotated[str, Field(description="What to do about it; may be empty.")]
+    id: Annotated[str, Field(description="Of a fault of the server: also in its log.")] = ""
+    coming: Annotated[bool, Field(description="Whether the same request will be answered in a few seconds.")] = False
+
+
+class Failure(BaseModel):
+    """Every error."""
+
+    error: ErrorText
+
+
+class ShortPaper(BaseModel):
+    id: str
+    title: str
+    year: int | None
+
+
+class PaperResponse(ShortPaper):
+    abstract: str
+    venue: str
+    authors: list[str]
+    fields: list[str]
+    ids: Annotated[list[str], Field(description="Other ids of the same paper.")]
+
+
+class Sentence(BaseModel):
+    number: Annotated[int, Field(description="From 0, as queries by sentences count them.")]
+    text: str
+
+
+class WholePaper(PaperResponse):
+    row: Annotated[int, Field(description="As /map names it.")]
+    outside: Annotated[bool, Field(description="Known as a reference or citation only, not a paper of the library.")]
+    sentences: list[Sentence]
+    references: Annotated[list[ShortPaper], Field(description="Papers of the index that it cites, at most 500.")]
+    references_unknown: Annotated[int, Field(description="Cited papers that are not in the index.")]
+    cited_by: Annotated[list[ShortPaper], Field(description="Papers of the index that cite it, at most 500.")]
+    cited_by_count: int
+
+
+class PapersResponse(BaseModel):
+    papers: list[PaperResponse]
+    unknown: Annotated[list[str], Field(description="Ids that no paper has.")]
+
+
+class MatchResponse(BaseModel):
+    """A sentence of the query and a sentence of the paper that belong together."""
+
+    query: Annotated[int, Field(description="Place among the query's sentences; a whole text is one.")]
+    sentence: Annotated[int, Field(description="Place among the paper's sentences, from 0.")]
+    mass: Annotated[float, Field(description="Share of the pair in all pairs.")]
+    score: _Score
+
+
+class HitResponse(ShortPaper):
+    outside: Annotated[bool, Field(description="Known as a reference or citation only, not a paper of the library.")]
+    abstract: str
+    venue: str
+    authors: list[str]
+    fields: list[str]
+    score: _Score
+    row: int
+    matches: list[MatchResponse]
+    sentences: Annotated[list[str], Field(description="Of the paper; where there are matches.")] = []
+    why: Annotated[dict[str, Any] | None, Field(description="Of /similar with explain=true.")] = None
+
+
+class FacetCountResponse(BaseModel):
+    name: str
+    count: int
+
+
+class Facets(BaseModel):
+    years: dict[str, int]
+    venues: list[FacetCountResponse]
+    fields: list[FacetCountResponse]
+
+
+class SearchResponse(BaseModel):
+    query: dict[str, Any]
+    by: Annotated[str, Field(description="What was compared: hybrid, vectors, words or sentences.")]
+    hits: list[HitResponse]
+    facets: Facets | None
+    exact: Annotated[bool, Field(description="Whether no better paper can have been missed.")]
+    note: Annotated[str, Field(description="What the answer lacks, in words.")]
+    coming: Annotated[
+        str, Field(description="What the answer waits for, where asking again will bring more; or empty.")
+    ]
+    took_ms: float
+
+
+class Answers(BaseModel):
+    answers: Annotated[list[SearchResponse | Failure], Field(description="In the order of the queries.")]
+
+
+class Embedded(BaseModel):
+    model: str
+    dimension: int
+    vectors: list[list[float]]
+
+
+class Working(BaseModel):
+    what: str
+    done: int
+    total: int | None
+    seconds_left: float | None
+
+
+class Health(BaseModel):
+    status: Annotated[
+        str,
+        Field(description="ok; starting while the first index is made; failing where it cannot be read (any more)."),
+    ]
+    papers: int
+    around: Annotated[int, Field(description="Papers that are known as references or citations only; not in papers.")]
+    with_vectors: int
+    with_sentences: int
+    with_abstract: int
+    model: Annotated[str, Field(description="Of the first index, with its revision; empty = words only so far.")]
+    reads_texts: Annotated[bool, Field(description="Whether the model is loaded.")]
+    aspects: list[str]
+    indexes: list[str]
+    working: Working | None
+    lacks: Annotated[list[str], Field(description="What cannot be done for want of data, a sentence each.")]
+    samples: bool
+    version: str
+
+
+class SentencePairResponse(BaseModel):
+    left: int
+    right: int
+    mass: float
+    distance: float
+
+
+class ExplainedPaper(ShortPaper):
+    sentences: list[str]
+
+
+class SharedResponse(BaseModel):
+    known: list[ShortPaper]
+    unknown: int
+
+
+class ExplainResponse(BaseModel):
+    left: ExplainedPaper
+    right: ExplainedPaper
+    pairs: Annotated[
+        list[SentencePairResponse], Field(description="Sentences that belong together, the most mass first.")
+    ]
+    distance: float | None
+    cites: Annotated[str, Field(description="left = the left paper cites the right one; right, both, or empty.")]
+    shared_references: SharedResponse
+    co_cited_by: list[ShortPaper]
+    counts: dict[str, int]
+    words: list[str]
+    note: str
+
+
+class Edge(BaseModel):
+    citing: str
+    cited: str
+
+
+class Node(ShortPaper):
+    row: int
+
+
+class NeighborhoodResponse(BaseModel):
+    nodes: Annotated[list[Node], Field(description="The paper that was asked for comes first.")]
+    edges: list[Edge]
+    left_out: int
+    outside: Annotated[int, Field(description="References of the paper that the index does not have.")]
+
+
+class LackedPaper(ShortPaper):
+    key: str
+    count: int
+    in_index: bool
+
+
+class MissingPaperResponse(BaseModel):
+    papers: list[LackedPaper]
+
+
+class SuggestionResponse(BaseModel):
+    text: str
+    papers: int
+    id: str | None
+    title: str | None
+    year: int | None
+
+
+class Suggestions(BaseModel):
+    suggestions: list[SuggestionResponse]
+
+
+class Titles(BaseModel):
+    titles: Annotated[dict[str, ShortPaper], Field(description="By row.")]
+
+
+class Pick(BaseModel):
+    id: str
+    title: str
+    rule: Annotated[str, Field(description="The mining rule that chose it.")]
+    score: float | None
+
+
+class Sample(BaseModel):
+    anchor: dict[str, str]
+    aspect: str
+    positives: list[Pick]
+    negatives: list[Pick]
+
+
+class SamplePage(BaseModel):
+    total: int
+    start: int
+    samples: list[Sample]
+
+
+class MapWorking(BaseModel):
+    working: dict[str, Any]
+
+
+def failures(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The errors of a route, for its description; those that any route may have are always among them."""
+    return {status: {"model": Failure} for status in sorted({400, 404, 405, 413, 414, 422, 429, 431, 503, *statuses})}

@@ -1,0 +1,207 @@
+"""The items of a Zotero data folder as CSL JSON, which the reader `csl_json` understands.
+
+    write_csl(Path("~/Zotero/zotero.sqlite"), Path("zotero.json"))      1,900
+
+Zotero may be running: its database is copied, with the journal of a change that is under way, and only the copy is opened.
+Titles, abstracts, creators, dates, DOIs, venues and the field Extra are taken; notes, attachments, annotations and what lies
+in the trash are not, nor the files in `storage/`.
+
+Zotero's export "Zotero RDF" as CSL JSON, which the reader `csl_json` understands.
+
+    <bib:Article rdf:about="..."><z:itemType>journalArticle</z:itemType><dc:title>T</dc:title>
+      <dcterms:abstract>A</dcterms:abstract><dc:date>2019</dc:date>
+      <dcterms:isPartOf><bib:Journal><dc:title>J</dc:title><dc:identifier>DOI 10.1/x</dc:identifier></bib:Journal>...
+
+A journal may stand by itself and be named by several articles; its title is found then, a DOI in it is not, as it belongs to
+no one article. Notes, attachments and collections are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from citeweave.core.errors import InputError
+from citeweave.core.files import write_whole
+from citeweave.core.inputs import Source
+from citeweave.corpus.readers.xml_records import plain_text, xml_records
+
+DATABASE = "zotero.sqlite"
+_BESIDE = ("-journal", "-wal")
+_LEFT_OUT = ("attachment", "note", "annotation")
+_TYPES = {
+    "journalArticle": "article-journal",
+    "conferencePaper": "paper-conference",
+    "book": "book",
+    "bookSection": "chapter",
+    "thesis": "thesis",
+    "report": "report",
+    "preprint": "article",
+    "webpage": "webpage",
+    "dataset": "dataset",
+    "patent": "patent",
+}
+_TITLES = ("title", "caseName", "nameOfAct", "subject")
+_VENUES = ("publicationTitle", "proceedingsTitle", "bookTitle", "conferenceName", "repository")
+_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
+"""Zotero keeps dates as `2019-03-00 March 2019`."""
+
+_FIELDS = """
+    SELECT i.itemID, i.key, t.typeName, f.fieldName, v.value FROM items i
+    JOIN itemTypes t ON t.itemTypeID = i.itemTypeID
+    JOIN itemData d ON d.itemID = i.itemID
+    JOIN fields f ON f.fieldID = d.fieldID
+    JOIN itemDataValues v ON v.valueID = d.valueID
+    WHERE i.itemID NOT IN (SELECT itemID FROM deletedItems)
+    ORDER BY i.itemID
+"""
+_CREATORS = """
+    SELECT ic.itemID, c.lastName, c.firstName FROM itemCreators ic JOIN creators c ON c.creatorID = ic.creatorID
+    ORDER BY ic.itemID, ic.orderIndex
+"""
+
+
+def find_database(folder: Path) -> Path | None:
+    """The database of a Zotero data folder, or of the one that a folder `storage` belongs to."""
+    for place in (folder, folder.parent) if folder.name == "storage" else (folder,):
+        if (place / DATABASE).is_file():
+            return place / DATABASE
+    return None
+
+
+def write_csl(database: Path, path: Path) -> int:
+    """Write the items of a database to a file; how many they are."""
+    with tempfile.TemporaryDirectory(prefix="citeweave-zotero-") as scratch:
+        copy = Path(scratch) / DATABASE
+        try:
+            shutil.copyfile(database, copy)
+            for ending in _BESIDE:
+                beside = database.with_name(database.name + ending)
+                if beside.is_file():
+                    shutil.copyfile(beside, copy.with_name(copy.name + ending))
+            with closing(sqlite3.connect(copy)) as opened:
+                entries = list(_entries(opened))
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise InputError(
+                f"{database} is no database of Zotero 5 or later ({error}); export the library as CSL JSON or BibTeX instead"
+            ) from None
+        except OSError as error:
+            raise InputError(f"{database} cannot be read: {error.strerror}; check its permissions") from None
+    if not entries:
+        raise InputError(f"{database} has no item with a title; open Zotero and check that it is the right folder")
+    write_whole(path, json.dumps(entries, ensure_ascii=False, indent=0).encode("utf-8", "replace"))
+    return len(entries)
+
+
+def _entries(opened: sqlite3.Connection) -> Iterator[dict[str, Any]]:
+    opened.execute("PRAGMA trusted_schema = OFF")  # nothing in a stranger's file may run functions
+    opened.execute("PRAGMA query_only = ON")
+    creators: dict[int, list[dict[str, str]]] = {}
+    for item, last, first in opened.execute(_CREATORS):
+        creators.setdefault(item, []).append({"family": _text(last), "given": _text(first)})
+    fields: dict[str, str] = {}
+    now: tuple[int, str, str] | None = None
+    for item, key, kind, name, value in opened.execute(_FIELDS):
+        if now != (item, key, kind):
+            yield from _entry(now, fields, creators)
+            now, fields = (item, key, kind), {}
+        fields[str(name)] = _text(value)
+    yield from _entry(now, fields, creators)
+
+
+def _entry(
+    item: tuple[int, str, str] | None, fields: dict[str, str], creators: dict[int, list[dict[str, str]]]
+) -> Iterator[dict[str, Any]]:
+    title = next((fields[name] for name in _TITLES if fields.get(name)), "")
+    if item is None or item[2] in _LEFT_OUT or not title:
+        return
+    number, key, kind = item
+    entry: dict[str, Any] = {
+        "id": f"zotero-{key}",
+        "type": _TYPES.get(kind, "document"),
+        "title": title,
+        "author": creators.get(number, []),
+        "abstract": fields.get("abstractNote", ""),
+        "container-title": next((fields[name] for name in _VENUES if fields.get(name)), ""),
+        "DOI": fields.get("DOI", ""),
+        "URL": fields.get("url", ""),
+        "language": fields.get("language", ""),
+        "note": fields.get("extra", ""),
+        "issued": issued(fields.get("date", "")),
+    }
+    yield {name: told for name, told in entry.items() if told}
+
+
+def issued(date: str) -> dict[str, Any]:
+    """
+    >>> issued("2019-03-00 March 2019"), issued("circa 1950"), issued("")
+    ({'date-parts': [[2019]]}, {'literal': 'circa 1950'}, {})
+    """
+    found = _DATE.match(date)
+    if found and int(found[1]):
+        return {"date-parts": [[int(found[1])]]}
+    return {"literal": date} if date else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+# Zotero's export "Zotero RDF" as CSL JSON, which the reader `csl_json` understands.
+
+_RECORDS = {"Article", "Book", "BookSection", "Document", "Report", "Thesis", "Patent", "Recording", "Letter"}
+_RECORDS |= {"Manuscript", "ConferenceProceedings", "Journal", "Description"}
+_RDF_LEFT_OUT = ("attachment", "note", "annotation")
+_RDF_VENUES = ("Journal", "Book", "Series", "ConferenceProceedings")
+
+
+def write_csl_of_rdf(export: Path, path: Path) -> int:
+    """Write the items of an export to a file; how many they are."""
+    # read twice: a journal may stand after the articles that name it
+    venues = {item.get("about", ""): plain_text(item.find("title")) for item in _items(export) if item.tag == "Journal"}
+    entries = [entry for item in _items(export) for entry in _rdf_entry(item, venues)]
+    if not entries:
+        raise InputError(f"{export} has no item with a title; export the library as CSL JSON or BibTeX instead")
+    write_whole(path, json.dumps(entries, ensure_ascii=True, indent=0).encode())
+    return len(entries)
+
+
+def _items(export: Path) -> Iterator[Element]:
+    return xml_records(Source(export), roots={"RDF"}, records=_RECORDS, what="an export of Zotero")
+
+
+def _rdf_entry(item: Element, venues: dict[str, str]) -> Iterator[dict[str, Any]]:
+    kind, title = plain_text(item.find("itemType")), plain_text(item.find("title"))
+    if not title or not kind or kind in _RDF_LEFT_OUT or item.tag == "Journal":
+        return
+    part = item.find("isPartOf")
+    venue = next((found for name in _RDF_VENUES if part is not None and (found := part.find(name)) is not None), None)
+    resource = part.get("resource", "") if part is not None else ""
+    told = [item, *([venue] if venue is not None else [])]
+    names = [plain_text(one) for element in told for one in element.findall("identifier")]
+    entry: dict[str, Any] = {
+        "id": item.get("about") or title[:200],
+        "type": "paper-conference" if kind == "conferencePaper" else "article-journal",
+        "title": title,
+        "abstract": plain_text(item.find("abstract")),
+        "author": [_person(person) for person in item.iterfind("authors/Seq/li/Person")],
+        "container-title": plain_text(venue.find("title")) if venue is not None else venues.get(resource, ""),
+        "issued": issued(plain_text(item.find("date"))),
+        "DOI": next((name.partition(" ")[2] for name in names if name.upper().startswith("DOI ")), ""),
+        "URL": plain_text(item.find("identifier/URI/value")),
+        "note": plain_text(item.find("description")),
+    }
+    yield {name: value for name, value in entry.items() if value}
+
+
+def _person(person: Element) -> dict[str, str]:
+    given = plain_text(person.find("givenName")) or plain_text(person.find("givenname"))
+    return {"family": plain_text(person.find("surname")), "given": given}

@@ -1,0 +1,249 @@
+"""Vectors made smaller: one byte a number, one bit a number, or fewer numbers.
+
+    int8          round(x / scale), scale = largest size of the dimension / 127: off by half a scale at most
+    binary        1 where x > 0, eight to a byte; read back as 1 and -1
+    truncate:128  the first 128 numbers at length 1, for models trained to bear it (Kusupati et al. 2022, Matryoshka
+                  representation learning); ordinary `Vectors`, of a model with another name
+
+    small/codes.npy                 int8, (papers, dimension), or uint8, (papers, dimension / 8)
+    small/scales.npy                float32, (dimension,); of int8 only
+    small/id.utf8, id.offsets.npy   the ids, in the order of the rows
+    small/manifest.json             the facts: as of `vectors.py`; dtype is int8 or binary
+
+    >>> packed, scales = np.packbits([[1, 0, 1]], axis=1), np.ones(3, np.float32)
+    >>> decode(packed, "binary", 3, scales).tolist(), decode(np.array([[1, 0, -2]], np.int8), "int8", 3, scales).tolist()
+    ([[1.0, -1.0, 1.0]], [[1.0, 0.0, -2.0]])
+
+`Vectors.open` refuses such a folder by its kind. Numbers of one byte stand for those they were made of and keep the
+model's name; bits and fewer numbers do not, so that `check_same` refuses to mix them with others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, matches, new_artefact, read_manifest
+from citeweave.core.columns import MatrixWriter, open_matrix, open_numbers, write_numbers
+from citeweave.core.errors import ArtifactError, UserError, choose
+from citeweave.core.files import link_or_copy
+from citeweave.core.progress import Tally
+from citeweave.vectors.vectors import KIND as VECTORS
+from citeweave.vectors.vectors import VERSION as VECTORS_VERSION
+from citeweave.vectors.vectors import PaperRows, Provenance, Vectors, VectorsWriter, read_facts
+
+KIND, VERSION = "compressed_vectors", 1
+CODES = {"int8": "int8", "binary": "uint8"}
+"""Kind of compression -> type of its codes."""
+
+BLOCK = 16_384
+"""Rows in memory at a time."""
+
+
+class CompressedVectors(PaperRows):
+    """Vectors of a byte or a bit a number; `codes` is memory-mapped."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.kind = str(manifest.facts.get("dtype"))
+        if self.kind not in CODES:
+            raise ArtifactError(f"{folder}/manifest.json does not describe vectors: it is damaged; make them again")
+        # the facts of vectors, but for the type of their numbers
+        plain = replace(manifest, facts={**manifest.facts, "dtype": "float32"})
+        provenance, rows = read_facts(folder, plain)
+        super().__init__(folder, manifest, rows)
+        self.provenance: Provenance = replace(provenance, dtype=self.kind)
+        dimension = provenance.dimension
+        self.codes = open_matrix(folder / "codes.npy", CODES[self.kind], (rows, _width(self.kind, dimension)))
+        self.scales = open_numbers(folder / "scales.npy", np.float32) if self.kind == "int8" else _ones(dimension)
+        if len(self.scales) != dimension:
+            raise ArtifactError(
+                f"{folder} is damaged: {len(self.scales)} scales for {dimension} numbers; make it again"
+            )
+
+    @classmethod
+    def open(cls, folder: str | Path) -> CompressedVectors:
+        manifest = read_manifest(Path(folder), KIND, VERSION)
+        check_files(Path(folder), manifest)
+        return cls(Path(folder), manifest)
+
+    def take(self, ids: Sequence[str]) -> NDArray[np.float32]:
+        """The vectors of these papers as numbers again, (number of ids, dimension)."""
+        return self.decoded(self.rows_of_all(ids))
+
+    def decoded(self, rows: NDArray[np.int64] | slice) -> NDArray[np.float32]:
+        """The vectors of these rows as numbers again, (rows, dimension)."""
+        return decode(np.asarray(self.codes[rows]), self.kind, self.provenance.dimension, self.scales)
+
+    def scores(self, queries: NDArray[Any], rows: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+        """Queries (queries, dimension) against all papers or these rows, (queries, papers); higher is nearer.
+
+        int8: the dot product. binary: of the signs, which is dimension - 2 * Hamming distance.
+        """
+        dimension = self.provenance.dimension
+        if queries.ndim != 2 or queries.shape[1] != dimension:
+            raise UserError(
+                f"queries of shape {queries.shape} for vectors of {dimension} numbers; give (n, {dimension})"
+            )
+        chosen = np.arange(len(self)) if rows is None else rows
+        found = np.empty((len(queries), len(chosen)), np.float32)  # (queries, papers)
+        scaled = np.asarray(queries, np.float32) * self.scales  # (queries, dimension)
+        signs = np.packbits(np.asarray(queries) > 0, axis=1)  # (queries, bytes)
+        for start in range(0, len(chosen), BLOCK):
+            codes = np.asarray(self.codes[chosen[start : start + BLOCK]])  # (papers of the block, width)
+            if self.kind == "int8":
+                found[:, start : start + BLOCK] = scaled @ codes.T.astype(np.float32)
+            else:
+                for at, sign in enumerate(signs):
+                    apart = np.bitwise_count(codes ^ sign).sum(axis=1, dtype=np.int64)  # (papers of the block,)
+                    found[at, start : start + BLOCK] = dimension - 2 * apart
+        return found
+
+
+def compress(
+    vectors: Vectors | Path,
+    folder: str | Path,
+    kind: str,
+    *,
+    recipe: dict[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Vectors | CompressedVectors:
+    """Write smaller vectors into a new folder: `int8`, `binary` or `truncate:N`. Opens what is there already.
+
+    A path is opened only while it is read, and may lie in the new folder's work: Windows names no folder that is in use.
+    """
+    kept = parse_kind(kind, _opened(vectors).provenance.dimension)
+    recipe = {"vectors": _opened(vectors).manifest.hash, "as": kind} if recipe is None else recipe
+    if (found := open_compressed(folder, kind, recipe)) is not None:
+        return found
+    return (
+        _truncate(vectors, folder, kept, recipe, overwrite)
+        if kept
+        else _encode(vectors, folder, kind, recipe, overwrite)
+    )
+
+
+def _opened(vectors: Vectors | Path) -> Vectors:
+    return vectors if isinstance(vectors, Vectors) else Vectors.open(vectors)
+
+
+def open_compressed(folder: str | Path, kind: str, recipe: dict[str, Any]) -> Vectors | CompressedVectors | None:
+    """What a folder holds if it was made by this recipe."""
+    if kind.startswith("truncate"):
+        return Vectors.open(folder) if matches(Path(folder), VECTORS, VECTORS_VERSION, recipe) else None
+    return CompressedVectors.open(folder) if matches(Path(folder), KIND, VERSION, recipe) else None
+
+
+def parse_kind(kind: str, dimension: int | None = None) -> int:
+    """Check a kind of compression; the value is the number of dimensions to keep, 0 for int8 and binary.
+
+    >>> parse_kind("truncate:128", 384), parse_kind("int8")
+    (128, 0)
+    """
+    if kind in CODES:
+        return 0
+    found = re.fullmatch(r"truncate:(\d{1,5})", kind)
+    if not found:
+        choose(kind, (*CODES, "truncate:N"), "--as")
+        raise UserError("--as is 'truncate:N'; put a number for N, such as truncate:128")
+    kept = int(found[1])
+    if kept < 1 or (dimension is not None and kept >= dimension):
+        raise UserError(f"--as is {kind}; N must be from 1 to {(dimension or 2) - 1}, fewer than the vectors have")
+    return kept
+
+
+def decode(codes: NDArray[Any], kind: str, dimension: int, scales: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Codes (rows, width) -> numbers (rows, dimension)."""
+    if kind == "int8":
+        return codes.astype(np.float32) * scales
+    bits = np.unpackbits(codes, axis=1, count=dimension)  # (rows, dimension)
+    return bits.astype(np.float32) * 2 - 1
+
+
+def _encode(
+    vectors: Vectors | Path, folder: str | Path, kind: str, recipe: dict[str, Any], overwrite: bool
+) -> CompressedVectors:
+    with new_artefact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as artefact:
+        _write_codes(artefact, _opened(vectors), kind)
+        artefact.finish()
+    return CompressedVectors.open(folder)
+
+
+def _write_codes(artefact: ArtifactWriter, vectors: Vectors, kind: str) -> None:
+    provenance = vectors.provenance
+    scales = _scales(vectors) if kind == "int8" else _ones(provenance.dimension)
+    writer = MatrixWriter(artefact.folder / "codes.npy", CODES[kind], _width(kind, provenance.dimension))
+    for block in _blocks(vectors):
+        if kind == "int8":
+            writer.append(np.clip(np.rint(block / scales), -127, 127).astype(np.int8))
+        else:
+            writer.append(np.packbits(block > 0, axis=1))
+    writer.close()
+    if kind == "int8":
+        write_numbers(artefact.folder / "scales.npy", scales)
+    for name in ("id.utf8", "id.offsets.npy"):
+        link_or_copy(vectors.folder / name, artefact.folder / name)
+    artefact.facts = {
+        **vectors.manifest.facts,
+        "model": provenance.model if kind == "int8" else _renamed(provenance.model, kind),
+        "dtype": kind,
+    }
+
+
+def _truncate(
+    vectors: Vectors | Path, folder: str | Path, kept: int, recipe: dict[str, Any], overwrite: bool
+) -> Vectors:
+    told = _opened(vectors).manifest.facts
+    facts = {name: told[name] for name in ("model", "revision", "text_recipe", "source")}
+    facts["model"] = _renamed(facts["model"], f"truncate:{kept}")
+    with new_artefact(Path(folder), VECTORS, VECTORS_VERSION, recipe, overwrite=overwrite) as artefact:
+        writer = VectorsWriter(Path(folder), artefact, told["dtype"], facts)
+        # what was rejected when the vectors were made counts on
+        writer.tally = Tally.from_json(told)
+        writer.tally.counts["vectors"].kept = 0
+        try:
+            _append_shortened(writer, _opened(vectors), kept)
+            return writer.finish()
+        finally:
+            writer.close()
+
+
+def _append_shortened(writer: VectorsWriter, vectors: Vectors, kept: int) -> None:
+    start = 0
+    for block in _blocks(vectors):
+        short = block[:, :kept]  # (rows, kept)
+        lengths = np.linalg.norm(short, axis=1, keepdims=True)  # (rows, 1)
+        writer.append(vectors.ids[start : start + len(block)], short / np.where(lengths > 0, lengths, 1))
+        start += len(block)
+
+
+def _scales(vectors: Vectors) -> NDArray[np.float32]:
+    """What one step of each dimension is worth, (dimension,)."""
+    largest = np.zeros(vectors.provenance.dimension, np.float32)
+    for block in _blocks(vectors):
+        largest = np.maximum(largest, np.abs(block).max(axis=0))
+    # the smallest numbers have no 127th part
+    found: NDArray[np.float32] = np.maximum(largest / np.float32(127), np.finfo(np.float32).tiny)
+    return found
+
+
+def _blocks(vectors: Vectors) -> Iterator[NDArray[np.float32]]:
+    for start in range(0, len(vectors), BLOCK):
+        yield np.asarray(vectors.matrix[start : start + BLOCK], np.float32)  # (rows, dimension)
+
+
+def _renamed(model: str, kind: str) -> str:
+    return f"{model} {kind}".strip()
+
+
+def _width(kind: str, dimension: int) -> int:
+    return dimension if kind == "int8" else -(-dimension // 8)
+
+
+def _ones(dimension: int) -> NDArray[np.float32]:
+    return np.ones(dimension, np.float32)

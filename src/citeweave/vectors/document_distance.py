@@ -1,0 +1,420 @@
+"""Which distance between two papers, and how their sentences match under it.
+
+    match(PaperPairs.of(queries, candidates), DocumentDistance("single")).distances       (pairs,), differentiable
+
+`transport.py` says what the distances are, and scores many pairs at a time with them.
+
+Distances between papers that have one vector a sentence, and scores of many pairs of them.
+
+    single      the nearest pair of sentences                        top2        the two nearest pairs
+    mean_best   mean over the query's sentences of the nearest       attention   mean of all pairs by softmax(-d / t)
+    transport   cheapest way to carry the query's mass to the candidate's, with masses softmax(-nearest / t)
+
+    distance = DocumentDistance("transport", temperature=0.5)
+    match(PaperPairs.of(queries, candidates), distance).distances                       torch, differentiable
+    document_scores(vectors, query_rows, offsets, candidate_rows, distance, query_sentences=facets)       numpy
+    PlacedSentences(vectors, "cuda").scores(query_row, candidate_rows, distance)        vectors stay on the device
+
+A pair of which one side has no sentence has an infinite distance, the least of nothing, and a plan of zeros; every other
+distance is finite. Vectors that are not finite are an error: no NaN comes out of here. Scores are minus the distance, so
+that higher is better. Needs torch (the extra minilm). Does not encode sentences and does not search a corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.errors import UserError, choose, require
+from citeweave.vectors.pair_scores import (
+    METRICS,
+    PaperPairs,
+    SentenceRows,
+    Tensor,
+    attention,
+    batches,
+    flat_distances,
+    mean_best,
+    pieces,
+    sentence_distances,
+    single,
+    top2,
+)
+from citeweave.vectors.sentence_vectors import SentenceVectors
+from citeweave.vectors.transport import STARTS, diameters, entropic_plan, peer_plan, sentence_masses
+from citeweave.vectors.vectors import Provenance
+
+DISTANCES: tuple[str, ...] = ("single", "top2", "mean_best", "attention", "transport")
+MODES = ("exact", "peer")
+
+LEAST_TEMPERATURE = 1e-30
+"""Below it all mass lies on one sentence, and gradients are no floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentDistance:
+    """A distance between two papers and its settings."""
+
+    name: str = "transport"
+    """One of DISTANCES."""
+
+    temperature: float = 5000.0
+    """Of the masses of `transport`, of the weights of `attention`. ASPIRE: 0.5 for facets, 5000 (alike) for abstracts."""
+
+    metric: str = "l2"
+    """Between sentences: l2, or cosine for 1 - cosine."""
+
+    mode: str = "exact"
+    """Of `transport`: exact, solved to the end; or peer, ASPIRE's code, which stops early."""
+
+    start: str = "pair"
+    """Of the peer's schedule: from the diameter of each pair, or of the whole batch, as in ASPIRE's training."""
+
+    def __post_init__(self) -> None:
+        choose(self.name, DISTANCES, "distance")
+        choose(self.metric, METRICS, "metric")
+        choose(self.mode, MODES, "mode")
+        choose(self.start, STARTS, "start")
+        if not LEAST_TEMPERATURE <= self.temperature < float("inf"):
+            raise UserError(
+                f"temperature is {self.temperature}; it must be at least {LEAST_TEMPERATURE} and finite, such as 0.5"
+            )
+        if (self.mode, self.metric) == ("peer", "cosine"):
+            raise UserError("mode is 'peer' and metric is 'cosine'; ASPIRE's transport knows l2 only, use mode 'exact'")
+
+
+class DocumentMatch(NamedTuple):
+    """How pairs of papers match."""
+
+    distances: Tensor
+    """(pairs,) float64: the sum of plans x sentence distances; infinite, with gradient 0, where a side has no sentence."""
+
+    plans: Tensor
+    """(pairs, n, m) how much each pair of sentences counts; 0 on padding."""
+
+    sentences: Tensor
+    """(pairs, n, m) the distances between the sentences."""
+
+    training: Tensor
+    """(pairs,) what the peer trains with instead of `distances`; the same numbers except in mode peer."""
+
+
+def match(pairs: PaperPairs, distance: DocumentDistance) -> DocumentMatch:
+    """The distance of each pair, with the plan that explains it; differentiable in the pairs' vectors."""
+    torch = require("torch", extra="minilm")
+    sentences = sentence_distances(pairs, distance.metric)  # (pairs, n, m)
+    bad = int((~torch.isfinite(sentences)).flatten(1).any(1).sum())
+    if bad:
+        raise UserError(
+            f"{bad:,} of {len(sentences):,} pairs of papers have sentence vectors that are not finite or too large; "
+            "look for what made them so, such as a learning rate that is too high"
+        )
+    empty, training = pairs.empty, None
+    if (distance.name, distance.mode) == ("transport", "peer"):
+        plans, training = _as_the_peer(pairs, sentences, distance)
+    else:
+        plans = plans_of(sentences, pairs.rows, pairs.columns, distance)
+    found = (plans * sentences).sum((1, 2)).masked_fill(empty, torch.inf)
+    training = found if training is None else training.masked_fill(empty, torch.inf)
+    return DocumentMatch(found, plans.masked_fill(empty[:, None, None], 0), sentences, training)
+
+
+def plans_of(sentences: Tensor, rows: Tensor, columns: Tensor, distance: DocumentDistance) -> Tensor:
+    """(pairs, n, m), of everything but the peer's transport."""
+    if distance.name == "transport":
+        return entropic_plan(sentences, sentence_masses(sentences, rows, columns, temperature=distance.temperature))
+    if distance.name == "attention":
+        return attention(sentences, rows, columns, temperature=distance.temperature)
+    return {"single": single, "top2": top2, "mean_best": mean_best}[distance.name](sentences, rows, columns)
+
+
+def _as_the_peer(pairs: PaperPairs, sentences: Tensor, distance: DocumentDistance) -> tuple[Tensor, Tensor]:
+    masses = sentence_masses(sentences, pairs.rows, pairs.columns, temperature=distance.temperature)
+    to_queries = to_candidates = sentences
+    if sentences.requires_grad:
+        # the peer's last round sees the gradient of each side through its own copy of the distances
+        still = replace(pairs, queries=pairs.queries.detach()), replace(pairs, candidates=pairs.candidates.detach())
+        to_candidates, to_queries = (sentence_distances(part, distance.metric) for part in still)
+    return peer_plan(to_queries, to_candidates, masses, diameters(pairs, distance.start))
+
+
+# Distances between papers that have one vector a sentence, and scores of many pairs of them.
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+class Room(NamedTuple):
+    """How much is computed at a time; changes no score."""
+
+    sentences: int
+    """Of the candidates whose distances to their queries are held."""
+
+    numbers: int
+    """Of vectors that are widened to float64 for one product."""
+
+    padded: int
+    """Of a batch of pairs with its padding."""
+
+
+ROOM = {"cpu": Room(1 << 17, 1 << 19, 1 << 19), "cuda": Room(1 << 20, 1 << 26, 1 << 25)}
+
+RESIDENT = 16 << 30
+"""A matrix of no more bytes stays on the graphics card; rows of a larger one are copied for every query."""
+
+
+class PlacedSentences:
+    """Sentence vectors that stay on a device from query to query; they go there when they are first needed.
+
+    On the processor nothing is copied: rows are read where they lie, in memory or in a mapped file.
+    """
+
+    def __init__(self, vectors: SentenceVectors, device: str = "auto") -> None:
+        self.vectors, self.device = vectors, _device(device)
+        self._matrix: Tensor | None = None
+
+    def scores(
+        self,
+        query: int | NDArray[np.floating[Any]],
+        candidates: NDArray[np.integer[Any]],
+        distance: DocumentDistance,
+        *,
+        sentences: NDArray[np.integer[Any]] | None = None,
+    ) -> NDArray[np.float64]:
+        """Scores of one query with the papers in these rows, (candidates,); -inf where a side has no sentence.
+
+        The query is a row, which `sentences` can restrict to some sentences of its abstract, or its own vectors
+        (sentences, dimension).
+        """
+        if isinstance(query, int | np.integer):
+            offsets = np.array([0, len(candidates)])
+            return self.pool_scores(np.array([query]), offsets, candidates, distance, query_sentences=[sentences])
+        assert sentences is None, "vectors that are given have no numbers to choose by"
+        own = _checked(query, self.vectors.matrix.shape[1])
+        lengths, owners = np.array([len(own)]), np.zeros(len(candidates), np.int64)
+        return self._scores(_Queries(lengths, lambda _: self._place(own)), owners, candidates, distance)
+
+    def pool_scores(
+        self,
+        queries: NDArray[np.integer[Any]],
+        offsets: NDArray[np.integer[Any]],
+        candidates: NDArray[np.integer[Any]],
+        distance: DocumentDistance,
+        *,
+        query_sentences: Sequence[NDArray[np.integer[Any]] | None] | None = None,
+    ) -> NDArray[np.float64]:
+        """As `document_scores`."""
+        assert len(offsets) == len(queries) + 1 and offsets[0] == 0 and offsets[-1] == len(candidates)
+        rows = SentenceRows.of(self.vectors.offsets, queries)
+        if query_sentences is not None:
+            rows = rows.restricted(self.vectors.numbers, query_sentences)
+        owners = np.repeat(np.arange(len(queries)), np.diff(offsets))  # (pairs,)
+        own = _Queries(rows.lengths, lambda query: self._take(rows.take(slice(query, query + 1)).rows()))
+        return self._scores(own, owners, candidates, distance)
+
+    def _scores(
+        self,
+        queries: _Queries,
+        owners: NDArray[np.int64],
+        candidates: NDArray[np.integer[Any]],
+        distance: DocumentDistance,
+    ) -> NDArray[np.float64]:
+        torch = require("torch", extra="minilm")
+        if (distance.name, distance.mode, distance.start) == ("transport", "peer", "batch"):
+            raise UserError(
+                "start is 'batch', which makes a score depend on its company; score with 'pair', or use `match`"
+            )
+        papers = SentenceRows.of(self.vectors.offsets, candidates)
+        scores = np.full(len(candidates), -np.inf)
+        known = np.flatnonzero((queries.lengths[owners] > 0) & (papers.lengths > 0))
+        with torch.inference_mode():
+            for piece in pieces(papers.lengths[known], ROOM[self.device].sentences):
+                part = known[piece]
+                pool = _Pool(queries, owners[part], papers.take(part))
+                scores[part] = -self._distances(pool, distance)
+        return scores
+
+    def _distances(self, pool: _Pool, distance: DocumentDistance) -> NDArray[np.float64]:
+        """Of every pair, (pairs,)."""
+        torch = require("torch", extra="minilm")
+        costs, n, m = self._costs(pool, distance.metric), pool.widths, pool.papers.lengths
+        starts, is_peer = np.cumsum(m) - m, (distance.name, distance.mode) == ("transport", "peer")
+        if distance.name == "transport" and self.device == "cpu" and not is_peer:
+            from citeweave.vectors.transport_kernels import transport_distances
+
+            workers = torch.get_num_threads()
+            return transport_distances(costs.numpy(), starts, m, n, temperature=distance.temperature, workers=workers)
+        boxes = self._diameters(pool) if is_peer else None
+        found = np.empty(len(m))
+        for part in batches(n, m, ROOM[self.device].padded):
+            first, widths, heights = (torch.from_numpy(each[part]).to(self.device) for each in (starts, n, m))
+            at = torch.arange(max(int(n[part].max()), int(m[part].max())), device=self.device)
+            rows, columns = at[: n[part].max()] < widths[:, None], at[: m[part].max()] < heights[:, None]
+            places = (first[:, None] + at[: m[part].max()]).masked_fill(~columns, 0)  # (pairs, m)
+            chosen = costs[places, : rows.shape[1]].mT  # (pairs, n, m)
+            if boxes is None:
+                plans = plans_of(chosen, rows, columns, distance)
+            else:
+                masses = sentence_masses(chosen, rows, columns, temperature=distance.temperature)
+                plans = peer_plan(chosen, chosen, masses, boxes[torch.from_numpy(part).to(self.device)]).plan
+            found[part] = (plans * chosen).sum((1, 2)).cpu().numpy()
+        return found
+
+    def _costs(self, pool: _Pool, metric: str) -> Tensor:
+        """Distances of all sentences of the candidates to those of their queries, (sentences, longest query), float64."""
+        torch = require("torch", extra="minilm")
+        rows, ends = pool.papers.rows(), np.cumsum(pool.papers.lengths)
+        costs = torch.zeros((len(rows), int(pool.widths.max())), dtype=torch.float64, device=self.device)
+        height = self._height()
+        for low, high in pool.runs():
+            query, start = pool.queries.take(int(pool.owners[low])), int(ends[low] - pool.papers.lengths[low])
+            for at in range(start, int(ends[high - 1]), height):
+                upto = min(at + height, int(ends[high - 1]))
+                costs[at:upto, : len(query)] = flat_distances(query, self._take(rows[at:upto]), metric)
+        if not bool(torch.isfinite(costs.sum())):
+            self._refuse(torch.isfinite(costs).all(1).cpu().numpy(), ends, rows)
+        return costs
+
+    def _diameters(self, pool: _Pool) -> Tensor:
+        """`peer.diameters` of each pair, (pairs,), float64."""
+        torch = require("torch", extra="minilm")
+        found = []
+        for low, high in pool.runs():
+            query = pool.queries.take(int(pool.owners[low])).double()
+            papers = pool.papers.take(slice(low, high))
+            for piece in pieces(papers.lengths, self._height()):
+                part = papers.take(piece)
+                sentences, lengths = self._take(part.rows()).float(), torch.from_numpy(part.lengths).to(self.device)
+                most, least = (
+                    torch.segment_reduce(sentences, kind, lengths=lengths, axis=0).double() for kind in ("max", "min")
+                )  # (papers, dimension)
+                found.append((torch.maximum(most, query.amax(0)) - torch.minimum(least, query.amin(0))).norm(dim=1))
+        return torch.cat(found)
+
+    def _height(self) -> int:
+        """Sentences that are widened at a time."""
+        return max(1, ROOM[self.device].numbers // int(self.vectors.matrix.shape[1]))
+
+    def _take(self, rows: NDArray[np.int64]) -> Tensor:
+        """(rows, dimension) as they are stored, on the device."""
+        matrix = self.vectors.matrix
+        if self._matrix is None and self.device == "cuda" and matrix.nbytes <= RESIDENT:
+            self._matrix = self._place(np.asarray(matrix))
+        in_order = len(rows) > 0 and bool((np.diff(rows) == 1).all())
+        if self._matrix is not None:
+            if in_order:
+                return self._matrix[int(rows[0]) : int(rows[-1]) + 1]
+            return self._matrix[require("torch", extra="minilm").from_numpy(rows).to(self.device)]
+        return self._place(np.asarray(matrix[rows[0] : rows[-1] + 1] if in_order else matrix[rows]))
+
+    def _place(self, vectors: NDArray[Any]) -> Tensor:
+        torch = require("torch", extra="minilm")
+        # torch warns of a mapped file, which it could not write to
+        return torch.from_numpy(vectors if vectors.flags.writeable else vectors.copy()).to(self.device)
+
+    def _refuse(self, good: NDArray[np.bool_], ends: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        bad = np.unique(np.searchsorted(ends, np.flatnonzero(~good), side="right"))  # pairs
+        first = rows[np.flatnonzero(~good)[0]]
+        paper = int(np.searchsorted(self.vectors.offsets, first, side="right")) - 1
+        raise UserError(
+            f"{len(bad):,} pairs of papers, such as one with {self.vectors.ids[paper]!r}, have no distance: their sentence "
+            "vectors hold numbers that are not finite or too large; embed them again"
+        )
+
+
+def document_scores(
+    vectors: SentenceVectors | PlacedSentences,
+    queries: NDArray[np.integer[Any]],
+    offsets: NDArray[np.integer[Any]],
+    candidates: NDArray[np.integer[Any]],
+    distance: DocumentDistance,
+    *,
+    query_sentences: Sequence[NDArray[np.integer[Any]] | None] | None = None,
+    device: str = "cpu",
+) -> NDArray[np.float64]:
+    """Score query i (row queries[i] of `vectors`) with the rows candidates[offsets[i]:offsets[i + 1]].
+
+    One number a pair, minus the distance; -inf where a row is -1 or a side has no sentence. `query_sentences` restricts
+    query i to these sentences of its abstract (None: to all); those that were cut have no vector and do not take part.
+    `device` is where vectors are compared that are not placed yet.
+    """
+    placed = vectors if isinstance(vectors, PlacedSentences) else PlacedSentences(vectors, device)
+    return placed.pool_scores(queries, offsets, candidates, distance, query_sentences=query_sentences)
+
+
+class _Queries(NamedTuple):
+    lengths: NDArray[np.int64]
+    take: Callable[[int], Tensor]
+    """The vectors of query i, (lengths[i], dimension), on the device."""
+
+
+class _Pool(NamedTuple):
+    """Pairs of papers that both have sentences."""
+
+    queries: _Queries
+    owners: NDArray[np.int64]
+    """Which query each pair has, (pairs,); those of a query lie together."""
+
+    papers: SentenceRows
+    """The candidates."""
+
+    @property
+    def widths(self) -> NDArray[np.int64]:
+        """Sentences of each pair's query."""
+        return self.queries.lengths[self.owners]
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Where the pairs of each query begin and end."""
+        cuts = (np.flatnonzero(np.diff(self.owners)) + 1).tolist()
+        yield from zip([0, *cuts], [*cuts, len(self.owners)], strict=True)
+
+
+def _checked(query: NDArray[np.floating[Any]], dimension: int) -> NDArray[np.floating[Any]]:
+    if query.ndim != 2 or query.shape[1] != dimension:
+        raise UserError(f"a query of the shape {query.shape}; it must be (sentences, {dimension}), as the papers are")
+    if not np.isfinite(query).all():
+        raise UserError("the query's sentence vectors hold numbers that are not finite; embed it again")
+    return query
+
+
+def _device(device: str) -> str:
+    choose(device, DEVICES, "device")
+    has_cuda = bool(require("torch", extra="minilm").cuda.is_available())
+    if device == "cuda" and not has_cuda:
+        raise UserError("device is 'cuda', but torch finds no graphics card; use device 'cpu' or 'auto'")
+    return "cuda" if device != "cpu" and has_cuda else "cpu"
+
+
+def rerank(
+    query: NDArray[np.floating[Any]],
+    sentences: NDArray[np.floating[Any]] | Sequence[NDArray[np.floating[Any]]],
+    offsets: NDArray[np.integer[Any]] | None,
+    distance: DocumentDistance,
+) -> NDArray[np.float64]:
+    """Minus the distances of a query (sentences, dimension) from papers, (papers,); -inf where a side has no sentence.
+
+    For papers that another search has found, perhaps in several folders.
+    Paper i has sentences[offsets[i] : offsets[i + 1]]; or `offsets` is None and `sentences` has one matrix per paper.
+    """
+    if offsets is None:
+        papers = [np.asarray(paper) for paper in sentences]
+        matrix = np.concatenate([np.empty((0, query.shape[1]), query.dtype), *papers])
+        ends = np.cumsum([0, *map(len, papers)])
+    else:
+        matrix, ends = np.asarray(sentences), np.asarray(offsets, np.int64)
+        if len(ends) == 0 or ends[0] < 0 or ends[-1] > len(matrix) or (np.diff(ends) < 0).any():
+            raise UserError(f"offsets do not grow from 0 to {len(matrix):,}, the number of sentences; make them again")
+    count = len(ends) - 1
+    if not count:
+        return np.empty(0)
+    if matrix.dtype not in (np.float16, np.float32):
+        matrix = matrix.astype(np.float32)
+    # an error names a paper by its number
+    names, numbers = [f"candidate {at}" for at in range(count)], np.zeros(len(matrix), np.int32)
+    vectors = SentenceVectors(
+        names, ends, matrix, numbers, Provenance("", "", "", matrix.shape[1], str(matrix.dtype), "")
+    )
+    return PlacedSentences(vectors, "cpu").scores(query, np.arange(count), distance)

@@ -1,0 +1,255 @@
+"""Sentence vectors: several rows of numbers a paper, one for each sentence of its abstract.
+
+    vectors/matrix.npy                float16 or float32, one row a sentence, paper after paper, memory-mapped
+    vectors/offsets.npy               where each paper's rows begin and end, (papers + 1,)
+    vectors/numbers.npy               which sentence of the abstract a row is, from 0; those that were cut are missing
+    vectors/id.utf8, id.offsets.npy   the ids of the papers
+    vectors/manifest.json             the facts: as of `vectors.py`; rows are sentences
+
+    >>> papers = SentenceVectors.of(["s2:1", "s2:2"], [np.eye(2), np.empty((0, 2))], model="demo")
+    >>> papers.rows(["s2:2", "s2:3"]).tolist(), papers.sentences(0).tolist(), papers.lengths().tolist()
+    ([1, -1], [[1.0, 0.0], [0.0, 1.0]], [2, 0])
+
+A paper may have no sentence. Does not compute vectors or compare them: see `transport.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, new_artefact, read_manifest
+from citeweave.core.columns import (
+    MatrixWriter,
+    NumberWriter,
+    TextColumn,
+    TextWriter,
+    open_matrix,
+    open_numbers,
+)
+from citeweave.core.errors import ArtifactError, EmptyResultError, UserError, choose
+from citeweave.core.progress import Count, Tally
+from citeweave.core.randomness import Keys
+from citeweave.vectors.vectors import (
+    DTYPES,
+    MAX_DIMENSION,
+    NOT_FINITE,
+    TWICE,
+    Provenance,
+    SeenKeys,
+    id_keys,
+    read_facts,
+)
+
+KIND, VERSION = "sentence_vectors", 1
+
+
+class SentenceVectors:
+    """The sentence vectors of some papers, in memory (`of`) or in a folder (`open`)."""
+
+    def __init__(
+        self,
+        ids: Sequence[str],
+        offsets: NDArray[np.int64],
+        matrix: NDArray[Any],
+        numbers: NDArray[np.int32],
+        provenance: Provenance,
+        *,
+        manifest: Manifest | None = None,
+    ) -> None:
+        self.ids, self.offsets, self.matrix, self.numbers = ids, offsets, matrix, numbers
+        self.provenance, self.manifest = provenance, manifest
+        self._lookup: tuple[Keys, NDArray[np.int64]] | None = None
+
+    @classmethod
+    def open(cls, folder: str | Path) -> SentenceVectors:
+        folder = Path(folder)
+        manifest = read_manifest(folder, KIND, VERSION)
+        check_files(folder, manifest)
+        provenance, rows = read_facts(folder, manifest)
+        ids, offsets = TextColumn(folder, "id"), open_numbers(folder / "offsets.npy", np.int64)
+        numbers = open_numbers(folder / "numbers.npy", np.int32)
+        matrix = open_matrix(folder / "matrix.npy", provenance.dtype, (rows, provenance.dimension))
+        fits = len(offsets) == len(ids) + 1 and offsets[0] == 0 and offsets[-1] == len(numbers) == rows
+        # rows are taken by offset without looking again
+        if not fits or (np.diff(offsets) < 0).any() or (ids.lengths() < 0).any():
+            raise ArtifactError(f"{folder} is damaged: its ids, offsets and rows do not fit together; make it again")
+        return cls(ids, offsets, matrix, numbers, provenance, manifest=manifest)
+
+    @classmethod
+    def of(
+        cls,
+        ids: Sequence[str],
+        papers: Sequence[NDArray[Any]],
+        *,
+        numbers: Sequence[NDArray[np.integer[Any]]] | None = None,
+        dtype: str = "float32",
+        model: str = "",
+        revision: str = "",
+        text_recipe: str = "",
+    ) -> SentenceVectors:
+        """Papers given as matrices, (sentences, dimension) each; `numbers` says which sentences those are, else 0, 1,
+        2 ... Repeated ids and numbers that are not finite are refused."""
+        choose(dtype, DTYPES, "dtype")
+        if len(ids) != len(papers) or not len(ids):
+            raise ValueError(f"{len(papers)} papers for {len(ids)} ids")
+        blocks = [_checked(paper, papers[0].shape[-1], dtype) for paper in papers]
+        bad = [at for at, block in enumerate(blocks) if not np.isfinite(block).all()]
+        if bad:
+            raise UserError(
+                f"{len(bad):,} of {len(ids):,} papers, such as {ids[bad[0]]!r}, have a {NOT_FINITE}; "
+                "leave them out or embed them again"
+            )
+        keys = id_keys(ids)
+        if twice := len(keys) - len(np.unique(keys)):
+            raise UserError(f"{twice:,} of {len(ids):,} papers have an {TWICE}; keep one of each")
+        provenance = Provenance(model, revision, text_recipe, blocks[0].shape[1], dtype, "memory")
+        offsets = np.cumsum([0, *(len(block) for block in blocks)])
+        return cls(list(ids), offsets, np.concatenate(blocks), _numbered(np.diff(offsets), numbers), provenance)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """The position of every paper, -1 where it has none."""
+        if self._lookup is None:
+            keys = self.ids.keys() if isinstance(self.ids, TextColumn) else id_keys(self.ids)
+            order = np.argsort(keys, kind="stable")
+            self._lookup = keys[order], order
+        keys, order = self._lookup
+        wanted = id_keys(ids)
+        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return np.where(keys[at] == wanted, order[at], -1)
+
+    def sentences(self, row: int) -> NDArray[Any]:
+        """The vectors of one paper, (sentences, dimension)."""
+        return np.asarray(self.matrix[self.offsets[row] : self.offsets[row + 1]])
+
+    def lengths(self) -> NDArray[np.int64]:
+        """Sentences of every paper, (papers,)."""
+        return np.diff(self.offsets)
+
+
+class SentenceVectorsWriter:
+    """Appends papers to a new folder without holding more than a block of them. See `new_sentence_vectors`."""
+
+    def __init__(self, folder: Path, artefact: ArtifactWriter, dtype: str, facts: dict[str, str]) -> None:
+        self._folder, self._artefact, self._dtype, self.facts = folder, artefact, dtype, facts
+        self._ids = TextWriter(artefact.folder, "id")
+        self._offsets = NumberWriter(artefact.folder / "offsets.npy", np.int64)
+        self._numbers = NumberWriter(artefact.folder / "numbers.npy", np.int32)
+        self._offsets.append([0])
+        self._matrix: MatrixWriter | None = None
+        self._seen = SeenKeys()
+        self._is_open = True
+        self._rows = self.dimension = 0
+        self.tally = Tally({"papers": Count()})
+
+    def append(
+        self,
+        ids: Sequence[str],
+        papers: Sequence[NDArray[Any]],
+        numbers: Sequence[NDArray[np.integer[Any]]] | None = None,
+    ) -> None:
+        """Papers as in `SentenceVectors.of`. An id that was there before, or a number that is not finite (also once it
+        is of the writer's type), costs the paper, which is counted."""
+        if len(papers) != len(ids):
+            raise ValueError(f"{len(papers)} papers for {len(ids)} ids")
+        if not len(ids):
+            return
+        if self._matrix is None:
+            self._begin(papers[0].shape[-1])
+        blocks = [_checked(paper, self.dimension, self._dtype) for paper in papers]
+        finite = [at for at, block in enumerate(blocks) if np.isfinite(block).all()]
+        fresh = np.flatnonzero(self._seen.add(id_keys([ids[at] for at in finite])))
+        kept = [finite[at] for at in fresh.tolist()]
+        self.tally.reject("papers", NOT_FINITE, len(ids) - len(finite))
+        self.tally.reject("papers", TWICE, len(finite) - len(kept))
+        self.tally.keep("papers", len(kept))
+        if not kept:
+            return
+        lengths = np.array([len(blocks[at]) for at in kept], np.int64)
+        self._ids.append([ids[at] for at in kept])
+        self._offsets.append(self._rows + np.cumsum(lengths))
+        self._numbers.append(_numbered(lengths, None if numbers is None else [numbers[at] for at in kept]))
+        self._rows += int(lengths.sum())
+        assert self._matrix is not None
+        self._matrix.append(np.concatenate([blocks[at] for at in kept]))
+
+    def finish(self) -> SentenceVectors:
+        """Close the files, write the manifest, give the folder its name."""
+        if not self._rows:
+            reasons = "; ".join(f"{n:,}: {reason}" for reason, n in self.tally.counts["papers"].rejected.items())
+            raise EmptyResultError(f"no sentence vector was kept ({reasons or 'none was given'}); check the input")
+        self.close()
+        self._artefact.facts |= {
+            **self.facts,
+            "dtype": self._dtype,
+            "dimension": self.dimension,
+            "rows": self._rows,
+            **self.tally.as_json(),
+        }
+        self._artefact.finish()
+        return SentenceVectors.open(self._folder)
+
+    def close(self) -> None:
+        """Close the files without making anything of them; once they are closed it does nothing."""
+        if self._is_open:
+            self._is_open = False
+            for writer in (self._ids, self._offsets, self._numbers, self._matrix):
+                if writer is not None:
+                    writer.close()
+
+    def _begin(self, dimension: int) -> None:
+        if not 1 <= dimension <= MAX_DIMENSION:
+            raise UserError(f"vectors of {dimension} numbers: a vector has 1 to {MAX_DIMENSION} of them")
+        self.dimension = dimension
+        self._matrix = MatrixWriter(self._artefact.folder / "matrix.npy", self._dtype, dimension)
+
+
+@contextmanager
+def new_sentence_vectors(
+    folder: str | Path,
+    *,
+    model: str = "",
+    revision: str = "",
+    text_recipe: str = "",
+    source: str = "",
+    dtype: str = "float16",
+    recipe: dict[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Iterator[SentenceVectorsWriter]:
+    """Write sentence vectors into a new folder; the caller ends with `writer.finish()`, else no folder appears."""
+    choose(dtype, DTYPES, "--dtype")
+    facts = {"model": model, "revision": revision, "text_recipe": text_recipe, "source": source}
+    with new_artefact(Path(folder), KIND, VERSION, recipe or dict(facts), overwrite=overwrite) as artefact:
+        writer = SentenceVectorsWriter(Path(folder), artefact, dtype, facts)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+
+def _checked(paper: NDArray[Any], dimension: int, dtype: str) -> NDArray[Any]:
+    if paper.ndim != 2:
+        raise ValueError(f"a paper's vectors have the shape {paper.shape}; it must be (sentences, dimension)")
+    if paper.shape[1] != dimension:
+        raise UserError(
+            f"vectors of {paper.shape[1]} numbers cannot join vectors of {dimension}; all must be of one model"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(paper).astype(dtype)
+
+
+def _numbered(lengths: NDArray[np.int64], numbers: Sequence[NDArray[np.integer[Any]]] | None) -> NDArray[np.int32]:
+    """Which sentence each row is: as told, or counted from 0 in each paper."""
+    if numbers is None:
+        return (np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)).astype(np.int32)
+    if [len(part) for part in numbers] != lengths.tolist():
+        raise ValueError("a paper has not as many sentence numbers as sentences")
+    return np.concatenate([np.empty(0, np.int32), *numbers]).astype(np.int32)

@@ -1,0 +1,209 @@
+"""Codes of vectors, by which a scan computes quick cosines whose error is bounded.
+
+Codes of a matrix: every row at length 1 as int8 with one scale, and how wrong that makes it.
+
+    u = x / |x|      code = round(u / scale), scale = largest |u| / 127      error = |u - scale code|, rounded up
+
+    folder/codes.npy     int8, row after row, each padded with zeros to a multiple of 16
+    folder/scales.npy    float32, (rows,)
+    folder/errors.npy    float32, (rows,)
+    folder/norms.npy     float64, (rows,): |x|
+
+    >>> codes = make_codes(np.array([[3, 4], [0, 0]], np.float32))
+    >>> codes.matrix[0, :2].tolist(), codes.norms.tolist(), bool(codes.errors[1] < 1e-6)
+    ([95, 127], [5.0, 0.0], True)
+
+Codes of a query: 16-bit integers, which cost a scan little because it waits for memory.
+
+    p = q / |q|      e = round(p / unit), unit = largest |p| / 16,256      e = 128 high + low, both int8
+
+A quick cosine is unit e . scale code. By Cauchy and Schwarz, with rest = |p - unit e|,
+
+    |p . u - quick| <= |p . (u - scale code)| + |(p - unit e) . scale code| <= error + rest (1 + error)
+
+SLACK is added for the rounding of both numbers to float32. A query of zeros has the cosine 0 with everything. Codes
+belong to one matrix and one order of its rows; nothing but a scan reads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from citeweave.core.columns import NumberWriter, open_numbers
+from citeweave.core.errors import ArtifactError, UserError
+from citeweave.vectors.topk.kernels import (
+    HIGH,
+    Bytes,
+    Doubles,
+    Floats,
+    Words,
+    measure,
+)
+
+BLOCK = 16_384
+"""Rows in memory at a time while codes are made."""
+
+STEP = 16
+"""A row of codes is padded to a multiple of this."""
+
+TINY = 1e-9
+"""More than float64 can get wrong about vectors of length 1."""
+
+SLACK = 2e-7
+"""Rounding of a quick cosine and of an exact one to float32: 2^-24 of a number below 1.1 each, and some more."""
+
+_LARGEST = 127 * HIGH
+_MAX_SUM = 2**31 - 1
+"""Sums of products of codes are int32: the codes of queries for very long rows are smaller."""
+
+_FILES: dict[str, Any] = {"codes": np.int8, "scales": np.float32, "errors": np.float32, "norms": np.float64}
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """The codes of a matrix, in memory or memory-mapped."""
+
+    matrix: Bytes
+    """(rows, width)"""
+
+    scales: Floats
+    errors: Floats
+    norms: Doubles
+    """(rows,) each."""
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Codes:
+        """The codes in a folder; sizes that do not match are an error."""
+        folder = Path(folder)
+        flat, scales, errors, norms = (open_numbers(folder / f"{name}.npy", kind) for name, kind in _FILES.items())
+        rows = len(norms)
+        width = len(flat) // max(rows, 1)
+        fits = len(scales) == len(errors) == rows and len(flat) == rows * width
+        if not fits or width % STEP or (rows > 0) != (width > 0):
+            raise ArtifactError(f"{folder} is damaged: its codes, scales, errors and norms do not fit; make it again")
+        return cls(flat.reshape(rows, width), scales, errors, norms)
+
+    def __len__(self) -> int:
+        return len(self.norms)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row, with its padding."""
+        return int(self.matrix.shape[1])
+
+    def check(self, matrix: NDArray[Any]) -> None:
+        """Refuse codes that cannot be those of this matrix."""
+        fits = matrix.ndim == 2 and len(matrix) == len(self)
+        if not fits or (len(self) and self.width != padded(matrix.shape[1])):
+            raise ArtifactError(
+                f"codes of {len(self):,} rows of {self.width} numbers do not belong to vectors of the shape "
+                f"{matrix.shape}; make the codes again"
+            )
+
+
+def padded(dimension: int) -> int:
+    """Numbers in a row of codes.
+
+    >>> padded(384), padded(3)
+    (384, 16)
+    """
+    return -(-dimension // STEP) * STEP
+
+
+def make_codes(matrix: NDArray[Any]) -> Codes:
+    """The codes of a matrix in memory."""
+    parts = [_encode(matrix, start) for start in range(0, len(matrix), BLOCK)]
+    none = [np.empty((0, padded(matrix.shape[1])), np.int8), *(np.empty(0, _FILES[name]) for name in list(_FILES)[1:])]
+    return Codes(*(np.concatenate([empty, *(part[at] for part in parts)]) for at, empty in enumerate(none)))
+
+
+def write_codes(folder: str | Path, matrix: NDArray[Any]) -> None:
+    """Write the codes of a matrix, float16 or float32 and perhaps mapped, block by block; folder may exist."""
+    writers = [NumberWriter(Path(folder) / f"{name}.npy", kind) for name, kind in _FILES.items()]
+    try:
+        for start in range(0, len(matrix), BLOCK):
+            for writer, values in zip(writers, _encode(matrix, start), strict=True):
+                writer.append(values.reshape(-1))
+    finally:
+        for writer in writers:
+            writer.close()
+
+
+def _encode(matrix: NDArray[Any], start: int) -> tuple[NDArray[Any], ...]:
+    """Codes, scales, errors and norms of one block of rows."""
+    with np.errstate(over="ignore"):
+        vectors = np.array(matrix[start : start + BLOCK], np.float32, order="C")  # (rows, dimension)
+    norms, bounds = np.empty(len(vectors)), np.empty(len(vectors))
+    measure(vectors, norms)
+    bad = np.flatnonzero(~np.isfinite(norms))
+    if len(bad):
+        raise UserError(
+            f"row {start + int(bad[0])} of the vectors holds a number that is not finite ({len(bad):,} such rows in its "
+            "block); leave those rows out, or make the vectors again"
+        )
+    codes = np.zeros((len(vectors), padded(vectors.shape[1])), np.int8)
+    scales = np.zeros(len(vectors), np.float32)
+    _quantize(vectors, norms, codes, scales, bounds)
+    errors = np.nextafter(bounds.astype(np.float32), np.float32(np.inf))
+    return codes, scales, errors, norms
+
+
+@njit(cache=True, nogil=True)
+def _quantize(vectors: Floats, norms: Doubles, codes: Bytes, scales: Floats, bounds: Doubles) -> None:
+    """A row of zeros has codes and a scale of zero."""
+    for row in range(len(vectors)):
+        largest = 0.0
+        for at in range(vectors.shape[1]):
+            largest = max(largest, abs(np.float64(vectors[row, at])))
+        if largest == 0:
+            bounds[row] = TINY
+            continue
+        norm = norms[row]
+        scale = np.float64(np.float32(largest / norm / 127))
+        total = 0.0
+        for at in range(vectors.shape[1]):
+            value = np.float64(vectors[row, at]) / norm
+            code = min(max(np.rint(value / scale), -127.0), 127.0)
+            codes[row, at] = np.int8(code)
+            total += (value - scale * code) ** 2
+        scales[row], bounds[row] = scale, np.sqrt(total) + TINY
+
+
+@dataclass(frozen=True, slots=True)
+class QueryCodes:
+    """Some queries as 16-bit integers."""
+
+    words: Words
+    """(queries, width) e."""
+
+    halves: Bytes
+    """(queries, 2, width): e = 128 halves[:, 0] + halves[:, 1]."""
+
+    units: Doubles
+    rests: Doubles
+    """(queries,) each: |p - unit e|."""
+
+    @classmethod
+    def of(cls, vectors: Floats, norms: Doubles) -> QueryCodes:
+        """The codes of vectors (queries, dimension) with these norms, which must be finite."""
+        dimension = vectors.shape[1]
+        width = padded(dimension)
+        largest = min(_LARGEST, _MAX_SUM // (127 * width))
+        unit = np.zeros((len(vectors), width))
+        unit[:, :dimension] = vectors / np.where(norms > 0, norms, 1.0)[:, None]
+        units = np.where(norms > 0, np.abs(unit).max(axis=1, initial=0.0) / largest, 1.0)  # (queries,)
+        words = np.clip(np.rint(unit / units[:, None]), -largest, largest)
+        rests = np.sqrt(((unit - units[:, None] * words) ** 2).sum(axis=1)) + TINY
+        high = np.rint(words / HIGH)
+        halves = np.stack([high, words - HIGH * high], axis=1).astype(np.int8)
+        return cls(words.astype(np.int16), halves, units, rests)
+
+    def error(self, query: int) -> tuple[float, float]:
+        """(factor, constant): a quick cosine of a row is wrong by at most its error * factor + constant."""
+        return 1 + float(self.rests[query]), float(self.rests[query]) + SLACK

@@ -1,0 +1,331 @@
+"""A scan for few queries: quick scores of all rows propose, exact scores decide.
+
+    rows = Rows.of(matrix, metric=COSINE, codes=codes, allowed=years > 2019)
+    best_keys(rows, Queries.of(vectors), 10)             one sorted array of keys per query: exact score and row
+    compare(matrix, query).low, .high                    between which numbers the cosine of every row surely is
+
+    1. Every row gets a quick score, from int8 codes (`codes.py`) or from its float16 or float32 numbers. The best few are
+       scored exactly, and the k-th of these is a score that the k-th of all rows reaches as well.
+    2. A row whose quick score plus its error bound does not reach that score is out; all others are scored exactly.
+
+The result is that of comparing everything, for any number of threads. The matrix is read once and never copied; working
+memory is one float32 per row and query. Many queries at a time are faster by matrix products: see `blocks.py`.
+
+Error bounds of sums of n float32 products, u = 2^-24, in any order (Higham, Accuracy and Stability of Numerical
+Algorithms, section 3.1): n u for p . x with |p| = 1, relative to |x|; half of it more for |x| itself, from a sum of
+squares; half of n u for a distance, relative to the distance. 16 u are added for the rounding of the query, of the
+root, of the quotient and of the exact score. Rows so long or so short that float32 would overflow or underflow are
+scored exactly at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.errors import UserError
+from citeweave.core.executor import share
+from citeweave.vectors.topk.blocks import check_scores
+from citeweave.vectors.topk.codes import Codes, QueryCodes
+from citeweave.vectors.topk.kernels import (
+    COSINE,
+    DOT,
+    L2,
+    WORST,
+    Doubles,
+    Flags,
+    Floats,
+    Ints,
+    Keys,
+    Longs,
+    halves_are_faster,
+    measure,
+    numbers_of,
+    read_only,
+    score_of,
+)
+from citeweave.vectors.topk.scan_kernels import (
+    find_likely,
+    scan_codes,
+    scan_rows,
+    score_rows,
+    split_keys,
+)
+
+PART = 16_384
+"""Rows that a thread scans at a time."""
+
+SCANNED_TOGETHER = 8
+"""Queries that are scanned for at a time."""
+
+SCORED = 512
+"""Rows that a thread scores exactly at a time."""
+
+MAX_DIMENSION = 65_536
+"""Longer rows are not scanned: the error bounds hold for them, but are wide."""
+
+_UNIT = 2.0**-24
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows that are searched."""
+
+    matrix: NDArray[Any]
+    """(rows, dimension), float32, or float16 as its bits in int16, which compiled code can read."""
+
+    metric: int
+    codes: Codes | None
+    allowed: Flags
+    """(rows,), or empty where all rows count."""
+
+    @classmethod
+    def of(
+        cls,
+        matrix: NDArray[Any],
+        *,
+        metric: int = COSINE,
+        codes: Codes | None = None,
+        allowed: NDArray[np.bool_] | None = None,
+    ) -> Rows:
+        assert can_scan(matrix), matrix.dtype
+        if codes is not None:
+            codes = Codes(*(read_only(getattr(codes, name)) for name in Codes.__slots__)) if metric == COSINE else None
+        chosen = np.empty(0, np.bool_) if allowed is None else np.ascontiguousarray(allowed, np.bool_)
+        return cls(numbers_of(matrix), metric, codes, read_only(chosen))
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def keys(self, queries: Queries, query: int, rows: Ints, workers: int = 0) -> Keys:
+        """The keys of these rows, with their exact scores, in the order of `rows`."""
+        keys, vector, norm = np.empty(len(rows), np.uint64), queries.vectors[query], float(queries.norms[query])
+
+        def score(part: int) -> None:
+            own = slice(part * SCORED, (part + 1) * SCORED)
+            score_rows(self.matrix, rows[own], vector, norm, self.metric, keys[own])
+
+        share(-(-len(rows) // SCORED), score, workers)
+        return keys
+
+
+def can_scan(matrix: NDArray[Any]) -> bool:
+    """Whether compiled code can read this matrix as it is."""
+    fits = matrix.dtype in (np.float16, np.float32) and matrix.flags.c_contiguous and matrix.flags.aligned
+    return bool(fits) and matrix.shape[1] <= MAX_DIMENSION
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """Some queries; their numbers are finite."""
+
+    vectors: Floats
+    """(queries, dimension)"""
+
+    norms: Doubles
+    itself: Longs
+    """(queries,) the row of each query, which is no neighbor of it, or -1."""
+
+    @classmethod
+    def of(cls, vectors: NDArray[Any], itself: NDArray[Any] | None = None) -> Queries:
+        own = np.full(len(vectors), -1, np.int64) if itself is None else np.asarray(itself, np.int64)
+        ready = np.array(vectors, np.float32, order="C")
+        norms = np.empty(len(ready))
+        measure(ready, norms)
+        return cls(ready, norms, own)
+
+    def __len__(self) -> int:
+        return len(self.norms)
+
+    def part(self, start: int, stop: int) -> Queries:
+        return Queries(self.vectors[start:stop], self.norms[start:stop], self.itself[start:stop])
+
+    def directions(self) -> Floats:
+        """The queries at length 1; one of zeros stays zero."""
+        return (self.vectors / np.where(self.norms > 0, self.norms, 1.0)[:, None]).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBound:
+    """A quick score v of a row is wrong by at most `of_row` * its code's error + `of_score` * |v| + `constant`."""
+
+    of_row: float
+    of_score: float
+    constant: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a scan leaves."""
+
+    quick_scores: Floats
+    """(queries, rows), -inf where a row does not count."""
+
+    best: Keys
+    """(parts, queries, kept) keys of the best quick scores of each part, filled up with WORST."""
+
+    bounds: list[ErrorBound]
+    """One per query."""
+
+
+def best_keys(rows: Rows, queries: Queries, k: int, *, exact: bool = True, workers: int = 0) -> list[Keys]:
+    """For each query the keys of the k nearest rows, or of as many as there are, sorted: the nearest first.
+
+    Without `exact` a scan of codes is not followed by its proof, and may miss a few.
+    """
+    found: list[Keys] = []
+    for start in range(0, len(queries), SCANNED_TOGETHER):
+        part = queries.part(start, min(start + SCANNED_TOGETHER, len(queries)))
+        scanned = scan(rows, part, shortlist(rows, k), workers)
+        found += [_nearest(rows, part, query, scanned, k, exact, workers) for query in range(len(part))]
+    return found
+
+
+def shortlist(rows: Rows, k: int) -> int:
+    """How many of the best quick scores are kept: exact scores of these decide what else is looked at."""
+    return min(max(4 * k, 64) if rows.codes is not None else k + 16, max(len(rows), 1))
+
+
+def memory_for(rows: int, queries: int, k: int) -> int:
+    """Bytes of working memory that `best_keys` takes at most, without its results."""
+    together = min(queries, SCANNED_TOGETHER)
+    kept = min(max(4 * k, 64), PART)
+    return rows * (4 * together + 1 + 32) + 8 * kept * together * (rows // PART + 1)
+
+
+def _nearest(rows: Rows, queries: Queries, query: int, scanned: Scan, k: int, exact: bool, workers: int) -> Keys:
+    first = rows_of(scanned.best[:, query], shortlist(rows, k))
+    keys = rows.keys(queries, query, first, workers)
+    if exact or rows.codes is None:
+        reached = float(score_of(np.partition(keys, k - 1)[k - 1])) if len(keys) >= k else -np.inf
+        errors = np.empty(0, np.float32) if rows.codes is None else rows.codes.errors
+        likely = likely_rows(scanned.quick_scores[query], errors, scanned.bounds[query], reached, workers)
+        keys = rows.keys(queries, query, likely, workers)
+    return np.sort(np.partition(keys, k - 1)[:k] if len(keys) > k else keys)
+
+
+def scores_of(keys: Keys) -> Floats:
+    """The scores in keys."""
+    rows, scores = np.empty(len(keys), np.int32), np.empty(len(keys), np.float32)
+    split_keys(keys, rows, scores)
+    return scores
+
+
+def rows_of(keys: Keys, count: int) -> Ints:
+    """The rows of the `count` smallest keys, ascending; keys (parts, kept)."""
+    flat = keys[keys != WORST]
+    chosen = np.partition(flat, count - 1)[:count] if len(flat) > count else flat
+    return np.sort((chosen & np.uint64(0xFFFFFFFF)).astype(np.int32))
+
+
+def likely_rows(quick: Floats, errors: Floats, bound: ErrorBound, least: float, workers: int = 0) -> Ints:
+    """Rows whose score may be `least` or more, ascending; `errors` is empty where rows have no codes."""
+    size = 4 * PART
+    found: list[Ints] = [np.empty(0, np.int32)] * (-(-len(quick) // size))
+
+    def work(part: int) -> None:
+        start, stop = part * size, min((part + 1) * size, len(quick))
+        rows = np.empty(stop - start, np.int32)
+        limits = bound.of_row, bound.of_score, bound.constant, least
+        found[part] = rows[: find_likely(quick, errors, start, stop, *limits, rows)].copy()
+
+    share(len(found), work, workers)
+    return np.concatenate([np.empty(0, np.int32), *found])
+
+
+# --- comparing one query with everything ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QueryScan:
+    """One query compared with all rows: bounds of every cosine, and exact cosines on demand."""
+
+    rows: Rows
+    query: Queries
+    low: Doubles
+    high: Doubles
+    """(rows,) each: between which numbers the cosine surely is."""
+
+    def exact(self, rows: NDArray[Any]) -> Floats:
+        """The cosines of these rows, the same as `nearest` gives; (rows,)."""
+        keys = self.rows.keys(self.query, 0, np.ascontiguousarray(rows, np.int32))
+        return scores_of(keys)
+
+
+def compare(matrix: NDArray[Any], query: NDArray[Any], codes: Codes | None = None) -> QueryScan:
+    """Compare one query (dimension,) with all rows, for callers whose score is made of more than one cosine."""
+    rows, queries = Rows.of(matrix, codes=codes), Queries.of(query[None])
+    scanned = scan(rows, queries, 1)
+    bound, quick = scanned.bounds[0], scanned.quick_scores[0].astype(np.float64)
+    errors = bound.constant + bound.of_score * np.abs(quick)
+    if codes is not None:
+        errors = errors + np.asarray(codes.errors, np.float64) * bound.of_row
+    return QueryScan(rows, queries, quick - errors, quick + errors)
+
+
+# --- the scan ------------------------------------------------------------------------------------------
+
+
+def scan(rows: Rows, queries: Queries, kept: int, workers: int = 0) -> Scan:
+    """Quick scores of all rows, and the best `kept` of each part."""
+    parts = -(-len(rows) // PART)
+    quick = np.empty((len(queries), len(rows)), np.float32)
+    best = np.full((parts, len(queries), min(kept, PART)), WORST)
+    floors = np.full(len(queries), WORST)  # what cannot be among the best any more: saves work, changes nothing
+    if rows.codes is not None:
+        return _scan_codes(rows, rows.codes, queries, Scan(quick, best, []), floors, workers)
+    longest, broken = np.zeros(parts), np.full((parts, 2), -1, np.int64)
+    directions = queries.directions() if rows.metric != L2 else queries.vectors
+
+    def work(part: int) -> None:
+        start, stop = part * PART, min((part + 1) * PART, len(rows))
+        longest[part] = scan_rows(
+            rows.matrix, rows.allowed, start, stop, queries.vectors, directions, queries.norms, rows.metric,
+            queries.itself, quick, best[part], floors, broken[part],
+        )  # fmt: skip
+
+    share(parts, work, workers)
+    _refuse_broken(broken)
+    reach = float(longest.max(initial=0.0))
+    check_scores(rows.metric, reach, float(queries.norms.max(initial=0.0)))
+    return Scan(quick, best, [_error_of_sums(rows, norm, reach) for norm in queries.norms.tolist()])
+
+
+def _error_of_sums(rows: Rows, norm: float, longest: float) -> ErrorBound:
+    """The error bound of float32 sums, for a query of this norm; see the top of this file."""
+    dimension = rows.matrix.shape[1]
+    if rows.metric == L2:
+        return ErrorBound(0.0, 1.01 * (dimension / 2 + 16) * _UNIT, 0.0)
+    if rows.metric == DOT:
+        return ErrorBound(0.0, 0.0, 1.01 * (dimension + 16) * _UNIT * norm * longest + 2.0**-147)
+    return ErrorBound(0.0, 0.0, 1.01 * (1.5 * dimension + 16) * _UNIT)
+
+
+def _scan_codes(rows: Rows, codes: Codes, queries: Queries, into: Scan, floors: Keys, workers: int) -> Scan:
+    coded = QueryCodes.of(queries.vectors, queries.norms)
+    by_halves = halves_are_faster()
+
+    def work(part: int) -> None:
+        start, stop = part * PART, min((part + 1) * PART, len(rows))
+        scan_codes(
+            codes.matrix, codes.scales, rows.allowed, start, stop, read_only(coded.words), read_only(coded.halves),
+            coded.units, by_halves, queries.itself, into.quick_scores, into.best[part], floors,
+        )  # fmt: skip
+
+    share(len(into.best), work, workers)
+    errors = [coded.error(query) for query in range(len(queries))]
+    bounds = [ErrorBound(factor, 0.0, constant) for factor, constant in errors]
+    return Scan(into.quick_scores, into.best, bounds)
+
+
+def _refuse_broken(broken: Longs) -> None:
+    """`broken` (parts, 2): how many rows of each part hold a number that is not finite, -1 for none, and the first."""
+    bad = broken[broken[:, 0] > 0]
+    if len(bad):
+        raise UserError(
+            f"row {bad[0, 1]} of the pool holds a number that is not finite ({bad[:, 0].sum():,} such rows); "
+            "leave those rows out, or make the vectors again"
+        )

@@ -1,0 +1,250 @@
+"""Optimal transport between the sentences of two papers, with a little entropy, solved to the end.
+
+    plan = argmin over P >= 0, P 1 = a, P^T 1 = b of  <distances, P> + ENTROPY * KL(P | a b^T)      (Cuturi, 2013)
+
+The plan has the form a_i b_j exp((f_i + g_j - distance_ij) / ENTROPY). Sinkhorn's iteration finds f and g, but where
+sentences are far apart it needs thousands of rounds. Here the same f and g are found by Newton's method on g alone
+(f follows from it), from a large entropy down to the wanted one; 6 to 20 steps are usual. A step is damped by
+log(1 + s) / s, s being the step's span, which makes every step an ascent without trying lengths (Sun and Tran-Dinh,
+2019, generalised self-concordance). The last step is differentiable, and by the implicit function theorem gives the
+gradient of the solution. All numbers are float64. Does not follow ASPIRE's code, which stops early: see `peer.py`.
+
+Transport as ASPIRE's code computes it: geomloss's schedule of entropies, one round each, stopped at its end.
+
+    diameter 4, blur 0.05  ->  entropies 4, 4, 3.6, 3.24, ..., 0.0528, 0.05       (scaling 0.9)
+
+The rounds end far from convergence: sums of the plan differ from the masses by up to 0.09, and the number for ranking,
+<plan, distances>, is not the one for training, <masses, potentials>. Both are kept for comparison with published
+numbers; `entropic.py` solves the same problem to the end. Written from Feydy (2020), algorithm 3.5, and checked
+against geomloss, which is not needed here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from citeweave.core.errors import choose, require
+from citeweave.vectors.pair_scores import PaperPairs, Tensor
+
+ENTROPY = 1 / 20
+"""ASPIRE's weight of the entropy."""
+
+COOLING, WARM_ERROR = 0.25, 0.3
+"""The entropy falls to a quarter once the marginals are wrong by less than this; neither changes the result."""
+
+TOLERANCE = 1e-9
+"""Sum of the marginals' errors at which the iteration ends; rounding removes what is left."""
+
+MOST_STEPS = 500
+
+CPU_PAUSE, CPU_MOST_LEFT = 1, 0.9
+CUDA_PAUSE, CUDA_MOST_LEFT = 4, 0.5
+"""Steps until the device is asked which pairs are done, and the part that may be left for these to be dropped; both cost
+time on a graphics card. A pair that is done rests, so that none of it changes a result."""
+
+_TINY = 1e-300
+
+
+class Masses(NamedTuple):
+    """Logarithms of how much each sentence has to give or to take; -inf on padding."""
+
+    queries: Tensor
+    candidates: Tensor
+
+
+def sentence_masses(distances: Tensor, rows: Tensor, columns: Tensor, *, temperature: float) -> Masses:
+    """softmax(-distance to the nearest sentence of the other paper / temperature) over the sentences of a paper."""
+    valid = distances.masked_fill(~(rows[:, :, None] & columns[:, None, :]), math.inf)  # (pairs, n, m)
+    least = valid.detach().amin((1, 2))[:, None]  # taken off before the division, which then cannot overflow
+    return Masses(
+        ((least - valid.amin(2)) / temperature).log_softmax(1), ((least - valid.amin(1)) / temperature).log_softmax(1)
+    )
+
+
+def entropic_plan(distances: Tensor, masses: Masses) -> Tensor:
+    """The transport plan, (pairs, n, m), whose marginals are the masses; differentiable in both arguments."""
+    if distances.shape[1] < distances.shape[2]:  # Newton's equations are as many as there are columns
+        return entropic_plan(distances.mT, Masses(masses.candidates, masses.queries)).mT
+    torch = require("torch", extra="minilm")
+    distances = distances.contiguous()  # else every step would copy them
+    with torch.no_grad():
+        potentials = _solve_batch(distances.detach(), Masses(masses.queries.detach(), masses.candidates.detach()))
+    given, taken = masses.queries.exp(), masses.candidates.exp()  # (pairs, n), (pairs, m)
+    inverse = distances.new_full((1, 1, 1), 1 / ENTROPY)
+    shares = _batch_shares(distances, masses.candidates + potentials, inverse)
+    sums = (given[:, :, None] * shares).sum(1)  # (pairs, m)
+    step = _batch_newton(shares.detach(), given.detach().sqrt(), sums.detach(), taken - sums)
+    step = step - (step * (1 - _damping(step))).detach()  # the damping is no part of the solution's gradient
+    plan = given[:, :, None] * _batch_shares(distances, masses.candidates + potentials + step, inverse)
+    with torch.no_grad():
+        rest = round_to_marginals(plan, given, taken) - plan
+    return plan + rest
+
+
+def round_to_marginals(plan: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """The plan with exactly these marginals that Altschuler, Weed and Rigollet (2017, algorithm 2) make of a near one."""
+    plan = plan * (rows / plan.sum(2).clamp_min(_TINY)).clamp_max(1)[:, :, None]
+    plan = plan * (columns / plan.sum(1).clamp_min(_TINY)).clamp_max(1)[:, None, :]
+    row_rest, column_rest = (rows - plan.sum(2)).clamp_min(0), (columns - plan.sum(1)).clamp_min(0)
+    total = column_rest.sum(1).clamp_min(_TINY)
+    return plan + row_rest[:, :, None] * (column_rest / total[:, None])[:, None, :]
+
+
+def _solve_batch(distances: Tensor, masses: Masses) -> Tensor:
+    """The candidates' potentials over the entropy, (pairs, m), each pair on its own."""
+    torch = require("torch", extra="minilm")
+    valid = (masses.queries > -math.inf)[:, :, None] & (masses.candidates > -math.inf)[:, None, :]
+    farthest = distances.masked_fill(~valid, -math.inf).amax((1, 2))
+    entropy = (farthest - distances.masked_fill(~valid, math.inf).amin((1, 2))).clamp_min(ENTROPY)  # (pairs,)
+    # an exponent of this size is itself no more exact than this
+    tolerance = TOLERANCE + 1e-14 * farthest / ENTROPY
+    given, weights, taken = masses.queries.exp(), masses.candidates, masses.candidates.exp()
+    root_given, potentials, solution = given.sqrt(), torch.zeros_like(taken), torch.zeros_like(taken)
+    left = torch.arange(len(distances), device=distances.device)
+    pause, most_left = (CUDA_PAUSE, CUDA_MOST_LEFT) if distances.is_cuda else (CPU_PAUSE, CPU_MOST_LEFT)
+    for number in range(MOST_STEPS):
+        shares = _batch_shares(distances, weights + potentials, entropy.reciprocal()[:, None, None])
+        sums = (given[:, :, None] * shares).sum(1)  # (pairs left, m)
+        error = taken - sums
+        size = torch.linalg.vector_norm(error, 1, dim=1)
+        done = (entropy <= ENTROPY) & (size < tolerance)
+        step = _batch_newton(shares, root_given, sums, error)
+        potentials = potentials + step * _damping(step).masked_fill(done[:, None], 0)
+        cooler = torch.where(size < WARM_ERROR, (entropy * COOLING).clamp_min(ENTROPY), entropy)
+        # the potential itself stays, its ratio to the entropy not
+        potentials, entropy = potentials * (entropy / cooler)[:, None], cooler
+        if number % pause == pause - 1:
+            kept = torch.nonzero(~done)[:, 0]  # the processor waits here for the device
+            if len(kept) <= len(done) * most_left:
+                solution[left] = potentials
+                if not len(kept):
+                    return solution
+                state = (distances, given, root_given, weights, taken, potentials, left, entropy, tolerance)
+                distances, given, root_given, weights, taken, potentials, left, entropy, tolerance = (
+                    part[kept] for part in state
+                )
+    solution[left] = potentials * (entropy / ENTROPY)[:, None]
+    return solution
+
+
+def _batch_shares(distances: Tensor, weights: Tensor, inverse: Tensor) -> Tensor:
+    """What share of its mass each query sentence sends to each candidate sentence, (pairs, n, m); 1 / entropy is given."""
+    return weights[:, None, :].addcmul(distances, inverse, value=-1).softmax(2)
+
+
+def _batch_newton(shares: Tensor, root_given: Tensor, sums: Tensor, error: Tensor) -> Tensor:
+    """Newton's step for potentials over the entropy, (pairs, m), 0 on padding; differentiable in `error`.
+
+    The matrix diag(sums) - shares^T diag(given) shares is scaled to a unit diagonal; the direction in which all
+    potentials grow alike, which changes nothing, is filled up.
+    """
+    torch = require("torch", extra="minilm")
+    root = sums.clamp_min(_TINY).sqrt()  # (pairs, m)
+    scaled = shares * root_given[:, :, None] / root[:, None, :]
+    matrix = _less_gram(root[:, :, None] * root[:, None, :], scaled)
+    matrix.diagonal(dim1=1, dim2=2).add_(1 + 1e-13)  # parts that exchange nothing may shift against each other freely
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    step = torch.cholesky_solve((error / root)[:, :, None], factor)[:, :, 0] / root
+    return torch.where((failed == 0)[:, None], step, error / root.square())
+
+
+def _damping(step: Tensor) -> Tensor:
+    """The part of each step that surely ascends, (pairs, 1)."""
+    least, most = step.aminmax(dim=1, keepdim=True)
+    span = (most - least).clamp_min(_TINY)
+    return span.log1p() / span
+
+
+def _less_gram(matrix: Tensor, factor: Tensor) -> Tensor:
+    """matrix - factor^T factor, (pairs, m, m)."""
+    if factor.is_cuda or factor.shape[2] > 24:
+        return matrix.baddbmm(factor.mT, factor, alpha=-1)
+    # a product of many small matrices costs torch more than their sums on a processor
+    for row in range(factor.shape[1]):
+        matrix.addcmul_(factor[:, row, :, None], factor[:, row, None, :], value=-1)
+    return matrix
+
+
+# Transport as ASPIRE's code computes it: geomloss's schedule of entropies, one round each, stopped at its end.
+
+BLUR, SCALING = 0.05, 0.9
+"""ASPIRE's settings of geomloss; the cost is the distance itself (p = 1)."""
+
+STARTS = ("pair", "batch")
+
+
+class PeerPlan(NamedTuple):
+    """What the schedule's end gives."""
+
+    plan: Tensor
+    """(pairs, n, m)"""
+
+    value: Tensor
+    """(pairs,) <masses, potentials>: the distance that ASPIRE trains with."""
+
+
+def diameters(pairs: PaperPairs, start: str) -> Tensor:
+    """Diagonal of the box around all sentences, (pairs,): of each pair alone, or of the batch with its padding.
+
+    geomloss takes the batch, zeros included, so that a paper's distance depends on its company; one pair at a time is
+    how ASPIRE evaluates.
+    """
+    choose(start, STARTS, "start")
+    torch = require("torch", extra="minilm")
+    everything = torch.cat([pairs.queries, pairs.candidates], 1).double()  # (pairs, n + m, dimension)
+    if start == "batch":
+        sides = everything.flatten(0, 1)
+        return (sides.amax(0) - sides.amin(0)).norm().expand(len(everything))
+    outside = ~torch.cat([pairs.rows, pairs.columns], 1)[:, :, None]
+    high, low = everything.masked_fill(outside, -math.inf).amax(1), everything.masked_fill(outside, math.inf).amin(1)
+    return (high - low).norm(dim=1)
+
+
+def peer_plan(to_queries: Tensor, to_candidates: Tensor, masses: Masses, diameter: Tensor) -> PeerPlan:
+    """Run the schedule of each pair.
+
+    `to_queries` and `to_candidates` are the same distances (pairs, n, m); only the sentences of the named side get a
+    gradient through them, as in geomloss, which differentiates the last round alone.
+    """
+    torch = require("torch", extra="minilm")
+    with torch.no_grad():
+        costs, sides = to_queries.detach(), Masses(masses.queries.detach(), masses.candidates.detach())
+        entropies, lengths = _schedule(diameter)
+        f, g = _softmins(costs, sides, entropies[:, :1])  # (pairs, n), (pairs, m)
+        for step in range(entropies.shape[1]):
+            entropy = entropies[:, step : step + 1]  # (pairs, 1)
+            new_f, new_g = _softmins(costs, _weighted(sides, f, g, entropy), entropy)
+            going = (step < lengths)[:, None]
+            f, g = torch.where(going, (f + new_f) / 2, f), torch.where(going, (g + new_g) / 2, g)
+        weighted = _weighted(sides, f, g, BLUR)
+    f = -BLUR * (weighted.candidates[:, None, :] - to_queries / BLUR).logsumexp(2)
+    g = -BLUR * (weighted.queries[:, :, None] - to_candidates / BLUR).logsumexp(1)
+    value = (masses.queries.exp() * f).sum(1) + (masses.candidates.exp() * g).sum(1)
+    exponents = _weighted(masses, f, g, BLUR)
+    # no entry comes near e, unless distances above 1e13 have lost the digits that the blur asks for
+    plan = (exponents.queries[:, :, None] + exponents.candidates[:, None, :] - to_queries / BLUR).clamp_max(1).exp()
+    return PeerPlan(plan, value)
+
+
+def _schedule(diameter: Tensor) -> tuple[Tensor, Tensor]:
+    """Entropies of each pair, (pairs, longest), the last one repeated behind its end, and how many are its own."""
+    torch = require("torch", extra="minilm")
+    # sentences that are all the same have no diameter; geomloss stops there
+    start = torch.where(diameter > 0, diameter, BLUR).double()[:, None]  # (pairs, 1)
+    between = ((start.log() - math.log(BLUR)) / -math.log(SCALING)).ceil().clamp_min(0)
+    step = torch.arange(int(between.max()) + 1, device=diameter.device)
+    cooling = (start.log() + step * math.log(SCALING)).exp().masked_fill(step >= between, BLUR)
+    return torch.cat([start, cooling], 1), between[:, 0] + 2
+
+
+def _weighted(masses: Masses, f: Tensor, g: Tensor, entropy: Tensor | float) -> Masses:
+    return Masses(masses.queries + f / entropy, masses.candidates + g / entropy)
+
+
+def _softmins(costs: Tensor, weighted: Masses, entropy: Tensor) -> tuple[Tensor, Tensor]:
+    """One round of Sinkhorn's iteration for both sides: -entropy * log sum exp(weight - cost / entropy)."""
+    exponents = -costs / entropy[:, :, None]
+    f = -entropy * (weighted.candidates[:, None, :] + exponents).logsumexp(2)
+    g = -entropy * (weighted.queries[:, :, None] + exponents).logsumexp(1)
+    return f, g
