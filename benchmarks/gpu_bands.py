@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/gpu_bands.py [--pool 1000000] [--queries 136820] [--device cuda] [--json out.json]
 
-Made-up vectors of 128 numbers in clusters, of length 1, in float32. `citeweave` is `similarity.topk.search`: products in
+Made-up vectors of 128 numbers in clusters, of length 1, in float32. `citeweave` is `similarity.topk.engine`: products in
 plain float32, all that rounding may have put out of order scored again in float64, so that ranks are exact. `torch` is the
 usual way, products and `topk` in blocks, whose ranks are as good as the products' rounding; with TF32 too. Seconds are of
 the whole call with the transfer of the pool, after a call with few queries that compiles and warms up. Some queries are

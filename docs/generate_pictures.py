@@ -26,9 +26,8 @@ from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
-from citeweave.serve.app import create_app
+from citeweave.serve.app import create_app, server_of
 from citeweave.serve.options import ServeOptions
-from citeweave.serve.app import server_of
 
 PICTURES = Path(__file__).with_name("pictures")
 MOST_BYTES, COLOURS = 150_000, 96

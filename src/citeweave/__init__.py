@@ -158,7 +158,7 @@ _HOME = {
     "search_text": "search.nearest",
     "create_app": "serve.app",
     "open_library": "serve.library",
-    "nearest": "similarity.topk",
+    "nearest": "vectors.topk",
     "import_vectors": "vectors.formats",
     "Vectors": "vectors.vectors",
     "make_bundle": "training.bundle",

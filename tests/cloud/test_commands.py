@@ -10,7 +10,7 @@ import pytest
 
 from citeweave.cli import main
 from citeweave.corpus.corpus import Corpus
-from citeweave.remote import fetch
+from citeweave.remote.fetch import fetch
 
 from .conftest import KEY, SECRET, content
 

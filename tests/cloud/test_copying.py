@@ -18,14 +18,11 @@ from citeweave.core.artifact import check_files, read_manifest
 from citeweave.core.errors import ArtifactError, InputError, UserError
 from citeweave.core.progress import Advance, Reporter
 from citeweave.core.publish import work_folder
-from citeweave.remote import (
-    copy,
-    fetch,
-    push,
-)
-from citeweave.remote.fetch import Slot, clear, kept_in
+from citeweave.remote.copy import _receive, copy
+from citeweave.remote.fetch import Slot, clear, fetch, kept_in
 from citeweave.remote.listing import OBJECTS
 from citeweave.remote.object_storage import Address
+from citeweave.remote.push import push
 
 from .conftest import content, make_artefact
 
@@ -245,14 +242,14 @@ def test_copy_both_ways_and_from_bucket_to_bucket(bucket: Any, folder: Path, tmp
 def test_a_copy_does_not_replace_what_came_meanwhile(
     bucket: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address, real = f"s3://{bucket.name}/thing", copy._receive
+    address, real = f"s3://{bucket.name}/thing", _receive
     copy(folder, address)
 
     def receive(*given: Any) -> int:
         make_artefact(tmp_path / "other", {"papers/year.npy": b"1999"}).rename(tmp_path / "back")
         return real(*given)
 
-    monkeypatch.setattr(copy, "_receive", receive)
+    monkeypatch.setattr("citeweave.remote.copy._receive", receive)
     with pytest.raises(UserError, match="exists; choose another place"):
         copy(address, tmp_path / "back")
     assert (tmp_path / "back" / "papers" / "year.npy").read_bytes() == b"1999"
@@ -310,7 +307,7 @@ def test_a_copy_out_of_the_cache_that_breaks_off_is_not_trusted(
 def test_a_file_that_breaks_off_leaves_the_old_one(
     bucket: Any, tmp_path: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(push, "CHUNK", 1000)
+    monkeypatch.setattr("citeweave.remote.push.CHUNK", 1000)
     path, address = tmp_path / "page.html", f"s3://{bucket.name}/page.html"
     path.write_bytes(b"old" * 1000)
     push(path, address)

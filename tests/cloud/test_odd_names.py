@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from citeweave.core.errors import InputError, UserError
-from citeweave.remote import copy, fetch, push
-from citeweave.remote.copy import PendingUpload
+from citeweave.remote.copy import PendingUpload, copy
+from citeweave.remote.fetch import fetch
 from citeweave.remote.listing import OBJECTS
 from citeweave.remote.object_storage import Address
+from citeweave.remote.push import push
 
 from .conftest import content, make_artefact
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from citeweave.core.errors import InputError, UserError
-from citeweave.remote import fetch, push
+from citeweave.remote.fetch import fetch
 from citeweave.remote.object_storage import Address, check_name, is_address
+from citeweave.remote.push import push
 
 from .conftest import KEY, SECRET
 

@@ -12,7 +12,6 @@ import pytest
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import ImportOptions, import_papers
 from citeweave.corpus.text import paper_text
-from citeweave.encoders import embed_sentences
 from citeweave.encoders.embed import EmbeddingOptions, embed_papers
 from citeweave.encoders.embed_sentences import embed_papers_and_sentences, embed_sentences
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
@@ -181,7 +180,9 @@ def test_an_interrupted_run_resumes_with_both(bert, corpus, tmp_path, monkeypatc
         embed_papers_and_sentences(corpus, watched(plain, dies_after=every // 2), tmp_path / "work", options)
     rest = watched(plain)
     with monkeypatch.context() as patch:  # dies again, between the folder of papers and that of sentences
-        patch.setattr(embed_sentences, "write_ragged", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            "citeweave.encoders.embed_sentences.write_ragged", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             embed_papers_and_sentences(corpus, rest, tmp_path / "work", options)
     assert 0 < len(rest.network.texts) < every

@@ -1,4 +1,4 @@
-"""Clicks, classes, numbers and maps: their metrics against brute force, scikit-learn and SciPy."""
+"""ClickRanks, classes, numbers and maps: their metrics against brute force, scikit-learn and SciPy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from citeweave.core.errors import UserError
 from citeweave.evaluation.metrics import (
     CLASSIFICATION_METRICS,
     CLICK_METRICS,
-    Clicks,
+    ClickRanks,
     classification_metrics,
     click_metrics,
     click_parts,
@@ -75,7 +75,7 @@ def test_clicks_that_cannot_be_judged_are_refused():
     with pytest.raises(UserError, match="above 0"):
         stand(np.zeros(2), np.array([0, 2]), np.array([1]), np.array([0.5, 0.0]))
     with pytest.raises(UserError, match="one of P@1, accuracy, adj-P@1"):
-        click_parts(Clicks(np.zeros(1), np.zeros(1), np.ones(1)), "adj-NDCG")
+        click_parts(ClickRanks(np.zeros(1), np.zeros(1), np.ones(1)), "adj-NDCG")
 
 
 SKLEARN = {

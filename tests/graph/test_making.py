@@ -97,7 +97,7 @@ def test_float16_is_float32_but_for_rounding(corpus: Corpus, tmp_path: Path) -> 
         (PanelFiles, "write", 2, 0, 2),
         (fastrp, "evening_basis", 0, 0, 0),
         (node_vectors, "write_json", 0, 0, 0),
-        (citations.ArtefactWriter, "finish", 1, 0, 0),
+        (citations.ArtifactWriter, "finish", 1, 0, 0),
     ],
 )
 def test_a_killed_run_goes_on(

@@ -13,7 +13,7 @@ import pytest
 
 from citeweave.evaluation.metrics import (
     Judging,
-    Ranked,
+    RankedCandidates,
     click_metrics,
     id_order,
     rank_as_given,
@@ -41,7 +41,7 @@ def read_lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def trec_ranked(judgements: Judgements, scores: dict[tuple[str, str], float]) -> Ranked:
+def trec_ranked(judgements: Judgements, scores: dict[tuple[str, str], float]) -> RankedCandidates:
     """All queries of the judgements; pairs without a score are not in the run."""
     pairs = [(query, paper, grade) for query, papers in judgements.items() for paper, grade in papers.items()]
     offsets = np.cumsum([0, *(len(papers) for papers in judgements.values())])
@@ -131,7 +131,7 @@ CSFCUBE = {
 PEERS = Judging(threshold=2, ideal="submitted")
 
 
-def csfcube_ranked(folder: Path) -> tuple[list[str], Ranked]:
+def csfcube_ranked(folder: Path) -> tuple[list[str], RankedCandidates]:
     """The candidates of every query in the order of the gold file; scores are minus the submitted distances."""
     names: list[str] = []
     scores: list[float] = []

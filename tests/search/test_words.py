@@ -16,16 +16,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from citeweave.core.columns import TextColumn, TextWriter
+from citeweave.core.errors import ArtifactError
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
-from citeweave.core.errors import ArtifactError
+from citeweave.search import query
 from citeweave.search.build import IndexOptions, build_index
-from citeweave.search.ranked_rows import rank_rows
-from citeweave.search.words import Words, search_words, text_of, write_words
-from citeweave.search.query import suggest
 from citeweave.search.explain import shared_words
-from citeweave.search.words import statistics_offrom citeweave.search.word_tokens import Vocabulary
-from citeweave.search.words import statistics_of
+from citeweave.search.query import suggest
+from citeweave.search.ranked_rows import rank_rows
+from citeweave.search.word_tokens import Vocabulary
+from citeweave.search.words import WordTable, search_words, statistics_of, text_of, write_words
 from citeweave.vectors.bm25 import STOP_WORDS, Bm25, words_of
 
 KNOWN = [*words_of("deep learning graph neural network protein cell naïve größe Σίσυφος bayes 2019 x_1"), "the", "of"]
@@ -39,7 +39,7 @@ class Paper:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    words: Words | None
+    words: WordTable | None
     alive: np.ndarray
     titles: TextColumn | None = None
 
@@ -60,7 +60,7 @@ class Papers:
             titles.append([paper.title for paper in segment])
             titles.close()
             self.segments.append(
-                Segment(Words.open(place / str(number)), alive, TextColumn(place / str(number), "title"))
+                Segment(WordTable.open(place / str(number)), alive, TextColumn(place / str(number), "title"))
             )
 
     def id(self, row: int) -> str:
@@ -81,7 +81,7 @@ def some_papers(count: int, seed: int = 0) -> list[Paper]:
     ]
 
 
-def held(words: Words) -> list[Counter[str]]:
+def held(words: WordTable) -> list[Counter[str]]:
     """The words of every paper, as the folder has them."""
     papers: list[Counter[str]] = [Counter() for _ in range(words.size)]
     for place, word in enumerate(words.words):
@@ -141,7 +141,7 @@ def test_a_folder_holds_the_same_whatever_the_blocks(tmp_path, block, merged):
     papers = some_papers(60)
     texts = [text_of(paper.title, paper.abstract) for paper in papers]
     count = write_words(tmp_path / "w", iter(texts), block=block, merged=merged)
-    words = Words.open(tmp_path / "w")
+    words = WordTable.open(tmp_path / "w")
     assert held(words) == [Counter(words_of(text)) for text in texts]
     assert words.lengths.tolist() == [len(words_of(text)) for text in texts]
     known = list(words.words)
@@ -157,13 +157,13 @@ def test_a_folder_holds_the_same_whatever_the_blocks(tmp_path, block, merged):
 @pytest.mark.parametrize(("times", "dtype"), [(127, "uint8"), (128, "uint16"), (40_000, "uint32")])
 def test_a_word_may_stand_very_often(tmp_path, times, dtype):
     write_words(tmp_path, ["\n" + "cell " * times, "cell"])
-    words = Words.open(tmp_path)
+    words = WordTable.open(tmp_path)
     assert words.marks.dtype == dtype and words.marks.tolist() == [2 * times, 3]
 
 
 def test_words_are_found_whole_and_by_their_beginning(tmp_path):
     write_words(tmp_path, ["deep deeper deepest dee élan zz 𝒙𝒙", "deep"])
-    words = Words.open(tmp_path)
+    words = WordTable.open(tmp_path)
     known = list(words.words)
     asked = [*known, "nowhere", "", "deepe", "zzz", "\U0010ffff"]
     expected = [known.index(word) if word in known else -1 for word in asked]
@@ -176,7 +176,7 @@ def test_words_are_found_whole_and_by_their_beginning(tmp_path):
 @pytest.mark.parametrize("texts", [[], [""], ["", "the of"]])
 def test_papers_without_words(tmp_path, texts):
     assert write_words(tmp_path, texts) == 0
-    words = Words.open(tmp_path)
+    words = WordTable.open(tmp_path)
     assert words.size == len(texts) and words.find([b"a"]).tolist() == [-1] and words.beginning(b"") == (0, 0)
 
 
@@ -262,7 +262,7 @@ def test_damaged_tables_are_an_error_and_no_crash(tmp_path, name):
         array[1:-1] = array[1:-1][::-1].copy() + (1 << 40)
     np.save(path, array)
     with pytest.raises(ArtifactError, match="again"):
-        index.segments[0] = Segment(Words.open(tmp_path / "0"), index.segments[0].alive)
+        index.segments[0] = Segment(WordTable.open(tmp_path / "0"), index.segments[0].alive)
         for word in KNOWN:
             search_words(index, word, 3)
 

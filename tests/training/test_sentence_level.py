@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 from citeweave.corpus.ingest import import_papers  # noqa: E402
 from citeweave.corpus.text import sentence_texts  # noqa: E402
 from citeweave.encoders.encoder import load_encoder  # noqa: E402
-from citeweave.encoders.sentence_encoder import (
+from citeweave.encoders.sentence_encoder import (  # noqa: E402
     encode_sentences,
     lay_out,
 )

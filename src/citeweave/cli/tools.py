@@ -127,9 +127,9 @@ def copy(
     debug: Debug = False,
 ) -> None:
     """Copy an artefact to or from object storage; only what is missing there travels, and a broken copy goes on."""
-    from citeweave import remote as cloud
+    from citeweave.remote.copy import copy as copy_artifact
 
-    done = cloud.copy(source, target, overwrite=overwrite, reporter=reporter_of(quiet or json))
+    done = copy_artifact(source, target, overwrite=overwrite, reporter=reporter_of(quiet or json))
     if json:
         print_json({"target": done.target, "files": done.files, "bytes": done.bytes, "sent": done.sent})
     elif not quiet:
@@ -139,10 +139,11 @@ def copy(
 def cache(clear: _Clear = False, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
     """Show what was fetched from object storage and how much room it takes, or remove it."""
     from citeweave.core.files import cache_folder
-    from citeweave.remote import fetch as slots
+    from citeweave.remote.fetch import clear as clear_slot
+    from citeweave.remote.fetch import kept_in
 
-    kept = slots.kept_in()
-    removed = [slot for slot in kept if clear and slots.clear(slot)]
+    kept = kept_in()
+    removed = [slot for slot in kept if clear and clear_slot(slot)]
     if json:
         told = [{**slot._asdict(), "folder": str(slot.folder), "removed": slot in removed} for slot in kept]
         print_json({"cache": str(cache_folder() / "cloud"), "kept": told})

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding  # type: ignore[import-untyped]
-from llvmlite import ir  # type: ignore[import-untyped]
+from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
 

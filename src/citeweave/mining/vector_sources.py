@@ -26,7 +26,7 @@ from citeweave.mining.sources import AnchorBlock
 from citeweave.vectors.topk import (
     Band,
     Neighbors,
-    Options,
+    TopkOptions,
     far_band,
     search,
 )
@@ -96,7 +96,7 @@ def _search(
     exact = [rule for rule in rules if not rule.subsample]
     queries = vectors.matrix[own]
     bands = [Band(*check_ranks(rule, vectors)) for rule in exact]
-    shared: Options = {
+    shared: TopkOptions = {
         "metric": metric,
         "pool_rows": vectors.pool,
         "itself": own,

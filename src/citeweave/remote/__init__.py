@@ -7,12 +7,3 @@
 pyarrow speaks to the storage; it is imported when the first address is used. Does not lock an address against a second
 writer: object storage has no locks.
 """
-
-from __future__ import annotations
-
-from citeweave.remote.copy import copy
-from citeweave.remote.fetch import fetch
-from citeweave.remote.object_storage import Address, is_address
-from citeweave.remote.push import Pushed, push
-
-__all__ = ["Address", "Pushed", "copy", "fetch", "is_address", "push"]

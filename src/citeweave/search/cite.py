@@ -40,7 +40,7 @@ from citeweave.search.index import Hit, Index
 from citeweave.search.nearest import QueryEncoder, check_count
 from citeweave.search.ranked_rows import rank_rows
 from citeweave.search.segment import CitingSentences, without_marks
-from citeweave.vectors.topk import Comparison, compare
+from citeweave.vectors.topk import QueryScan, compare
 
 GAIN = 0.5
 """How much of its lead over the paper itself a citing sentence adds."""
@@ -69,7 +69,7 @@ class MentionScores:
     """The mentions of a segment's papers, compared with one draft."""
 
     table: CitingSentences
-    compared: Comparison
+    compared: QueryScan
     less: Singles
     """What each mention loses for its intent, (mentions,)."""
 
@@ -102,7 +102,7 @@ class DraftScores:
     """The papers and citing sentences of an index, compared with one draft."""
 
     index: Index
-    compared: list[Comparison | None]
+    compared: list[QueryScan | None]
     """The papers of each segment."""
 
     mentions: list[MentionScores | None]
@@ -111,7 +111,7 @@ class DraftScores:
     @classmethod
     def of(cls, index: Index, about: Singles, aspect: str, sentence: Singles, bits: int) -> DraftScores:
         """`about`, in the space of an aspect, is compared with papers, `sentence` with citing sentences."""
-        compared: list[Comparison | None] = []
+        compared: list[QueryScan | None] = []
         for segment in index.segments:
             if segment.matrix is None:
                 compared.append(None)

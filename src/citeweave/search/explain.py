@@ -36,7 +36,7 @@ from citeweave.corpus.corpus import STUB
 from citeweave.corpus.paper import OutsideName
 from citeweave.search.index import Index, IndexedPaper
 from citeweave.search.segment_papers import spread
-from citeweave.search.words import WordIndex, WordStatistics, length_norm, shared_words, statistics_of, text_of
+from citeweave.search.words import WordIndex, WordStatistics, length_norm, statistics_of, text_of
 from citeweave.vectors.bm25 import words_of
 from citeweave.vectors.document_distance import DocumentDistance, match
 from citeweave.vectors.explain import SentencePair

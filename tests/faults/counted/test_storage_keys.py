@@ -19,10 +19,11 @@ pytest.importorskip("moto.server")
 from botocore.exceptions import BotoCoreError, ClientError
 
 from citeweave.core.errors import UserError
-from citeweave.remote import copy, fetch, push
-from citeweave.remote.copy import PendingUpload
+from citeweave.remote.copy import PendingUpload, copy
+from citeweave.remote.fetch import fetch
 from citeweave.remote.listing import OBJECTS
 from citeweave.remote.object_storage import Address
+from citeweave.remote.push import push
 
 from ...cloud.conftest import bucket, content, make_artefact, server
 from .counting import Trial

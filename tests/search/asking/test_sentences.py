@@ -7,7 +7,6 @@ import pytest
 
 from citeweave.core.errors import UserError
 from citeweave.encoders.sentence_encoder import encode_sentences
-from citeweave.search import answer
 from citeweave.search.answer import FACET, answer, encode_alone
 from citeweave.search.nearest import QueryEncoder
 from citeweave.search.query import Query, SentenceQuery
@@ -67,7 +66,7 @@ def test_the_first_step_keeps_the_best(library, monkeypatch):
         own = np.asarray(index.sentence_vectors(row), np.float32)
         cosines = own @ queries.T / np.linalg.norm(own, axis=1)[:, None] / np.linalg.norm(queries, axis=1)
         sums[row] = cosines.max(axis=0).sum()
-    monkeypatch.setattr(answer, "RERANKED", 3)
+    monkeypatch.setattr("citeweave.search.answer.RERANKED", 3)
     few = answer(index, None, Query(sentences=SentenceQuery("e"), count=2))
     assert not few.exact
     others = [row for row in sorted(sums, key=lambda row: -sums[row]) if index.id(row) != "e"]

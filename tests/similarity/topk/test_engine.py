@@ -24,8 +24,8 @@ from citeweave.vectors.topk import (
     search,
     search_blocks,
 )
+from citeweave.vectors.topk.engine import _answer
 from citeweave.vectors.topk.request import Question, check_request, plan_for
-from citeweave.vectors.topk.search import _answer
 
 
 @pytest.fixture(params=["scan", "blocks"])

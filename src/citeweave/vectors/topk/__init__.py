@@ -5,9 +5,7 @@ nearest(pool, query, 10, codes=Codes.open(folder), allowed=years > 2019)
 """
 
 from citeweave.vectors.topk.codes import Codes, make_codes, write_codes
-from citeweave.vectors.topk.request import METRICS, Band, Neighbors
-from citeweave.vectors.topk.scan import QueryScan, compare
-from citeweave.vectors.topk.search import (
+from citeweave.vectors.topk.engine import (
     DEVICES,
     TopkOptions,
     far_band,
@@ -15,6 +13,8 @@ from citeweave.vectors.topk.search import (
     search,
     search_blocks,
 )
+from citeweave.vectors.topk.request import METRICS, Band, Neighbors
+from citeweave.vectors.topk.scan import QueryScan, compare
 
 __all__ = [
     "DEVICES",
