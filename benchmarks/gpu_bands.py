@@ -28,7 +28,7 @@ BANDS = (Band(20, 25), Band(3998, 4000))
 WARM_UP = 512
 
 Found = list[NDArray[Any]]
-"""Rows of the neighbours, (queries, width of the band), band by band."""
+"""Rows of the neighbors, (queries, width of the band), band by band."""
 
 
 def main() -> None:
@@ -72,13 +72,13 @@ def main() -> None:
 
 
 def make_vectors(size: int, dimension: int, clusters: int) -> NDArray[np.float32]:
-    """Unit vectors around random centres, a quarter of each vector's spread between them."""
+    """Unit vectors around random centers, a quarter of each vector's spread between them."""
     random = np.random.default_rng(0)
-    centres = random.standard_normal((clusters, dimension), np.float32)
+    centers = random.standard_normal((clusters, dimension), np.float32)
     pool = np.empty((size, dimension), np.float32)
     for start in range(0, size, 1 << 16):
         part = pool[start : start + (1 << 16)]
-        part[:] = random.standard_normal(part.shape, np.float32) + centres[random.integers(0, clusters, len(part))]
+        part[:] = random.standard_normal(part.shape, np.float32) + centers[random.integers(0, clusters, len(part))]
         part /= np.linalg.norm(part, axis=1, keepdims=True)
     return pool
 

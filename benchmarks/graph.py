@@ -50,10 +50,10 @@ def build(clock: Clock, made: Made) -> dict[str, Any]:
 
 
 def _write_graph(clock: Clock, citing: Ints, cited: Ints, papers: int, folder: Path) -> CitationGraph:
-    from citeweave.core.artifact import new_artefact
+    from citeweave.core.artifact import new_artifact
     from citeweave.graph.citations import KIND, VERSION, graph_from_edges
 
-    with new_artefact(folder, KIND, VERSION, {}) as writer:
+    with new_artifact(folder, KIND, VERSION, {}) as writer:
         with clock:
             graph = graph_from_edges(citing, cited, papers, folder=writer.folder)
         writer.facts |= {**asdict(graph.counts), "corpus": ""}

@@ -2,9 +2,9 @@
 
     python benchmarks/intents.py peerread_plus=FOLDER elife=FOLDER                     the shipped classifier: minutes
     python benchmarks/intents.py elife=FOLDER --classifier classifier/ --out FOLDER    another one; overlays are kept
-    python benchmarks/intents.py --labelled scicite:dev=contexts.jsonl.gz acl_arc=contexts.jsonl.gz
+    python benchmarks/intents.py --labeled scicite:dev=contexts.jsonl.gz acl_arc=contexts.jsonl.gz
 
-FOLDER is an imported corpus. A labelled file is JSON lines of sentences with their intents, NAME:SPLIT=FILE for one split
+FOLDER is an imported corpus. A labeled file is JSON lines of sentences with their intents, NAME:SPLIT=FILE for one split
 of it; the six labels of ACL-ARC are read as the three. Prints Markdown tables, those of docs/intents.md. Rates are of
 sentences that the classifier read, over the wall time of the whole command, and of one processor second.
 """
@@ -24,7 +24,7 @@ from citeweave.core.progress import Reporter
 from citeweave.intents.annotate import AnnotateOptions, annotate_intents
 from citeweave.intents.citances import Citance
 from citeweave.intents.classifier import IntentClassifier, expected_calibration_error
-from citeweave.intents.examples import SCICITE, THREE_OF_SIX, read_labelled
+from citeweave.intents.examples import SCICITE, THREE_OF_SIX, read_labeled
 from citeweave.intents.fit import judge
 
 WARM_UP = [Citance("We follow Och (2003).", section="Methods")]
@@ -34,22 +34,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpora", nargs="*", help="NAME=FOLDER")
     parser.add_argument("--classifier", default="default", help="folder of a classifier, or default")
-    parser.add_argument("--labelled", nargs="+", default=[], help="NAME=FILE, or NAME:SPLIT=FILE")
+    parser.add_argument("--labeled", nargs="+", default=[], help="NAME=FILE, or NAME:SPLIT=FILE")
     parser.add_argument("--least", type=float, default=0.5)
     parser.add_argument("--no-sections", dest="sections", action="store_false")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, help="folder to keep the overlays in")
     options = parser.parse_args()
-    if not options.corpora and not options.labelled:
-        parser.error("give corpora, --labelled, or both")
+    if not options.corpora and not options.labeled:
+        parser.error("give corpora, --labeled, or both")
     classifier = IntentClassifier.open(options.classifier, device=options.device)
     classifier.predict(WARM_UP)  # loads the encoder
-    for number, entry in enumerate(options.labelled):
+    for number, entry in enumerate(options.labeled):
         if number == 0:
             print("| sentences of | number | macro-F1 | accuracy | background | method | result | ECE | sentences/s |")
             print("|---|---|---|---|---|---|---|---|---|")
         name, _, place = entry.partition("=")
-        print(labelled_line(name, Path(place), classifier, sections=options.sections), flush=True)
+        print(labeled_line(name, Path(place), classifier, sections=options.sections), flush=True)
     wanted = AnnotateOptions(least=options.least, sections=options.sections, keep_given=False)
     with TemporaryDirectory() as place:
         for entry in options.corpora:
@@ -58,9 +58,9 @@ def main() -> None:
             print(corpus_table(name, Corpus.open(folder), out, classifier, wanted), flush=True)
 
 
-def labelled_line(name: str, path: Path, classifier: IntentClassifier, *, sections: bool) -> str:
+def labeled_line(name: str, path: Path, classifier: IntentClassifier, *, sections: bool) -> str:
     """How well the classifier does on sentences with known intents."""
-    found = read_labelled([path], SCICITE, split=name.partition(":")[2], label_map=THREE_OF_SIX)
+    found = read_labeled([path], SCICITE, split=name.partition(":")[2], label_map=THREE_OF_SIX)
     citances = [example.citance for example in found.examples]
     if not sections:
         citances = [Citance(citance.text, citance.span) for citance in citances]
@@ -118,7 +118,7 @@ def rows_of(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("mean confidence of the likeliest intent", number(facts["mean_confidence"])),
         ("sentences read", f"{contexts['annotated']:,} of {contexts['all']:,}"),
         ("in another language, it seems", share(contexts["another_language"], contexts["annotated"])),
-        ("without a recognisable mark", share(contexts["without_mark"], contexts["annotated"])),
+        ("without a recognizable mark", share(contexts["without_mark"], contexts["annotated"])),
     ]
     if "agrees_with_source" in facts:
         rows.append(("likeliest intent is one of the source's", percent(facts["agrees_with_source"]["share"])))

@@ -139,7 +139,7 @@ def bands(clock: Clock, size: Size) -> dict[str, Any]:
             chosen, chosen[itself], asked, itself=itself, workers=size.workers, memory=size.memory // 8
         ):
             found += sum(block.rows.size for block in blocks)
-    return {"queries": len(queries), "neighbours": found}
+    return {"queries": len(queries), "neighbors": found}
 
 
 def triplets(clock: Clock, size: Size) -> dict[str, Any]:

@@ -36,8 +36,8 @@ def made_papers(papers: int, dimension: int) -> Made:
     total = papers + papers // 5
     spread = 1 / np.arange(1, dimension + 1) ** 0.6  # (d,)
     labels = rng.choice(CLASSES, total, p=rng.dirichlet(np.full(CLASSES, 5.0)))  # (total,)
-    centres = rng.normal(size=(CLASSES, 1, dimension)) + 0.7 * rng.normal(size=(CLASSES, TOPICS, dimension))
-    vectors = 0.42 * centres[labels, rng.integers(0, TOPICS, total)] + 2.2 * rng.normal(size=(total, dimension))
+    centers = rng.normal(size=(CLASSES, 1, dimension)) + 0.7 * rng.normal(size=(CLASSES, TOPICS, dimension))
+    vectors = 0.42 * centers[labels, rng.integers(0, TOPICS, total)] + 2.2 * rng.normal(size=(total, dimension))
     vectors = vectors * spread + 15 * rng.normal(size=dimension) / np.sqrt(dimension)
     vectors = vectors @ np.linalg.qr(rng.normal(size=(dimension, dimension)))[0]
     vectors *= 16 / np.sqrt((vectors**2).sum(axis=1).mean())  # about as long as the vectors of SPECTER

@@ -97,7 +97,7 @@ def compare_all(clock: Clock, asked: Asked, dtype: str) -> dict[str, Any]:
     return timed(clock, asked, lambda query: nearest(matrix, query, K).rows)
 
 
-def true_neighbours(clock: Clock, asked: Asked) -> dict[str, Any]:
+def true_neighbors(clock: Clock, asked: Asked) -> dict[str, Any]:
     from citeweave.vectors.topk import nearest
     from citeweave.vectors.topk import search as engine
 
@@ -203,7 +203,7 @@ def search_table(asked: Asked, peers: bool) -> None:
     print(f"\none query, {len(matrix):,} rows of {matrix.shape[1]} numbers ({matrix.dtype}), the {K} nearest by cosine")
     written = run_step(write, asked)
     print(f"  codes: {written.wall:.1f} s, {sum(f.stat().st_size for f in asked.codes.glob('*.npy')) / 2**20:,.0f} MiB")
-    truth = run_step(true_neighbours, asked).found["found"]
+    truth = run_step(true_neighbors, asked).found["found"]
     print(f"{'':34}{'p50 ms':>9}{'p95 ms':>9}{'CPU ms':>9}{'memory':>10}{'recall':>9}")
     line("nearest with codes", run_step(scan, asked, True), truth)
     line("nearest with codes, exact=False", run_step(scan, asked, False), truth)

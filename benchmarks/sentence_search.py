@@ -73,7 +73,7 @@ def measure_recall(vectors: SentenceVectors, data: Path) -> None:
 
 
 def measure_speed(sentences: int, dimension: int) -> None:
-    """Papers of 4 to 12 sentences around centres of their own, so that there are near ones."""
+    """Papers of 4 to 12 sentences around centers of their own, so that there are near ones."""
     with tempfile.TemporaryDirectory() as place:
         vectors = write(Path(place) / "v", sentences, dimension)
         rng = stream(0, "queries")
@@ -103,8 +103,8 @@ def write(folder: Path, sentences: int, dimension: int) -> SentenceVectors:
         done = 0
         while done < sentences:
             lengths = rng.integers(4, 13, 2000)
-            centres = np.repeat(topics[rng.integers(0, len(topics), len(lengths))], lengths, axis=0)
-            block = centres + rng.standard_normal(centres.shape, np.float32)
+            centers = np.repeat(topics[rng.integers(0, len(topics), len(lengths))], lengths, axis=0)
+            block = centers + rng.standard_normal(centers.shape, np.float32)
             ids = [f"p{done + at}" for at in np.cumsum(lengths).tolist()]
             writer.append(ids, np.split(block, np.cumsum(lengths)[:-1]))
             done += len(block)

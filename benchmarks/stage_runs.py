@@ -27,7 +27,7 @@ class Place:
 
 
 def fresh(folder: Path) -> Path:
-    """A folder that is not there: an artefact made of the same would be opened, not made."""
+    """A folder that is not there: an artifact made of the same would be opened, not made."""
     shutil.rmtree(folder, ignore_errors=True)
     return folder
 

@@ -30,12 +30,12 @@ from citeweave.serve.app import create_app, server_of
 from citeweave.serve.options import ServeOptions
 
 PICTURES = Path(__file__).with_name("pictures")
-MOST_BYTES, COLOURS = 150_000, 96
+MOST_BYTES, COLORS = 150_000, 96
 QUESTION = "does+grain+yield+depend+on+soil+moisture"
 SHOTS: dict[str, tuple[str, str, int, bool]] = {
     "search": (f"?q={QUESTION}", ".card", 1280, False),
     "sentences": ("?paper={paper}&s=0,2", ".matched mark", 1280, False),
-    "map": ("?view=map&colour=cluster", "#plot[data-frame]", 1280, False),
+    "map": ("?view=map&color=cluster", "#plot[data-frame]", 1280, False),
     "phone": ("?paper={paper}&s=0,2", ".matched mark", 390, True),
 }
 """Name: address, what must be seen, width, dark or not."""
@@ -75,7 +75,7 @@ def shoot(browser: Any, address: str, name: str, paper: str) -> Path:
     page.screenshot(path=path)
     page.close()
     with Image.open(path) as picture:
-        picture.convert("RGB").quantize(COLOURS).save(path, optimize=True)
+        picture.convert("RGB").quantize(COLORS).save(path, optimize=True)
     if path.stat().st_size > MOST_BYTES:
         raise SystemExit(f"{path} has {path.stat().st_size:,} bytes; at most {MOST_BYTES:,}")
     return path

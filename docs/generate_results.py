@@ -57,7 +57,7 @@ READING = """What can be read from it:
   unlearn a little of that. After training, L2 ranks about as well as cosine did before.
   In-batch negatives by cosine are what still helps (+1.0 on citations).
 - The texts' order (co-citations and SciNCL above SPECTER, the contrastive loss above all) is not seen here. They started
-  from SciBERT, which knows nothing of citations, trained on ten to twenty times more triplets and searched neighbours
+  from SciBERT, which knows nothing of citations, trained on ten to twenty times more triplets and searched neighbors
   among 681,000 papers and not 11,000 to 16,000. This is no refutation.
 - Unit vectors with SPECTER's margin of 1 are a bad idea: -9.7 on citations after 8,000 papers, one seed. `normalize = false` in
   the recipes is there for that.

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from generate_pictures import COLOURS, MOST_BYTES, PICTURES, launch, serving
+from generate_pictures import COLORS, MOST_BYTES, PICTURES, launch, serving
 from PIL import Image
 
 DOCS = Path(__file__).resolve().parent
@@ -28,12 +28,12 @@ WIDTH = 1200
 
 
 def keep(path: Path, name: str) -> None:
-    """A picture as it goes into the docs: no wider than WIDTH, few colours, few bytes."""
+    """A picture as it goes into the docs: no wider than WIDTH, few colors, few bytes."""
     target = PICTURES / f"tutorial-{name}.png"
     with Image.open(path) as picture:
         height = round(picture.height * WIDTH / picture.width)
         small = picture if picture.width <= WIDTH else picture.resize((WIDTH, height), Image.Resampling.LANCZOS)
-        small.convert("RGB").quantize(COLOURS).save(target, optimize=True)
+        small.convert("RGB").quantize(COLORS).save(target, optimize=True)
     if target.stat().st_size > MOST_BYTES:
         raise SystemExit(f"{target} has {target.stat().st_size:,} bytes; at most {MOST_BYTES:,}")
     sys.stdout.write(f"{target}\n")

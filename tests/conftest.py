@@ -140,12 +140,12 @@ class Told(LocalExecutor):
 
 @pytest.fixture
 def as_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Artefacts are opened as large ones are: sizes are checked, and no byte is read before it is asked for."""
+    """Artifacts are opened as large ones are: sizes are checked, and no byte is read before it is asked for."""
     monkeypatch.setattr(artifact, "SMALL", -1)
 
 
 def content(folder: Path) -> dict[str, Any]:
-    """All files of an artefact; of the manifest not when it was made."""
+    """All files of an artifact; of the manifest not when it was made."""
     found: dict[str, Any] = {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
     }

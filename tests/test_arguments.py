@@ -110,7 +110,7 @@ def test_refusals_come_before_any_work(tmp_path: Path) -> None:
             lambda: citeweave.make_graph(7, tmp_path / "g"),
             "make_graph: corpus is 7 .int.; it must be a Corpus or its folder",
         ),
-        (lambda: citeweave.embed_papers(tmp_path, 7, tmp_path / "v"), "is not an artefact|no manifest|is missing"),
+        (lambda: citeweave.embed_papers(tmp_path, 7, tmp_path / "v"), "is not an artifact|no manifest|is missing"),
         (lambda: citeweave.compare(7), "compare: systems is 7 .int.; it must be a mapping of names"),
         (lambda: citeweave.compare({"a": 7}), r"compare: systems\['a'\] is 7 .int.; it must be a list"),
         (lambda: citeweave.evaluate(None, 7, tmp_path / "r"), "evaluate: judged is None"),

@@ -12,38 +12,14 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "citeweave"
 
 FLOORS = [
-    [
-        "errors",
-        "arguments",
-        "hashing",
-        "arrays",
-        "columns",
-        "links",
-        "locks",
-        "machine",
-        "files",
-        "artefacts",
-        "finite",
-        "randomness",
-        "progress",
-        "extras",
-        "tally",
-        "opening",
-        "parquet",
-        "plots",
-        "version",
-        "threads",
-        "crew",
-        "cloud",
-    ],
-    ["corpus", "similarity"],
+    ["version"],
+    ["core"],
+    ["corpus", "vectors", "remote"],
     ["graph", "encoders"],
     ["mining", "evaluation"],
     ["training", "search"],
     ["baselines", "intents"],
-    ["recipe_values"],
-    ["recipe", "estimate"],
-    ["pipeline", "serve", "scale"],
+    ["pipeline", "serve"],
     ["cli"],
     ["__main__"],
 ]
@@ -71,26 +47,33 @@ def rooms() -> list[Path]:
     return sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name != "__init__.py")
 
 
-def files_of(room: str) -> list[Path]:
-    """The one file of a room, or all in its folder."""
-    found = [path for path in rooms() if path.relative_to(SOURCE).parts[0].removesuffix(".py") == room]
-    assert found, f"room {room} has no file"
-    return found
+def module_of(path: Path) -> str:
+    return ".".join(["citeweave", *path.relative_to(SOURCE).with_suffix("").parts]).removesuffix(".__init__")
+
+
+def lines_of(path: Path) -> int:
+    return path.read_text().count("\n")
 
 
 @pytest.mark.parametrize("path", rooms(), ids=lambda path: path.relative_to(SOURCE).as_posix())
 def test_imports_flow_down(path: Path) -> None:
     room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     for other in imports_of(path) - {room}:
-        below = FLOOR[other] < FLOOR[room] or FLOOR[room] == FLOOR[other] == 0
+        below = FLOOR[other] < FLOOR[room]
         assert below, f"{path.name} (room {room}, floor {FLOOR[room]}) imports {other} (floor {FLOOR[other]})"
 
 
-def test_floor_0_has_no_cycles() -> None:
-    arrows = {name: set[str]().union(*map(imports_of, files_of(name))) - {name} for name in FLOORS[0]}
+def test_no_files_import_each_other() -> None:
+    modules = {module_of(path): path for path in SOURCE.rglob("*.py")}
+    arrows = {}
+    for name, path in modules.items():
+        imports = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom)]
+        inside = [(node.module or "", alias.name) for node in imports for alias in node.names]
+        named = {f"{module}.{each}" if f"{module}.{each}" in modules else module for module, each in inside}
+        arrows[name] = {each for each in named if each in modules and each != name}
     while arrows:
         free = [name for name, needs in arrows.items() if not needs & arrows.keys()]
-        assert free, f"cycle among {sorted(arrows)}"
+        assert free, f"circle among {sorted(arrows)}"
         for name in free:
             del arrows[name]
 
@@ -107,9 +90,22 @@ def test_the_front_door_is_light(statement: str) -> None:
     assert result.stdout.strip() == "[]"
 
 
-def test_no_file_is_too_long() -> None:
-    long = {path.name: n for path in rooms() if (n := path.read_text().count("\n")) > 400}
-    assert not long, long
+def test_files_are_chapters() -> None:
+    """At most 500 lines, and fewer than a tenth of all files under 60; named for things, not for activities."""
+    files = {path: lines_of(path) for path in SOURCE.rglob("*.py")}
+    assert not {path.name: lines for path, lines in files.items() if lines > 500}
+    short = [path.name for path, lines in files.items() if lines < 60]
+    assert len(short) < len(files) / 10, short
+    assert [path.stem for path in files if path.stem.endswith("ing")] == ["pooling"]
+
+
+def test_one_name_means_one_class() -> None:
+    owners: dict[str, list[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                owners.setdefault(node.name, []).append(path.name)
+    assert not {name: files for name, files in owners.items() if len(files) > 1}
 
 
 def test_nothing_unsafe_is_loaded() -> None:

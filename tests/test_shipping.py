@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from citeweave.core.artifact import new_artefact
+from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import import_papers
 
@@ -50,7 +50,7 @@ def test_facts_that_a_card_cannot_say(shipping, tmp_path, facts, message):
 
 
 def test_provenance_is_given_or_read_and_must_be_whole(shipping, tmp_path):
-    with new_artefact(tmp_path / "model", "encoder", 1, {"corpus": "abc"}) as writer:
+    with new_artifact(tmp_path / "model", "encoder", 1, {"corpus": "abc"}) as writer:
         writer.facts = {"recipe": "weave", "seed": 4}
         writer.finish()
     found = shipping.provenance_of(tmp_path / "model", {"commit": "77aa", "seed": 5})

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.shipping.training import add_differences, read_differences
-from citeweave.core.artifact import new_artefact, read_manifest
+from citeweave.core.artifact import new_artifact, read_manifest
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import write_json
 from citeweave.core.progress import Reporter
@@ -93,7 +93,7 @@ def compress_shipped(asked: Compressing) -> str:
         model = open_model(trained)
         drawn = {"corpora": [corpus.hash for corpus in corpora], "count": len(texts), "seed": asked.seed}
         recipe = {"trained": model.revision(model.settings), "texts": drawn, "bytes": asked.most}
-        with new_artefact(asked.output, KIND, VERSION, recipe, overwrite=True) as writer:
+        with new_artifact(asked.output, KIND, VERSION, recipe, overwrite=True) as writer:
             budget = asked.most - BESIDE
             found = compress(trained, MINILM, writer.folder, texts, budget=budget, reporter=Reporter())
             card = write_card(writer.folder, facts, provenance, found)

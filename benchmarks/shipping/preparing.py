@@ -93,7 +93,7 @@ def benchmark_titles(part: Preparation) -> set[str]:
 
 
 def write_anthology(data: Path, folder: Path, banned: set[str]) -> Path:
-    """Papers of the ACL Anthology under a free licence, without those of a benchmark's titles."""
+    """Papers of the ACL Anthology under a free license, without those of a benchmark's titles."""
     folder.mkdir(parents=True, exist_ok=True)
 
     def is_free(paper: Paper) -> bool:

@@ -111,12 +111,12 @@ VARIANTS = (
     _variant(
         "hard negatives",
         "texts.of=papers",
-        'mining.negatives.hard={source="neighbours", count=1, band=100, exclude=["positives"]}',
+        'mining.negatives.hard={source="neighbors", count=1, band=100, exclude=["positives"]}',
     ),
     _variant(
-        "neighbours in the graph too",
+        "neighbors in the graph too",
         "texts.of=papers",
-        'mining.positives.neighbours={source="neighbours", count=5, band=10}',
+        'mining.positives.neighbors={source="neighbors", count=5, band=10}',
     ),
     _variant("unit vectors", "encoder.normalize=true"),
 )

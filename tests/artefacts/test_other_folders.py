@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.core.artifact import new_artefact, read_manifest
+from citeweave.core.artifact import new_artifact, read_manifest
 from citeweave.core.errors import ArtifactError, UserError
 
 
@@ -21,9 +21,9 @@ def test_an_index_or_a_library_given_for_something_else(tmp_path: Path, file: st
         read_manifest(tmp_path, "samples", 1)
     with (
         pytest.raises(UserError, match=f"holds {called.split()[1]}, which samples must not replace"),
-        new_artefact(tmp_path, "samples", 1, {}, overwrite=True),
+        new_artifact(tmp_path, "samples", 1, {}, overwrite=True),
     ):
         pass
     (tmp_path / file).write_text(json.dumps({"format": "of somebody else"}))
-    with pytest.raises(ArtifactError, match="is not an artefact of citeweave"):
+    with pytest.raises(ArtifactError, match="is not an artifact of citeweave"):
         read_manifest(tmp_path, "samples", 1)

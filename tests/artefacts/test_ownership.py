@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.core.artifact import matches, new_artefact
+from citeweave.core.artifact import matches, new_artifact
 from citeweave.core.errors import UserError
 from citeweave.core.files import new_file, write_json
 from citeweave.core.publish import (
     begin_work,
     check_replaceable,
     lock_file,
-    remove_artefact,
+    remove_artifact,
     remove_leftovers,
     work_folder,
 )
 
 
 def make(folder: Path, text: str = "one", *, overwrite: bool = False) -> None:
-    with new_artefact(folder, "demo", 1, {"text": text}, overwrite=overwrite) as writer:
+    with new_artifact(folder, "demo", 1, {"text": text}, overwrite=overwrite) as writer:
         (writer.folder / "inner").mkdir()
         (writer.folder / "inner" / "data.txt").write_text(text)
         writer.finish()
@@ -61,7 +61,7 @@ def test_files_beside_an_output_stay(tmp_path: Path) -> None:
     assert json.loads(found.pop("results.json")) == {"a": 1} and found == kept
 
 
-def test_an_artefact_is_not_replaced_where_somebody_put_a_file_into_it(tmp_path: Path) -> None:
+def test_an_artifact_is_not_replaced_where_somebody_put_a_file_into_it(tmp_path: Path) -> None:
     make(tmp_path / "corpus")
     (tmp_path / "corpus" / "inner" / "notes.txt").write_text("precious")
     with pytest.raises(UserError, match=r"corpus cannot be replaced: .*notes.txt was not written by citeweave"):
@@ -79,13 +79,13 @@ def test_a_folder_with_the_manifest_of_another_program_is_not_replaced(tmp_path:
     assert (folder / "manifest.json").is_file()
 
 
-def test_removing_an_artefact_leaves_what_is_not_its_own(tmp_path: Path) -> None:
+def test_removing_an_artifact_leaves_what_is_not_its_own(tmp_path: Path) -> None:
     make(tmp_path / "corpus")
     (tmp_path / "corpus" / "notes.txt").write_text("precious")
-    remove_artefact(tmp_path / "corpus")
+    remove_artifact(tmp_path / "corpus")
     assert content(tmp_path) == {"corpus/notes.txt": b"precious"}
     make(tmp_path / "other")
-    remove_artefact(tmp_path / "other")
+    remove_artifact(tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 

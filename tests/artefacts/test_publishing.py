@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from citeweave.core import publish
-from citeweave.core.artifact import matches, naming_failures, new_artefact, read_manifest, unwritable
+from citeweave.core.artifact import matches, naming_failures, new_artifact, read_manifest, unwritable
 from citeweave.core.errors import UserError
 from citeweave.core.files import write_json
 from citeweave.core.publish import work_folder
@@ -21,7 +21,7 @@ class Death(BaseException):
 
 
 def make(folder: Path, seed: int) -> None:
-    with new_artefact(folder, "demo", 1, {"seed": seed}, overwrite=True) as writer:
+    with new_artifact(folder, "demo", 1, {"seed": seed}, overwrite=True) as writer:
         (writer.folder / "data.txt").write_text(str(seed))
         (writer.work("parts") / "one.txt").write_text("intermediate")
         writer.finish()
@@ -35,7 +35,7 @@ def die(*_: object, **__: object) -> None:
     raise Death
 
 
-def test_work_is_kept_until_the_artefact_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_is_kept_until_the_artifact_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch, pytest.raises(Death):
         patch.setattr(shutil, "rmtree", die)
         make(tmp_path / "thing", 0)
@@ -44,13 +44,13 @@ def test_work_is_kept_until_the_artefact_has_its_name(tmp_path: Path, monkeypatc
     assert names(tmp_path) == ["thing"] and names(tmp_path / "thing") == ["data.txt", "manifest.json"]
 
 
-def test_a_run_that_ends_before_its_artefact_has_a_name_goes_on(
+def test_a_run_that_ends_before_its_artifact_has_a_name_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch, pytest.raises(Death):
         patch.setattr(publish, "sync", die)
         make(tmp_path / "thing", 0)
-    with new_artefact(tmp_path / "thing", "demo", 1, {"seed": 0}) as writer:
+    with new_artifact(tmp_path / "thing", "demo", 1, {"seed": 0}) as writer:
         assert names(writer.work("parts")) == ["one.txt"]
 
 
@@ -121,7 +121,7 @@ def test_a_folder_that_is_in_use_is_not_replaced_and_the_work_is_kept(
         patch.setattr(os, "replace", refusing)
         make(folder, 1)
     assert read_manifest(folder, "demo", 1).recipe == {"seed": 0} and work_folder(folder).is_dir()
-    with new_artefact(folder, "demo", 1, {"seed": 1}, overwrite=True) as writer:
+    with new_artifact(folder, "demo", 1, {"seed": 1}, overwrite=True) as writer:
         assert names(writer.work("parts")) == ["one.txt"]
 
 
@@ -147,7 +147,7 @@ def test_a_name_that_is_taken_for_a_moment_is_waited_for(tmp_path: Path, monkeyp
     "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("I/O error: no space (os error 28)")]
 )
 def test_a_failed_write_names_the_folder(tmp_path: Path, error: Exception) -> None:
-    with pytest.raises(OSError) as caught, new_artefact(tmp_path / "thing", "demo", 1, {}):
+    with pytest.raises(OSError) as caught, new_artifact(tmp_path / "thing", "demo", 1, {}):
         raise error
     assert caught.value.filename == str(tmp_path / "thing") and caught.value.errno == errno.ENOSPC
 

@@ -1,4 +1,4 @@
-"""Artefacts appear whole or not at all."""
+"""Artifacts appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.core.artifact import check_files, matches, new_artefact, read_manifest
+from citeweave.core.artifact import check_files, matches, new_artifact, read_manifest
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
 from citeweave.core.files import write_json
 from citeweave.core.publish import work_folder
@@ -18,14 +18,14 @@ RECIPE = {"seed": 1}
 
 
 def make(folder: Path, text: str = "hello", recipe: dict[str, int] = RECIPE, *, overwrite: bool = False) -> None:
-    with new_artefact(folder, "thing", 1, recipe, overwrite=overwrite) as writer:
+    with new_artifact(folder, "thing", 1, recipe, overwrite=overwrite) as writer:
         (writer.folder / "a.txt").write_text(text)
         (writer.work("scratch") / "b.txt").write_text("not part of it")
         writer.facts["words"] = 1
         writer.finish()
 
 
-def test_an_artefact_has_a_manifest(tmp_path: Path) -> None:
+def test_an_artifact_has_a_manifest(tmp_path: Path) -> None:
     make(tmp_path / "x")
     manifest = read_manifest(tmp_path / "x", "thing", 1)
     assert manifest.files == {
@@ -44,9 +44,9 @@ def test_the_hash_is_of_the_content_alone(tmp_path: Path) -> None:
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-def test_what_fails_leaves_the_old_artefact(tmp_path: Path) -> None:
+def test_what_fails_leaves_the_old_artifact(tmp_path: Path) -> None:
     make(tmp_path / "x")
-    with pytest.raises(RuntimeError), new_artefact(tmp_path / "x", "thing", 1, {"seed": 2}, overwrite=True) as writer:
+    with pytest.raises(RuntimeError), new_artifact(tmp_path / "x", "thing", 1, {"seed": 2}, overwrite=True) as writer:
         (writer.folder / "a.txt").write_text("half of it")
         raise RuntimeError("stop")
     assert (tmp_path / "x" / "a.txt").read_text() == "hello"
@@ -59,12 +59,12 @@ def test_what_fails_leaves_the_old_artefact(tmp_path: Path) -> None:
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_what_came_meanwhile_is_not_replaced(tmp_path: Path, kind: str, overwrite: bool) -> None:
     def put() -> None:
-        with new_artefact(tmp_path / "y", kind, 1, {"seed": 2}) as writer:
+        with new_artifact(tmp_path / "y", kind, 1, {"seed": 2}) as writer:
             (writer.folder / "b.txt").write_text("of another process")
             writer.finish()
         (tmp_path / "y").rename(tmp_path / "x")
 
-    with new_artefact(tmp_path / "x", "thing", 1, RECIPE, overwrite=overwrite) as writer:
+    with new_artifact(tmp_path / "x", "thing", 1, RECIPE, overwrite=overwrite) as writer:
         (writer.folder / "a.txt").write_text("hello")
         put()
         if overwrite and kind == "thing":
@@ -77,13 +77,13 @@ def test_what_came_meanwhile_is_not_replaced(tmp_path: Path, kind: str, overwrit
 
 @pytest.mark.parametrize("kind", ["thing", "other"])
 def test_what_came_before_the_lock_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    import citeweave.artefacts.writing as writing
+    import citeweave.artifacts.writing as writing
 
     real = writing.take_lock
 
     def late(path: Path, **options: bool) -> ExitStack:
         monkeypatch.setattr(writing, "take_lock", real)
-        with new_artefact(tmp_path / "x", kind, 1, {"seed": 2}) as writer:
+        with new_artifact(tmp_path / "x", kind, 1, {"seed": 2}) as writer:
             (writer.folder / "b.txt").write_text("of another process")
             writer.finish()
         return real(path, **options)
@@ -91,7 +91,7 @@ def test_what_came_before_the_lock_is_not_replaced(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(writing, "take_lock", late)
     with (
         pytest.raises(UserError, match="x holds"),
-        new_artefact(tmp_path / "x", "thing", 1, RECIPE) as writer,
+        new_artifact(tmp_path / "x", "thing", 1, RECIPE) as writer,
     ):
         (writer.folder / "a.txt").write_text("never written")
     assert (tmp_path / "x" / "b.txt").exists()
@@ -102,7 +102,7 @@ def test_what_came_before_the_lock_is_not_replaced(tmp_path: Path, monkeypatch: 
 def test_what_fails_leaves_only_what_helps_the_next_run(
     tmp_path: Path, error: type[BaseException], keeps: bool
 ) -> None:
-    with pytest.raises(error), new_artefact(tmp_path / "a", "corpus", 1, {}) as writer:
+    with pytest.raises(error), new_artifact(tmp_path / "a", "corpus", 1, {}) as writer:
         (writer.folder / "data.txt").write_text("begun")
         if keeps:
             (writer.work("parts") / "done.txt").write_text("done")
@@ -112,12 +112,12 @@ def test_what_fails_leaves_only_what_helps_the_next_run(
 
 
 def test_what_another_recipe_left_behind_is_not_taken_over(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), new_artefact(tmp_path / "x", "thing", 1, {"seed": 1}) as writer:
+    with pytest.raises(RuntimeError), new_artifact(tmp_path / "x", "thing", 1, {"seed": 1}) as writer:
         (writer.folder / "old.txt").write_text("of the first recipe")
         (writer.work("scratch") / "old.txt").write_text("of the first recipe")
         (writer.shared_work("by-content") / "abc").write_text("of any recipe")
         raise RuntimeError("stop")
-    with new_artefact(tmp_path / "x", "thing", 1, {"seed": 2}) as writer:
+    with new_artifact(tmp_path / "x", "thing", 1, {"seed": 2}) as writer:
         assert not list(writer.work("scratch").iterdir())
         assert (writer.shared_work("by-content") / "abc").read_text() == "of any recipe"
         (writer.folder / "new.txt").write_text("of the second")
@@ -130,9 +130,9 @@ def test_existing_folders_are_not_written_over(tmp_path: Path) -> None:
         make(tmp_path / "x", recipe={"seed": 2})
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(UserError, match="not an artefact"):
+    with pytest.raises(UserError, match="not an artifact"):
         make(tmp_path / "mine")
-    with pytest.raises(UserError, match="not an artefact"):
+    with pytest.raises(UserError, match="not an artifact"):
         make(tmp_path / "mine", overwrite=True)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
 
@@ -176,7 +176,7 @@ def test_another_kind_or_version_is_named(tmp_path: Path) -> None:
 
 
 def _hold(folder: Path, holding: object, done: object) -> None:
-    with new_artefact(folder, "thing", 1, RECIPE):
+    with new_artifact(folder, "thing", 1, RECIPE):
         holding.set()  # type: ignore[attr-defined]
         done.wait(600)  # type: ignore[attr-defined]
 
@@ -195,7 +195,7 @@ def test_two_processes_cannot_write_one_folder(tmp_path: Path) -> None:
         other.join()
 
 
-def test_changed_files_of_a_small_artefact_are_noticed_at_opening(tmp_path: Path) -> None:
+def test_changed_files_of_a_small_artifact_are_noticed_at_opening(tmp_path: Path) -> None:
     make(tmp_path / "x")
     manifest = read_manifest(tmp_path / "x", "thing", 1)
     check_files(tmp_path / "x", manifest)
@@ -226,11 +226,11 @@ def test_json_is_written_whole(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "a.json").read_text()) == {"a": "é"}
 
 
-def test_an_artefact_inside_another_counts_by_its_hash(tmp_path: Path) -> None:
+def test_an_artifact_inside_another_counts_by_its_hash(tmp_path: Path) -> None:
     def make(name: str, value: str) -> Path:
-        with new_artefact(tmp_path / name, "outer", 1, {}) as writer:
+        with new_artifact(tmp_path / name, "outer", 1, {}) as writer:
             (writer.folder / "own.txt").write_text("own")
-            with new_artefact(writer.folder / "inner", "part", 1, {}) as inner:
+            with new_artifact(writer.folder / "inner", "part", 1, {}) as inner:
                 (inner.folder / "value.txt").write_text(value)
                 inner.finish()
             writer.finish()

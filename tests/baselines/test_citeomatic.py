@@ -1,4 +1,4 @@
-"""Citeomatic: what is drawn as a negative, and that citations are learnt."""
+"""Citeomatic: what is drawn as a negative, and that citations are learned."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_papers_of_one_field_are_nearer(fit, corpus, texts, name):
 
 
 @pytest.mark.parametrize("name", ["sgc", "citeomatic"])
-def test_citations_are_needed_where_they_are_learnt_from(corpus, name):
+def test_citations_are_needed_where_they_are_learned_from(corpus, name):
     pytest.importorskip(NEEDS[name])
     with pytest.raises(UserError, match=f"baseline {name} learns from citations and got none; give a graph"):
         fit_baseline(name, corpus, options=SMALL[name])
@@ -132,7 +132,7 @@ def test_a_revision_is_known_before_and_names_all_that_matters(fit, corpus, grap
     assert revision_of("tfidf", corpus, papers=np.ones(len(corpus), bool)) == revision_of("tfidf", corpus)
 
 
-def test_papers_that_are_left_out_are_not_learnt_from(corpus, texts):
+def test_papers_that_are_left_out_are_not_learned_from(corpus, texts):
     half = np.arange(len(corpus)) % 2 == 0
     from_half = fit_baseline("tfidf", corpus, papers=half, options=SMALL["tfidf"])
     from_all = fit_baseline("tfidf", corpus, options=SMALL["tfidf"])

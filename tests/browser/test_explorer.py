@@ -172,7 +172,7 @@ def test_a_question_asked_while_the_model_loads_is_asked_again(
     assert page.locator('[data-state="loading"]').count() == 0
 
 
-def test_chosen_sentences_have_one_colour_on_both_sides(reader: Any) -> None:
+def test_chosen_sentences_have_one_color_on_both_sides(reader: Any) -> None:
     page = reader.open("?paper=p:3")
     reader.see('.sentences button[data-sentence="1"]').click()
     page.locator('.sentences button[data-sentence="2"]').click()

@@ -190,7 +190,7 @@ def test_hostile_papers_are_text_on_every_view(reader: Any, ids: dict[str, Any])
 
 
 VIEWS = ["home", "search", "liked", "paper", "draft", "map", "graph", "compare", "samples", "lacking"]
-SOFT = ["q", "s", "text", "kind", "kept", "colour", "hide", "at", "focus", "outside", "venue", "field", "#"]
+SOFT = ["q", "s", "text", "kind", "kept", "color", "hide", "at", "focus", "outside", "venue", "field", "#"]
 """Parameters that may hold anything and leave a view to be shown."""
 
 HARD = [*SOFT, "paper", "like", "dislike", "by", "aspect", "index", "count", "offset", "year_from", "year_to", "diversity",

@@ -135,8 +135,8 @@ def test_vectors_are_imported_with_their_model(tmp_path: Path, capsys: pytest.Ca
         (["import", "nowhere.bib", "-o", "out"], "nowhere.bib does not exist"),
         (["audit", "CORPUS", "--against", "csfcube"], "NAME=PATH"),
         (["audit", "CORPUS", "--against", "a=CORPUS", "--against", "a=CORPUS"], "'a' twice"),
-        (["info", "."], "is not an artefact of citeweave"),
-        (["synthesize", "-o", "."], "is not an artefact of citeweave"),
+        (["info", "."], "is not an artifact of citeweave"),
+        (["synthesize", "-o", "."], "is not an artifact of citeweave"),
         (["import", "x.bib", "-o", "out", "--model", "specter"], "add --vectors"),
         (["synthesize", "-o", "out", "--papers", "0"], "--papers is 0"),
         (["synthesize", "-o", "out", "--memory", "lots"], "--memory is 'lots'"),
@@ -178,7 +178,7 @@ def test_samples_beyond_the_corpus_are_all_papers(corpus: Path, capsys: pytest.C
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "citeweave", "info", str(tmp_path / "nowhere"), "--debug"]
     result = subprocess.run(words, capture_output=True, text=True)
-    assert result.returncode == 1 and "Traceback" in result.stderr and "ArtefactError" in result.stderr
+    assert result.returncode == 1 and "Traceback" in result.stderr and "ArtifactError" in result.stderr
 
 
 def test_our_own_faults_exit_1_without_traceback(

@@ -254,7 +254,7 @@ def test_compare_writes_pages_and_tells_other_rules(run: Run, data: Path, good: 
     [
         (["good"], "name at least two reports"),
         (["good", "gone"], "gone does not exist"),
-        (["good", "scidocs"], "is not an artefact of citeweave"),
+        (["good", "scidocs"], "is not an artifact of citeweave"),
         (["good", "bad1", "--metric", "cite.mpa"], "--metric is 'cite.mpa'"),
         (["good", "bad1", "--resamples", "10"], "--resamples is 10"),
         (["good", "bad1", "-o", "page.pdf"], "written as .md or .html"),

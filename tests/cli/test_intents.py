@@ -49,9 +49,9 @@ def test_train_and_evaluate(sentences: Path, bert: Path, tmp_path: Path, capsys:
         (["--task", "scycite"], "--task is 'scycite'; it must be one of"),
         (["--set", "smoothing"], "--set is 'smoothing'; it must be KEY=VALUE"),
         (["--set", "rank=x"], "--set rank is 'x'; it must be of type int"),
-        (["--unlabelled", "x"], "add --teachers 5"),
+        (["--unlabeled", "x"], "add --teachers 5"),
         (["--auxiliary", "section"], "--auxiliary is 'section'; it must be NAME=PATH"),
-        (["--dev", "test"], "no labelled sentence of split 'test' (it has dev, train)"),
+        (["--dev", "test"], "no labeled sentence of split 'test' (it has dev, train)"),
     ],
 )
 def test_errors_name_the_thing(

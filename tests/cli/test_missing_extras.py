@@ -56,7 +56,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, bert: Path) -> Path:
     place = tmp_path_factory.mktemp("made")
     (place / "library.bib").write_text("@article{a, title={The cell grows}, year={2001}}\n")
     rows = [{"string": f"We use [{i}].", "label": ("method", "background", "result")[i % 3]} for i in range(30)]
-    (place / "labelled.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (place / "labeled.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (place / "people.jsonl").write_text('{"reviewer": "Ann", "papers": []}\n')
     for words in (
         f"synthesize -o {place}/corpus --papers 80 --workers 1",
@@ -89,8 +89,8 @@ def commands(place: Path, bert: Path) -> dict[str, str]:
         "derive": f"derive {corpus} --texts titles {out}/derive",
         "annotate": f"annotate {corpus} {out}/annotate --no-keep-given --most-contexts 1 {cpu}",
         "annotate given": f"annotate {corpus} --classifier none {out}/annotate-none",
-        "intents train": f"intents train {place}/labelled.jsonl {out}/intents-train --base {bert} {cpu}",
-        "intents evaluate": f"intents evaluate default --data {place}/labelled.jsonl {cpu}",
+        "intents train": f"intents train {place}/labeled.jsonl {out}/intents-train --base {bert} {cpu}",
+        "intents evaluate": f"intents evaluate default --data {place}/labeled.jsonl {cpu}",
         "graph": f"graph {corpus} {out}/graph --dim 8",
         "graph edges": f"graph {corpus} {out}/graph-edges --dim 8 --method edges {cpu}",
         "mine": f"mine {corpus} --recipe specter --graph {place}/graph {out}/mine",

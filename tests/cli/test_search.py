@@ -119,7 +119,7 @@ def test_mistakes_of_index(index, capsys, tmp_path):
     code, _, err = run(capsys, "index", corpus, "--model", model, "-o", index, "--device", "cpu")
     assert code == 2 and "other inputs or options" in err
     code, _, err = run(capsys, "index", corpus, "--model", model, "-o", tmp_path / "i", "--intents", tmp_path)
-    assert code == 2 and "is not an artefact of citeweave" in err
+    assert code == 2 and "is not an artifact of citeweave" in err
     code, _, err = run(
         capsys, "index", corpus, "--model", model, "-o", tmp_path / "i", "--contexts", "--most-contexts", 0
     )

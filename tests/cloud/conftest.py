@@ -56,14 +56,14 @@ def keys(bucket: Any) -> Callable[[], set[str]]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """An artefact with a manifest and an inner folder."""
-    return make_artefact(tmp_path / "made" / "thing", {"papers/year.npy": b"1999", "big.bin": bytes(50_000)})
+    """An artifact with a manifest and an inner folder."""
+    return make_artifact(tmp_path / "made" / "thing", {"papers/year.npy": b"1999", "big.bin": bytes(50_000)})
 
 
-def make_artefact(folder: Path, files: dict[str, bytes], **recipe: object) -> Path:
-    from citeweave.core.artifact import new_artefact
+def make_artifact(folder: Path, files: dict[str, bytes], **recipe: object) -> Path:
+    from citeweave.core.artifact import new_artifact
 
-    with new_artefact(folder, "thing", 1, {"of": sorted(files), **recipe}, overwrite=True) as writer:
+    with new_artifact(folder, "thing", 1, {"of": sorted(files), **recipe}, overwrite=True) as writer:
         for name, data in files.items():
             path = writer.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -63,7 +63,7 @@ def test_import_from_a_pattern_to_an_address(bucket: Any, tmp_path: Path, capsys
     assert "all there already" in err
     code, _, err = run(capsys, "import", parts[0], "-o", address)
     assert code == 2
-    assert f"{address} holds an artefact made from other inputs" in err
+    assert f"{address} holds an artifact made from other inputs" in err
     code, out, err = run(capsys, "import", parts[0], "-o", address, "--overwrite", "--json")
     assert code == 0, err
     assert json.loads(out)["output"] == address
@@ -111,7 +111,7 @@ def test_copy_and_cache(bucket: Any, folder: Path, tmp_path: Path, capsys: pytes
     address = f"s3://{bucket.name}/thing"
     assert (
         run(capsys, "copy", folder, address)[1]
-        == f"{address}: 3 files, {sum(map(len, content(folder).values())):,} bytes; 3 travelled\n"
+        == f"{address}: 3 files, {sum(map(len, content(folder).values())):,} bytes; 3 traveled\n"
     )
     code, out, _ = run(capsys, "copy", address, tmp_path / "back", "--json")
     assert code == 0
@@ -132,7 +132,7 @@ def test_mistakes_are_one_line(bucket: Any, tmp_path: Path, capsys: pytest.Captu
     place = f"s3://{bucket.name}"
     for arguments, said in (
         (["info", f"{place}/nothing"], "no object and no folder"),
-        (["info", f"{place}/dump"], f"{place}/dump is not an artefact"),
+        (["info", f"{place}/dump"], f"{place}/dump is not an artifact"),
         (["info", f"{place}/dump/*.jsonl"], "is no|is not"),
         (["info", "s3://nobody-has-it/x"], "there is no bucket"),
         (["info", f"s3://{KEY}:{SECRET}@b/x"], "must not hold keys"),
@@ -179,7 +179,7 @@ def test_a_store_of_lance_on_object_storage(bucket: Any) -> None:
     pytest.importorskip("lancedb")
     import numpy as np
 
-    from citeweave.core.errors import ArtifactError as ArtefactError
+    from citeweave.core.errors import ArtifactError as ArtifactError
     from citeweave.core.errors import UserError
     from citeweave.search.store_protocol import Attributes
     from citeweave.search.store_search import open_store
@@ -197,7 +197,7 @@ def test_a_store_of_lance_on_object_storage(bucket: Any) -> None:
     again = open_store(name)
     assert again.search(np.array([[0.0, 2.0]]), 2).ids == [["old", "newer"]]
     bucket.put_object(Key="mine/x", Body=b"x")
-    with pytest.raises(ArtefactError, match="is no store of citeweave"):
+    with pytest.raises(ArtifactError, match="is no store of citeweave"):
         open_store(f"lance:s3://{bucket.name}/mine", model)
     with pytest.raises(UserError, match="there is no bucket"):
         open_store("lance:s3://nobody-has-it/x", model)

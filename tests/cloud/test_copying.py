@@ -1,4 +1,4 @@
-"""Folders there and back over HTTP: same bytes, only what is missing travels, never half an artefact."""
+"""Folders there and back over HTTP: same bytes, only what is missing travels, never half an artifact."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from citeweave.core.progress import Advance, Reporter
 from citeweave.core.publish import work_folder
 from citeweave.remote.copy import _receive, copy
 from citeweave.remote.fetch import Slot, clear, fetch, kept_in
-from citeweave.remote.listing import OBJECTS
+from citeweave.remote.contents import OBJECTS
 from citeweave.remote.object_storage import Address
 from citeweave.remote.push import push
 
-from .conftest import content, make_artefact
+from .conftest import content, make_artifact
 
 Keys = Callable[[], set[str]]
 
@@ -51,7 +51,7 @@ class Watching(Reporter):
 
 def test_there_and_back(bucket: Any, tmp_path: Path, keys: Keys) -> None:
     several_chunks = bytes(range(256)) * (9 << 12)
-    folder = make_artefact(tmp_path / "made", {"papers/text.gz": b"not gzip", "big.bin": several_chunks})
+    folder = make_artifact(tmp_path / "made", {"papers/text.gz": b"not gzip", "big.bin": several_chunks})
     address = f"s3://{bucket.name}/a/thing"
     done = push(folder, address)
     assert (done.files, done.sent) == (3, 3)
@@ -69,8 +69,8 @@ def test_the_same_again_sends_nothing_and_another_is_refused(bucket: Any, folder
     address = f"s3://{bucket.name}/thing"
     push(folder, address)
     assert push(folder, address).sent == 0
-    other = make_artefact(tmp_path / "other", {"papers/year.npy": b"2001"})
-    with pytest.raises(UserError, match="holds another artefact; .*--overwrite"):
+    other = make_artifact(tmp_path / "other", {"papers/year.npy": b"2001"})
+    with pytest.raises(UserError, match="holds another artifact; .*--overwrite"):
         push(other, address)
     assert content(fetch(address)) == content(folder)
 
@@ -81,7 +81,7 @@ def test_overwriting_sends_what_is_new_and_removes_what_is_not_used(bucket: Any,
     bucket.put_object(Key="thing/notes.txt", Body=b"somebody's own")
     old = fetch(address)
     was = content(folder)
-    make_artefact(folder, {"papers/year.npy": b"2020", "big.bin": bytes(50_000), "new.bin": b"n"})
+    make_artifact(folder, {"papers/year.npy": b"2020", "big.bin": bytes(50_000), "new.bin": b"n"})
     done = push(folder, address, overwrite=True)
     assert done.sent == 3, "the big file is there already"
     assert done.sent_bytes < 2000
@@ -93,7 +93,7 @@ def test_overwriting_sends_what_is_new_and_removes_what_is_not_used(bucket: Any,
     assert (old / "big.bin").samefile(new / "big.bin")
     assert "thing/notes.txt" in keys()
     assert "thing/papers/year.npy" not in keys()
-    push(make_artefact(folder, {"papers/year.npy": b"1999"}), address, overwrite=True)
+    push(make_artifact(folder, {"papers/year.npy": b"1999"}), address, overwrite=True)
     assert content(fetch(address)) == content(folder)
     assert not any("big.bin" in key for key in keys())
 
@@ -103,7 +103,7 @@ def test_a_push_that_breaks_off_leaves_the_old_one_and_goes_on(bucket: Any, fold
     push(folder, address)
     was = content(folder)
     parts = {f"{number}.bin": bytes([number]) * 1000 for number in range(40)}
-    make_artefact(folder, {"papers/year.npy": b"2020", **parts})
+    make_artifact(folder, {"papers/year.npy": b"2020", **parts})
     with pytest.raises(ConnectionResetError):
         push(folder, address, overwrite=True, reporter=Watching(most=25_000))
     assert content(fetch(address)) == was
@@ -124,7 +124,7 @@ def test_a_first_push_that_breaks_off_is_nothing_yet_and_goes_on(bucket: Any, fo
 
 def test_a_fetch_that_breaks_off_shows_nothing_and_goes_on(bucket: Any, tmp_path: Path) -> None:
     address = f"s3://{bucket.name}/thing"
-    made = make_artefact(tmp_path / "thing", {f"{number}.bin": bytes([number]) * 1000 for number in range(40)})
+    made = make_artifact(tmp_path / "thing", {f"{number}.bin": bytes([number]) * 1000 for number in range(40)})
     push(made, address)
     with pytest.raises(ConnectionResetError):
         fetch(address, reporter=Watching(most=20_000))
@@ -138,7 +138,7 @@ def test_a_fetch_that_breaks_off_shows_nothing_and_goes_on(bucket: Any, tmp_path
 def test_replaced_while_it_is_fetched_the_new_one_comes_whole(bucket: Any, folder: Path, tmp_path: Path) -> None:
     address = f"s3://{bucket.name}/thing"
     push(folder, address)
-    other = make_artefact(tmp_path / "other", {"papers/year.npy": b"2020"})
+    other = make_artifact(tmp_path / "other", {"papers/year.npy": b"2020"})
     found = fetch(
         address, reporter=Watching(begin=lambda: push(other, address, overwrite=True, cache=tmp_path / "two"))
     )
@@ -165,7 +165,7 @@ def test_a_folder_that_another_program_uploaded(bucket: Any, folder: Path, keys:
         bucket.put_object(Key=f"thing/{name}", Body=data)
     address = f"s3://{bucket.name}/thing"
     assert content(fetch(address)) == content(folder)
-    with pytest.raises(UserError, match="holds another artefact"):
+    with pytest.raises(UserError, match="holds another artifact"):
         push(folder, address)
     push(folder, address, overwrite=True)
     assert content(fetch(address)) == content(folder)
@@ -177,7 +177,7 @@ def test_a_folder_that_another_program_uploaded(bucket: Any, folder: Path, keys:
 
 def test_objects_of_others_are_not_written_over(bucket: Any, folder: Path) -> None:
     bucket.put_object(Key="thing/big.bin", Body=b"mine")
-    with pytest.raises(UserError, match="holds objects that are no artefact"):
+    with pytest.raises(UserError, match="holds objects that are no artifact"):
         push(folder, f"s3://{bucket.name}/thing")
     push(folder, f"s3://{bucket.name}/thing", overwrite=True)
     assert bucket.Object("thing/big.bin").get()["Body"].read() == b"mine"
@@ -231,7 +231,7 @@ def test_copy_both_ways_and_from_bucket_to_bucket(bucket: Any, folder: Path, tmp
     assert not [path for path in tmp_path.iterdir() if path.name.startswith((".back.", "back."))]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("x")
-    with pytest.raises(UserError, match="is not an artefact"):
+    with pytest.raises(UserError, match="is not an artifact"):
         copy(address, tmp_path / "mine", overwrite=True)
     copy(address, f"s3://{bucket.name}/two/thing")
     assert content(fetch(f"s3://{bucket.name}/two/thing")) == content(folder)
@@ -246,7 +246,7 @@ def test_a_copy_does_not_replace_what_came_meanwhile(
     copy(folder, address)
 
     def receive(*given: Any) -> int:
-        make_artefact(tmp_path / "other", {"papers/year.npy": b"1999"}).rename(tmp_path / "back")
+        make_artifact(tmp_path / "other", {"papers/year.npy": b"1999"}).rename(tmp_path / "back")
         return real(*given)
 
     monkeypatch.setattr("citeweave.remote.copy._receive", receive)
@@ -262,7 +262,7 @@ def test_a_copy_that_is_killed_while_it_replaces_leaves_one_of_both(
     address, older, target = f"s3://{bucket.name}/thing", content(folder), tmp_path / "back"
     copy(folder, address)
     copy(address, target)
-    copy(make_artefact(folder, {"papers/year.npy": b"2020"}), address, overwrite=True)
+    copy(make_artifact(folder, {"papers/year.npy": b"2020"}), address, overwrite=True)
 
     def die(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -369,7 +369,7 @@ def test_old_versions_go_by_age_and_all_by_command(bucket: Any, folder: Path) ->
     push(folder, address)
     old = fetch(address)
     os.utime(old.parent.parent, (0, 0))
-    push(make_artefact(folder, {"a": b"1"}), address, overwrite=True)
+    push(make_artifact(folder, {"a": b"1"}), address, overwrite=True)
     new = fetch(address)
     assert not old.exists()
     assert new.exists()

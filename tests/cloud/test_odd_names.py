@@ -12,11 +12,11 @@ import pytest
 from citeweave.core.errors import InputError, UserError
 from citeweave.remote.copy import PendingUpload, copy
 from citeweave.remote.fetch import fetch
-from citeweave.remote.listing import OBJECTS
+from citeweave.remote.contents import OBJECTS
 from citeweave.remote.object_storage import Address
 from citeweave.remote.push import push
 
-from .conftest import content, make_artefact
+from .conftest import content, make_artifact
 
 Keys = Callable[[], set[str]]
 
@@ -35,7 +35,7 @@ def test_an_output_named_as_a_file_of_the_cache(bucket: Any) -> None:
     address = Address.parse(f"s3://{bucket.name}/base.json")
     for data in (b"1", b"2"):
         with PendingUpload(address).working() as out:
-            make_artefact(out.folder, {"a": data})
+            make_artifact(out.folder, {"a": data})
             out.send()
         assert content(fetch(address))["a"] == data
 
@@ -88,7 +88,7 @@ def test_of_an_uploaded_artifact_only_its_own_objects_go(bucket: Any, folder: Pa
     for name, data in content(folder).items():
         bucket.put_object(Key=f"thing/{name}", Body=data)
     bucket.put_object(Key="thing/notes.txt", Body=b"mine")
-    push(make_artefact(tmp_path / "other", {"new.bin": b"new"}), f"s3://{bucket.name}/thing", overwrite=True)
+    push(make_artifact(tmp_path / "other", {"new.bin": b"new"}), f"s3://{bucket.name}/thing", overwrite=True)
     # of an emptied folder pyarrow leaves an empty mark
     left = {key for key in keys() if not key.endswith("/") and "/.generations/" not in key}
     assert left == {"thing/notes.txt", "thing/new.bin", f"thing/{OBJECTS}"}

@@ -155,7 +155,7 @@ def test_time_grows_with_the_length_only(unit: str) -> None:
     text = unit * (200_000 // len(unit))
     begin = time.process_time()
     assert _covers(text, sentences(text))
-    assert time.process_time() - begin < 5  # takes well below a second; quadratic behaviour takes minutes
+    assert time.process_time() - begin < 5  # takes well below a second; quadratic behavior takes minutes
 
 
 # --- real abstracts --------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_packed_equals_padded_with_gradients(kind, pooling):
         )
 
 
-def test_neighbours_in_the_stream_do_not_matter():
+def test_neighbors_in_the_stream_do_not_matter():
     model = make("Bert")
     whole = Network(model, "cpu", 0, packed=True).states(texts()).mean()
     for row, ids in enumerate(texts()):
@@ -182,7 +182,7 @@ def test_every_token_is_in_the_stream_and_in_one_tile(lengths):
     assert len(_tiles(np.array(bounds), 1)) == len(packed.ids)
 
 
-def test_a_window_hides_far_neighbours():
+def test_a_window_hides_far_neighbors():
     bounds = torch.tensor([0, 6, 10], dtype=torch.int32)
     states = torch.randn(3, 10, 1, 4)
     found = attend(*states, Spans(bounds, bounds, 6, 6), window=1)

@@ -34,7 +34,7 @@ def judged_pools() -> dict[str, dict[str, list[Any]]]:
     }
 
 
-def labelled(papers: Iterable[str], first: str = "pid,class_label") -> str:
+def labeled(papers: Iterable[str], first: str = "pid,class_label") -> str:
     return f"{first}\n" + "".join(f"{paper},{topic(paper)}\n" for paper in papers)
 
 
@@ -44,8 +44,8 @@ def scidocs() -> dict[str, str]:
     )
     papers = {paper: {"title": f"Title of {paper}", "abstract": f"About topic {topic(paper)}."} for paper in PAPERS}
     return {
-        "mag/train.csv": labelled(PAPERS[:12]),
-        "mag/test.csv": labelled(PAPERS[12:]),
+        "mag/train.csv": labeled(PAPERS[:12]),
+        "mag/test.csv": labeled(PAPERS[12:]),
         "cite/test.qrel": qrel,
         "cocite/test.qrel": qrel,
         "paper_metadata_mag_mesh.json": json.dumps(papers),
@@ -58,8 +58,8 @@ def scirepeval() -> dict[str, str]:
     task = {"name": "Topics", "type": "classification", "metrics": ["f1"], "data": data}
     return {
         "scirepeval_tasks.jsonl": lines([{**task, "few_shot": [{"sample_size": 6, "iterations": 2}]}]),
-        "topics/train.csv": labelled(PAPERS[:12], "paper_id,label"),
-        "topics/test.csv": labelled(PAPERS[12:], "paper_id,label"),
+        "topics/train.csv": labeled(PAPERS[:12], "paper_id,label"),
+        "topics/test.csv": labeled(PAPERS[12:], "paper_id,label"),
         "papers.jsonl": lines({"doc_id": paper, "title": f"Title of {paper}", "abstract": ""} for paper in PAPERS),
     }
 

@@ -1,4 +1,4 @@
-"""Recommendations from clicks: the files, the features, the network and its judgement."""
+"""Recommendations from clicks: the files, the features, the network and its judgment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from citeweave.evaluation.click_data import (
     ClickData,
     ClickLog,
     Metadata,
-    normalised,
+    normalized,
     propensity_of,
     read_click_data,
     read_clicks,
@@ -279,7 +279,7 @@ def test_two_papers_without_title_share_no_words():
 def test_clicks_are_judged_as_one_by_one(lists):
     clicks = ClickLog.of([("q", papers[at % len(papers)], papers) for papers, at in lists])
     scores = np.array([ord(paper) % 3 for paper in clicks.shown]) / 3
-    propensities = normalised(np.array([5.0, 2.0, 1.0]))
+    propensities = normalized(np.array([5.0, 2.0, 1.0]))
     judged = judge_clicks(clicks, scores, propensities)
     above, others = [], []
     for click, clicked in enumerate(clicks.clicked):
@@ -432,7 +432,7 @@ def test_lists_of_one_paper_teach_nothing():
 # the task
 
 
-PROPENSITIES = normalised(1 / np.arange(1, 9))
+PROPENSITIES = normalized(1 / np.arange(1, 9))
 
 
 def planted(seed: int = 0, dim: int = 8) -> tuple[ClickData, Table]:

@@ -153,7 +153,7 @@ def test_another_model_option_or_data_is_refused(
 def test_a_folder_of_something_else_is_not_touched(scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.tex").write_text("years of work")
-    with pytest.raises(UserError, match="is not an artefact of citeweave; choose another -o"):
+    with pytest.raises(UserError, match="is not an artifact of citeweave; choose another -o"):
         evaluate(Counting(vectors), scidocs, tmp_path / "mine", overwrite=True)
     assert files_of(tmp_path / "mine") == {"thesis.tex": b"years of work"}
 
@@ -356,7 +356,7 @@ def test_only_papers_with_vectors_are_on_the_map(scidocs: Suite, vectors: Vector
 
 
 def test_maps_that_cannot_be_drawn(folders: dict[str, Path], scidocs: Suite, vectors: Vectors, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="mdcr tells no classes of papers to colour a map by; leave --map out"):
+    with pytest.raises(UserError, match="mdcr tells no classes of papers to color a map by; leave --map out"):
         evaluate(Counting(vectors), read_suite("mdcr", folders["mdcr"]), tmp_path / "r", with_map=True)
     for judged in (Lexical(), GivenScores({"p00": {"p06": 1.0}}, name="run")):
         with pytest.raises(UserError, match="no map can be drawn: .* leave --map out"):

@@ -69,7 +69,7 @@ def several(folder: Path) -> Path:
     return folder
 
 
-def artefact(folder: Path) -> Path:
+def artifact(folder: Path) -> Path:
     with new_vectors(folder, model="mine", dtype="float32") as writer:
         writer.append(IDS, MATRIX)
         writer.finish()
@@ -84,7 +84,7 @@ KINDS = {
     "npy": lambda folder: npy(folder / "v.npy"),
     "parquet": lambda folder: parquet(folder / "v.parquet"),
     "several files": lambda folder: several(folder / "v"),
-    "artefact": lambda folder: artefact(folder / "v"),
+    "artifact": lambda folder: artifact(folder / "v"),
 }
 
 
@@ -92,7 +92,7 @@ KINDS = {
 def test_vectors_of_every_kind(tmp_path: Path, kind: str) -> None:
     judged = open_judged(str(KINDS[kind](tmp_path)))
     assert isinstance(judged, GivenVectors)
-    assert judged.name == ("mine" if kind == "artefact" else "v")
+    assert judged.name == ("mine" if kind == "artifact" else "v")
     assert len(judged.revision) == 16 and judged.facts()["dimension"] == 2
     found = judged.vectors(TEXTS)
     np.testing.assert_allclose(found.matrix, [*MATRIX.tolist(), [0, 0]], rtol=1e-6)
@@ -104,14 +104,14 @@ def test_vectors_of_every_kind(tmp_path: Path, kind: str) -> None:
     np.testing.assert_allclose(scores[0, :2], [0.6, 0], atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["npy", "artefact", "paper_id"])
+@pytest.mark.parametrize("kind", ["npy", "artifact", "paper_id"])
 def test_precision_rounds_and_makes_another_thing(tmp_path: Path, kind: str) -> None:
     path = str(KINDS[kind](tmp_path))
     half, plain = open_judged(path, OpeningOptions(precision="float16")), open_judged(path)
     assert half.vectors(TEXTS).matrix.dtype == np.float16 and half.facts()["dtype"] == "float16"
     assert half.vectors(TEXTS).matrix[2, 0] == np.float16(0.6)
     assert half.revision != plain.revision
-    assert plain.vectors(TEXTS).matrix.dtype == (np.float32 if kind == "artefact" else np.float64)
+    assert plain.vectors(TEXTS).matrix.dtype == (np.float32 if kind == "artifact" else np.float64)
 
 
 def test_numbers_too_large_for_the_precision_are_counted(tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ def test_unknown_names_list_what_is_accepted(tmp_path: Path, monkeypatch: pytest
         opened(tmp_path / "notes.txt")
 
 
-def test_artefacts_of_other_kinds_are_named(
+def test_artifacts_of_other_kinds_are_named(
     folders: dict[str, Path], vectors: dict[str, list[float]], tmp_path: Path
 ) -> None:
     judged = GivenVectors(list(vectors), np.array(list(vectors.values())), name="toy")

@@ -81,7 +81,7 @@ def test_the_worked_example():
     ends, nothing = (np.array([0]), np.array([1])), csr(5, set())
     source = links._rank(vectors, ends, 0, np.array([2, 2, 2]), nothing, "dot")  # 6 against 3, 3, 3
     target = links._rank(vectors, ends, 1, np.array([2, 3, 4]), nothing, "dot")  # 6 against 2, 6, 8
-    scores = links._summarise([source, target], edges=1)
+    scores = links._summarize([source, target], edges=1)
     assert scores.mean_rank == (1 + 2.5) / 2 and scores.mrr == (1 + 1 / 2.5) / 2
     assert scores.auc == pytest.approx((1 + 0.5) / 2) and scores.hits_1 == 0.5 and scores.hits_10 == 1
     # 0 -> 4 is a true edge as well, and nobody is a negative for himself or for the true end

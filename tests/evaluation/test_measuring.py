@@ -172,8 +172,8 @@ def test_correlations_are_those_of_scipy():
 def test_a_map_that_shows_its_topics_is_told_from_one_that_does_not():
     rng = np.random.default_rng(0)
     topics = rng.integers(0, 6, 600)
-    centres = 10 * np.stack([np.arange(6) % 3, np.arange(6) // 3], axis=1)
-    xy = centres[topics] + rng.normal(size=(600, 2))
+    centers = 10 * np.stack([np.arange(6) % 3, np.arange(6) // 3], axis=1)
+    xy = centers[topics] + rng.normal(size=(600, 2))
     good = map_quality(xy, topics)
     assert good.homogeneity > 0.8 and good.completeness > 0.7 and 0 < good.noise < 0.3 and good.clusters >= 6
     bad = map_quality(xy, rng.permutation(topics))

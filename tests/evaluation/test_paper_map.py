@@ -45,7 +45,7 @@ HOSTILE = [
 
 
 def clusters(papers: int = 90, topics: int = 3) -> tuple[np.ndarray, list[str]]:
-    """(papers, 12) vectors around centres far apart, and the names of their topics."""
+    """(papers, 12) vectors around centers far apart, and the names of their topics."""
     rng = stream(0, "test of maps")
     which = np.arange(papers) % topics
     matrix = 6 * np.eye(12)[which] + 0.3 * rng.normal(size=(papers, 12))
@@ -239,8 +239,8 @@ def test_a_hundred_thousand_papers_fit_into_ten_megabytes() -> None:
 
 def test_many_topics_share_the_last_entry() -> None:
     labels = [f"topic {row % 400:03d}" for row in range(4000)] + [""]
-    names, colours, topics = number_topics(labels)
-    assert len(names) == len(colours) == MOST_TOPICS + 2 and names[-1] == NO_TOPIC
+    names, colors, topics = number_topics(labels)
+    assert len(names) == len(colors) == MOST_TOPICS + 2 and names[-1] == NO_TOPIC
     assert names[-2] == "150 smaller topics" and (topics == MOST_TOPICS).sum() == 1500
 
 

@@ -35,11 +35,11 @@ BY_SKLEARN = replace(SCIREPEVAL_CLASSES, solver="sklearn")
 
 
 def papers(count: int, *, dimension: int = 12, classes: int = 4, noise: float = 2.0, seed: int = 0):
-    """Vectors with a common offset around a centre for each class, and the classes."""
+    """Vectors with a common offset around a center for each class, and the classes."""
     rng = np.random.default_rng(seed)
     codes = rng.permutation(np.arange(count) % classes)
-    centres = rng.normal(size=(classes, dimension))
-    return centres[codes] + noise * rng.normal(size=(count, dimension)) + 1.0, codes
+    centers = rng.normal(size=(classes, dimension))
+    return centers[codes] + noise * rng.normal(size=(count, dimension)) + 1.0, codes
 
 
 @pytest.mark.parametrize("scale", [1e-7, 1e6])

@@ -17,7 +17,7 @@ from citeweave.evaluation.precomputed import GivenVectors
 from citeweave.evaluation.ranking_tasks import run_ranking
 from citeweave.evaluation.sentence_systems import ByDistance, HeldTokens, SentenceLevel
 from citeweave.evaluation.suites.registry import read_suite
-from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, TaskTexts, standardised
+from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, TaskTexts, standardized
 from citeweave.vectors import pair_scores
 from citeweave.vectors.sentence_vectors import new_sentence_vectors
 
@@ -99,7 +99,7 @@ def ranking(judged: Any, distance: str) -> dict[str, Any]:
     return dict(run_ranking(task, judged, distance, "wrong").ranked["q"])
 
 
-def test_a_sum_adds_standardised_scores() -> None:
+def test_a_sum_adds_standardized_scores() -> None:
     vectors = {"q": [3.0, 4.0], "a": [3.0, 4.0], "b": [6.0, 8.0], "long": [4.0, -3.0]}
     judged = GivenVectors(list(vectors), np.array(list(vectors.values())), name="mine")
     found = ranking(judged, "cosine+l2")
@@ -117,7 +117,7 @@ def test_a_sum_may_mix_papers_sentences_and_tokens(bert: Path) -> None:
         str(bert), OpeningOptions(distance=name, sentence_metric="cosine", max_tokens=16, device="cpu")
     )
     assert isinstance(judged, ByDistance)
-    parts = [standardised(judged.scores(TEXTS, pools(), part), pools().offsets) for part in name.split("+")]
+    parts = [standardized(judged.scores(TEXTS, pools(), part), pools().offsets) for part in name.split("+")]
     expected = dict(zip(["a", "b", "none", "long"], np.sum(parts, axis=0)[:4], strict=True))
     found = ranking(judged, name)
     assert len(found) == 3 and found == pytest.approx({paper: expected[paper] for paper in found})

@@ -406,7 +406,7 @@ def _parquet(columns: dict[str, list[object]]) -> bytes:
 FOREIGN = {
     "photo.jpg": b"\xff\xd8\xff\xe0\x00\x10JFIF" + bytes(range(256)) * 20,
     "paper.pdf": b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<< /Type /Catalog >>\nendobj\n",
-    "table.parquet": _parquet({"colour": ["red"], "weight": [1.5]}),
+    "table.parquet": _parquet({"color": ["red"], "weight": [1.5]}),
     "data.sqlite": b"SQLite format 3\0" + bytes(4096),
     "program": b"\x7fELF" + bytes(range(256)) * 8,
     "page.html": b"<!DOCTYPE html><html><body><p>404 Not Found</p></body></html>",

@@ -88,7 +88,7 @@ def test_bfloat16_is_rounded_to_the_nearest():
     halves = np.empty((1, len(values)), np.uint16)
     end_step(values[None].copy(), halves, 0.0, np.ones(1, np.float32), 0, halves)
     back = (halves.astype(np.uint32) << 16).view(np.float32)[0]
-    # exact ones stay, a tie goes to the even neighbour, the others to the nearest
+    # exact ones stay, a tie goes to the even neighbor, the others to the nearest
     assert back[:3].tolist() == [1.0, 1.0, 1 + 2**-6] and back[5] == 0
     assert (np.abs(back - values) <= np.abs(values) * 2**-8).all()
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave import Corpus, import_papers
-from citeweave.core.artifact import new_artefact
+from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.graph.citations import build_graph, graph_from_edges
 from citeweave.graph.intent_overlay import (
@@ -40,15 +40,15 @@ def write_corpus(folder: Path, edges: list[tuple[int, int]]) -> Corpus:
 def write_overlay(corpus: Corpus, folder: Path, confidence: np.ndarray, own: np.ndarray | None = None) -> IntentOverlay:
     number = len(corpus.citing)
     own = np.zeros(number, np.uint8) if own is None else own
-    with new_artefact(folder, KIND, VERSION, {"corpus": corpus.hash}) as artefact:
-        out = OverlayWriter(artefact)
+    with new_artifact(folder, KIND, VERSION, {"corpus": corpus.hash}) as artifact:
+        out = OverlayWriter(artifact)
         out.append_contexts(np.array([1], np.uint8), np.array([[1, 0, 0]], np.float16))
         out.close()
         mask = np.where(own > 0, own, mask_of(confidence, 0.5))
         out.write_citations(mask, confidence, np.full(number, 70_000), own > 0)
         facts = {"corpus": corpus.hash, "least": 0.5, "citations": {"all": number}, "contexts": {"all": 1}}
-        artefact.facts |= facts
-        artefact.finish()
+        artifact.facts |= facts
+        artifact.finish()
     return IntentOverlay.open(folder)
 
 

@@ -147,7 +147,7 @@ def test_communities_are_told_apart(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_vectors_are_finite_of_their_shape_and_0_without_neighbours(method, tmp_path):
+def test_vectors_are_finite_of_their_shape_and_0_without_neighbors(method, tmp_path):
     adjacency = communities()
     vectors = embed_nodes(adjacency, options(method))
     assert vectors.shape == (163, 48) and vectors.dtype == np.float32 and np.isfinite(vectors).all()

@@ -172,7 +172,7 @@ def test_union_adds_weighted_cosines() -> None:
     assert union.weights is not None
     row = dict(zip(union.row(2).tolist(), union.weights[union.offsets[2] : union.offsets[3]].tolist(), strict=True))
     assert row == pytest.approx({0: 2.0, 1: 2.0, 3: 0.5 * 2 / np.sqrt(2 * 2), 4: 0.5 * 1 / np.sqrt(2 * 1)})
-    plain = unite(Relations(graph), [UnionPart(Signal("cocited"))], normalise=False)
+    plain = unite(Relations(graph), [UnionPart(Signal("cocited"))], normalize=False)
     assert plain.weights is not None
     assert plain.weights[plain.offsets[2] : plain.offsets[3]].tolist() == [2.0, 1.0]
 

@@ -1,4 +1,4 @@
-"""A small BERT whose tokenizer has two unused tokens, and labelled sentences that follow a rule."""
+"""A small BERT whose tokenizer has two unused tokens, and labeled sentences that follow a rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from citeweave.intents.citances import ASKED, OTHER, Citance
-from citeweave.intents.examples import SCICITE, Example, LabelledSet
+from citeweave.intents.examples import SCICITE, Example, LabeledSet
 
 WORDS = ("paper", "cell", "models", "data", "graphs", "citations")
 TELLING = ("shows", "learn", "find")
@@ -29,10 +29,10 @@ def marked_bert(save_bert: Callable[..., Path], tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="session")
-def planted() -> Callable[[int, int], LabelledSet]:
+def planted() -> Callable[[int, int], LabeledSet]:
     """The word behind the citation asked about is the label; the one behind the other citation says nothing."""
 
-    def make(count: int, seed: int) -> LabelledSet:
+    def make(count: int, seed: int) -> LabeledSet:
         random = np.random.default_rng(seed)
         examples = []
         for _ in range(count):
@@ -43,6 +43,6 @@ def planted() -> Callable[[int, int], LabelledSet]:
             start = text.index("[3]")
             section = "2 Methods" if random.random() < 0.5 else ""
             examples.append(Example(Citance(text, (start, start + 3), section), label))
-        return LabelledSet("scicite", SCICITE, tuple(examples))
+        return LabeledSet("scicite", SCICITE, tuple(examples))
 
     return make

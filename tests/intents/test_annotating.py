@@ -203,7 +203,7 @@ def test_facts(corpus: Corpus, tmp_path: Path) -> None:
     assert sum(facts["intents_per_citation"].values()) == citations["all"]
     assert sum(int(k) * n for k, n in facts["intents_per_citation"].items()) == sum(facts["intents"].values())
     assert 1 / 3 < facts["mean_confidence"] <= 1
-    assert any("no recognisable citation mark" in line for line in facts["remarks"])
+    assert any("no recognizable citation mark" in line for line in facts["remarks"])
     assert facts == read_manifest(tmp_path / "intents", KIND, VERSION).facts
 
 
@@ -311,14 +311,14 @@ def test_languages() -> None:
 @pytest.fixture(scope="module")
 def trained(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package's own kind of classifier, on a small random encoder."""
-    from citeweave.intents.examples import SCICITE, Example, LabelledSet
+    from citeweave.intents.examples import SCICITE, Example, LabeledSet
     from citeweave.intents.fit import TrainingSets
     from citeweave.intents.options import ClassifierOptions
     from citeweave.intents.train import train_classifier
 
     folder = tmp_path_factory.mktemp("trained") / "classifier"
     examples = tuple(Example(Citance(f"{text} {i}"), i % 3) for i, text in enumerate(SENTENCES * 3))
-    sets = TrainingSets(LabelledSet("scicite", SCICITE, examples), LabelledSet("scicite", SCICITE, examples))
+    sets = TrainingSets(LabeledSet("scicite", SCICITE, examples), LabeledSet("scicite", SCICITE, examples))
     train_classifier(sets, folder, ClassifierOptions(base=str(bert), max_tokens=32, epochs=1, rank=2), device="cpu")
     return folder
 

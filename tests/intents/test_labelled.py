@@ -1,4 +1,4 @@
-"""Labelled sentences in all their spellings, and what is refused."""
+"""Labeled sentences in all their spellings, and what is refused."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from citeweave.intents.examples import (
     SCICITE,
     THREE_OF_SIX,
     Example,
-    LabelledSet,
+    LabeledSet,
     read_citances,
-    read_labelled,
+    read_labeled,
     section_examples,
     without,
 )
@@ -40,7 +40,7 @@ def test_three_spellings(tmp_path: Path) -> None:
         {"text": "  ", "intent": "background"},
         {"text": "d", "intent": "background", "split": "test"},
     )
-    found = read_labelled([path], SCICITE, split="train", label_map=THREE_OF_SIX)
+    found = read_labeled([path], SCICITE, split="train", label_map=THREE_OF_SIX)
     assert [row.citance for row in found.examples] == [
         Citance("a [3]", (2, 5), "Methods"),
         Citance("b [4]", (2, 5), ""),
@@ -68,19 +68,19 @@ def test_three_spellings(tmp_path: Path) -> None:
 )
 def test_what_is_refused(tmp_path: Path, lines: list[object], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        read_labelled([write(tmp_path / "c.jsonl", *lines)])
+        read_labeled([write(tmp_path / "c.jsonl", *lines)])
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is no file; give JSON lines"):
-        read_labelled([tmp_path / "none.jsonl"])
+        read_labeled([tmp_path / "none.jsonl"])
     cut = write(tmp_path / "c.jsonl.gz", {"text": "a " * 999, "intent": "method"})
     cut.write_bytes(cut.read_bytes()[:-9])
     with pytest.raises(InputError, match="is no whole gzip file"):
-        read_labelled([cut])
+        read_labeled([cut])
     other = write(tmp_path / "o.jsonl", {"text": "a", "intent": "method", "split": "test"})
-    with pytest.raises(EmptyResultError, match=r"no labelled sentence of split 'train' \(it has test\)"):
-        read_labelled([other], split="train")
+    with pytest.raises(EmptyResultError, match=r"no labeled sentence of split 'train' \(it has test\)"):
+        read_labeled([other], split="train")
 
 
 def test_dev_sentences_are_never_trained_on(tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_dev_sentences_are_never_trained_on(tmp_path: Path) -> None:
 
 
 def test_dev_sentences_in_another_spelling_are_left_out() -> None:
-    def made(*texts: str) -> LabelledSet:
-        return LabelledSet("scicite", SCICITE, tuple(Example(Citance(text), 0) for text in texts))
+    def made(*texts: str) -> LabeledSet:
+        return LabeledSet("scicite", SCICITE, tuple(Example(Citance(text), 0) for text in texts))
 
     train = made(
         "The cells have grown 4–7 times as told [3].", "The cells have grown in vitro as told [3].", "[3]", "[4]"
@@ -119,18 +119,18 @@ def test_auxiliary_tasks(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="it must be TASK=FILE"):
         parse_auxiliary(["section"])
     worth = write(tmp_path / "w.jsonl", {"text": "a", "is_citation": True}, {"text": "b", "label": "none"})
-    read = read_labelled([worth], ("none", "cited"), task="worthiness")
+    read = read_labeled([worth], ("none", "cited"), task="worthiness")
     assert [row.label for row in read.examples] == [1, 0]
 
 
 def test_real_files(shared: Path) -> None:
-    three = read_labelled([shared / "data" / "scicite" / "contexts.jsonl.gz"], split="dev")
+    three = read_labeled([shared / "data" / "scicite" / "contexts.jsonl.gz"], split="dev")
     assert three.counts()["labels"] == {"background": 538, "method": 255, "result": 123}
-    six = read_labelled([shared / "data" / "acl_arc" / "contexts.jsonl.gz"], ACL_ARC, task="acl_arc")
+    six = read_labeled([shared / "data" / "acl_arc" / "contexts.jsonl.gz"], ACL_ARC, task="acl_arc")
     assert len(six.examples) == 1941
 
 
 def test_places_of_hundreds_of_digits_are_none(tmp_path: Path) -> None:
     record = {"string": "We use [1].", "label": "method", "citeStart": 7, "citeEnd": 10**400}
     (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
-    assert len(read_labelled([tmp_path / "a.jsonl"]).examples) == 1
+    assert len(read_labeled([tmp_path / "a.jsonl"]).examples) == 1

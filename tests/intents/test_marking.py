@@ -18,7 +18,7 @@ from citeweave.intents.citances import (
     MarkReader,
     make_mark_reader,
     mark_parts,
-    normalise_section,
+    normalize_section,
 )
 
 
@@ -51,7 +51,7 @@ def test_the_span_among_others() -> None:
 def test_titles_of_sections() -> None:
     cases = {"3.1 Methods": "methods", "II. RELATED WORK": "related work", "4.  Results": "results", "": "", "3": ""}
     cases |= {"Appendix A. Data": "data", "Vitamin D": "vitamin d", "方法": "方法"}
-    assert {title: normalise_section(title) for title in cases} == cases
+    assert {title: normalize_section(title) for title in cases} == cases
 
 
 @pytest.fixture(scope="module")

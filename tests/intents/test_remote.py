@@ -15,7 +15,7 @@ from citeweave.core.executor import LocalExecutor, ShardTask
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.intents.annotate import AnnotateOptions, annotate_intents
 from citeweave.intents.citances import Citance
-from citeweave.intents.examples import LabelledSet
+from citeweave.intents.examples import LabeledSet
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
@@ -34,7 +34,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 @pytest.fixture(scope="module")
 def classifier(
-    marked_bert: Path, planted: Callable[[int, int], LabelledSet], tmp_path_factory: pytest.TempPathFactory
+    marked_bert: Path, planted: Callable[[int, int], LabeledSet], tmp_path_factory: pytest.TempPathFactory
 ) -> IntentClassifier:
     folder = tmp_path_factory.mktemp("remote") / "classifier"
     options = ClassifierOptions(base=str(marked_bert), epochs=1, rank=2, max_tokens=40)

@@ -11,7 +11,7 @@ import pytest
 
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.intents.classifier import DELTA, Citance, IntentClassifier
-from citeweave.intents.examples import SCICITE, LabelledSet, section_examples
+from citeweave.intents.examples import SCICITE, LabeledSet, section_examples
 from citeweave.intents.options import ClassifierOptions
 from citeweave.intents.train import evaluate_classifier
 
@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 from citeweave.intents.fit import TrainingSets  # noqa: E402
 from citeweave.intents.train import ClassifierCardNotes, TrainedClassifier, hold_back, train_classifier  # noqa: E402
 
-Planted = Callable[[int, int], LabelledSet]
+Planted = Callable[[int, int], LabeledSet]
 
 
 @pytest.fixture(scope="module")
@@ -115,21 +115,21 @@ def test_training_is_the_same_twice(options: ClassifierOptions, planted: Planted
     assert other.hash != first.hash
 
 
-def test_teachers_unlabelled_and_auxiliary_sentences(
+def test_teachers_unlabeled_and_auxiliary_sentences(
     options: ClassifierOptions, planted: Planted, tmp_path: Path
 ) -> None:
     train = planted(60, 1)
     citances = [row.citance for row in planted(40, 6).examples]
-    arc = LabelledSet(
+    arc = LabeledSet(
         "acl_arc", ("uses", "other"), tuple(dataclasses.replace(r, label=r.label % 2) for r in train.examples)
     )
-    worth = LabelledSet("worthiness", ("none", "cited"), arc.examples)
+    worth = LabeledSet("worthiness", ("none", "cited"), arc.examples)
     sets = TrainingSets(train, None, (section_examples(citances), arc, worth), tuple(citances))
     asked = dataclasses.replace(
         options, epochs=1, teachers=2, teacher_epochs=1, agreement=0.5, balanced=True, keep="best"
     )
     made = train_classifier(sets, tmp_path / "taught", asked)
-    assert made.report["unlabelled"] == 40 and len(made.report["teacher_dev_macro_f1"]) == 2
+    assert made.report["unlabeled"] == 40 and len(made.report["teacher_dev_macro_f1"]) == 2
     classifier = made.open()
     assert classifier.tasks == ("scicite", "acl_arc")  # scaffolds are not kept
     assert classifier.predict(citances, task="acl_arc").shape == (40, 2)
@@ -169,7 +169,7 @@ def test_bad_input_is_named(
 ) -> None:
     one = planted(30, 1)
     one = dataclasses.replace(one, examples=tuple(dataclasses.replace(row, label=1) for row in one.examples))
-    with pytest.raises(UserError, match="all 30 labelled sentences are 'method'; training needs two labels"):
+    with pytest.raises(UserError, match="all 30 labeled sentences are 'method'; training needs two labels"):
         train_classifier(TrainingSets(one), tmp_path / "one", options)
     with pytest.raises(UserError, match="--rank is 99; the layers of this encoder allow 1 to 32"):
         train_classifier(TrainingSets(planted(30, 1)), tmp_path / "rank", dataclasses.replace(options, rank=99))

@@ -25,7 +25,7 @@ def graph(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> CitationG
 
 @pytest.fixture(scope="session")
 def vectors(corpus: Corpus, graph: CitationGraph, tmp_path_factory: pytest.TempPathFactory) -> Vectors:
-    """Two rounds of averaging random vectors over neighbours; papers without citations stay zero."""
+    """Two rounds of averaging random vectors over neighbors; papers without citations stay zero."""
     dense = np.zeros((len(corpus), len(corpus)), np.float32)
     dense[graph.sources(), graph.cited.targets] = 1
     dense += dense.T

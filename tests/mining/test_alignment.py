@@ -246,7 +246,7 @@ def test_minilm_finds_the_planted_sentence(tmp_path: Path) -> None:
     from citeweave.encoders.encoder import load_encoder
 
     abstracts = {
-        "a": "We collect tweets of voters. Words become vectors by counting neighbours. Elections are predicted.",
+        "a": "We collect tweets of voters. Words become vectors by counting neighbors. Elections are predicted.",
         "b": "Proteins fold slowly. A microscope sees them. We learn word embeddings from co-occurrence of words.",
     }
     context = "Word embeddings were learned from co-occurrence counts [1, 2]."

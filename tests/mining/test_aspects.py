@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus
-from citeweave.core.artifact import new_artefact
+from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import exclude_papers, import_papers
 from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
@@ -248,16 +248,16 @@ def test_vectors_that_a_graph_does_not_have(corpus: Corpus, graph: CitationGraph
 
 
 def overlay_of(corpus: Corpus, mask: np.ndarray, folder: Path) -> IntentOverlay:
-    with new_artefact(folder, KIND, VERSION, {"corpus": corpus.hash}) as artefact:
-        writer = OverlayWriter(artefact)
+    with new_artifact(folder, KIND, VERSION, {"corpus": corpus.hash}) as artifact:
+        writer = OverlayWriter(artifact)
         writer.append_contexts(
             np.zeros(len(corpus.contexts), np.uint8), np.zeros((len(corpus.contexts), 3), np.float16)
         )
         writer.close()
         writer.write_citations(mask, confidence_of(mask), np.ones(len(mask), np.int64), np.zeros(len(mask), bool))
         counts = {"citations": {"all": len(mask)}, "contexts": {"all": len(corpus.contexts)}}
-        artefact.facts |= {"corpus": corpus.hash, "least": 0.5, **counts}
-        artefact.finish()
+        artifact.facts |= {"corpus": corpus.hash, "least": 0.5, **counts}
+        artifact.finish()
     return IntentOverlay.open(folder)
 
 

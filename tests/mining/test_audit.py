@@ -198,9 +198,9 @@ def test_papers_of_a_benchmark_are_counted_with_the_samples_they_touch(corpus: C
 
 def test_distances_are_cosines_of_anchor_and_pick(corpus: Corpus, vectors: Vectors, tmp_path: Path) -> None:
     table = {
-        "positives": {"source": "neighbours", "count": 3, "band": 5},
+        "positives": {"source": "neighbors", "count": 3, "band": 5},
         "negatives": {
-            "hard": {"source": "neighbours", "count": 2, "band": 100},
+            "hard": {"source": "neighbors", "count": 2, "band": 100},
             "easy": {"source": "random", "count": 2},
         },
     }

@@ -24,10 +24,10 @@ from citeweave.mining.mining_data import PoolVectors
 from citeweave.vectors.topk import Band, nearest
 
 SCINCL = {
-    "positives": {"source": "neighbours", "count": 5, "band": 25},
+    "positives": {"source": "neighbors", "count": 5, "band": 25},
     "negatives": {
-        "hard": {"source": "neighbours", "count": 2, "band": 200},
-        "easy": {"source": "random", "count": 3, "exclude": ["neighbours"]},
+        "hard": {"source": "neighbors", "count": 2, "band": 200},
+        "easy": {"source": "random", "count": 3, "exclude": ["neighbors"]},
     },
 }
 
@@ -45,7 +45,7 @@ def clusters(papers: int, seed: int = 0, size: int = 12) -> tuple[PoolVectors, C
 
 
 def all_ranks(vectors: PoolVectors, metric: str) -> np.ndarray:
-    """[a, b] = the rank of row b among the neighbours of row a, 0 where it has none."""
+    """[a, b] = the rank of row b among the neighbors of row a, 0 where it has none."""
     pool, size = vectors.pool, len(vectors.matrix)
     found = nearest(
         vectors.matrix, vectors.matrix[pool], len(pool) - 1, metric=metric, pool_rows=pool, itself=pool
@@ -156,9 +156,9 @@ def test_bands_go_to_the_rules_that_take_them(corpus: Corpus, vectors: Vectors) 
     table = {
         "positives": {"a": {**SCINCL["positives"], "count": 2}, "b": {**SCINCL["positives"], "count": 3}},
         "negatives": {
-            "near": {"source": "neighbours", "count": 2, "band": 100},
-            "far": {"source": "neighbours", "count": 4, "band": 150},
-            "text": {"source": "neighbours", "count": 1, "band": 40, "vectors": "text"},
+            "near": {"source": "neighbors", "count": 2, "band": 100},
+            "far": {"source": "neighbors", "count": 4, "band": 150},
+            "text": {"source": "neighbors", "count": 1, "band": 40, "vectors": "text"},
             "easy": {"source": "random", "count": 3},
         },
     }

@@ -571,7 +571,7 @@ def test_what_is_there_is_refused_or_replaced_as_a_whole(tmp_path, corpus, sampl
     (out / "mine.txt").write_text("stays")
     export_samples(samples, corpus, out, to="specter", overwrite=True)
     assert written(out) == ["data.json", "metadata.json", "mine.txt", "train.txt"]
-    with pytest.raises(UserError, match="artefact of citeweave"):
+    with pytest.raises(UserError, match="artifact of citeweave"):
         export_samples(samples, corpus, samples.folder, to="scincl")
     with pytest.raises(UserError, match="is a file"):
         export_samples(samples, corpus, out / "mine.txt", to="scincl")

@@ -53,7 +53,7 @@ def test_strongest_and_weakest_are_by_score(entries: list[list[tuple[int, int]]]
 
 @given(RAGGED, st.integers(1, 8))
 @settings(max_examples=80)
-def test_a_draw_repeats_no_paper_and_depends_on_no_neighbour(entries: list[list[tuple[int, int]]], count: int) -> None:
+def test_a_draw_repeats_no_paper_and_depends_on_no_neighbor(entries: list[list[tuple[int, int]]], count: int) -> None:
     lists, salt = lists_of(entries), salt_of(3, "t")
     together = as_lists(choose_from(lists, keys(len(entries)), count, "random", salt))
     for number, (one, rows) in enumerate(zip(entries, together, strict=True)):

@@ -161,7 +161,7 @@ def test_scincl_takes_its_bands(corpus: Corpus, inputs: MiningInputs, vectors: V
         easy = samples.negatives.rows[span][rules == names.index("easy")]
         assert len(easy) == 3
         assert not set(easy.tolist()) & set(order[:200])
-    # paper 5 has a zero vector: no anchor, nobody's neighbour
+    # paper 5 has a zero vector: no anchor, nobody's neighbor
     assert 5 not in samples.anchors
     assert 5 not in samples.positives.rows
 
@@ -174,7 +174,7 @@ def test_cocite_ranks_by_l2(corpus: Corpus, inputs: MiningInputs, vectors: Vecto
 
 
 def test_wider_bands_are_drawn_from(corpus: Corpus, inputs: MiningInputs, vectors: Vectors, tmp_path: Path) -> None:
-    table = {"positives": {"source": "neighbours", "count": 2, "band": [10, 40]}}
+    table = {"positives": {"source": "neighbors", "count": 2, "band": [10, 40]}}
     samples = mined(corpus, table, tmp_path / "s", inputs)
     order = ranks(corpus, vectors, int(samples.anchors[3]))
     assert set(samples.positives.of(3).tolist()) <= set(order[10:40])
@@ -335,14 +335,14 @@ def test_fields_of_easy_negatives(corpus: Corpus, inputs: MiningInputs, tmp_path
     assert all(not masks[a] & masks[b] for a, b in pairs_of(samples, samples.negatives, "disjoint"))
 
 
-def test_text_neighbours_with_the_false_negative_filter(
+def test_text_neighbors_with_the_false_negative_filter(
     corpus: Corpus, inputs: MiningInputs, vectors: Vectors, graph: CitationGraph, tmp_path: Path
 ) -> None:
     table = {
         "positives": {"source": "cited", "count": 2},
         "negatives": {
             "hard": {
-                "source": "neighbours",
+                "source": "neighbors",
                 "vectors": "text",
                 "count": 3,
                 "band": [0, 100],

@@ -34,14 +34,14 @@ def test_every_shipped_recipe_is_read(name: str) -> None:
         ({"positives": {**GOOD, "count": "5"}}, "mining.positives.count is '5'; it must be int"),
         ({"positives": {**GOOD, "count": True}}, "mining.positives.count is True"),
         ({"positives": {**GOOD, "band": 25}}, "band is 25 with source cited"),
-        ({"positives": {"source": "neighbours", "count": 5}}, "neighbours needs a band"),
+        ({"positives": {"source": "neighbors", "count": 5}}, "neighbors needs a band"),
         ({"positives": {"source": "similar", "count": 5}}, "needs either above or below"),
         ({"positives": {"source": "similar", "count": 5, "above": 0.5, "below": 0.4}}, "needs either above or below"),
         ({"positives": {"source": "table", "count": 5}}, "needs the name of a table"),
         ({"positives": {**GOOD, "exclude": ["sited"]}}, "exclude is 'sited'"),
         ({"positives": {**GOOD, "few": "drop"}}, "few is 'drop'"),
         ({"positives": {**GOOD, "intent": "same"}}, "needs mining.aspects"),
-        ({"aspects": ["colour"], "positives": GOOD}, "mining.aspects is 'colour'"),
+        ({"aspects": ["color"], "positives": GOOD}, "mining.aspects is 'color'"),
         ({"text": "full", "positives": GOOD}, "mining.text is 'full'"),
         ({"anchors": -1, "positives": GOOD}, "mining.anchors is -1"),
         ({"positives": {"a": GOOD}, "negatives": {"a": GOOD}}, "two rules of one name"),
@@ -50,7 +50,7 @@ def test_every_shipped_recipe_is_read(name: str) -> None:
         ({"tasks": {"x": {"positives": GOOD}}, "contexts": {"brackets": False}}, "mining has contexts beside tasks"),
         ({"positives": {**GOOD, "field": "same"}}, "field is for source random or sorted_random, not for cited"),
         ({"positives": {**GOOD, "above": 0.5}}, "above is for source similar, not for cited"),
-        ({"positives": {**GOOD, "exclude": ["neighbours"]}}, "no rule has source neighbours"),
+        ({"positives": {**GOOD, "exclude": ["neighbors"]}}, "no rule has source neighbors"),
         ({"tasks": {"x": {"weight": 0, "positives": GOOD}}}, "mining.tasks.x.weight is 0"),
         ({"contexts": {"brakets": True}, "positives": GOOD}, "unknown key 'brakets'; did you mean 'brackets'"),
     ],
@@ -71,13 +71,13 @@ def test_what_is_wrong_is_named(table: dict[str, object], message: str) -> None:
     ],
 )
 def test_bands_are_ranks_or_shares(band: object, count: int, pool: int, expected: tuple[int, int]) -> None:
-    assert Rule("r", "neighbours", count, band=band).ranks(pool) == expected  # type: ignore[arg-type]
+    assert Rule("r", "neighbors", count, band=band).ranks(pool) == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("band", [4, (20, 10), (10, 12), "120%", "abc", ("1%", "1%"), 2.5])
 def test_bands_that_hold_too_few_are_refused(band: object) -> None:
     with pytest.raises(UserError, match="rule 'r': band"):
-        Rule("r", "neighbours", 5, band=band).ranks(1000)  # type: ignore[arg-type]
+        Rule("r", "neighbors", 5, band=band).ranks(1000)  # type: ignore[arg-type]
 
 
 def test_overrides_and_their_errors(tmp_path: Path) -> None:

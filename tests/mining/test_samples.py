@@ -1,4 +1,4 @@
-"""The samples artefact: written, opened, checked; triplets."""
+"""The samples artifact: written, opened, checked; triplets."""
 
 from __future__ import annotations
 

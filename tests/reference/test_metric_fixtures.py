@@ -23,7 +23,7 @@ from citeweave.evaluation.metrics import (
 )
 
 Vectors = dict[str, np.ndarray]
-Judgements = dict[str, dict[str, int]]
+Judgments = dict[str, dict[str, int]]
 
 
 @pytest.fixture(scope="session")
@@ -41,10 +41,10 @@ def read_lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def trec_ranked(judgements: Judgements, scores: dict[tuple[str, str], float]) -> RankedCandidates:
-    """All queries of the judgements; pairs without a score are not in the run."""
-    pairs = [(query, paper, grade) for query, papers in judgements.items() for paper, grade in papers.items()]
-    offsets = np.cumsum([0, *(len(papers) for papers in judgements.values())])
+def trec_ranked(judgments: Judgments, scores: dict[tuple[str, str], float]) -> RankedCandidates:
+    """All queries of the judgments; pairs without a score are not in the run."""
+    pairs = [(query, paper, grade) for query, papers in judgments.items() for paper, grade in papers.items()]
+    offsets = np.cumsum([0, *(len(papers) for papers in judgments.values())])
     values = np.array([scores.get((query, paper), np.nan) for query, paper, _ in pairs])
     grades = np.array([grade for _, _, grade in pairs])
     return rank_as_trec(values, grades, offsets, id_order([paper for _, paper, _ in pairs]))
@@ -56,26 +56,24 @@ def test_scidocs_ranking(fixtures):
     vectors = {row["paper_id"]: np.array(row["embedding"]) for row in read_lines(folder / "user-citation.jsonl")}
     for task, key in {"coview": "co-view", "coread": "co-read", "cite": "cite", "cocite": "co-cite"}.items():
         for split in ("test", "val"):
-            judgements: Judgements = defaultdict(dict)
+            judgments: Judgments = defaultdict(dict)
             for line in (folder / task / f"{split}.qrel").read_text().splitlines():
                 query, _, paper, grade = line.split()
-                judgements[query][paper] = int(grade)
+                judgments[query][paper] = int(grade)
             scores = {
                 (query, paper): score(vectors[query], vectors[paper])
-                for query, papers in judgements.items()
+                for query, papers in judgments.items()
                 for paper in papers
                 if len(vectors.get(query, [])) and paper in vectors
             }
-            scored = {
-                query: papers for query, papers in judgements.items() if any((query, p) in scores for p in papers)
-            }
+            scored = {query: papers for query, papers in judgments.items() if any((query, p) in scores for p in papers)}
             found = ranking_metrics(trec_ranked(scored, scores), ["map", "ndcg"])
             for name, values in found.items():
                 assert 100 * values.mean() == pytest.approx(expected[f"{split}_unrounded"][key][name], abs=1e-9)
                 assert round(100 * values.mean(), 2) == expected[split][key][name]
             if split == "test":
                 detail = expected["test_detail"][task]
-                assert (len(judgements), len(scored)) == (detail["queries_in_qrel"], detail["queries_scored"])
+                assert (len(judgments), len(scored)) == (detail["queries_in_qrel"], detail["queries_scored"])
                 for number, query in enumerate(scored):
                     mine = {name: values[number] for name, values in found.items()}
                     assert mine == pytest.approx(detail["per_query"][query], abs=1e-9)
@@ -85,7 +83,7 @@ def score(query: np.ndarray, paper: np.ndarray) -> float:
     return round(-float(np.linalg.norm(query - paper)), 5) if len(paper) else float("-inf")
 
 
-def mdcr_judgements(folder: Path) -> dict[str, Judgements]:
+def mdcr_judgments(folder: Path) -> dict[str, Judgments]:
     return {
         field: {
             query: {paper: int(paper in lists["true"]) for name in lists for paper in lists[name]}
@@ -100,8 +98,8 @@ def test_mdcr(fixtures):
     expected = read(folder / "expected.json")
     scores = {tuple(key.split("_")): value for key, value in read(folder / "scores.json").items()}
     rounded = defaultdict(list)
-    for field, judgements in mdcr_judgements(folder).items():
-        found = ranking_metrics(trec_ranked(judgements, scores), ["map", "ndcg", "recall_5"])
+    for field, judgments in mdcr_judgments(folder).items():
+        found = ranking_metrics(trec_ranked(judgments, scores), ["map", "ndcg", "recall_5"])
         means = {name: 100 * values.mean() for name, values in found.items()}
         assert means == pytest.approx(expected["fields_unrounded"][field], abs=1e-9)
         for name, mean in means.items():
@@ -115,8 +113,8 @@ def test_mdcr_from_vectors(fixtures, kind, dtype):
     folder = fixtures / "mdcr"
     expected = read(folder / "expected.json")["from_embeddings_with_scirepeval_scorer"][kind]
     vectors = scirepeval_vectors(folder / "embeddings.jsonl", dtype)
-    for field, judgements in mdcr_judgements(folder).items():
-        found = ranking_metrics(trec_ranked(judgements, minus_l2(judgements, vectors)), ["map", "ndcg", "recall_5"])
+    for field, judgments in mdcr_judgments(folder).items():
+        found = ranking_metrics(trec_ranked(judgments, minus_l2(judgments, vectors)), ["map", "ndcg", "recall_5"])
         assert {n: round(100 * values.mean(), 4) for n, values in found.items()} == expected["fields"][field]
 
 
@@ -218,12 +216,12 @@ def scirepeval_vectors(path: Path, dtype: type) -> Vectors:
     return {row["doc_id"]: np.array(row["embedding"], dtype) for row in read_lines(path)}
 
 
-def minus_l2(judgements: Judgements, vectors: Vectors) -> dict[tuple[str, str], float]:
+def minus_l2(judgments: Judgments, vectors: Vectors) -> dict[tuple[str, str], float]:
     """As scikit-learn computes it, in the precision of the vectors, half precision made double."""
     from sklearn.metrics.pairwise import euclidean_distances
 
     scores = {}
-    for query, papers in judgements.items():
+    for query, papers in judgments.items():
         there = [paper for paper in papers if paper in vectors]
         if query in vectors and there:
             distances = euclidean_distances(vectors[query][None], np.stack([vectors[paper] for paper in there]))[0]
@@ -231,11 +229,11 @@ def minus_l2(judgements: Judgements, vectors: Vectors) -> dict[tuple[str, str], 
     return scores
 
 
-def read_qrels(path: Path) -> Judgements:
-    judgements: Judgements = defaultdict(dict)
+def read_qrels(path: Path) -> Judgments:
+    judgments: Judgments = defaultdict(dict)
     for row in read_lines(path):
-        judgements[row["query_id"]].setdefault(row["cand_id"], row["score"])
-    return judgements
+        judgments[row["query_id"]].setdefault(row["cand_id"], row["score"])
+    return judgments
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("float32_dict", np.float32), ("float16_path", np.float16)])
@@ -243,11 +241,9 @@ def read_qrels(path: Path) -> Judgements:
 def test_scirepeval_ranking(fixtures, task, kind, dtype):
     folder = fixtures / "scirepeval"
     expected = read(folder / "expected.json")[task][kind]
-    judgements = read_qrels(folder / task / "test_qrel.jsonl")
-    scores = minus_l2(judgements, scirepeval_vectors(folder / "embeddings.jsonl", dtype))
-    scored = {
-        query: papers for query, papers in judgements.items() if any((query, paper) in scores for paper in papers)
-    }
+    judgments = read_qrels(folder / task / "test_qrel.jsonl")
+    scores = minus_l2(judgments, scirepeval_vectors(folder / "embeddings.jsonl", dtype))
+    scored = {query: papers for query, papers in judgments.items() if any((query, paper) in scores for paper in papers)}
     found = ranking_metrics(trec_ranked(scored, scores), ["map", "ndcg"])
     means = {name: 100 * values.mean() for name, values in found.items()}
     assert means == pytest.approx(expected["unrounded"], abs=1e-6)
@@ -267,7 +263,7 @@ def test_scirepeval_reviewers(fixtures, kind, dtype):
         for reviewer in reviewers
         if reviewer in written
     }
-    for kind_of, judgements in (("hard", hard), ("soft", read_qrels(folder / "reviewers/test_soft_qrel.jsonl"))):
-        found = ranking_metrics(trec_ranked(judgements, scores), ["P_5", "P_10"])
+    for kind_of, judgments in (("hard", hard), ("soft", read_qrels(folder / "reviewers/test_soft_qrel.jsonl"))):
+        found = ranking_metrics(trec_ranked(judgments, scores), ["P_5", "P_10"])
         for name, values in found.items():
             assert 100 * values.mean() == pytest.approx(expected[f"{kind_of}_{name}"], abs=1e-6)

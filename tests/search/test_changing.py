@@ -19,7 +19,7 @@ from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.search.answer import answer
 from citeweave.search.build import IndexOptions, build_index, describe, index_corpus
 from citeweave.search.cite import Draft, recommend
-from citeweave.search.explain import lacking, neighbourhood
+from citeweave.search.explain import lacking, neighborhood
 from citeweave.search.fill_vectors import fill_vectors, pending
 from citeweave.search.filters import facets
 from citeweave.search.index import Index
@@ -90,7 +90,7 @@ def asked(index: Index, encoder: TorchEncoder) -> dict[str, Any]:
         told[prefix] = [(one.text, one.papers, one.row is None or index.id(one.row)) for one in suggest(index, prefix)]
     told["lacking"] = lacking(index).as_json()
     for name in named[:4]:
-        found = neighbourhood(index, index.row(name), most=3)
+        found = neighborhood(index, index.row(name), most=3)
         told[f"around {name}"] = ([paper.id for paper in found.nodes], found.edges, found.left_out, found.outside)
     told["facets"] = facets(index, index.alive)
     return told

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.core.artifact import new_artefact
+from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.aspects import save_heads
@@ -118,14 +118,14 @@ def flipped(corpus: Corpus, folder: Path) -> IntentOverlay:
         ],
         np.uint8,
     )
-    with new_artefact(folder, intent_overlay.KIND, intent_overlay.VERSION, {"flipped": corpus.hash}) as artefact:
-        writer = OverlayWriter(artefact)
+    with new_artifact(folder, intent_overlay.KIND, intent_overlay.VERSION, {"flipped": corpus.hash}) as artifact:
+        writer = OverlayWriter(artifact)
         writer.append_contexts(told, confidence_of(told))
         writer.close()
         writer.write_citations(masks, confidence_of(masks), np.ones(len(masks)), np.zeros(len(masks), bool))
-        artefact.facts |= {"corpus": corpus.hash, "least": 0.5}
-        artefact.facts |= {"citations": {"all": len(masks)}, "contexts": {"all": len(told)}}
-        artefact.finish()
+        artifact.facts |= {"corpus": corpus.hash, "least": 0.5}
+        artifact.facts |= {"citations": {"all": len(masks)}, "contexts": {"all": len(told)}}
+        artifact.finish()
     return IntentOverlay.open(folder)
 
 

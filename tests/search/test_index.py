@@ -245,7 +245,7 @@ DAMAGES = [
     (_numbers("sentences/paper.npy", 19), "sentences is damaged"),
     (_numbers("references/row.npy", 77), "columns do not fit"),
     (lambda folder, segment: shutil.rmtree(segment), "does not exist"),
-    (lambda folder, segment: (segment / "manifest.json").unlink(), "is not an artefact"),
+    (lambda folder, segment: (segment / "manifest.json").unlink(), "is not an artifact"),
     (lambda folder, segment: (folder / "state.json").write_text("{"), "is no JSON; build the index again"),
     (lambda folder, segment: (folder / "state.json").write_text("[1]"), "is not the state of an index"),
     (_state(version=3), "format version 3; this citeweave reads version 2"),

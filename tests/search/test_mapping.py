@@ -20,7 +20,7 @@ from citeweave.corpus.ingest import import_papers
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
 from citeweave.search.map import Frame, PaperMap, find_map, make_map
-from citeweave.search.map_layout import assign, count_groups, find_centres, lay_out, name_groups, place_others, unit
+from citeweave.search.map_layout import assign, count_groups, find_centers, lay_out, name_groups, place_others, unit
 from citeweave.search.update import add_papers, delete_papers
 
 KNOWN = ["cell", "graphs", "models", "learn", "data", "paper", "shows", "citations"]
@@ -156,12 +156,12 @@ def test_t_sne_keeps_clouds_apart_and_others_beside_their_like(monkeypatch, inst
 
 def test_groups_are_the_clouds():
     vectors, owners = clouds(np.random.default_rng(3))
-    centres = find_centres(vectors, 3, seed=0)
-    found = assign(vectors, centres)
+    centers = find_centers(vectors, 3, seed=0)
+    found = assign(vectors, centers)
     assert len(set(zip(found.tolist(), owners.tolist(), strict=True))) == 3
-    np.testing.assert_allclose(np.linalg.norm(centres, axis=1), 1, rtol=1e-5)
-    assert len(find_centres(np.ones((9, 4), np.float32) / 2, 3, seed=0)) == 1
-    assert find_centres(np.zeros((0, 4), np.float32), 0, seed=0).shape == (0, 4)
+    np.testing.assert_allclose(np.linalg.norm(centers, axis=1), 1, rtol=1e-5)
+    assert len(find_centers(np.ones((9, 4), np.float32) / 2, 3, seed=0)) == 1
+    assert find_centers(np.zeros((0, 4), np.float32), 0, seed=0).shape == (0, 4)
     assert assign(vectors, np.zeros((0, 8), np.float32)).tolist() == [0] * 60
     assert max(count_groups(papers) for papers in range(0, 10**6, 997)) == 40
 

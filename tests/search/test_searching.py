@@ -53,7 +53,7 @@ def test_blocks_change_nothing(made, block):
     assert first < second or not np.array_equal(*index.take(np.array(twins), "all"))
 
 
-def test_a_paper_is_not_its_own_neighbour(made):
+def test_a_paper_is_not_its_own_neighbor(made):
     assert [hit.id for hit in search_paper(made.index, "doi:10.1/seven", count=1)] == ["p:8"]
     found = search_paper(made.index, "p:7", count=18, aspect="all")
     assert "p:7" not in {hit.id for hit in found} and found[0].id == "p:8" and found[0].score == pytest.approx(1)

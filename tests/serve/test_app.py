@@ -151,7 +151,7 @@ def test_explain_and_around(client: TestClient) -> None:
     why = client.get("/explain", params={"left": "p:0", "right": "p:1"}).json()
     assert {paper["id"] for paper in why["shared_references"]["known"]} == {"p:3", "p:7"}
     assert why["shared_references"]["unknown"] == 1
-    around = client.get("/neighbourhood", params={"paper": "p:0"}).json()
+    around = client.get("/neighborhood", params={"paper": "p:0"}).json()
     assert {node["id"] for node in around["nodes"]} >= {"p:0", "p:3", "p:7"}
     assert {"citing": "p:0", "cited": "p:3"} in around["edges"]
     assert client.get("/lacking").json()["papers"][0]["count"] == 2
@@ -162,7 +162,7 @@ def test_suggest(client: TestClient) -> None:
     assert any(one["id"] == "p:1" and one["title"].startswith("the cell grows") for one in found)
 
 
-@pytest.mark.parametrize("path", ["/papers/nobody", "/similar?paper=nobody", "/explain?left=p:1&right=nobody", "/neighbourhood?paper=nobody", "/search?q=a&index=nobody"])  # fmt: skip
+@pytest.mark.parametrize("path", ["/papers/nobody", "/similar?paper=nobody", "/explain?left=p:1&right=nobody", "/neighborhood?paper=nobody", "/search?q=a&index=nobody"])  # fmt: skip
 def test_what_is_not_there(client: TestClient, path: str) -> None:
     answer = client.get(path)
     assert answer.status_code == 404 and "nobody" in answer.json()["error"]["what"] and answer.json()["error"]["next"]

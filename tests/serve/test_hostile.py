@@ -76,7 +76,7 @@ def alive(client: TestClient) -> None:
 @pytest.mark.parametrize(
     "address",
     ["/papers/{}", "/page/{}", "/{}", "/papers?id={}", "/similar?paper={}", "/search?by=words&q={}", "/suggest?q={}",
-     "/explain?left={}&right=p:1", "/neighbourhood?paper={}", "/health?{}", "/map/titles?rows={}", "/samples?anchor={}"],
+     "/explain?left={}&right=p:1", "/neighborhood?paper={}", "/health?{}", "/map/titles?rows={}", "/samples?anchor={}"],
 )  # fmt: skip
 def test_texts_in_addresses(client: TestClient, address: str) -> None:
     for text in TEXTS:

@@ -50,19 +50,19 @@ def test_nothing_is_loaded_from_elsewhere_and_nothing_is_inline() -> None:
             assert "url(" not in path.read_text("utf-8") and "@import" not in path.read_text("utf-8")
 
 
-def colours(scheme: int) -> dict[str, str]:
-    """The colours of a scheme, 0 light and 1 dark, by name."""
+def colors(scheme: int) -> dict[str, str]:
+    """The colors of a scheme, 0 light and 1 dark, by name."""
     found = re.findall(r"--([\w-]+):light-dark\((#\w+),(#\w+)\)", (FOLDER / "base.css").read_text("utf-8"))
     return {name: (light, dark)[scheme] for name, light, dark in found}
 
 
-def luminance(colour: str) -> float:
+def luminance(color: str) -> float:
     """Relative luminance (WCAG 2.2).
 
     >>> luminance("#fff"), luminance("#000000")
     (1.0, 0.0)
     """
-    digits = colour[1:] if len(colour) == 7 else "".join(digit * 2 for digit in colour[1:])
+    digits = color[1:] if len(color) == 7 else "".join(digit * 2 for digit in color[1:])
     parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
@@ -76,7 +76,7 @@ def contrast(one: str, other: str) -> float:
 
 @pytest.mark.parametrize("scheme", [0, 1])
 def test_text_has_the_contrast_of_aa(scheme: int) -> None:
-    known = colours(scheme)
+    known = colors(scheme)
     pairs = [(text, ground) for text in TEXTS for ground in GROUNDS] + [("on-accent", "accent"), ("ink", "mark")]
     assert {
         pair: contrast(*map(known.__getitem__, pair)) for pair in pairs if contrast(*map(known.__getitem__, pair)) < 4.5

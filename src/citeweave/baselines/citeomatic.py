@@ -9,9 +9,9 @@ none was found: a paper whose references cite nothing has no second_hop.
 
 Citeomatic's paper vectors (NNSelect, Bhagavatula et al. 2018): weighted words, trained so that cited papers are near.
 
-    word     m(w) d(w) / |d(w)|                     a learnt length and a learnt direction
+    word     m(w) d(w) / |d(w)|                     a learned length and a learned direction
     field    sum over its words, of length 1        title and abstract
-    paper    t title + b abstract, of length 1      two learnt numbers
+    paper    t title + b abstract, of length 1      two learned numbers
 
 For a paper q, one p that it cites and one n that it does not:  max(0, margin + cos(q, n) + B(n) - cos(q, p) - B(p)),
 with a margin by the kind of n (see `citeomatic_negatives.py`) and B = 0.02 / (1 + exp(-citations / 100)).
@@ -136,7 +136,7 @@ class CiteomaticOptions:
 
 
 class Citeomatic:
-    """Learnt words and the weights of the two fields."""
+    """Learned words and the weights of the two fields."""
 
     name = "citeomatic"
 

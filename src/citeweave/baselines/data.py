@@ -35,7 +35,7 @@ class BaselineData:
     corpus: Corpus
 
     rows: NDArray[np.int64]
-    """The papers whose texts may be learnt from, ascending rows of the corpus."""
+    """The papers whose texts may be learned from, ascending rows of the corpus."""
 
     graph: CitationGraph | None = None
     words: WordVectors | None = None
@@ -70,10 +70,10 @@ class BaselineData:
     def citations(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Citing and cited rows of the citations between papers of `rows`, sorted, each of shape (citations,)."""
         graph = self.citation_graph(name)
-        learnt = np.zeros(graph.nodes, bool)  # (papers,)
-        learnt[self.rows] = True
+        learned = np.zeros(graph.nodes, bool)  # (papers,)
+        learned[self.rows] = True
         citing, cited = graph.sources(), graph.cited.targets
-        keep = learnt[citing] & learnt[cited]
+        keep = learned[citing] & learned[cited]
         if not keep.any():
             raise EmptyResultError(
                 f"baseline {name} learns from citations, and the graph has none among the {len(self.rows):,} papers "

@@ -87,7 +87,7 @@ class RandomVectors:
 
 
 def fit_random(material: BaselineData, options: RandomOptions, revision: str) -> RandomVectors:
-    """Nothing is learnt; the corpus is not read."""
+    """Nothing is learned; the corpus is not read."""
     return RandomVectors(revision, options, material.seed)
 
 
@@ -156,7 +156,7 @@ def fit_baseline(
 ) -> Encoder:
     """Train one baseline on the texts of a corpus, and on the citations of `graph` where it learns from them.
 
-    `papers` (papers of the corpus,) says which may be learnt from, None = all: leave out what an evaluation asks for.
+    `papers` (papers of the corpus,) says which may be learned from, None = all: leave out what an evaluation asks for.
     `graph` must not have the citations that are held out. `options` is an object of `BASELINES[name].options`.
     `words` (of `fit_words`) spares fasttext, sif and sgc their own training of word vectors.
     """

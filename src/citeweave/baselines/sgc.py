@@ -7,7 +7,7 @@ representations [...] Our range of k was 1 through 8 (inclusive), and was chosen
 features, we chose the SIF model with a = 0.0001" (Cohan et al. 2020, appendix A). The chosen k is not said: 2 here, as
 in Wu et al. Citations count in both directions, once a pair of papers.
 
-Only papers of the corpus have neighbours. `encode` knows them by their text; every other text gets its SIF vector
+Only papers of the corpus have neighbors. `encode` knows them by their text; every other text gets its SIF vector
 alone, which is in the same space but not mixed with anything. `known(ids)` and `vectors_of_corpus()` go by ids.
 """
 
@@ -35,7 +35,7 @@ class SgcOptions:
     """Options of SGC."""
 
     k: int = 2
-    """How often neighbours are mixed."""
+    """How often neighbors are mixed."""
 
     sif: SifOptions = field(default_factory=lambda: SifOptions(a=1e-4))
 

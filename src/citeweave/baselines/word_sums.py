@@ -125,7 +125,7 @@ def smooth_weights(counts: NDArray[np.float64], a: float) -> NDArray[np.float64]
 
 
 def first_direction(rows: NDArray[Any]) -> NDArray[np.float64]:
-    """The first right singular vector of the rows, which are not centred (Arora et al. 2017, algorithm 1).
+    """The first right singular vector of the rows, which are not centered (Arora et al. 2017, algorithm 1).
 
     >>> abs(first_direction(np.array([[3.0, 0.0], [-1.0, 0.0], [0.0, 0.5]]))).round(6).tolist()
     [1.0, 0.0]

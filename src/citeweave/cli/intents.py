@@ -41,7 +41,7 @@ app = typer.Typer(
 )
 
 _Files = Annotated[
-    list[Path], typer.Argument(help="JSON lines of labelled citing sentences, such as contexts.jsonl.gz.")
+    list[Path], typer.Argument(help="JSON lines of labeled citing sentences, such as contexts.jsonl.gz.")
 ]
 _Task = Annotated[str, typer.Option("--task", help="Label set: scicite (three intents) or acl_arc (six).")]
 _Split = Annotated[str, typer.Option("--split", help="Split to train on, where the records name one.")]
@@ -53,7 +53,7 @@ _Base = Annotated[str, typer.Option("--base", help="Encoder underneath: minilm, 
 _Parts = Annotated[str, typer.Option("--parts", help="What is trained: lora (a small change), all, or head.")]
 _Rank = Annotated[int, typer.Option("--rank", help="Rank of the small change.")]
 _Pooling = Annotated[str, typer.Option("--pooling", help="What the head reads: mean, cls, mark, or mean+mark.")]
-_Epochs = Annotated[float, typer.Option("--epochs", help="How often the labelled sentences are read.")]
+_Epochs = Annotated[float, typer.Option("--epochs", help="How often the labeled sentences are read.")]
 _Batch = Annotated[int, typer.Option("--batch", help="Sentences of a step.")]
 _Rate = Annotated[float, typer.Option("--learning-rate", help="Highest learning rate; 0 = what suits --parts.")]
 _Tokens = Annotated[int, typer.Option("--max-tokens", help="Tokens of a sentence; longer ones are cut at the mark.")]
@@ -62,27 +62,27 @@ _Dropped = Annotated[
 ]
 _Balanced = Annotated[bool, typer.Option("--balanced", help="Rare labels count more.")]
 _Teachers = Annotated[int, typer.Option("--teachers", help="Fully trained networks that the classifier imitates.")]
-_Unlabelled = Annotated[
+_Unlabeled = Annotated[
     Path | None,
     typer.Option(
-        "--unlabelled",
+        "--unlabeled",
         help="Corpus, or JSON lines, whose citing sentences the teachers label.",
         show_default=False,
     ),
 ]
-_Most = Annotated[int, typer.Option("--most-unlabelled", help="Of these at most so many, drawn at random; 0 = all.")]
+_Most = Annotated[int, typer.Option("--most-unlabeled", help="Of these at most so many, drawn at random; 0 = all.")]
 _Auxiliary = Annotated[
     list[str],
     typer.Option("--auxiliary", help="TASK=FILE: section, worthiness or acl_arc learned beside; may be repeated."),
 ]
 _AuxiliaryWeight = Annotated[float, typer.Option("--auxiliary-weight", help="How much an auxiliary sentence counts.")]
 _Precision = Annotated[str, typer.Option("--precision", help="How the change is saved: float16 or int8.")]
-_About = Annotated[str, typer.Option("--data", help="Where the sentences come from and their licence, for the card.")]
+_About = Annotated[str, typer.Option("--data", help="Where the sentences come from and their license, for the card.")]
 _Set = Annotated[
     list[str], typer.Option("--set", help="KEY=VALUE: any other option of training, such as smoothing=0.1.")
 ]
 _Classifier_intents = Annotated[str, typer.Argument(help="Folder of a classifier, or default for the shipped one.")]
-_Data = Annotated[list[Path], typer.Option("--data", help="JSON lines of labelled sentences; may be repeated.")]
+_Data = Annotated[list[Path], typer.Option("--data", help="JSON lines of labeled sentences; may be repeated.")]
 _Judged = Annotated[str, typer.Option("--split", help="Split to judge on, where the records name one; '' = all.")]
 _AsThree = Annotated[bool, typer.Option("--as-three", help="Read ACL-ARC's six labels as the three of SciCite.")]
 _Runtime = Annotated[
@@ -108,8 +108,8 @@ def train(
     section_dropout: _Dropped = 0.2,
     balanced: _Balanced = False,
     teachers: _Teachers = 0,
-    unlabelled: _Unlabelled = None,
-    most_unlabelled: _Most = 50_000,
+    unlabeled: _Unlabeled = None,
+    most_unlabeled: _Most = 50_000,
     auxiliary: _Auxiliary = [],  # noqa: B006
     auxiliary_weight: _AuxiliaryWeight = 0.1,
     precision: _Precision = "float16",
@@ -122,7 +122,7 @@ def train(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Train a classifier of citation intents on labelled citing sentences."""
+    """Train a classifier of citation intents on labeled citing sentences."""
     from citeweave.core.errors import require
     from citeweave.intents.options import ClassifierOptions
     from citeweave.intents.train import SetFiles, read_sets
@@ -147,12 +147,12 @@ def train(
         seed=seed,
     )
     options = with_changes(options, set_)
-    if unlabelled is not None and not options.teachers:
-        raise UserError("--unlabelled is given without teachers to label the sentences; add --teachers 5")
+    if unlabeled is not None and not options.teachers:
+        raise UserError("--unlabeled is given without teachers to label the sentences; add --teachers 5")
     paths = named_paths(auxiliary, "--auxiliary", "section=contexts.jsonl.gz")
-    labelled, held, beside = read_sets(SetFiles(files, task, split, dev, paths))
+    labeled, held, beside = read_sets(SetFiles(files, task, split, dev, paths))
     trained = train_classifier(
-        TrainingSets(labelled, held, beside, _unlabelled(unlabelled, most_unlabelled, seed)),
+        TrainingSets(labeled, held, beside, _unlabeled(unlabeled, most_unlabeled, seed)),
         output,
         options,
         about=ClassifierCardNotes(data, _command(), precision),
@@ -179,15 +179,15 @@ def evaluate(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Judge a classifier on labelled citing sentences: macro-F1, every label, calibration."""
+    """Judge a classifier on labeled citing sentences: macro-F1, every label, calibration."""
     from citeweave.core.errors import choose
     from citeweave.intents.classifier import IntentClassifier
-    from citeweave.intents.examples import LABEL_SETS, THREE_OF_SIX, read_labelled
+    from citeweave.intents.examples import LABEL_SETS, THREE_OF_SIX, read_labeled
     from citeweave.intents.train import evaluate_classifier
 
     labels = LABEL_SETS[choose(task, LABEL_SETS, "--task")]
     opened = IntentClassifier.open(classifier, device=device, runtime=runtime)
-    found = read_labelled(data, labels, split=split, task=task, label_map=THREE_OF_SIX if as_three else None)
+    found = read_labeled(data, labels, split=split, task=task, label_map=THREE_OF_SIX if as_three else None)
     report = evaluate_classifier(opened, found, reporter=reporter_of(quiet or json))
     if json:
         print_json(report)
@@ -218,7 +218,7 @@ def _truth(text: str) -> bool:
     return known[text.lower()]
 
 
-def _unlabelled(path: Path | None, most: int, seed: int) -> tuple[Citance, ...]:
+def _unlabeled(path: Path | None, most: int, seed: int) -> tuple[Citance, ...]:
     if path is None:
         return ()
     from citeweave.intents.examples import read_citances
@@ -241,7 +241,7 @@ def _drawn(count: int, most: int, seed: int) -> Any:
 
     from citeweave.core.randomness import stream
 
-    drawn = stream(seed, "unlabelled").permutation(count)  # (sentences,)
+    drawn = stream(seed, "unlabeled").permutation(count)  # (sentences,)
     return np.sort(drawn[:most] if most else drawn).astype(np.int64)
 
 
@@ -254,8 +254,8 @@ def _command() -> str:
 def _trained_text(report: dict[str, Any]) -> str:
     dev, calibration = report["dev"], report["calibration"]
     rows: list[tuple[str, object]] = [
-        ("labelled sentences", sum(report["data"][next(iter(report["data"]))]["labels"].values())),
-        ("unlabelled sentences", report["unlabelled"]),
+        ("labeled sentences", sum(report["data"][next(iter(report["data"]))]["labels"].values())),
+        ("unlabeled sentences", report["unlabeled"]),
         ("dev sentences", dev["sentences"]),
         ("macro-F1", dev["macro_f1"]),
         ("  with sections hidden", report["dev_without_sections"]["macro_f1"]),
@@ -353,7 +353,7 @@ def overlay_text(folder: Path, facts: dict[str, Any]) -> str:
         for what, name in (
             ("empty", "empty"),
             ("in another language, it seems", "another_language"),
-            ("without a recognisable mark", "without_mark"),
+            ("without a recognizable mark", "without_mark"),
         )
         if contexts[name]
     ]

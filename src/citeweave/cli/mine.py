@@ -422,9 +422,9 @@ def convert(
 def _check_direction(first: Path, *, exports: bool, to: str | None, from_: str | None) -> None:
     """--to is for a folder of samples, --from for files."""
     if exports and to is None:
-        raise UserError(f"{first} is an artefact of citeweave: say with --to in which format to write its samples")
+        raise UserError(f"{first} is an artifact of citeweave: say with --to in which format to write its samples")
     if exports and from_ is not None:
-        raise UserError(f"--from is for files of another format; {first} is an artefact of citeweave: leave it out")
+        raise UserError(f"--from is for files of another format; {first} is an artifact of citeweave: leave it out")
     if not exports and to is not None:
         raise UserError(
             f"--to writes one folder of samples, and {first} is none; leave it out to make samples of files"

@@ -126,14 +126,14 @@ def copy(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Copy an artefact to or from object storage; only what is missing there travels, and a broken copy goes on."""
+    """Copy an artifact to or from object storage; only what is missing there travels, and a broken copy goes on."""
     from citeweave.remote.copy import copy as copy_artifact
 
     done = copy_artifact(source, target, overwrite=overwrite, reporter=reporter_of(quiet or json))
     if json:
         print_json({"target": done.target, "files": done.files, "bytes": done.bytes, "sent": done.sent})
     elif not quiet:
-        print(f"{done.target}: {done.files:,} files, {done.bytes:,} bytes; {done.sent:,} travelled")
+        print(f"{done.target}: {done.files:,} files, {done.bytes:,} bytes; {done.sent:,} traveled")
 
 
 def cache(clear: _Clear = False, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:

@@ -1,4 +1,4 @@
-"""What an artefact is and how it was made, in a file beside its data.
+"""What an artifact is and how it was made, in a file beside its data.
 
 manifest.json = {
   "kind": "corpus", "version": 1,
@@ -10,14 +10,14 @@ manifest.json = {
   "made": {"at": "...", "citeweave": "...", "python": "..."}
 }
 
-Whether an artefact is still what was written.
+Whether an artifact is still what was written.
 
-    check_files(folder, manifest)                  at every opening: sizes, and of a small artefact every byte
-    check_files(folder, manifest, content=True)    every byte of any artefact: `citeweave info FOLDER --verify`
+    check_files(folder, manifest)                  at every opening: sizes, and of a small artifact every byte
+    check_files(folder, manifest, content=True)    every byte of any artifact: `citeweave info FOLDER --verify`
     sealed(told), unsealed(found)                  a small JSON file that carries a hash of itself
 
 What is opened through a memory map may be far larger than what can be read at every opening. So a changed byte in an
-artefact of at most `SMALL` bytes is noticed when it is opened, and one in a larger artefact when it is verified; until
+artifact of at most `SMALL` bytes is noticed when it is opened, and one in a larger artifact when it is verified; until
 then reading it gives an error or other numbers, never a crash. A file is read once a process, as long as it stays as
 it is.
 
@@ -26,15 +26,15 @@ Disks that are full or fail, told with the path that was written.
 with naming_failures(folder):
     file.write(much)            OSError: [Errno 28] No space left on device: 'folder'
 
-Artefacts in the making: folders that appear whole or not at all.
+Artifacts in the making: folders that appear whole or not at all.
 
 A stage writes into a hidden folder beside it (see `publishing.py`), which gets the name by one rename, after every file
 has reached the disk. What is interrupted leaves that work folder, from which the next run goes on; what is done is never
 rewritten in place.
 
-    with new_artefact(folder, kind, version, recipe) as artefact:
-        write(artefact.folder / "data.txt")
-        manifest = artefact.finish()
+    with new_artifact(folder, kind, version, recipe) as artifact:
+        write(artifact.folder / "data.txt")
+        manifest = artifact.finish()
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _MADE_BY = {
     "search-benchmark": "benchmark",
     "treccovid-rf": "benchmark",
 }
-"""Kind of an artefact -> the command that makes it, where one does."""
+"""Kind of an artifact -> the command that makes it, where one does."""
 
 _OTHER_FORMATS = {"state.json": ("citeweave-index", "index"), "library.json": ("citeweave-library", "library")}
 """Folders of ours that change and have no manifest: the file that is in each, its format, what the folder is."""
@@ -105,7 +105,7 @@ _OTHER_FORMATS = {"state.json": ("citeweave-index", "index"), "library.json": ("
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an artefact is and how it was made."""
+    """What an artifact is and how it was made."""
 
     kind: str
     version: int
@@ -116,7 +116,7 @@ class Manifest:
 
     @property
     def hash(self) -> str:
-        """Hash of the artefact's content: kind, version and files. Facts, times and places do not count."""
+        """Hash of the artifact's content: kind, version and files. Facts, times and places do not count."""
         return hash_json({"kind": self.kind, "version": self.version, "files": self.files})
 
     @property
@@ -138,7 +138,7 @@ class Manifest:
 
 
 def read_manifest(folder: Path, kind: str, version: int) -> Manifest:
-    """The manifest of an artefact that must be of this kind and version."""
+    """The manifest of an artifact that must be of this kind and version."""
     manifest, is_sound = _read_manifest(folder, kind)
     if manifest.kind != kind:
         raise ArtifactError(f"{folder} holds {manifest.kind}, not {kind}; give a folder that holds {_called(kind)}")
@@ -152,8 +152,8 @@ def read_manifest(folder: Path, kind: str, version: int) -> Manifest:
 
 
 def any_manifest(folder: Path) -> Manifest:
-    """The manifest of an artefact of any kind and version."""
-    manifest, is_sound = _read_manifest(folder, "artefact")
+    """The manifest of an artifact of any kind and version."""
+    manifest, is_sound = _read_manifest(folder, "artifact")
     if not is_sound:
         raise _changed(folder)
     return manifest
@@ -172,7 +172,7 @@ def _read_manifest(folder: Path, kind: str) -> tuple[Manifest, bool]:
         manifest = Manifest(str(data["kind"]), found, data["recipe"], data["facts"], data["files"], data["made"])
         names = [str(name) for name in dict(manifest.files)]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ArtifactError(f"{path} is not a manifest of citeweave: it is damaged; make the artefact again") from None
+        raise ArtifactError(f"{path} is not a manifest of citeweave: it is damaged; make the artifact again") from None
     check_names(names, path)
     check_links(folder)
     return manifest, _is_sound(manifest, data)
@@ -180,7 +180,7 @@ def _read_manifest(folder: Path, kind: str) -> tuple[Manifest, bool]:
 
 def _changed(folder: Path) -> ArtifactError:
     return ArtifactError(
-        f"{folder / MANIFEST} is damaged: it has changed since it was written; make the artefact again"
+        f"{folder / MANIFEST} is damaged: it has changed since it was written; make the artifact again"
     )
 
 
@@ -211,7 +211,7 @@ def another_version(found: object, read: int, again: str = "make it again", made
 
 
 def kind_of(folder: Path) -> str:
-    """What kind of artefact a folder holds, empty where it holds none."""
+    """What kind of artifact a folder holds, empty where it holds none."""
     return _value_in(folder / MANIFEST, "kind")
 
 
@@ -235,7 +235,7 @@ def _why_no_manifest(folder: Path, kind: str) -> str:
         return f"{folder} was interrupted while it was made; run the same command again to finish it"
     if other := kind_without_manifest(folder):
         return f"{folder} holds {_called(other)}, not {_called(kind)}; give a folder that holds {_called(kind)}"
-    return f"{folder} is not an artefact of citeweave (no {MANIFEST}); give a folder that holds {_called(kind)}"
+    return f"{folder} is not an artifact of citeweave (no {MANIFEST}); give a folder that holds {_called(kind)}"
 
 
 def _called(kind: str) -> str:
@@ -250,21 +250,21 @@ def _called(kind: str) -> str:
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 
-# Whether an artefact is still what was written.
+# Whether an artifact is still what was written.
 
 SMALL = 64 * 2**20
-"""Bytes of an artefact that is read as a whole when it is opened: some 50 milliseconds."""
+"""Bytes of an artifact that is read as a whole when it is opened: some 50 milliseconds."""
 
 _found_right: set[tuple[object, ...]] = set()
 """Files that were read and had the hash that they should have: path, what changes when it is written, hash."""
 
 
 def check_files(folder: Path, manifest: Manifest, *, content: bool = False) -> None:
-    """Check that every file is there with its size, and its hash where the artefact is small or with `content=True`."""
+    """Check that every file is there with its size, and its hash where the artifact is small or with `content=True`."""
     sizes = [described.get("bytes", 0) for described in manifest.files.values()]
     is_small = all(type(size) is int for size in sizes) and sum(sizes) <= SMALL
     for name, described in manifest.files.items():
-        if "artefact" in described:
+        if "artifact" in described:
             _check_inner(folder, name, described, content=content)
         else:
             _check(folder, name, described, content=content or is_small, again=content)
@@ -316,7 +316,7 @@ def _check(folder: Path, name: str, described: dict[str, Any], *, content: bool,
 def _check_inner(folder: Path, name: str, described: dict[str, Any], *, content: bool) -> None:
     path = folder / name
     inner = read_manifest(path.parent, described.get("kind", ""), described.get("version", 0))
-    if inner.hash != described["artefact"]:
+    if inner.hash != described["artifact"]:
         raise ArtifactError(f"{path.parent} is another {inner.kind} than {folder} was made with; make it again")
     check_files(path.parent, inner, content=content)
 
@@ -349,18 +349,18 @@ def unwritable(folder: Path, error: OSError, remedy: str) -> Exception:
     return UserError(f"{folder} cannot be written ({error.strerror}); {remedy}")
 
 
-# Artefacts in the making: folders that appear whole or not at all.
+# Artifacts in the making: folders that appear whole or not at all.
 
 
 class ArtifactWriter:
-    """The work folder of an artefact that is being made, and in it the folder that will have its name."""
+    """The work folder of an artifact that is being made, and in it the folder that will have its name."""
 
     def __init__(self, folder: Path, kind: str, version: int, recipe: dict[str, Any], *, place: Path) -> None:
         self.place, self.folder = place, place / "new"
         self._target, self._kind, self._version, self._recipe = folder, kind, version, recipe
         self.facts: dict[str, Any] = {}
         self.overwrite = False
-        """Whether an older artefact of the same kind may be replaced."""
+        """Whether an older artifact of the same kind may be replaced."""
 
     def work(self, name: str) -> Path:
         """A folder for intermediate files; after an interruption the same recipe finds them again, another does not."""
@@ -397,10 +397,10 @@ class ArtifactWriter:
 
 
 @contextmanager
-def new_artefact(
+def new_artifact(
     folder: Path, kind: str, version: int, recipe: dict[str, Any], *, overwrite: bool = False
 ) -> Iterator[ArtifactWriter]:
-    """Make an artefact; the caller ends with `writer.finish()`. One writer at a time."""
+    """Make an artifact; the caller ends with `writer.finish()`. One writer at a time."""
     folder = output_place(folder)
     if folder.exists():
         refuse_existing(folder, kind, overwrite=overwrite)
@@ -414,7 +414,7 @@ def new_artefact(
 
 
 def early_work(folder: Path, recipe: dict[str, Any], name: str) -> Path:
-    """The same as `ArtifactWriter.work`, for what is made before the artefact itself is begun."""
+    """The same as `ArtifactWriter.work`, for what is made before the artifact itself is begun."""
     folder = output_place(folder)
     with working(folder) as place:
         return ArtifactWriter(folder, "", 0, recipe, place=place).work(name)
@@ -447,23 +447,23 @@ def working(folder: Path) -> Iterator[Path]:
 
 
 def refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:
-    """Say why an existing folder is not written over; only our own artefacts of the same kind ever are."""
+    """Say why an existing folder is not written over; only our own artifacts of the same kind ever are."""
     if (folder / MANIFEST).is_file():
         if kind_of(folder) not in (kind, ""):
             raise UserError(f"{folder} holds {kind_of(folder)}, which {kind} must not replace; choose another -o")
         if not overwrite:
             raise UserError(
-                f"{folder} holds an artefact made from other inputs or options; choose another -o or --overwrite"
+                f"{folder} holds an artifact made from other inputs or options; choose another -o or --overwrite"
             )
         check_replaceable(folder)
     elif other := kind_without_manifest(folder):
         raise UserError(f"{folder} holds {other}, which {kind} must not replace; choose another -o")
     elif not folder.is_dir() or any(folder.iterdir()):
-        raise UserError(f"{folder} exists and is not an artefact of citeweave; choose another -o")
+        raise UserError(f"{folder} exists and is not an artifact of citeweave; choose another -o")
 
 
 def matches(folder: Path, kind: str, version: int, recipe: dict[str, Any]) -> bool:
-    """Whether the folder already holds the artefact that this recipe would make; then nothing is left beside it."""
+    """Whether the folder already holds the artifact that this recipe would make; then nothing is left beside it."""
     try:
         is_there = hash_json(read_manifest(folder, kind, version).recipe) == hash_json(recipe)
     except ArtifactError:
@@ -474,11 +474,11 @@ def matches(folder: Path, kind: str, version: int, recipe: dict[str, Any]) -> bo
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    """Size and hash of a file, after it has reached the disk; of an artefact inside this one kind, version and hash."""
+    """Size and hash of a file, after it has reached the disk; of an artifact inside this one kind, version and hash."""
     if path.name == MANIFEST:
         # its own manifest names the time it was made, which must not count
         inner = json.loads(path.read_bytes())
-        return {"artefact": inner["hash"], "kind": inner["kind"], "version": inner["version"]}
+        return {"artifact": inner["hash"], "kind": inner["kind"], "version": inner["version"]}
     sync(path)
     return {"bytes": path.stat().st_size, "sha256": hash_file(path)}
 

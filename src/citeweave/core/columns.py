@@ -20,7 +20,7 @@ Columns on disk: numbers as `.npy`, texts as one file of UTF-8 bytes beside thei
 
 Both are written by appending and read through a memory map: opening costs nothing, a row costs one
 slice, and a damaged file gives an error, never a crash. Nothing here knows what a paper is, and nothing
-is forced to the disk: `core/files.py` does that once, when an artefact is whole.
+is forced to the disk: `core/files.py` does that once, when an artifact is whole.
 
 Whether a value out of somebody's JSON or TOML is a number to compute with.
 
@@ -79,7 +79,7 @@ class Header(NamedTuple):
 
 
 def open_array(path: Path) -> NDArray[Any]:
-    """The array of an `.npy` file of an artefact, memory-mapped."""
+    """The array of an `.npy` file of an artifact, memory-mapped."""
     try:
         array = map_array(path)
         with open_input(path) as file:
@@ -87,7 +87,7 @@ def open_array(path: Path) -> NDArray[Any]:
                 raise ValueError("it is longer than its header says")
         return array
     except FileNotFoundError:
-        raise ArtifactError(f"{path} is missing: the artefact is not complete; make it again") from None
+        raise ArtifactError(f"{path} is missing: the artifact is not complete; make it again") from None
     except (ValueError, OSError) as error:
         raise ArtifactError(f"{path} is damaged ({error}); make it again") from None
 
@@ -341,7 +341,7 @@ class TextColumn(Sequence[str]):
         starts, ends = self.offsets[rows], self.offsets[np.asarray(rows) + 1]
         if len(rows) and (starts > ends).any():
             raise self._damage()
-        # runs of neighbouring rows are copied at once
+        # runs of neighboring rows are copied at once
         breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
         first, last = np.concatenate([[0], breaks]), np.concatenate([breaks - 1, [len(rows) - 1]])
         spans = zip(starts[first].tolist(), ends[last].tolist(), strict=True) if len(rows) else ()
@@ -436,7 +436,7 @@ def _map(path: Path) -> bytes | mmap.mmap:
                 return b""
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError:
-        raise ArtifactError(f"{path} is missing: the artefact is not complete; make it again") from None
+        raise ArtifactError(f"{path} is missing: the artifact is not complete; make it again") from None
 
 
 # Whether a value out of somebody's JSON or TOML is a number to compute with.

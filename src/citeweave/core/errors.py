@@ -35,7 +35,7 @@ class InputError(UserError):
 
 
 class ArtifactError(UserError):
-    """A folder that should hold an artefact of ours does not, or holds another version or kind."""
+    """A folder that should hold an artifact of ours does not, or holds another version or kind."""
 
 
 class EmptyResultError(UserError):

@@ -8,7 +8,7 @@ hash_file(path)                 SHA-256 of its bytes
 file_state(path)                what is another once it was replaced or written to
 open_input(path)                a file to read, which must not be a pipe or a device
 
-Links and names that lead out of a folder: an artefact may come from a stranger.
+Links and names that lead out of a folder: an artifact may come from a stranger.
 
     check_links(folder)          a symbolic link to something outside is refused, and what is no file
     check_names(files, path)     the same for the names in a manifest
@@ -147,7 +147,7 @@ def cache_folder(given: Path | None = None) -> Path:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Share a file between two artefacts; copied where the file system cannot link."""
+    """Share a file between two artifacts; copied where the file system cannot link."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
@@ -185,7 +185,7 @@ def move(source: Path, target: Path) -> None:
     source.replace(target)
 
 
-# Links and names that lead out of a folder: an artefact may come from a stranger.
+# Links and names that lead out of a folder: an artifact may come from a stranger.
 
 _NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
 
@@ -204,7 +204,7 @@ def check_links(folder: Path) -> None:
                 raise ArtifactError(f"{path} is a pipe or a device; an artifact holds files only: do not use it")
             if stat.S_ISLNK(mode) and not _is_within(os.path.realpath(path), root):
                 raise ArtifactError(
-                    f"{path} is a link to something outside of {folder}; an artefact holds its files itself: copy it there"
+                    f"{path} is a link to something outside of {folder}; an artifact holds its files itself: copy it there"
                 )
 
 
@@ -218,15 +218,15 @@ def check_names(names: Iterable[str], path: Path) -> None:
     >>> check_names(["papers/year.npy"], Path("corpus/manifest.json"))
     >>> check_names(["../year.npy"], Path("corpus/manifest.json"))
     Traceback (most recent call last):
-    citeweave.core.errors.ArtefactError: corpus/manifest.json names the file '../year.npy', which leads out of its folder; ...
+    citeweave.core.errors.ArtifactError: corpus/manifest.json names the file '../year.npy', which leads out of its folder; ...
     >>> check_names([r"C:\\year.npy"], Path("corpus/manifest.json"))
     Traceback (most recent call last):
-    citeweave.core.errors.ArtefactError: corpus/manifest.json names the file 'C:\\\\year.npy', which leads out of its folder; ...
+    citeweave.core.errors.ArtifactError: corpus/manifest.json names the file 'C:\\\\year.npy', which leads out of its folder; ...
     """
     for name in names:
         if "\0" in name or any(_leads_out(place) for place in (PurePosixPath(name), PureWindowsPath(name))):
             raise ArtifactError(
-                f"{path} names the file {name[:200]!r}, which leads out of its folder; do not use this artefact"
+                f"{path} names the file {name[:200]!r}, which leads out of its folder; do not use this artifact"
             )
 
 

@@ -50,7 +50,7 @@ _ZSTD_CHUNK = 2**11
 """Compressed bytes taken at a time; the worst case of zstd makes some 64 MiB of them."""
 
 _HEAD = 2**16
-"""Bytes by which a format is recognised, if the first record has no more."""
+"""Bytes by which a format is recognized, if the first record has no more."""
 
 _UTF_8, _UTF_16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 _JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["{}\[\]]', re.DOTALL)
@@ -66,7 +66,7 @@ class BadRecordError(ValueError):
 
 @dataclass(frozen=True)
 class FileHead:
-    """The beginning of a file, by which a reader recognises its format: its first record is complete."""
+    """The beginning of a file, by which a reader recognizes its format: its first record is complete."""
 
     name: str
     data: bytes

@@ -31,7 +31,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#5
 MAX_BARS, TINY, HUGE = 200, 1e-100, 1e100  # numbers beyond the last two break the arithmetic of axes
 _LOOKS = [{"color": color, "linestyle": dash} for dash in ("-", "--", ":") for color in PALETTE]
 _DIRECT = 4  # up to so many names stand at what they name; more go to a legend
-_INK, _GREY, _PALE = "#333333", "#666666", "#C8C8C8"
+_INK, _GRAY, _PALE = "#333333", "#666666", "#C8C8C8"
 _STYLE: dict[str, Any] = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
     **dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.formatter.useoffset", "legend.frameon"), False),
@@ -44,7 +44,7 @@ _STYLE: dict[str, Any] = {
 Target = str | Path
 Axes = Any  # matplotlib's, of which nothing is known until a picture is drawn
 Numbers = NDArray[np.float64]
-Tip = tuple[str, float | Numbers, float, str]  # name, x or several x, y, colour
+Tip = tuple[str, float | Numbers, float, str]  # name, x or several x, y, color
 
 
 def curve(
@@ -84,8 +84,8 @@ def curve(
             ends.append((name, across.max(), value[across.argmax()], look["color"]))
         for place in places.values():
             shade = {"alpha": 0.12, "linewidth": 0} if len(place) > 1 else {"linewidth": 1}
-            axes.axvspan(place.min(), place.max(), color=_GREY, zorder=1, **shade)
-        _name(axes, [(name, place, 0, _GREY) for name, place in places.items()], y=1.015)
+            axes.axvspan(place.min(), place.max(), color=_GRAY, zorder=1, **shade)
+        _name(axes, [(name, place, 0, _GRAY) for name, place in places.items()], y=1.015)
         _name(axes, ends, drawn, x=1.012, ha="left", va="center")
 
 
@@ -94,7 +94,7 @@ def growth(
 ) -> None:
     """Draw costs against sizes, both axes logarithmic, so that a power of the size is a straight line.
 
-    x: shape (n,), above 0. series: name -> shape (n,), above 0. A thin grey line shows growth in proportion to x.
+    x: shape (n,), above 0. series: name -> shape (n,), above 0. A thin gray line shows growth in proportion to x.
 
         growth("graph.svg", [5e5, 5e6], {"fastrp": [0.5, 6.4]}, title="Cost", x_label="citations", y_label="CPU seconds")
     """
@@ -111,7 +111,7 @@ def growth(
         for name, line, look in zip(
             [*lines, "in proportion"],
             [*lines.values(), straight],
-            [*looks[: len(lines)], {"color": _GREY, "lw": 0.8, "zorder": 1}],
+            [*looks[: len(lines)], {"color": _GRAY, "lw": 0.8, "zorder": 1}],
             strict=True,
         ):
             drawn += axes.plot(across, line, **look)
@@ -165,13 +165,13 @@ def bars(
         axes.set(yticks=at, yticklabels=map(_text, lengths), ylim=(len(at) - 0.4, -0.6), xlabel=_text(x_label, 100))
         axes.margins(x=0.14)
         axes.grid(visible=False, axis="y")
-        axes.axvline(0, color=_GREY, linewidth=0.8)
+        axes.axvline(0, color=_GRAY, linewidth=0.8)
 
 
 def points(path: Target, xy: ArrayLike, groups: Sequence[object] | None = None, *, title: str) -> None:
     """Draw a map: one dot a row, near ones near; the axes carry no numbers, as only nearness means something.
 
-    xy: shape (n, 2). groups: n labels or None; the largest get a colour each, all others are grey.
+    xy: shape (n, 2). groups: n labels or None; the largest get a color each, all others are gray.
 
         points("map.png", [[0, 0], [1, 1], [1, 0]], ["physics", "biology", "biology"], title="Papers")
     """

@@ -1,7 +1,7 @@
 """What in a folder is citeweave's: only that is ever replaced or removed.
 
 check_replaceable(folder)       UserError where a file of it was not written by citeweave
-remove_artefact(folder)         removes the files that its manifests name, and folders that are empty then
+remove_artifact(folder)         removes the files that its manifests name, and folders that are empty then
 
 How a folder is made beside its name, and gets that name in one step, in the place of an older one or of nothing.
 
@@ -65,7 +65,7 @@ def check_replaceable(folder: Path) -> None:
             )
 
 
-def remove_artefact(folder: Path) -> None:
+def remove_artifact(folder: Path) -> None:
     """Remove the files that manifests name, those last: what is interrupted goes on. A stranger's file stays."""
     files = [path for path, is_ours in _files(folder) if is_ours]
     with suppress(OSError):  # what cannot be removed now is removed by the next writer

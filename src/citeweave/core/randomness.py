@@ -44,7 +44,7 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 @numba.njit(cache=True, nogil=True)
 def _finish(state: np.uint64) -> np.uint64:
-    """MurmurHash3's finaliser (Appleby): spreads what the loop gathered evenly over all bits."""
+    """MurmurHash3's finalizer (Appleby): spreads what the loop gathered evenly over all bits."""
     state ^= state >> np.uint64(33)
     state *= np.uint64(0xFF51AFD7ED558CCD)
     state ^= state >> np.uint64(33)

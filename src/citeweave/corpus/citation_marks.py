@@ -216,7 +216,7 @@ def citing_sentences(text: str, marks: Iterable[CitationMark]) -> Iterator[Citin
 def _without_marks(text: str, marks: list[CitationMark]) -> str:
     """The text in the same length with marks blanked, so that "diseases. 1 Successful ..." is cut before the S.
 
-    A mark that is the subject of its sentence ("It works. [1] showed more.") becomes a capitalised word, as the
+    A mark that is the subject of its sentence ("It works. [1] showed more.") becomes a capitalized word, as the
     splitter expects no sentence to begin with a small letter.
     """
     signs = list(text)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from citeweave.core.artifact import matches, new_artefact
+from citeweave.core.artifact import matches, new_artifact
 from citeweave.core.errors import UserError
 from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, Reporter
@@ -72,7 +72,7 @@ def derive_corpus(
     if untold:
         recipe["untold"] = hash_json(sorted(untold))
     if not matches(folder, KIND, VERSION, recipe):
-        with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+        with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
             found = _derived_records(corpus, options, before, untold, reporter)
             part = PartWriter(writer.work("texts"), keep_ids=False)
             part.add(found.records)

@@ -6,7 +6,7 @@ The rule, in full:
    id, a Semantic Scholar corpus id or paper hash, an OpenAlex id, or the source's own id. The key of
    a BibTeX, RIS or CSL entry identifies nothing outside its file and does not count; only an update
    takes it for the same paper in the newer version of the file, unless ids of one kind differ.
-2. Two records are also the same paper if they share `title_key` (normalised title and year), unless
+2. Two records are also the same paper if they share `title_key` (normalized title and year), unless
    something says they differ: two different ids of one kind (two DOIs, two arXiv ids, ...), or two
    ids of their own in the same source. One such conflict leaves the whole group of that title apart.
 3. Of the records of one paper the one with an abstract wins, then the one its source changed last,

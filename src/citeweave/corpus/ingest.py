@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, check_files, matches, new_artefact
+from citeweave.core.artifact import ArtifactWriter, check_files, matches, new_artifact
 from citeweave.core.columns import open_numbers
 from citeweave.core.errors import EmptyResultError, InputError, UserError, choose
 from citeweave.core.executor import processes
@@ -122,7 +122,7 @@ def import_papers(
     recipe = _recipe(inputs.files, deletions, options, base)
     if matches(folder, KIND, VERSION, recipe):
         return Imported(Corpus.open(folder), inputs, skipped=True)
-    with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+    with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
         parts = _stage_all(inputs.files, writer, options, reporter)
         deleted = _stage_all(deletions, writer, options, reporter)
         if options.outside == "keep":
@@ -237,7 +237,7 @@ def exclude_papers(
     folder = Path(output)
     recipe = {"update": corpus.hash, "excluded": hash_json(sorted(corpus.ids.take(rows))), "why": why}
     if not matches(folder, KIND, VERSION, recipe):
-        with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+        with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
             with corpus.unchanged():
                 check_files(corpus.folder, corpus.manifest, content=True)  # damage must not be handed on
                 options = MergeOptions(same_title="never", outside="keep")

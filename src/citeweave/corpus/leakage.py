@@ -359,7 +359,7 @@ _KEY_KINDS = {"=": LeakageEvidence.ID, "~": LeakageEvidence.OTHER_ID, "t": Leaka
 
 
 def _keys_of(own: str, others: Sequence[str], title: str, *, same_id_space: bool) -> list[str]:
-    """What a paper can be recognised by, the first letter telling the kind.
+    """What a paper can be recognized by, the first letter telling the kind.
 
     >>> _keys_of("s2:7", ("doi:10.1000/X",), "Deep Parsing", same_id_space=False)
     ['=s2:7', '~s2:7', '~doi:10.1000/x', 'tdeep parsing']

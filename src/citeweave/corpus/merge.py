@@ -180,7 +180,7 @@ def _root(parent: Ints, row: int) -> int:
 
 @numba.njit(cache=True)
 def _link_equal(keys: NDArray[np.uint64], rows: Ints, parent: Ints) -> None:
-    """Join neighbours of equal key; the smaller row stays the root."""
+    """Join neighbors of equal key; the smaller row stays the root."""
     for i in range(1, len(keys)):
         if keys[i] == keys[i - 1]:
             first, second = _root(parent, rows[i - 1]), _root(parent, rows[i])

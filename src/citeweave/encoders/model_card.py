@@ -2,7 +2,7 @@
 
     card_text(ModelCard(name="specter", base="minilm"), Settings("mean", 256), dimension=384)
 
-Begins with the YAML that the Hugging Face hub reads. Says what was recorded and nothing else: no licence and no leakage
+Begins with the YAML that the Hugging Face hub reads. Says what was recorded and nothing else: no license and no leakage
 audit is claimed that nobody gave. Names and titles come from corpora, so that whatever could be Markdown, HTML, YAML or
 a link is escaped:
 
@@ -72,7 +72,7 @@ class ModelCard:
     about: str = ""
     """What it is, in a sentence or two before all else."""
 
-    licences: Mapping[str, str] = field(default_factory=dict)
+    licenses: Mapping[str, str] = field(default_factory=dict)
     """Of what it was made of: data and start model."""
 
     limits: Sequence[str] = ()
@@ -213,7 +213,7 @@ def _training(card: ModelCard) -> list[str]:
     if not any(parts):
         parts.append("Nothing was recorded about its training.")
     parts.append(NO_AUDIT if card.audit is None else _section("leakage audit", card.audit))
-    parts.append(_section("licences", card.licences))
+    parts.append(_section("licenses", card.licenses))
     parts.append(_section("versions", card.versions))
     return parts
 
@@ -251,7 +251,7 @@ def _limits(settings: Settings, *, is_trained: bool) -> str:
 # A model card out of a JSON file of facts: nothing in the card is typed by hand.
 
 _KINDS: dict[str, type] = {
-    **dict.fromkeys(("tables", "data", "options", "audit", "results", "versions", "licences"), dict),
+    **dict.fromkeys(("tables", "data", "options", "audit", "results", "versions", "licenses"), dict),
     **dict.fromkeys(("seeds", "limits"), list),
 }
 """Facts that are no text."""
@@ -264,11 +264,11 @@ def card_of_facts(facts: Mapping[str, Any]) -> ModelCard:
 
     >>> card_of_facts({"name": "tiny", "results": {"MAP": [38.9, 40.1]}, "seeds": [0]}).results
     {'MAP': (38.9, 40.1)}
-    >>> card_of_facts({"name": "tiny", "licence": "MIT"})
+    >>> card_of_facts({"name": "tiny", "licens": "MIT"})
     Traceback (most recent call last):
-    citeweave.core.errors.UserError: a fact of a model card is 'licence'; it must be one of about, audit, base, base_revision, \
-called, data, hardware, held_out, licences, license, limits, name, options, recipe, results, seeds, tables, versions. \
-Did you mean 'licences'?
+    citeweave.core.errors.UserError: a fact of a model card is 'licens'; it must be one of about, audit, base, base_revision, \
+called, data, hardware, held_out, license, licenses, limits, name, options, recipe, results, seeds, tables, versions. \
+Did you mean 'license'?
     """
     known = [each.name for each in fields(ModelCard)]
     for name, value in facts.items():

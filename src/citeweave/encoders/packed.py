@@ -156,7 +156,7 @@ class Spans:
 def attend(query: Tensor, key: Tensor, value: Tensor, spans: Spans, window: int | None = None) -> Tensor:
     """Attention of queries (queries, heads, size) to keys and values (tokens, heads, size) of their own text.
 
-    With `window` a token sees as many neighbours to either side.
+    With `window` a token sees as many neighbors to either side.
     """
     if not query.is_cuda:
         return _attend_masked(query, key, value, spans, window)

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import check_files, matches, new_artefact, read_manifest
+from citeweave.core.artifact import check_files, matches, new_artifact, read_manifest
 from citeweave.core.errors import ArtifactError, UserError, choose, require
 from citeweave.core.executor import cores, share
 from citeweave.core.files import cache_folder
@@ -138,7 +138,7 @@ def _kept(network: Network, name: str, precision: str, revision: str, cache: Pat
     folder = cache_folder(cache) / "openvino" / f"{revision}-{kind}"
     recipe = {"encoder": revision, "precision": kind, "openvino": openvino.__version__, "group": GROUP}
     if not _is_complete(folder, recipe):
-        with new_artefact(folder, KIND, VERSION, recipe, overwrite=True) as writer:
+        with new_artifact(folder, KIND, VERSION, recipe, overwrite=True) as writer:
             openvino.save_model(_convert(network, name, precision), str(writer.folder / MODEL), compress_to_fp16=False)
             writer.finish()
     return folder / MODEL

@@ -31,7 +31,7 @@ import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from citeweave.core.artifact import Manifest, new_artefact, read_manifest
+from citeweave.core.artifact import Manifest, new_artifact, read_manifest
 from citeweave.core.errors import ArtifactError, choose, require
 from citeweave.core.files import write_json
 from citeweave.encoders.aspects import find_heads, save_heads
@@ -68,7 +68,7 @@ def save_encoder(
     card: ModelCard,
     dtype: str = "float32",
 ) -> None:
-    """Write an encoder into an existing folder, such as the partial one of an artefact.
+    """Write an encoder into an existing folder, such as the partial one of an artifact.
 
     A pooling over all layers alike (`layers`) is saved as a mix with equal weights, and read back as `mix`.
     """
@@ -188,7 +188,7 @@ def write_whole(model: str | Path, folder: str | Path, *, dtype: str = "float32"
     choose(dtype, DTYPES, "--dtype")
     encoder = load_encoder(model, device="cpu")
     recipe = {"copy of": encoder.revision, "dtype": dtype}
-    with new_artefact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as writer:
+    with new_artifact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as writer:
         card = _card(model, encoder.name, encoder.revision)
         save_encoder(writer.folder, encoder.network, encoder.reader.tokenizer, encoder.settings, card=card, dtype=dtype)
         if (heads := find_heads(model)) is not None:

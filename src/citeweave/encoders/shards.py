@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, new_artefact
+from citeweave.core.artifact import ArtifactWriter, new_artifact
 from citeweave.core.columns import read_kept
 from citeweave.core.errors import ArtifactError
 from citeweave.core.executor import Executor, ShardTask
@@ -300,16 +300,16 @@ def kept_rows(found: NDArray[np.float32], dtype: str) -> Arrays:
 
 def write_vectors(folder: Path, plan: ShardPlan, makers: Shards, *, reporter: Reporter = QUIET) -> Vectors:
     """One vector a paper; `makers` give `rows` and `matrix`."""
-    with new_artefact(folder, vectors.KIND, vectors.VERSION, plan.recipe, overwrite=plan.overwrite) as artefact:
-        shards = _filled(artefact, plan, makers, reporter)
-        writer = VectorsWriter(folder, artefact, plan.dtype, plan.facts)
+    with new_artifact(folder, vectors.KIND, vectors.VERSION, plan.recipe, overwrite=plan.overwrite) as artifact:
+        shards = _filled(artifact, plan, makers, reporter)
+        writer = VectorsWriter(folder, artifact, plan.dtype, plan.facts)
         try:
             for start, arrays in shards:
                 names = plan.ids[start : start + plan.shard]
                 rows = arrays["rows"].tolist()
                 writer.tally.reject("vectors", NO_TEXT, len(names) - len(rows))
                 writer.append([names[row] for row in rows], arrays["matrix"])
-                _count(artefact, arrays)
+                _count(artifact, arrays)
             return writer.finish()
         finally:
             writer.close()
@@ -318,9 +318,9 @@ def write_vectors(folder: Path, plan: ShardPlan, makers: Shards, *, reporter: Re
 def write_ragged(folder: Path, plan: ShardPlan, makers: Shards, *, reporter: Reporter = QUIET) -> SentenceVectors:
     """Several vectors a paper; `makers` give `offsets`, `numbers`, `matrix` and `lost`."""
     kind, version = sentence_vectors.KIND, sentence_vectors.VERSION
-    with new_artefact(folder, kind, version, plan.recipe, overwrite=plan.overwrite) as artefact:
-        shards = _filled(artefact, plan, makers, reporter)
-        writer = SentenceVectorsWriter(folder, artefact, plan.dtype, plan.facts)
+    with new_artifact(folder, kind, version, plan.recipe, overwrite=plan.overwrite) as artifact:
+        shards = _filled(artifact, plan, makers, reporter)
+        writer = SentenceVectorsWriter(folder, artifact, plan.dtype, plan.facts)
         try:
             for start, arrays in shards:
                 names, cuts = plan.ids[start : start + plan.shard], arrays["offsets"]
@@ -332,25 +332,25 @@ def write_ragged(folder: Path, plan: ShardPlan, makers: Shards, *, reporter: Rep
                     [arrays["numbers"][cuts[row] : cuts[row + 1]] for row in rows],
                 )
                 writer.tally.note("parts without a vector", int(arrays["lost"][0]))
-                _count(artefact, arrays)
+                _count(artifact, arrays)
             return writer.finish()
         finally:
             writer.close()
 
 
 def _filled(
-    artefact: ArtifactWriter, plan: ShardPlan, makers: Shards, reporter: Reporter
+    artifact: ArtifactWriter, plan: ShardPlan, makers: Shards, reporter: Reporter
 ) -> Iterator[tuple[int, Arrays]]:
     if isinstance(makers, FinishedShards):
         return makers.read(len(plan.ids), plan.shard)
-    work = artefact.work(f"shards-{plan.shard}{plan.batches}")
+    work = artifact.work(f"shards-{plan.shard}{plan.batches}")
     fill_shards(work, len(plan.ids), plan.shard, makers, save_every=plan.save_every, reporter=reporter)
     return read_shards(work, len(plan.ids), plan.shard)
 
 
-def _count(artefact: ArtifactWriter, arrays: Arrays) -> None:
+def _count(artifact: ArtifactWriter, arrays: Arrays) -> None:
     if halved := int(arrays["halved"][0]):
-        artefact.facts["out_of_memory"] = artefact.facts.get("out_of_memory", 0) + halved
+        artifact.facts["out_of_memory"] = artifact.facts.get("out_of_memory", 0) + halved
 
 
 # Embedding by a crew: what its workers must know to make the very shards that this process would make.

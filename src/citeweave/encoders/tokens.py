@@ -44,7 +44,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import Manifest, check_files, matches, new_artefact, read_manifest
+from citeweave.core.artifact import Manifest, check_files, matches, new_artifact, read_manifest
 from citeweave.core.columns import open_array
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import link_or_copy, read_input, write_json
@@ -153,7 +153,7 @@ PAPERS = (
     (
         "Sparse attention for reading long records",
         "Reading a long record with full attention costs time that grows with the square of its length. We propose a "
-        "sparse pattern in which each token sees its neighbours and a small set of anchors. On four benchmarks the "
+        "sparse pattern in which each token sees its neighbors and a small set of anchors. On four benchmarks the "
         "model keeps 98.7% of the accuracy (F1 = 0.83) while it needs a fifth of the memory. An ablation shows that the "
         "anchors, not the window, carry most of the gain.",
     ),
@@ -171,7 +171,7 @@ PAPERS = (
     ),
     (
         "Minimum wages and the hours of young workers: evidence from border counties",
-        "Do minimum wages reduce employment? Comparing neighbouring counties on both sides of a state border, this "
+        "Do minimum wages reduce employment? Comparing neighboring counties on both sides of a state border, this "
         "article finds no change in the number of jobs but a decline in weekly hours of workers below 25. The estimates "
         "are robust to county-specific trends and to the choice of the comparison group.",
     ),
@@ -188,7 +188,7 @@ PAPERS = (
         "hours under illumination 91% of the initial power is left.",
     ),
     (
-        "Cognitive behavioural therapy by telephone for insomnia: a randomised controlled trial",
+        "Cognitive behavioral therapy by telephone for insomnia: a randomized controlled trial",
         "Background: insomnia is common among older adults with osteoarthritis. Methods: 327 participants were assigned "
         "to six telephone sessions or to education only. Results: the severity index fell by 8.1 points against 4.8 "
         "(difference 3.3, 95% CI 2.1 to 4.5). Conclusion: the treatment is effective and can be offered in rural areas.",
@@ -231,7 +231,7 @@ PAPERS = (
         "the slow one originates in bipolar terminals.",
     ),
     (
-        "An efficient index for approximate nearest neighbours under updates",
+        "An efficient index for approximate nearest neighbors under updates",
         "Indexes built on proximity graphs lose recall when points are deleted. The proposed index repairs edges lazily, "
         "keeps recall@10 above 0.95 after replacing half of 100M vectors, and answers 11k queries per second on one "
         "machine. Compared with rebuilding, its cost is lower by an order of magnitude.",
@@ -322,13 +322,13 @@ def make_token_store(
         reporter.say(f"{folder} is there already: same texts and tokenizer")
         return TokenStore.open(folder)
     size = _vocabulary_size(reader)
-    with new_artefact(folder, KIND, VERSION, whole, overwrite=overwrite) as artefact:
-        work = artefact.work("tokens")
+    with new_artifact(folder, KIND, VERSION, whole, overwrite=overwrite) as artifact:
+        work = artifact.work("tokens")
         _tokenize(reader, texts, work, "uint16" if size <= 2**16 else "uint32", reporter)
         for name in ("ids.npy", "offsets.npy"):
-            link_or_copy(work / name, artefact.folder / name)
-        artefact.facts = _count(work, size)
-        artefact.finish()
+            link_or_copy(work / name, artifact.folder / name)
+        artifact.facts = _count(work, size)
+        artifact.finish()
     return TokenStore.open(folder)
 
 

@@ -426,13 +426,13 @@ def read_propensities(path: Path) -> Doubles:
     scores = value.get("scores") if isinstance(value, dict) else None
     if not isinstance(scores, list) or not scores or not all(isinstance(score, int | float) for score in scores):
         raise InputError(f'{path} must be {{"scores": [a number a place]}}; get the file again')
-    return normalised(np.array(scores, np.float64), str(path))
+    return normalized(np.array(scores, np.float64), str(path))
 
 
-def normalised(scores: Doubles, what: str = "the propensities") -> Doubles:
+def normalized(scores: Doubles, what: str = "the propensities") -> Doubles:
     """Propensities of mean 1: as many as there are places, divided by their sum.
 
-    >>> normalised(np.array([3.0, 1.0, 2.0])).tolist()
+    >>> normalized(np.array([3.0, 1.0, 2.0])).tolist()
     [1.5, 0.5, 1.0]
     """
     if not (np.isfinite(scores) & (scores > 0)).all():

@@ -7,7 +7,7 @@
 The formulas are those of `measuring.clicks`; here is what only a log knows: papers shown twice, clicks deeper than the
 propensities, clicks that could not be judged.
 
-SciDocs' recommendation task from beginning to end: features, a ranker learned from clicks, its judgement.
+SciDocs' recommendation task from beginning to end: features, a ranker learned from clicks, its judgment.
 
     recommend(read_click_data(folder), vectors).metrics    ->    {"adj-NDCG": ..., "adj-P@1": ..., "ndcg": ..., ...}
 
@@ -172,7 +172,7 @@ def judge_clicks(
     )
 
 
-# SciDocs' recommendation task from beginning to end: features, a ranker learned from clicks, its judgement.
+# SciDocs' recommendation task from beginning to end: features, a ranker learned from clicks, its judgment.
 
 WEIGHTINGS = ("peer", "propensity")
 MISSING = ("wrong", "peers")
@@ -182,7 +182,7 @@ PER_CLICK = 10
 
 @dataclass(frozen=True)
 class ClickResult:
-    """What the task gave; with several seeds, one judgement each over the same clicks."""
+    """What the task gave; with several seeds, one judgment each over the same clicks."""
 
     judged: tuple[JudgedClicks, ...]
     rankers: tuple[Ranker, ...]

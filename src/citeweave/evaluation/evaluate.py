@@ -37,7 +37,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import kind_of, matches, new_artefact
+from citeweave.core.artifact import kind_of, matches, new_artifact
 from citeweave.core.errors import EmptyResultError, UserError, choose
 from citeweave.core.files import hash_json, open_input
 from citeweave.core.progress import QUIET, Reporter
@@ -190,7 +190,7 @@ def evaluate(
         return earlier.report
     # a report with this recipe that is no earlier one is damaged
     overwrite = overwrite or earlier is not None or matches(folder, KIND, VERSION, recipe)
-    with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+    with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
         work = EvaluationFolder(writer.shared_work(f"tasks/{hash_json(same)[:16]}"), earlier, judged.name)
         try:
             _resume_in(judged, writer.shared_work("vectors"))

@@ -17,7 +17,7 @@ Pictures as inline SVG: bars with intervals, differences, histograms, curves, a 
     >>> ticks(0, 0.93)
     [0.0, 0.2, 0.4, 0.6, 0.8]
 
-Colours come from the page's style, so that one picture serves light, dark and paper. Bars and differences hold no text:
+Colors come from the page's style, so that one picture serves light, dark and paper. Bars and differences hold no text:
 they stand in a table beside their numbers and take the width they get. Plain numbers only, no names: see `document`.
 """
 
@@ -258,7 +258,7 @@ def histogram(values: Sequence[float], *, bins: int = 20) -> str:
 
 
 def curves(lines: Mapping[str, Curve]) -> str:
-    """Lines over one x, each with its own colour and dash; names stand below in a key."""
+    """Lines over one x, each with its own color and dash; names stand below in a key."""
     shown = {name: _thin(line) for name, line in lines.items()}
     every = [point for line in shown.values() for point in line]
     if not every:
@@ -329,8 +329,8 @@ def _tick(value: float) -> str:
     return f"{value:,.6g}".replace("-", "−")
 
 
-def dots(xy: NDArray[np.float32], topics: NDArray[np.int64], colours: int) -> str:
-    """A small map: (n, 2) points, each with the number of its colour; as one path a colour, since it is small so."""
+def dots(xy: NDArray[np.float32], topics: NDArray[np.int64], colors: int) -> str:
+    """A small map: (n, 2) points, each with the number of its color; as one path a color, since it is small so."""
     low, high = xy.min(axis=0), xy.max(axis=0)
     size = max(float((high - low).max()), 1e-9)
     spots = np.rint(8 + 984 * (xy - (low + high) / 2 + size / 2) / size).astype(np.int64)  # (n, 2)
@@ -340,7 +340,7 @@ def dots(xy: NDArray[np.float32], topics: NDArray[np.int64], colours: int) -> st
         f'<path class="dots c{topic}" stroke-width="{width:.1f}" d="'
         + "".join(f"M{x} {top + bottom - y}h0" for x, y in spots[topics == topic].tolist())
         + '"/>'
-        for topic in range(colours)
+        for topic in range(colors)
         if (topics == topic).any()
     ]
     box = f'viewBox="0 {top} 1000 {bottom - top}"'

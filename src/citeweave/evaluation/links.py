@@ -138,7 +138,7 @@ def judge_links(
         for side in (0, 1):
             drawn = _draw(rng, count, len(vectors), chances)  # (count,)
             ranks.append(_rank(vectors, ends, side, drawn, known, score))
-    return _summarise(ranks, len(sources))
+    return _summarize(ranks, len(sources))
 
 
 def _draw(rng: np.random.Generator, count: int, nodes: int, chances: NDArray[np.float64] | None) -> NDArray[np.int64]:
@@ -231,7 +231,7 @@ def _count_above(
             ranks.equal[i] += value == true
 
 
-def _summarise(parts: list[_Ranks], edges: int) -> LinkScores:
+def _summarize(parts: list[_Ranks], edges: int) -> LinkScores:
     above, equal, judged = (np.concatenate(columns) for columns in zip(*parts, strict=True))  # (2 * edges,) each
     rank = 1 + above + equal / 2
     lost = (above + equal / 2)[judged > 0] / judged[judged > 0]

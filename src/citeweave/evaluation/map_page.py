@@ -33,7 +33,7 @@ from citeweave.evaluation.html import (
     text,
 )
 from citeweave.evaluation.paper_map import MapData
-from citeweave.evaluation.style import DARK_GREY, DARK_PALETTE, GREY, PALETTE
+from citeweave.evaluation.style import DARK_GRAY, DARK_PALETTE, GRAY, PALETTE
 
 SCRIPT = r"""
 "use strict";
@@ -95,8 +95,8 @@ function move(dx, dy) {
 }
 
 // ---- drawing
-function parse(colour) {
-  const digits = colour.trim().slice(1), full = digits.length === 3 ? [...digits].map((d) => d + d).join("") : digits;
+function parse(color) {
+  const digits = color.trim().slice(1), full = digits.length === 3 ? [...digits].map((d) => d + d).join("") : digits;
   return [0, 2, 4].map((at) => parseInt(full.slice(at, at + 2), 16));
 }
 function stamp(radius) {   // the pixels that a dot covers and how much of each
@@ -111,13 +111,13 @@ function radiusOf() {
   const base = Math.max(1.1, Math.min(3.2, 150 / Math.sqrt(n)));
   return ratio * Math.min(7, base * Math.pow(view.scale / whole(), 0.35));
 }
-function pass(marks, colours, wanted, strength) {   // blend the points that are, or are not, active
+function pass(marks, colors, wanted, strength) {   // blend the points that are, or are not, active
   const width = plot.width, height = plot.height, scale = view.scale, count = marks.length, some = matches || lit >= 0;
   const left = width / 2 - view.u * scale, top = height / 2 + view.v * scale;
   const edge = marks.reduce((most, m) => Math.max(most, m[0]), 0);
   const offset = Int32Array.from(marks, (m) => m[1] * width + m[0]);
   const cover = Int32Array.from(marks, (m) => m[2] * strength);
-  const redBlue = Int32Array.from(colours, (c) => c[2] << 16 | c[0]), green = Int32Array.from(colours, (c) => c[1] << 8);
+  const redBlue = Int32Array.from(colors, (c) => c[2] << 16 | c[0]), green = Int32Array.from(colors, (c) => c[1] << 8);
   const open = Uint8Array.from(shown);
   for (let i = 0; i < n; i++) {
     const x = Math.round(xy[2 * i] * scale + left), y = Math.round(top - xy[2 * i + 1] * scale), t = topic[i];
@@ -225,12 +225,12 @@ byId("out").onclick = () => zoom(1 / 1.6);
 byId("home").onclick = () => { home(); later(); };
 
 // ---- legend
-const boxes = data.topics.map(([name, count, colour], t) => {
+const boxes = data.topics.map(([name, count, color], t) => {
   const item = document.createElement("li"), label = document.createElement("label");
   const box = document.createElement("input"), dot = document.createElement("i");
   const words = document.createElement("span"), size = document.createElement("small");
   box.type = "checkbox"; box.checked = true; words.textContent = name; size.textContent = count.toLocaleString("en");
-  dot.className = "c" + colour;
+  dot.className = "c" + color;
   box.onchange = () => { shown[t] = box.checked; find(); };
   const light = (on) => () => { if (data.topics.length > 1) { lit = on && shown[t] ? t : -1; later(); } };
   label.onpointerenter = light(true); label.onpointerleave = light(false);
@@ -301,8 +301,8 @@ class Topics(NamedTuple):
     """The topics of a map."""
 
     names: list[str]
-    colours: list[int]
-    """Places in the palette; its length stands for grey."""
+    colors: list[int]
+    """Places in the palette; its length stands for gray."""
 
     of_paper: NDArray[np.uint8]
     """(papers,) places among the names."""
@@ -317,8 +317,8 @@ def map_page(map_data: MapData, *, title: str = "Map of papers", back: str = "")
     data = {
         "xy": _base64(pack(map_data.xy)[order], "<u2"),
         "topic": _base64(topics.of_paper[order], "u1"),
-        "topics": list(zip(topics.names, counts, topics.colours, strict=True)),
-        "palette": [[*PALETTE, GREY], [*DARK_PALETTE, DARK_GREY]],
+        "topics": list(zip(topics.names, counts, topics.colors, strict=True)),
+        "palette": [[*PALETTE, GRAY], [*DARK_PALETTE, DARK_GRAY]],
     }
     titles = _titles([map_data.titles[row] for row in order.tolist()])
     link = f' <a href="{text(back)}">report</a>' if back else ""
@@ -364,17 +364,17 @@ def preview(map_data: MapData) -> str:
     """A small picture of the map for the report, of some of its points."""
     topics = number_topics(map_data.labels)
     order = stream(0, "map page").permutation(len(map_data.xy))[:PREVIEW_POINTS]  # (shown,)
-    colours = np.array(topics.colours)[topics.of_paper[order]]  # (shown,)
-    picture = dots(map_data.xy[order], colours, len(PALETTE) + 1)
-    named = [_key(*one) for one in zip(topics.names, topics.colours, strict=True)]
+    colors = np.array(topics.colors)[topics.of_paper[order]]  # (shown,)
+    picture = dots(map_data.xy[order], colors, len(PALETTE) + 1)
+    named = [_key(*one) for one in zip(topics.names, topics.colors, strict=True)]
     more = len(named) - len(PALETTE) - 1
     keys = [*named[: len(PALETTE)], _key(f"{more + 1:,} more", len(PALETTE))] if more > 0 else named
     some = f" Shown: {len(order):,} of them." if len(order) < len(map_data.xy) else ""
     return f'<figure><div class="preview">{picture}</div><figcaption>{"".join(keys)}</figcaption></figure><p>{facts(map_data)}{some}</p>'
 
 
-def _key(name: str, colour: int) -> str:
-    dot = f'<svg width="10" height="10" aria-hidden="true"><path class="dots c{colour}" stroke-width="9" d="M5 5h0"/></svg>'
+def _key(name: str, color: int) -> str:
+    dot = f'<svg width="10" height="10" aria-hidden="true"><path class="dots c{color}" stroke-width="9" d="M5 5h0"/></svg>'
     return f'<span class="key">{dot}{text(name, 40)}</span>'
 
 
@@ -382,7 +382,7 @@ def number_topics(labels: Sequence[str]) -> Topics:
     """Number topics by their size, the largest first; small ones beyond the legend and papers without any come last.
 
     >>> found = number_topics(["a", "b", "b", ""])
-    >>> found.names, found.colours, found.of_paper.tolist()
+    >>> found.names, found.colors, found.of_paper.tolist()
     (['b', 'a', 'no topic'], [0, 1, 20], [1, 0, 0, 2])
     """
     lines = [one_line(label, 80) for label in labels]
@@ -390,15 +390,15 @@ def number_topics(labels: Sequence[str]) -> Topics:
     unnamed = sizes.pop("", 0)
     ordered = sorted(sizes, key=lambda name: (-sizes[name], name))
     names = ordered[:MOST_TOPICS]
-    colours = [min(number, len(PALETTE)) for number in range(len(names))]
+    colors = [min(number, len(PALETTE)) for number in range(len(names))]
     place = {name: number for number, name in enumerate(names)}
     if rest := ordered[MOST_TOPICS:]:
         place |= dict.fromkeys(rest, len(names))
-        names, colours = [*names, f"{len(rest):,} smaller topics"], [*colours, len(PALETTE)]
+        names, colors = [*names, f"{len(rest):,} smaller topics"], [*colors, len(PALETTE)]
     if unnamed:
         place[""] = len(names)
-        names, colours = [*names, NO_TOPIC], [*colours, len(PALETTE)]
-    return Topics(names, colours, np.array([place[line] for line in lines], np.uint8))
+        names, colors = [*names, NO_TOPIC], [*colors, len(PALETTE)]
+    return Topics(names, colors, np.array([place[line] for line in lines], np.uint8))
 
 
 def pack(xy: NDArray[Any]) -> NDArray[np.uint16]:

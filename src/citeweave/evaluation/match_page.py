@@ -2,7 +2,7 @@
 
     picture = ribbons(explanation, PairTexts("A", "B", ["One.", "Two."], ["Three."]))
 
-A ribbon is as wide as the pair's mass, has the colour of its left sentence, and is the denser the nearer the two are.
+A ribbon is as wide as the pair's mass, has the color of its left sentence, and is the denser the nearer the two are.
 Texts stand in the picture and wrap there; heights are estimated from their lengths, as no script may measure them. All
 that hovering shows stands in the tables as well. Computes no match: see `similarity.explaining`.
 
@@ -45,7 +45,7 @@ LINE, PER_LINE, BOLD, LONGEST = 17, 46, 38, 600
 LEAST = 0.005
 """Smallest share of all mass that is drawn."""
 
-COLOURS, STEPS = 8, 4
+COLORS, STEPS = 8, 4
 ANONYMOUS, ALL_OF_IT = "(no text)", "(the whole paper)"
 
 
@@ -184,7 +184,7 @@ def match_parts(matches: Sequence[ExampleMatch]) -> list[str]:
 
 
 RIBBONS = (
-    '<p class="muted">A ribbon is as wide as the share of the pair, has the colour of its left sentence, and is denser '
+    '<p class="muted">A ribbon is as wide as the share of the pair, has the color of its left sentence, and is denser '
     "where the sentences are nearer. Shares below 0.5 % are not drawn. Sentences are counted from 0.</p>"
 )
 
@@ -257,7 +257,7 @@ def _flows(found: Explanation, left: _Column, right: _Column, scale: float) -> l
         near = STEPS - 1 - int((STEPS - 1) * (distance - low) / (high - low) + 0.5) if high > low else STEPS - 1
         about = f"{found.left[i]} and {found.right[j]}: {100 * plan[i, j] / whole:.1f} %, distance {distance:.3f}"
         parts.append(
-            f'<path class="ribbon c{i % COLOURS} n{near}" d="{_ribbon(y0, y1, width)}"><title>{about}</title></path>'
+            f'<path class="ribbon c{i % COLORS} n{near}" d="{_ribbon(y0, y1, width)}"><title>{about}</title></path>'
         )
     return parts
 

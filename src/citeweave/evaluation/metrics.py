@@ -152,7 +152,7 @@ class MapQuality:
     """Share of points that are in no cluster."""
 
     reach: float
-    """Distance up to which points were neighbours, in units of the map."""
+    """Distance up to which points were neighbors, in units of the map."""
 
 
 def map_quality(
@@ -169,7 +169,7 @@ def map_quality(
     does not tell the settings of DBSCAN (Ester et al., KDD 1996), so its numbers are no target. `least` is
     scikit-learn's `min_samples`, `reach` its `eps`; scikit-learn's own 0.5 leaves most points of a t-SNE map outside
     any cluster, and no fixed number suits maps of other sizes. Without `reach` it is found as Ester et al. propose,
-    from the distance of each point to its `least`-th neighbour, itself counted: the sparsest share of the points,
+    from the distance of each point to its `least`-th neighbor, itself counted: the sparsest share of the points,
     `sparse`, has it farther away. So the values do not change where the map is stretched.
     """
     from sklearn.cluster import DBSCAN

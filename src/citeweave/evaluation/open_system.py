@@ -118,7 +118,7 @@ def open_judged(name: str, options: OpeningOptions | None = None, reporter: Repo
     if path.is_file() and not looks_like_scores(path):
         return read_vectors([path], name=_plain_name(path), precision=options.precision)
     if path.is_dir() and kind_of(path) not in ("", ENCODER):
-        return _open_artefact(path, options)
+        return _open_artifact(path, options)
     if path.is_dir() and not any((path / file).is_file() for file in _MODEL_FILES):
         return _open_folder(path, options)
     if options.precision:
@@ -164,7 +164,7 @@ def _open_folder(path: Path, options: OpeningOptions) -> Judged:
     raise UserError(f"{path} holds neither vectors nor scores nor a model; give {ACCEPTED}")
 
 
-def _open_artefact(path: Path, options: OpeningOptions) -> Judged:
+def _open_artifact(path: Path, options: OpeningOptions) -> Judged:
     kind = kind_of(path)
     if kind == "vectors":
         return open_vectors(path, precision=options.precision)

@@ -1,16 +1,16 @@
-"""A map of papers in two dimensions from their vectors, coloured by topic, as figure 2 of SPECTER (Cohan et al., ACL 2020).
+"""A map of papers in two dimensions from their vectors, colored by topic, as figure 2 of SPECTER (Cohan et al., ACL 2020).
 
     map_data = make_map(matrix, labels, titles, seed=0)
     map_data.xy, map_data.homogeneity
 
-t-SNE (van der Maaten and Hinton, JMLR 2008) on exact nearest neighbours by cosine, begun from the first two principal
+t-SNE (van der Maaten and Hinton, JMLR 2008) on exact nearest neighbors by cosine, begun from the first two principal
 components (Kobak and Berens, Nature Communications 2019): by openTSNE, or by scikit-learn on one core where openTSNE is not
 installed. Each gives the same map for the same seed, with any number of workers. Nearness means something on it; its axes,
 distances between far groups and the size of groups do not.
 
 Does not draw: see `map_page`.
 
-The map of a suite's papers: those of its first task that tells classes, coloured by class.
+The map of a suite's papers: those of its first task that tells classes, colored by class.
 
     map_data = TopicMap(judged, suite).make(seed=0)
 
@@ -39,7 +39,7 @@ from citeweave.vectors.topk import nearest
 
 PERPLEXITY = 30
 FEWEST = 20
-"""Fewer papers have no neighbourhoods to keep: their map is the first two principal components."""
+"""Fewer papers have no neighborhoods to keep: their map is the first two principal components."""
 
 JUDGED_FROM = 5
 """Points that homogeneity and completeness need."""
@@ -145,14 +145,14 @@ def principal(vectors: Floats) -> Plane:
         return np.zeros((0, 2))
     if vectors.shape[1] < 2:
         vectors = np.pad(vectors, ((0, 0), (0, 2 - vectors.shape[1])))
-    centre = vectors.mean(axis=0, dtype=np.float64)  # (dimension,)
+    center = vectors.mean(axis=0, dtype=np.float64)  # (dimension,)
     spread = np.zeros((vectors.shape[1],) * 2)  # (dimension, dimension)
     for start in range(0, len(vectors), 10_000):  # as float64 all rows at once would double the memory
-        block = vectors[start : start + 10_000] - centre
+        block = vectors[start : start + 10_000] - center
         spread += block.T @ block
     axes = np.linalg.eigh(spread).eigenvectors[:, :-3:-1]  # (dimension, 2), the widest first
     axes *= np.sign(axes[np.abs(axes).argmax(axis=0), [0, 1]])
-    return np.asarray((vectors - centre.astype(np.float32)) @ axes)
+    return np.asarray((vectors - center.astype(np.float32)) @ axes)
 
 
 def t_sne(vectors: Floats, seed: int, *, start: Plane | None = None, reporter: Reporter = QUIET) -> Plane:
@@ -171,7 +171,7 @@ def t_sne(vectors: Floats, seed: int, *, start: Plane | None = None, reporter: R
             raise
         return _scikit_learn_t_sne(vectors, begin, perplexity, early=early, iterations=early + late)
     found = nearest(vectors, vectors, math.floor(3 * perplexity), itself=np.arange(len(vectors)), reporter=reporter)
-    distances = np.sqrt(np.maximum(0, 2 - 2 * found.scores.astype(np.float64)))  # (n, neighbours)
+    distances = np.sqrt(np.maximum(0, 2 - 2 * found.scores.astype(np.float64)))  # (n, neighbors)
     index = require("openTSNE.nearest_neighbors", extra="maps").PrecomputedNeighbors(found.rows, distances)
     workers = -1 if len(vectors) >= _MANY else 1  # the map is the same with any number
     affinities = opentsne.affinity.PerplexityBasedNN(knn_index=index, perplexity=perplexity, n_jobs=workers)
@@ -227,7 +227,7 @@ def _judge(xy: NDArray[np.float64], topics: Sequence[str]) -> tuple[float, float
     return quality.homogeneity, quality.completeness
 
 
-# The map of a suite's papers: those of its first task that tells classes, coloured by class.
+# The map of a suite's papers: those of its first task that tells classes, colored by class.
 
 
 class TopicMap:
@@ -279,6 +279,6 @@ def _first_classes(suite: Suite) -> ProbeTask:
         if isinstance(task, ProbeTask) and task.kind == "classes":
             return task
     raise UserError(
-        f"{suite.name} tells no classes of papers to colour a map by; leave --map out, or judge by scidocs, scirepeval, "
+        f"{suite.name} tells no classes of papers to color a map by; leave --map out, or judge by scidocs, scirepeval, "
         "or a corpus with fields"
     )

@@ -84,7 +84,7 @@ class GivenVectors:
 
 
 def open_vectors(folder: Path, *, precision: str = "") -> GivenVectors:
-    """The vectors of an artefact folder."""
+    """The vectors of an artifact folder."""
     vectors = Vectors.open(folder)
     source = vectors.provenance
     matrix, finite = _rounded(vectors.matrix, precision)

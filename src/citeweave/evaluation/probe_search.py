@@ -198,7 +198,7 @@ def stratified_folds(codes: Codes, count: int) -> list[Fold]:
 
 
 def plain_folds(papers: int, count: int) -> list[Fold]:
-    """Folds of neighbouring papers; two at least in each, as one paper has no variance to explain."""
+    """Folds of neighboring papers; two at least in each, as one paper has no variance to explain."""
     if papers < 2 * count:
         raise UserError(f"{count} folds of numbers need at least {2 * count} papers; {papers} are given")
     return [Fold(*parts) for parts in KFold(count).split(np.empty((papers, 1)))]
@@ -247,7 +247,7 @@ def search_at_once(
     scores, unconverged = np.full((len(grid), len(folds)), np.nan), 0
     start = weights[0]
     for row in np.argsort(grid, kind="stable"):
-        start, converged = probe_solvers.minimise(axes, signs, grid[row], start)
+        start, converged = probe_solvers.minimize(axes, signs, grid[row], start)
         weights[row] = start
         for number, fold in enumerate(folds):
             part = slice(number * width, (number + 1) * width)

@@ -28,7 +28,7 @@ One column of weights w a class and a set of papers; x is a paper's vector, y is
 
     value(w) = 1/2 |w|^2 + C * sum over papers of |y| max(0, 1 - y x.w)^2
 
-That is what liblinear minimises (an intercept is one more number, 1, at the end of every vector, and its weight is kept
+That is what liblinear minimizes (an intercept is one more number, 1, at the end of every vector, and its weight is kept
 small like the others). The value is strictly convex and its minimum unique, so any solver that gets there gives the same
 predictions. Liblinear goes one class at a time over sparse nodes; here all classes and all folds share each product of
 matrices, and each C starts from the weights of the C before it.
@@ -40,7 +40,7 @@ vectors, or, where few papers are active and conjugate gradients would be slow, 
 Does not choose C or make folds. All numbers are float64 at every size.
 
 >>> axes = principal_axes(np.array([[2.0], [1.0], [-1.0]]), intercept=False)
->>> found = minimise(axes, np.array([[1.0], [1.0], [-1.0]]), 1.0, np.zeros((1, 1)))
+>>> found = minimize(axes, np.array([[1.0], [1.0], [-1.0]]), 1.0, np.zeros((1, 1)))
 >>> bool(found.converged[0]), (axes.turn @ found.weights).round(4).tolist()  # w = 2 * 2 (1 - w)
 (True, [[0.8]])
 """
@@ -310,24 +310,24 @@ def fit_classes_newton(axes: Axes, codes: Codes, c: float, *, intercept: bool, s
     classes = np.unique(codes)
     signs = one_against_rest(codes, classes)  # (n, k)
     start = np.zeros((len(axes.spread), signs.shape[1])) if start is None else start
-    found = minimise(axes, signs, c, start)
+    found = minimize(axes, signs, c, start)
     weights = (axes.turn @ found.weights).T  # (k, d) or (k, d + 1)
     intercepts = weights[:, -1] if intercept else np.zeros(len(weights))
     return Linear(weights[:, :-1] if intercept else weights, intercepts, classes, bool(found.converged.all()))
 
 
-def minimise(axes: Axes, signs: Floats, c: float, start: Floats) -> Minimum:
+def minimize(axes: Axes, signs: Floats, c: float, start: Floats) -> Minimum:
     """The weights (r, k) of least value for every column of signs (n, k), looked for from `start` (r, k)."""
     width = max(1, BLOCK // len(signs))
     with _blas().limit(limits=1 if axes.rows.size < SMALL else None):
         parts = [
-            _minimise_block(axes, signs[:, left : left + width], c, start[:, left : left + width])
+            _minimize_block(axes, signs[:, left : left + width], c, start[:, left : left + width])
             for left in range(0, signs.shape[1], width)
         ]
     return Minimum(np.hstack([part.weights for part in parts]), np.concatenate([part.converged for part in parts]))
 
 
-def _minimise_block(axes: Axes, signs: Floats, c: float, start: Floats) -> Minimum:
+def _minimize_block(axes: Axes, signs: Floats, c: float, start: Floats) -> Minimum:
     weights, live = start.copy(), np.arange(signs.shape[1])
     converged = np.zeros(len(live), dtype=np.bool_)
     point = _Point(signs, weights, axes.rows @ weights)

@@ -26,7 +26,7 @@ One query, grades 0 1 0 1 by rank, and one relevant paper that is not in the run
 CSFCube and ASPIRE, in which a paper that is left out costs nothing). A query with nothing relevant gets 0.
 Does not know the names of the metrics: those are in `evaluation/metrics.py`.
 
-Normalised discounted cumulative gain in the two forms of the field: trec_eval's, and CSFCube's and ASPIRE's.
+Normalized discounted cumulative gain in the two forms of the field: trec_eval's, and CSFCube's and ASPIRE's.
 
 Both take the grade itself as the gain (a negative grade gains nothing) and divide by the gain of the best ranking; they
 differ in how much a rank is worth:
@@ -360,7 +360,7 @@ def _example(grades: list[int]) -> RankedCandidates:
     return rank_as_given(-np.arange(len(grades)), np.array(grades), np.array([0, len(grades)]))
 
 
-# Normalised discounted cumulative gain in the two forms of the field: trec_eval's, and CSFCube's and ASPIRE's.
+# Normalized discounted cumulative gain in the two forms of the field: trec_eval's, and CSFCube's and ASPIRE's.
 
 Discount = Callable[[NDArray[np.int64]], Values]
 

@@ -7,7 +7,7 @@ Reports: what was judged, how, and what came out; per query first, averages deri
     report/report.json      everything: suite, model, metrics (percent, flat names), intervals, per_query, coverage, ...
     report/report.md        the tables
     report/report.html      tables and pictures in one page that needs nothing else
-    report/map.html         where it was asked for: the papers on a map, coloured by topic
+    report/map.html         where it was asked for: the papers on a map, colored by topic
     report/runs/TASK.run    TREC runs of the ranking tasks
     report/mteb/TASK.json   the same numbers in MTEB's form
 

@@ -1,6 +1,6 @@
 """How the pages look: light or dark as the reader's system is, on paper, and on a phone.
 
-The first colours are Okabe and Ito's (Color Universal Design, 2008), which differ for colour-blind readers too; no twenty
+The first colors are Okabe and Ito's (Color Universal Design, 2008), which differ for color-blind readers too; no twenty
 do, so that names always stand beside. The shades of heat maps, `h0` to `h10`, are steps of one blue from the page's ground; text on them stays readable.
 """
 
@@ -17,27 +17,27 @@ DARK_PALETTE = (
     *("#8f8ff0", "#7fdccb", "#9fdc5a", "#ff9aa2", "#4f9aa8", "#cbb8f5", "#b5525f", "#e5d04a", "#7f8cff", "#e3a6f5"),
 )
 
-GREY, DARK_GREY = "#a3abb5", "#6b7480"
+GRAY, DARK_GRAY = "#a3abb5", "#6b7480"
 """Topics beyond the palette."""
 
 SHADES = 11
 
 
-def _rules(pattern: str, colours: list[str]) -> str:
-    return "".join(pattern.format(at=at, colour=colour) for at, colour in enumerate(colours))
+def _rules(pattern: str, colors: list[str]) -> str:
+    return "".join(pattern.format(at=at, color=color) for at, color in enumerate(colors))
 
 
 def _mix(low: tuple[int, int, int], high: tuple[int, int, int]) -> list[str]:
-    """Steps between two colours."""
+    """Steps between two colors."""
     return [
         "#" + "".join(f"{round(a + (b - a) * step / (SHADES - 1)):02x}" for a, b in zip(low, high, strict=True))
         for step in range(SHADES)
     ]
 
 
-_TOPIC, _SHADE = ".c{at}{{color:{colour}}}", ".h{at}{{background:{colour}}}"
-_LIGHT = _rules(_TOPIC, [*PALETTE, GREY]) + _rules(_SHADE, _mix((247, 251, 255), (125, 178, 224)))
-_DARK = _rules(_TOPIC, [*DARK_PALETTE, DARK_GREY]) + _rules(_SHADE, _mix((24, 30, 38), (20, 98, 160)))
+_TOPIC, _SHADE = ".c{at}{{color:{color}}}", ".h{at}{{background:{color}}}"
+_LIGHT = _rules(_TOPIC, [*PALETTE, GRAY]) + _rules(_SHADE, _mix((247, 251, 255), (125, 178, 224)))
+_DARK = _rules(_TOPIC, [*DARK_PALETTE, DARK_GRAY]) + _rules(_SHADE, _mix((24, 30, 38), (20, 98, 160)))
 
 STYLE = (
     """

@@ -53,7 +53,7 @@ Use = Callable[[int, NDArray[np.float32]], None]
 
 @dataclass(frozen=True, slots=True)
 class Csr:
-    """Compressed sparse rows: the neighbours of row i are targets[offsets[i]:offsets[i + 1]]."""
+    """Compressed sparse rows: the neighbors of row i are targets[offsets[i]:offsets[i + 1]]."""
 
     offsets: NDArray[np.int64]
     """Shape (nodes + 1,)."""
@@ -73,7 +73,7 @@ class Csr:
         return len(self.targets)
 
     def row(self, node: int) -> NDArray[np.int32]:
-        """The neighbours of one node."""
+        """The neighbors of one node."""
         return self.targets[self.offsets[node] : self.offsets[node + 1]]
 
     def transposed(self) -> Csr:
@@ -109,7 +109,7 @@ class Adjacency:
         return there == back
 
     def degrees(self) -> NDArray[np.float64]:
-        """Sum of the weights of every row, (nodes,); 0 is a node without neighbours."""
+        """Sum of the weights of every row, (nodes,); 0 is a node without neighbors."""
         sums = np.zeros(self.nodes)  # (nodes,)
         good = [add_weights(part.offsets, part.targets, part.weights, sums) for part in self.parts]
         if not all(good):
@@ -137,7 +137,7 @@ class Adjacency:
         return out
 
     def sweep(self, block: NDArray[Any], use: Use, workers: int = 0, advance: Advance = lambda rows: None) -> None:
-        """Sum the neighbours' rows of `block` for every node, and hand the sums to `use`, chunk by chunk, on threads.
+        """Sum the neighbors' rows of `block` for every node, and hand the sums to `use`, chunk by chunk, on threads.
 
         `block` is float32, or bfloat16 as uint16; sums are float32 and never depend on the workers.
         """
@@ -231,7 +231,7 @@ def new_counter(nodes: int, *, levels: bool = False) -> HopWorkspace:
 
 @numba.njit(cache=True, nogil=True)
 def one_hop(first, second, rows, found):  # type: ignore[no-untyped-def]
-    """Neighbours in one or two directions, each once, ascending. Returns how many."""
+    """Neighbors in one or two directions, each once, ascending. Returns how many."""
     at = 0
     for number in range(len(rows)):
         row = rows[number]

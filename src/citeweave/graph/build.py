@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, matches, new_artefact, read_manifest
+from citeweave.core.artifact import ArtifactWriter, matches, new_artifact, read_manifest
 from citeweave.core.columns import write_numbers
 from citeweave.core.errors import UserError, choose
 from citeweave.core.files import link_or_copy, move
@@ -65,7 +65,7 @@ class GraphOptions:
     weighted: bool = False
     """Citations count by their strength, such as the number of mentions."""
 
-    normalise: bool = True
+    normalize: bool = True
     """Counts of co-citation and coupling become cosines in a union."""
 
     strongest: int = 100
@@ -134,7 +134,7 @@ def make_graph(
     options, folder = options or GraphOptions(), Path(folder)
     recipe = {"corpus": corpus.hash, **_plain(options), "judged": judged, **(intents.as_recipe() if intents else {})}
     if not matches(folder, KIND, VERSION, recipe):
-        with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+        with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
             # what it maps of the folder is let go at its end: Windows gives no name to a folder that is in use
             _fill(writer, corpus, options, judge, intents, folder, reporter)
             writer.finish()
@@ -177,7 +177,7 @@ def vectors_folder(folder: Path, intent: str = "") -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _VectorMaker:
-    """Writes the node vectors of a graph, or of one intent's citations, into the artefact."""
+    """Writes the node vectors of a graph, or of one intent's citations, into the artifact."""
 
     corpus: Corpus
     options: GraphOptions
@@ -224,7 +224,7 @@ def _replace_intents(folder: Path, graph: CitationGraph) -> None:
 def check_made_for(folder: Path, wanted: GraphOptions) -> None:
     """Refuse node vectors of another signal than is asked for; method and dimension are free."""
     recipe = read_manifest(folder, KIND, VERSION).recipe
-    for name in ("signal", "direction", "weighted", "normalise"):
+    for name in ("signal", "direction", "weighted", "normalize"):
         made, asked = recipe.get(name), getattr(wanted, name)
         if made is not None and made != asked:
             raise UserError(
@@ -241,7 +241,7 @@ def adjacency_of(graph: CitationGraph, corpus: Corpus, options: GraphOptions, re
     union = unite(
         Relations(graph, corpus),
         parts,
-        normalise=options.normalise,
+        normalize=options.normalize,
         memory=MEMORY,
         workers=options.vectors.workers,
         reporter=reporter,

@@ -40,7 +40,7 @@ from citeweave.core.artifact import (
     Manifest,
     check_files,
     matches,
-    new_artefact,
+    new_artifact,
     read_manifest,
     sealed,
     unsealed,
@@ -302,7 +302,7 @@ def build_graph(corpus: Corpus, folder: str | Path, *, memory: int = MEMORY, ove
     """
     folder, recipe = Path(folder), {"corpus": corpus.hash}
     if not matches(folder, KIND, VERSION, recipe):
-        with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+        with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
             write_graph(corpus, writer, memory=memory, before=folder)
             writer.finish()
     return CitationGraph.open(folder)
@@ -311,9 +311,9 @@ def build_graph(corpus: Corpus, folder: str | Path, *, memory: int = MEMORY, ove
 def write_graph(
     corpus: Corpus, writer: ArtifactWriter, *, memory: int = MEMORY, before: Path | None = None
 ) -> CitationGraph:
-    """The files of a corpus's graph inside an artefact that the caller finishes.
+    """The files of a corpus's graph inside an artifact that the caller finishes.
 
-    They are made in the artefact's work folder and linked from there, so that whatever stops the caller later, the next
+    They are made in the artifact's work folder and linked from there, so that whatever stops the caller later, the next
     run finds them; so does one that replaces `before`, a graph of the same corpus.
     """
     work = writer.shared_work(f"citations-{corpus.hash[:32]}")

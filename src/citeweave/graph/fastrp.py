@@ -1,13 +1,13 @@
 """FastRP: node vectors by random projection of a walk's powers (Chen et al., CIKM 2019). No training, seconds.
 
     R     random signs, one row a node, times degree^exponent
-    U_k   = P^k R, every row made of length 1              P: one step to a random neighbour
+    U_k   = P^k R, every row made of length 1              P: one step to a random neighbor
     U     = w_1 U_1 + w_2 U_2 + ...                        two nodes are near if their walks end at the same nodes
     X     = U, its directions evened out, rows of length 1
 
 Differences from the paper: signs are dense, which are as cheap here as sparse ones and less noisy; the rows of every
-power are normalised, as in the authors' code with `normalization=True`; and the directions are evened out by the Gram
-matrix (their code standardises columns), which keeps the few directions that hubs share from covering the rest.
+power are normalized, as in the authors' code with `normalization=True`; and the directions are evened out by the Gram
+matrix (their code standardizes columns), which keeps the few directions that hubs share from covering the rest.
 
 A graph in which few nodes both cite and are cited is nearly bipartite: papers alike meet after an even number of
 steps, citing and cited ones after an odd number. So an even and an odd power have weight by default.
@@ -79,7 +79,7 @@ class Projection:
         if run.device == "cuda":
             self.powers = DevicePowers(adjacency, degrees, chosen.weights, run.device)
         else:
-            self.powers = PowerSum(adjacency, degrees, chosen.weights, normalised=True, workers=run.workers)
+            self.powers = PowerSum(adjacency, degrees, chosen.weights, normalized=True, workers=run.workers)
         self.taken = 4 * len(degrees) * (2 + sum(map(bool, chosen.weights)))
         """Bytes of the numbers that are kept of every node: two scales, and the gains of every power."""
 

@@ -273,12 +273,12 @@ def confidence_of(mask: NDArray[np.uint8]) -> NDArray[np.float16]:
 
 
 class OverlayWriter:
-    """The columns of an overlay inside an artefact: contexts block by block, then the citations at once."""
+    """The columns of an overlay inside an artifact: contexts block by block, then the citations at once."""
 
-    def __init__(self, artefact: ArtifactWriter) -> None:
-        self._artefact = artefact
-        self._mask = NumberWriter(artefact.folder / "contexts" / "mask.npy", np.uint8)
-        self._confidence = MatrixWriter(artefact.folder / "contexts" / "confidence.npy", np.float16, len(LABELS))
+    def __init__(self, artifact: ArtifactWriter) -> None:
+        self._artifact = artifact
+        self._mask = NumberWriter(artifact.folder / "contexts" / "mask.npy", np.uint8)
+        self._confidence = MatrixWriter(artifact.folder / "contexts" / "confidence.npy", np.float16, len(LABELS))
 
     def append_contexts(self, mask: NDArray[np.uint8], confidence: NDArray[np.float16]) -> None:
         """Masks and confidences of the next contexts; (number,) and (number, 3)."""
@@ -297,7 +297,7 @@ class OverlayWriter:
         given: NDArray[np.bool_],
     ) -> None:
         """All columns of the citations; more contexts than a column can count are its largest number."""
-        folder = self._artefact.folder / "citations"
+        folder = self._artifact.folder / "citations"
         most = np.iinfo(np.uint16).max
         write_numbers(folder / "mask.npy", mask, np.uint8)
         write_numbers(folder / "contexts.npy", np.minimum(contexts, most), np.uint16)

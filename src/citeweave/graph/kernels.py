@@ -12,7 +12,7 @@ as int16. Called from compiled code alone, where `block` is float32 or one of th
 Subtle: numba's cache of the loops that call these does not see that this file changed; after an edit, remove
 `__pycache__`.
 
-Compiled loops over sparse rows: sums of neighbours' vectors, the hot loop of node vectors.
+Compiled loops over sparse rows: sums of neighbors' vectors, the hot loop of node vectors.
 
 A block of vectors is float32, or half as wide: bfloat16, the upper 16 bits of a float32, kept as uint16, which numpy
 has no type for. Sums are made in float32, column by column in the order of the entries, so a column comes out the
@@ -133,7 +133,7 @@ def _store(block: Any, row: Any, column: Any, value: Any) -> Any:
     return half if block.dtype == types.uint16 else whole
 
 
-# Compiled loops over sparse rows: sums of neighbours' vectors, the hot loop of node vectors.
+# Compiled loops over sparse rows: sums of neighbors' vectors, the hot loop of node vectors.
 
 AHEAD = 8
 """Entries between the one that is summed and the one whose vector is fetched from memory meanwhile."""
@@ -151,7 +151,7 @@ def add_rows(
     first: int,
     sums: NDArray[np.float32],
 ) -> None:
-    """Add to sums[i] the vectors of the neighbours of node first + i, times their weights."""
+    """Add to sums[i] the vectors of the neighbors of node first + i, times their weights."""
     width = block.shape[1]
     stop = offsets[first + len(sums)]
     for i in range(len(sums)):
@@ -269,7 +269,7 @@ def fill_signs(key: int, column: int, scale: NDArray[np.float32], out: NDArray[A
 
 @numba.njit(cache=True, nogil=True)
 def _spread(state: np.uint64) -> np.uint64:
-    """SplitMix64's finaliser (Steele, Lea and Flood 2014)."""
+    """SplitMix64's finalizer (Steele, Lea and Flood 2014)."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return state ^ (state >> np.uint64(31))

@@ -1,13 +1,13 @@
-"""Vectors of the nodes of a graph: near if their neighbourhoods are.
+"""Vectors of the nodes of a graph: near if their neighborhoods are.
 
     vectors = embed_nodes(graph.adjacency(), NodeVectorOptions(method="fastrp", dimension=512))
     vectors.shape                    (nodes, 512), float32
     METHODS["fastrp"].score          "cosine": how two of them are to be compared
 
 Three methods, by what they cost and find: `fastrp` (random projection: seconds for a million nodes), `prone`
-(factorisation and smoothing: three times that, and better at equal dimension), `edges` (trained edge by edge as
+(factorization and smoothing: three times that, and better at equal dimension), `edges` (trained edge by edge as
 PyTorch-BigGraph does: hundreds of times that, needs torch, and with its defaults a little better still). A node without
-neighbours has the vector 0. The same seed gives the same vectors, whatever the memory and the number of workers.
+neighbors has the vector 0. The same seed gives the same vectors, whatever the memory and the number of workers.
 
 Does not judge them; see `evaluation/links.py`.
 
@@ -132,7 +132,7 @@ def embed_nodes(
     out: NDArray[np.float32] | None = None,
     reporter: Reporter = QUIET,
 ) -> NDArray[np.float32]:
-    """One vector a node, (nodes, dimension), float32, finite; 0 for nodes without neighbours in any part.
+    """One vector a node, (nodes, dimension), float32, finite; 0 for nodes without neighbors in any part.
 
     Vectors of `fastrp` and `prone` have length 1 and are compared by cosine or, which is the same, by dot product.
     Those of `edges` have the lengths that training gave them and are compared by dot product, unless its comparator is

@@ -1,7 +1,7 @@
-"""ProNE: node vectors by a sparse factorisation and its smoothing over the graph (Zhang et al., IJCAI 2019).
+"""ProNE: node vectors by a sparse factorization and its smoothing over the graph (Zhang et al., IJCAI 2019).
 
     M_ij  = log(p_ij / (shift n_j)) at every edge    p: one step of a walk, n: how often it ends at j, to the 3/4
-    E     = the strongest directions of M            randomised singular vectors, times the root of their values
+    E     = the strongest directions of M            randomized singular vectors, times the root of their values
     X     = (A + I) g(L) E, its directions evened    g(L) = 1 - exp(theta) exp(-theta (L - mu)^2 / 2), L = I - P
 
 Differences from the authors' code, none of which changes what is computed: the singular vectors come from Gram
@@ -35,16 +35,16 @@ class ProNE:
     """Options of ProNE."""
 
     shift: float = 1.0
-    """Negatives a positive in the objective that the factorisation stands for."""
+    """Negatives a positive in the objective that the factorization stands for."""
 
     iterations: int = 2
-    """Rounds of the randomised factorisation; 1 is a little better against random papers, 3 against much-cited ones."""
+    """Rounds of the randomized factorization; 1 is a little better against random papers, 3 against much-cited ones."""
 
     order: int = 5
     """Steps over which vectors are smoothed."""
 
     mu: float = -0.3
-    """Where the spectrum of L is kept most: 0 is what neighbours share, 2 what sets them apart."""
+    """Where the spectrum of L is kept most: 0 is what neighbors share, 2 what sets them apart."""
 
     theta: float = 8.0
     """How narrow a part of the spectrum is kept; the authors' mu 0.2 and theta 0.5 keep nearly all and find fewer
@@ -70,7 +70,7 @@ def embed(adjacency: Adjacency, out: NDArray[np.float32], chosen: ProNE, run: Em
     panels = Panels(nodes, out.shape[1], run.memory, taken=taken)
     steps = 1 + 2 * chosen.iterations + chosen.order + 1
     with reporter.task("node vectors (prone)", total=len(panels) * steps * nodes, unit="rows") as advance:
-        _factorise(adjacency, degrees, panels, out, chosen, run, advance)
+        _factorize(adjacency, degrees, panels, out, chosen, run, advance)
         weights = filter_weights(chosen.order, chosen.mu, chosen.theta)
         powers = PowerSum(adjacency, degrees, weights, loop=1.0, workers=run.workers)
         for panel in panels:
@@ -95,7 +95,7 @@ def filter_weights(order: int, mu: float, theta: float) -> list[float]:
     return [float(weight) for weight in chebyshev.cheb2poly(series)]
 
 
-def _factorise(
+def _factorize(
     adjacency: Adjacency,
     degrees: NDArray[np.float64],
     panels: Panels,
@@ -104,7 +104,7 @@ def _factorise(
     run: EmbeddingRun,
     advance: Advance,
 ) -> None:
-    """Randomised subspace iteration (Halko, Martinsson and Tropp 2011): out = E, rows of length 1."""
+    """Randomized subspace iteration (Halko, Martinsson and Tropp 2011): out = E, rows of length 1."""
     there, back = _proximity(adjacency, degrees, chosen.shift)
     workers = run.workers
     key = int(stream(run.seed, "prone").integers(1 << 63))

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, check_files, matches, new_artefact, read_manifest
+from citeweave.core.artifact import ArtifactWriter, check_files, matches, new_artifact, read_manifest
 from citeweave.core.columns import NumberWriter, open_numbers, read_kept
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import write_whole
@@ -93,7 +93,7 @@ def write_related(
     recipe = _recipe(relations, signal, asked)
     if matches(Path(folder), KIND, VERSION, recipe):
         return RelatedFile.open(folder)
-    with new_artefact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as writer:
+    with new_artifact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as writer:
         parts = []
         with reporter.task(f"counting {signal.name}", len(asked), "papers") as advance:
             for first, last in _spans(relations, signal, asked, memory):

@@ -22,7 +22,7 @@ Weighted unions of signals: direct citations, co-citations and coupling in one w
 
 where size is the number of citations a paper received (co-citation) or of references it gives (coupling):
 Salton's cosine, so that a much cited paper is not near to everything. Signals over one hop count as they are.
-With `normalise=False` strengths are added as counted, which is the co-citation graph of the continuous
+With `normalize=False` strengths are added as counted, which is the co-citation graph of the continuous
 co-citations (Oldenburg thesis, 2024).
 """
 
@@ -310,7 +310,7 @@ def unite(
     relations: Relations,
     parts: Sequence[UnionPart],
     *,
-    normalise: bool = True,
+    normalize: bool = True,
     folder: Path | None = None,
     memory: int = MEMORY,
     workers: int = 0,
@@ -321,7 +321,7 @@ def unite(
     targets = GrowingColumn(None if folder is None else folder / "targets.npy", np.int32)
     weights = GrowingColumn(None if folder is None else folder / "weights.npy", np.float32)
     with reporter.task("uniting signals", relations.graph.nodes, "papers") as advance:
-        for block in _blocks(relations, parts, normalise=normalise, memory=memory, workers=workers):
+        for block in _blocks(relations, parts, normalize=normalize, memory=memory, workers=workers):
             counts.append(np.diff(block.offsets))
             targets.append(block.targets)
             weights.append(block.strengths)
@@ -347,7 +347,7 @@ def cosine_strengths(block: Related, rows: NDArray[np.int64], sizes: NDArray[np.
 
 
 def _blocks(
-    relations: Relations, parts: Sequence[UnionPart], *, normalise: bool, memory: int, workers: int
+    relations: Relations, parts: Sequence[UnionPart], *, normalize: bool, memory: int, workers: int
 ) -> Iterator[Related]:
     """All parts of some rows after the other merged, a target once a row; a block takes at most `memory`, or one row."""
     every = np.arange(relations.graph.nodes)
@@ -360,14 +360,14 @@ def _blocks(
             pieces = [
                 block for _, block in stream_related(relations, part.signal, rows, memory=memory, workers=workers)
             ]
-            block = _weighted(relations.graph, part, rows, join_related(pieces), normalise)
+            block = _weighted(relations.graph, part, rows, join_related(pieces), normalize)
             merged = block if merged is None else _merge(merged, block)
         assert merged is not None
         yield merged
 
 
 def _weighted(
-    graph: CitationGraph, part: UnionPart, rows: NDArray[np.int64], block: Related, normalise: bool
+    graph: CitationGraph, part: UnionPart, rows: NDArray[np.int64], block: Related, normalize: bool
 ) -> Related:
     sizes = {
         "cocited": graph.citing,
@@ -375,7 +375,7 @@ def _weighted(
         "coupled": graph.cited,
     }
     strengths = block.strengths
-    if normalise and part.signal.name in sizes:
+    if normalize and part.signal.name in sizes:
         strengths = cosine_strengths(block, rows, np.diff(sizes[part.signal.name].offsets))
     return Related(block.offsets, block.targets, (strengths * np.float32(part.weight)).astype(np.float32))
 

@@ -28,8 +28,8 @@ are of.
 
 Sums of powers of a walk over a graph, applied to dense columns: what FastRP and ProNE's propagation are made of.
 
-One step goes from a node to a neighbour in proportion to the weights of its edges, or, with a loop, stays:
-P = (D + loop I)^-1 (A + loop I). A walk cannot leave a node without neighbours, and nothing is known of it: 0.
+One step goes from a node to a neighbor in proportion to the weights of its edges, or, with a loop, stays:
+P = (D + loop I)^-1 (A + loop I). A walk cannot leave a node without neighbors, and nothing is known of it: 0.
 
     out += w[0] P X + w[1] P^2 X + w[2] P^3 X ...
 
@@ -42,7 +42,7 @@ Sums of powers of a walk on a graphics card, by torch's sparse products: `PowerS
     powers.add(panel, out, column, advance)
 
 The start is the same random signs, and powers are rounded to bfloat16 between steps as on a processor. Sums of a row's
-neighbours are made in another order, so vectors differ by what bfloat16 rounds: numbers of a vector of length 1 by about
+neighbors are made in another order, so vectors differ by what bfloat16 rounds: numbers of a vector of length 1 by about
 0.001, cosines of a vector with its twin are above 0.9999. Runs on one card may differ as much. The graph, 8 bytes an
 entry, and three panels in float32 must fit into the card's memory.
 """
@@ -307,7 +307,7 @@ class PowerSum:
         weights: Sequence[float],
         *,
         loop: float = 0.0,
-        normalised: bool = False,
+        normalized: bool = False,
         workers: int = 0,
     ) -> None:
         self._adjacency, self._weights, self._loop, self._workers = adjacency, weights, loop, workers
@@ -316,13 +316,13 @@ class PowerSum:
         self._scale = scale.astype(np.float32)
         self.gains: dict[int, NDArray[np.float32]] = {}
         """Of every power with a weight: what its rows are multiplied by; (nodes,)."""
-        if not normalised:
+        if not normalized:
             self.gains = {k: np.full(len(degrees), weight, np.float32) for k, weight in enumerate(weights) if weight}
 
     def add(self, panel: Panel, out: NDArray[Any], column: int, advance: Advance) -> None:
         """out[:, column:] += the sum for the panel's columns; both of the panel's buffers are overwritten.
 
-        If normalised, every power's rows are made of length 1 first, where the length is estimated from the columns
+        If normalized, every power's rows are made of length 1 first, where the length is estimated from the columns
         of the first panel that is added: 16 of them are enough, and whole rows need not be in memory.
         """
         now, after = panel.now, panel.after

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, matches, new_artefact
+from citeweave.core.artifact import ArtifactWriter, matches, new_artifact
 from citeweave.core.columns import open_numbers, write_numbers
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.executor import Executor, Make, ShardTask
@@ -130,9 +130,9 @@ def annotate_intents(
     if not matches(folder, KIND, VERSION, recipe):
         run = _Annotation(corpus, classifier, options)
         run.check()
-        with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as artefact:
-            run.write(artefact, reporter, crew)
-            artefact.finish()
+        with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as artifact:
+            run.write(artifact, reporter, crew)
+            artifact.finish()
     return IntentOverlay.open(folder)
 
 
@@ -184,10 +184,10 @@ class _Annotation:
             f"papers; import the papers that cite and are cited. Without them: {instead}"
         )
 
-    def write(self, artefact: ArtifactWriter, reporter: Reporter, crew: Executor | None = None) -> None:
+    def write(self, artifact: ArtifactWriter, reporter: Reporter, crew: Executor | None = None) -> None:
         """All columns and facts."""
         votes, reading = Votes(len(self._corpus.citing)), AnnotationCounts()
-        out, work = OverlayWriter(artefact), artefact.work("blocks")
+        out, work = OverlayWriter(artifact), artifact.work("blocks")
         try:
             with reporter.task("annotating", int(self._wanted.sum()), "contexts") as advance:
                 self._fill(work, advance, crew)
@@ -211,7 +211,7 @@ class _Annotation:
         }
         if not self._options.keep_given and self._corpus.intents.any():
             facts["agrees_with_source"] = _agreement_with_source(self._corpus.intents, confidence)
-        artefact.facts |= {**facts, "remarks": remarks(facts)}
+        artifact.facts |= {**facts, "remarks": remarks(facts)}
 
     def _blocks(self, size: int) -> Iterator[BlockMentions]:
         return mention_blocks(self._corpus, self._places, size, limit=self._options.most_contexts)

@@ -165,7 +165,7 @@ def remarks(facts: dict[str, Any]) -> list[str]:
         )
     if contexts["without_mark"]:
         found.append(
-            f"{contexts['without_mark']:,} of {contexts['annotated']:,} sentences have no recognisable citation mark; "
+            f"{contexts['without_mark']:,} of {contexts['annotated']:,} sentences have no recognizable citation mark; "
             "they are read as a whole"
         )
     if citations["all"] and citations["with_contexts"] < 0.5 * citations["all"]:

@@ -88,11 +88,11 @@ class MarkedPieces:
     """Positions in the body, (marks,)."""
 
 
-def normalise_section(title: str) -> str:
+def normalize_section(title: str) -> str:
     """
-    >>> normalise_section("3.1 Statistical  Analysis"), normalise_section("IV. METHODS"), normalise_section("A. Data")
+    >>> normalize_section("3.1 Statistical  Analysis"), normalize_section("IV. METHODS"), normalize_section("A. Data")
     ('statistical analysis', 'methods', 'data')
-    >>> normalise_section("In vitro assays"), normalise_section("2")
+    >>> normalize_section("In vitro assays"), normalize_section("2")
     ('in vitro assays', '')
     """
     return " ".join(_NUMBERING.sub("", title[:400], count=1).lower().split())
@@ -166,7 +166,7 @@ class MarkReader:
     def pieces(self, citances: Sequence[Citance], *, remove: bool = False) -> list[MarkedPieces]:
         """Tokens of sections and sentences apart; with `remove` the sentences are without their citations."""
         parts = [mark_parts(*_nearby(citance), remove=remove) for citance in citances]
-        sections = [normalise_section(citance.section) for citance in citances]
+        sections = [normalize_section(citance.section) for citance in citances]
         texts = [part for row in parts for part in row if part not in (ASKED, OTHER)]
         ids = iter(self.reader.pieces([*texts, *sections]))
         bodies = [
@@ -189,8 +189,8 @@ class MarkReader:
         room = self.max_tokens - len(before) - len(closing)
         if room < 1:  # a title that leaves no room goes first
             before, room = opening, self.max_tokens - len(opening) - len(closing)
-        centre = int(pieces.marks[0]) if len(pieces.marks) else 0
-        first = max(0, min(centre - room // 2, len(pieces.body) - room))
+        center = int(pieces.marks[0]) if len(pieces.marks) else 0
+        first = max(0, min(center - room // 2, len(pieces.body) - room))
         marks = pieces.marks[(pieces.marks >= first) & (pieces.marks < first + room)] - first + len(before)
         return MarkedTokens(np.concatenate([before, pieces.body[first : first + room], closing]), marks)
 
@@ -260,7 +260,7 @@ class ReadCitances:
     """Sentences that look like another language than English."""
 
     unmarked: int
-    """Sentences without a recognisable mark."""
+    """Sentences without a recognizable mark."""
 
 
 def read_citances(corpus: Corpus, numbers: NDArray[np.int64], *, sections: bool) -> ReadCitances:

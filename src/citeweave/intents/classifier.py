@@ -201,8 +201,8 @@ def _data(report: Mapping[str, Any], source: str) -> str:
     dev = report["dev"]
     each = ", ".join(f"{escape(name)} {found['sentences']:,}" for name, found in dev["labels"].items())
     lines.append(f"| dev: not trained on | {dev['sentences']:,} | {each} |")
-    if report["unlabelled"]:
-        lines.append(f"| unlabelled, labels by teachers | {report['unlabelled']:,} | |")
+    if report["unlabeled"]:
+        lines.append(f"| unlabeled, labels by teachers | {report['unlabeled']:,} | |")
     return "\n".join(lines) + "\n"
 
 
@@ -339,7 +339,7 @@ class IntentClassifier:
         place = _DEFAULT_FOLDER if str(folder) == DEFAULT and not Path(folder).is_dir() else Path(folder)
         if place == _DEFAULT_FOLDER and not (place / CONFIG).is_file():
             raise UserError(
-                "this citeweave ships no intent classifier; train one on labelled citing sentences, such as SciCite's: "
+                "this citeweave ships no intent classifier; train one on labeled citing sentences, such as SciCite's: "
                 "citeweave intents train contexts.jsonl.gz -o classifier/, and give its folder"
             )
         manifest = read_manifest(place, KIND, VERSION)

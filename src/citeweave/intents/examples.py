@@ -4,7 +4,7 @@
     {"string": "...", "citeStart": 4, "citeEnd": 12, "sectionName": "Methods", "label": "method"}       SciCite's own
     {"text": "...", "intent": "Uses", "section_name": "experiments", "citation_id": "..."}               ACL-ARC's own
 
-    found = read_labelled([Path("contexts.jsonl.gz")], SCICITE, split="train")
+    found = read_labeled([Path("contexts.jsonl.gz")], SCICITE, split="train")
     found.examples[0].citance, found.labels[found.examples[0].label], found.counts()
 
 Needs nothing but the standard library and numpy's kin: it also runs where a GPU is and the rest of the package is not.
@@ -26,7 +26,7 @@ from typing import Any
 from citeweave.core.columns import is_finite
 from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.core.files import open_input
-from citeweave.intents.citances import Citance, normalise_section
+from citeweave.intents.citances import Citance, normalize_section
 
 _LONGEST_LINE = 1 << 24
 """Bytes; a few of a compressed file may be gigabytes."""
@@ -78,7 +78,7 @@ IN_DEV = "also a dev sentence"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A citance with its label, a row of `LabelledSet.labels`."""
+    """A citance with its label, a row of `LabeledSet.labels`."""
 
     citance: Citance
     label: int
@@ -87,7 +87,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledSet:
+class LabeledSet:
     """Examples of one task."""
 
     task: str
@@ -107,14 +107,14 @@ class LabelledSet:
         }
 
 
-def read_labelled(
+def read_labeled(
     paths: Sequence[Path],
     labels: Sequence[str] = SCICITE,
     *,
     split: str = "",
     label_map: Mapping[str, str] | None = None,
     task: str = "scicite",
-) -> LabelledSet:
+) -> LabeledSet:
     """Examples of some files; with `split` those of this split only, where a record names one."""
     rows = {label: row for row, label in enumerate(labels)}
     examples, rejected = [], Counter[str]()
@@ -135,12 +135,12 @@ def read_labelled(
         where = ", ".join(map(str, paths))
         known = ", ".join(sorted(splits - {""})) or "no splits"
         raise EmptyResultError(
-            f"{where}: no labelled sentence" + (f" of split {split!r} (it has {known})" if split else "")
+            f"{where}: no labeled sentence" + (f" of split {split!r} (it has {known})" if split else "")
         )
-    return LabelledSet(task, tuple(labels), tuple(examples), dict(rejected))
+    return LabeledSet(task, tuple(labels), tuple(examples), dict(rejected))
 
 
-def without(train: LabelledSet, dev: LabelledSet) -> LabelledSet:
+def without(train: LabeledSet, dev: LabeledSet) -> LabeledSet:
     """The training sentences that are not among the dev ones: SciCite has 42 twice, often with other spellings of a sign."""
     judged = {_letters(example.citance.text) for example in dev.examples} - {""}
     kept = tuple(example for example in train.examples if _letters(example.citance.text) not in judged)
@@ -170,7 +170,7 @@ def read_citances(path: Path, *, split: str = "", most: int = 0) -> list[Citance
     return found
 
 
-def section_examples(citances: Sequence[Citance]) -> LabelledSet:
+def section_examples(citances: Sequence[Citance]) -> LabeledSet:
     """The task of telling the section from the sentence: those whose title is a telling one."""
     rows = {name: row for row, name in enumerate(SECTIONS)}
     classes = [section_class(citance.section) for citance in citances]
@@ -179,7 +179,7 @@ def section_examples(citances: Sequence[Citance]) -> LabelledSet:
         for citance, found in zip(citances, classes, strict=True)
         if found
     )
-    return LabelledSet("section", SECTIONS, examples, {NO_SECTION: len(citances) - len(examples)})
+    return LabeledSet("section", SECTIONS, examples, {NO_SECTION: len(citances) - len(examples)})
 
 
 def section_class(title: str) -> str:
@@ -187,7 +187,7 @@ def section_class(title: str) -> str:
     >>> section_class("2. Related Work"), section_class("Materials and Methods"), section_class("The cerebellum")
     ('related work', 'method', '')
     """
-    plain = normalise_section(title)
+    plain = normalize_section(title)
     return next((name for name, words in _SECTION_WORDS.items() if any(word in plain for word in words)), "")
 
 
@@ -226,7 +226,7 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
-        raise InputError(f"{path}, line {number} is not a JSON object; every line must be one labelled sentence")
+        raise InputError(f"{path}, line {number} is not a JSON object; every line must be one labeled sentence")
     return record
 
 

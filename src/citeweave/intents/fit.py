@@ -5,17 +5,17 @@
 
 The training loop of a classifier's network: batches of several tasks, one step each.
 
-    fit(network, [labelled, unlabelled, section], options, after_epoch=judge)
+    fit(network, [labeled, unlabeled, section], options, after_epoch=judge)
 
-The loss of a labelled sentence is (1 - a) * cross-entropy + a * divergence from the teachers where there are any (Hinton
-et al. 2015), of an unlabelled one the divergence alone, of an auxiliary one its cross-entropy times its weight. Batches
+The loss of a labeled sentence is (1 - a) * cross-entropy + a * divergence from the teachers where there are any (Hinton
+et al. 2015), of an unlabeled one the divergence alone, of an auxiliary one its cross-entropy times its weight. Batches
 are of one task and of sentences alike in length; which sentence shows its section or its span is drawn anew each epoch.
 
 Teachers: fully trained networks whose mean probabilities a small classifier imitates.
 
     lessons = teach(sets, options, "cuda")
-    lessons.labelled       (labelled sentences, labels)      by default from teachers that did not see the sentence
-    lessons.unlabelled     (unlabelled sentences, labels)    the mean of all teachers
+    lessons.labeled       (labeled sentences, labels)      by default from teachers that did not see the sentence
+    lessons.unlabeled     (unlabeled sentences, labels)    the mean of all teachers
 
 A teacher that has seen a sentence repeats its label; one that has not shows where the label is doubtful. Teachers live
 in memory one at a time and are not saved.
@@ -39,7 +39,7 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 from citeweave.intents.citances import Citance, MarkedPieces, MarkedTokens, MarkReader
 from citeweave.intents.classifier import softmax
-from citeweave.intents.examples import LabelledSet
+from citeweave.intents.examples import LabeledSet
 from citeweave.intents.network import IntentNetwork, load_base, make_network, predict_logits
 from citeweave.intents.options import ClassifierOptions
 from citeweave.training.trainer import factor, warmup_steps
@@ -109,8 +109,8 @@ class _Batch:
     tokens: list[MarkedTokens]
 
 
-def labelled_material(
-    found: LabelledSet, reader: MarkReader, options: ClassifierOptions, soft: NDArray[np.float32] | None = None
+def labeled_material(
+    found: LabeledSet, reader: MarkReader, options: ClassifierOptions, soft: NDArray[np.float32] | None = None
 ) -> TokenizedSentences:
     """The main task's sentences."""
     citances = [example.citance for example in found.examples]
@@ -125,7 +125,7 @@ def labelled_material(
     return TokenizedSentences(found.task, shown, spanless, labels, soft, weights, class_weights)
 
 
-def unlabelled_material(
+def unlabeled_material(
     task: str, citances: Sequence[Citance], reader: MarkReader, soft: NDArray[np.float32], an_epoch: int
 ) -> TokenizedSentences:
     """Sentences of which only the teachers have spoken."""
@@ -133,7 +133,7 @@ def unlabelled_material(
     return TokenizedSentences(task, shown, spanless, soft=soft, an_epoch=an_epoch)
 
 
-def auxiliary_material(found: LabelledSet, reader: MarkReader, weight: float, an_epoch: int) -> TokenizedSentences:
+def auxiliary_material(found: LabeledSet, reader: MarkReader, weight: float, an_epoch: int) -> TokenizedSentences:
     """Sentences of another task: their section is hidden where it is asked for, their citations where these are."""
     citances = [example.citance for example in found.examples]
     labels = np.array([example.label for example in found.examples], np.int64)  # (sentences,)
@@ -309,12 +309,12 @@ _FOLDS = 5
 class TrainingSets:
     """All that a classifier is trained and judged on."""
 
-    train: LabelledSet
-    dev: LabelledSet | None = None
-    """Sentences for calibration and for the figures of the card; None = a tenth of the labelled ones, not trained on."""
+    train: LabeledSet
+    dev: LabeledSet | None = None
+    """Sentences for calibration and for the figures of the card; None = a tenth of the labeled ones, not trained on."""
 
-    auxiliary: tuple[LabelledSet, ...] = ()
-    unlabelled: tuple[Citance, ...] = ()
+    auxiliary: tuple[LabeledSet, ...] = ()
+    unlabeled: tuple[Citance, ...] = ()
 
     def tasks(self) -> dict[str, int]:
         """Task -> number of labels, the main one first."""
@@ -325,8 +325,8 @@ class TrainingSets:
 class Lessons:
     """What the teachers said."""
 
-    labelled: NDArray[np.float32]
-    unlabelled: NDArray[np.float32]
+    labeled: NDArray[np.float32]
+    unlabeled: NDArray[np.float32]
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -346,7 +346,7 @@ def teach(sets: TrainingSets, options: ClassifierOptions, device: str, *, report
     """Train the teachers one after the other and let them speak."""
     count, labels = len(sets.train.examples), len(sets.train.labels)
     spoken, times = np.zeros((count, labels)), np.zeros((count, 1))  # (sentences, labels), (sentences, 1)
-    unlabelled = np.zeros((len(sets.unlabelled), labels))  # (sentences, labels)
+    unlabeled = np.zeros((len(sets.unlabeled), labels))  # (sentences, labels)
     dev = None if sets.dev is None else np.zeros((len(sets.dev.examples), labels))  # (sentences, labels)
     each = []
     citances = [example.citance for example in sets.train.examples]
@@ -355,8 +355,8 @@ def teach(sets: TrainingSets, options: ClassifierOptions, device: str, *, report
         network = _teacher(sets, out, number, options, device, reporter)
         spoken[out] += _say(network, [citances[row] for row in out.tolist()], sets.train.task)
         times[out] += 1
-        if sets.unlabelled:
-            unlabelled += _say(network, sets.unlabelled, sets.train.task, reporter)
+        if sets.unlabeled:
+            unlabeled += _say(network, sets.unlabeled, sets.train.task, reporter)
         if sets.dev is not None and dev is not None:
             own = _say(network, [example.citance for example in sets.dev.examples], sets.train.task)
             dev += own
@@ -366,7 +366,7 @@ def teach(sets: TrainingSets, options: ClassifierOptions, device: str, *, report
     if sets.dev is not None and dev is not None:
         facts["teachers_together_dev_macro_f1"] = _dev_f1(dev, sets.dev)
     return Lessons(
-        (spoken / np.maximum(times, 1)).astype(np.float32), (unlabelled / options.teachers).astype(np.float32), facts
+        (spoken / np.maximum(times, 1)).astype(np.float32), (unlabeled / options.teachers).astype(np.float32), facts
     )
 
 
@@ -402,7 +402,7 @@ def _teacher(
     examples = tuple(sets.train.examples[row] for row in np.flatnonzero(seen).tolist())
     train = dataclasses.replace(sets.train, examples=examples)
     network = make_network(load_base(own.base, own.max_tokens, device), own, sets.tasks())
-    main = labelled_material(train, network.base.reader, own)
+    main = labeled_material(train, network.base.reader, own)
     fit(network, [main, *auxiliary_materials(sets, network, own)], own, reporter=reporter)
     return network
 
@@ -413,6 +413,6 @@ def _say(
     return softmax(predict_logits(network, citances, task, reporter=reporter))
 
 
-def _dev_f1(probabilities: NDArray[Any], dev: LabelledSet) -> float:
+def _dev_f1(probabilities: NDArray[Any], dev: LabeledSet) -> float:
     labels = np.array([example.label for example in dev.examples], np.int64)
     return float(judge(probabilities.argmax(axis=1), labels, dev.labels)["macro_f1"])

@@ -39,7 +39,7 @@ class ClassifierOptions:
     """Tokens of a sentence with its section, special ones included; longer ones are cut around the mark."""
 
     epochs: float = 4.0
-    """How often the labelled sentences are read; 2.5 is two and a half times."""
+    """How often the labeled sentences are read; 2.5 is two and a half times."""
 
     batch: int = 32
     """Sentences of a step."""
@@ -79,7 +79,7 @@ class ClassifierOptions:
     """How much a sentence of an auxiliary task counts."""
 
     auxiliary_share: float = 1.0
-    """Sentences of every auxiliary task in an epoch, as a share of the labelled ones; it has no more than it has."""
+    """Sentences of every auxiliary task in an epoch, as a share of the labeled ones; it has no more than it has."""
 
     teachers: int = 0
     """Fully trained networks whose mean probabilities the classifier imitates."""
@@ -92,7 +92,7 @@ class ClassifierOptions:
     """Learning rate of the teachers; 0 = 4e-5."""
 
     folds: bool = True
-    """Whether every teacher leaves out a part of the labelled sentences and speaks of that part alone; of unlabelled
+    """Whether every teacher leaves out a part of the labeled sentences and speaks of that part alone; of unlabeled
     sentences all speak."""
 
     imitation: float = 0.5
@@ -101,8 +101,8 @@ class ClassifierOptions:
     temperature: float = 2.0
     """Temperature at which teachers and classifier are compared."""
 
-    unlabelled_share: float = 4.0
-    """Unlabelled sentences in an epoch, as a share of the labelled ones; it has no more than it has."""
+    unlabeled_share: float = 4.0
+    """Unlabeled sentences in an epoch, as a share of the labeled ones; it has no more than it has."""
 
     keep: str = "last"
     """Which weights are kept: those of the last step, or of the epoch that was best on the dev sentences."""
@@ -117,7 +117,7 @@ class ClassifierOptions:
             _least(name, getattr(self, name), least)
         for name in ("alpha", "learning_rate", "weight_decay", "agreement", "auxiliary_weight", "auxiliary_share"):
             _least(name, getattr(self, name), 0)
-        for name in ("unlabelled_share", "teacher_rate", "head_rate"):
+        for name in ("unlabeled_share", "teacher_rate", "head_rate"):
             _least(name, getattr(self, name), 0)
         for name in ("warmup", "dropout", "section_dropout", "span_dropout", "smoothing", "imitation"):
             value = getattr(self, name)

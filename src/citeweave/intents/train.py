@@ -1,19 +1,19 @@
-"""What a classifier is worth on labelled sentences: with their sections, without them, and how far it can be trusted.
+"""What a classifier is worth on labeled sentences: with their sections, without them, and how far it can be trusted.
 
-    report = evaluate_classifier(default_classifier(), read_labelled([path], split="dev"))
+    report = evaluate_classifier(default_classifier(), read_labeled([path], split="dev"))
     report["macro_f1"], report["without_sections"]["macro_f1"], report["calibration"]["error"], report["decided"]["share"]
 
 Measures are in percent, calibration errors are shares. Does not choose anything on the sentences it is given.
 
 Train an intent classifier, calibrate it and save it.
 
-    sets = TrainingSets(read_labelled([path], split="train"), read_labelled([path], split="dev"))
+    sets = TrainingSets(read_labeled([path], split="train"), read_labeled([path], split="dev"))
     trained = train_classifier(sets, "classifier/", ClassifierOptions(teachers=5), reporter=Reporter())
     trained.report["dev"]["macro_f1"]
 
 Where the command line of citeweave cannot be installed, numpy, torch, transformers and safetensors are enough:
 
-    python -m citeweave.intents.train contexts.jsonl.gz -o classifier/ --teachers 5 --unlabelled more.jsonl.gz
+    python -m citeweave.intents.train contexts.jsonl.gz -o classifier/ --teachers 5 --unlabeled more.jsonl.gz
 
 The figures of the card are of the weights as they are saved. Does not look at a test split.
 
@@ -39,7 +39,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import matches, new_artefact
+from citeweave.core.artifact import matches, new_artifact
 from citeweave.core.errors import CiteweaveError, UserError, choose
 from citeweave.core.files import hash_json, write_json
 from citeweave.core.progress import QUIET, Reporter
@@ -63,9 +63,9 @@ from citeweave.intents.classifier import (
 from citeweave.intents.examples import (
     IN_DEV,
     LABEL_SETS,
-    LabelledSet,
+    LabeledSet,
     read_citances,
-    read_labelled,
+    read_labeled,
     section_examples,
     without,
 )
@@ -75,9 +75,9 @@ from citeweave.intents.fit import (
     auxiliary_materials,
     fit,
     judge,
-    labelled_material,
+    labeled_material,
     teach,
-    unlabelled_material,
+    unlabeled_material,
 )
 from citeweave.intents.network import (
     PRECISIONS,
@@ -95,13 +95,13 @@ if TYPE_CHECKING:
 
 
 def evaluate_classifier(
-    classifier: IntentClassifier, found: LabelledSet, *, reporter: Reporter = QUIET
+    classifier: IntentClassifier, found: LabeledSet, *, reporter: Reporter = QUIET
 ) -> dict[str, Any]:
     """A report that can be written as JSON."""
     known = classifier.config.labels.get(found.task) or classifier.labels
     if known != found.labels:
         raise UserError(
-            f"classifier {classifier.name} knows {', '.join(known)}, and the sentences are labelled with "
+            f"classifier {classifier.name} knows {', '.join(known)}, and the sentences are labeled with "
             f"{', '.join(found.labels)}; give the label set that it was trained on, or --as-three for ACL-ARC's six"
         )
     task = found.task if found.task in classifier.tasks else classifier.config.task
@@ -161,7 +161,7 @@ class ClassifierCardNotes:
     """What the card says beyond what the run knows."""
 
     data: str = ""
-    """Where the labelled sentences come from, and their licence."""
+    """Where the labeled sentences come from, and their license."""
 
     command: str = ""
     precision: str = "float16"
@@ -205,7 +205,7 @@ def train_classifier(
         return TrainedClassifier(folder, IntentClassifier.open(folder).facts)
     sets = hold_back(sets, options.seed) if sets.dev is None else sets
     sets = _apart(sets, reporter)
-    with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+    with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
         lessons = teach(sets, options, device, reporter=reporter) if options.teachers else None
         network = make_network(base, options, sets.tasks())
         history = _fit(network, sets, lessons, options, reporter)
@@ -218,7 +218,7 @@ def train_classifier(
             "epochs": history,
             **(lessons.facts if lessons else {}),
             "data": {found.task: found.counts() for found in (sets.train, *sets.auxiliary)},
-            "unlabelled": len(sets.unlabelled) if lessons else 0,
+            "unlabeled": len(sets.unlabeled) if lessons else 0,
             "bytes": (writer.folder / DELTA).stat().st_size,
             "options": _shown(options, base.name),
             "about": dataclasses.asdict(about),
@@ -235,16 +235,16 @@ def check_sets(sets: TrainingSets, teachers: int) -> None:
     if sum(count > 0 for count in counts.values()) < 2:
         only = next((name for name, count in counts.items() if count), "none")
         raise UserError(
-            f"all {len(sets.train.examples):,} labelled sentences are {only!r}; training needs two labels at least"
+            f"all {len(sets.train.examples):,} labeled sentences are {only!r}; training needs two labels at least"
         )
     if sets.dev is not None and sets.dev.labels != sets.train.labels:
         raise UserError(
             f"the dev sentences have the labels {', '.join(sets.dev.labels)}, the training ones "
             f"{', '.join(sets.train.labels)}; they must be the same"
         )
-    if sets.unlabelled and not teachers:
+    if sets.unlabeled and not teachers:
         raise UserError(
-            f"{len(sets.unlabelled):,} unlabelled sentences are given and no teachers to label them; add --teachers 5"
+            f"{len(sets.unlabeled):,} unlabeled sentences are given and no teachers to label them; add --teachers 5"
         )
     names = [found.task for found in (sets.train, *sets.auxiliary)]
     if len(set(names)) < len(names):
@@ -252,7 +252,7 @@ def check_sets(sets: TrainingSets, teachers: int) -> None:
 
 
 def hold_back(sets: TrainingSets, seed: int) -> TrainingSets:
-    """A tenth of the labelled sentences, of each label as much, become the dev sentences."""
+    """A tenth of the labeled sentences, of each label as much, become the dev sentences."""
     labels = np.array([example.label for example in sets.train.examples], np.int64)  # (sentences,)
     order = stream(seed, "held back").permutation(len(labels))  # (sentences,)
     back = np.zeros(len(labels), bool)
@@ -261,11 +261,11 @@ def hold_back(sets: TrainingSets, seed: int) -> TrainingSets:
         back[own[: round(_HELD_BACK * len(own))]] = True
     if not back.any():
         raise UserError(
-            f"{len(labels)} labelled sentences are too few to hold a tenth back; give dev sentences with --dev"
+            f"{len(labels)} labeled sentences are too few to hold a tenth back; give dev sentences with --dev"
         )
     kept, held = (tuple(sets.train.examples[row] for row in np.flatnonzero(which).tolist()) for which in (~back, back))
     return replace(
-        sets, train=replace(sets.train, examples=kept), dev=LabelledSet(sets.train.task, sets.train.labels, held)
+        sets, train=replace(sets.train, examples=kept), dev=LabeledSet(sets.train.task, sets.train.labels, held)
     )
 
 
@@ -284,10 +284,10 @@ def _fit(
     """Train the network, take the weights that are kept; loss and dev figures of every epoch."""
     assert sets.dev is not None
     reader, dev = network.base.reader, sets.dev
-    materials = [labelled_material(sets.train, reader, options, None if lessons is None else lessons.labelled)]
-    if lessons is not None and sets.unlabelled:
-        an_epoch = max(1, round(options.unlabelled_share * len(sets.train.examples)))
-        materials.append(unlabelled_material(sets.train.task, sets.unlabelled, reader, lessons.unlabelled, an_epoch))
+    materials = [labeled_material(sets.train, reader, options, None if lessons is None else lessons.labeled)]
+    if lessons is not None and sets.unlabeled:
+        an_epoch = max(1, round(options.unlabeled_share * len(sets.train.examples)))
+        materials.append(unlabeled_material(sets.train.task, sets.unlabeled, reader, lessons.unlabeled, an_epoch))
     materials += auxiliary_materials(sets, network, options)
     history: list[dict[str, float]] = []
     best: dict[str, torch.Tensor] = {}
@@ -353,12 +353,12 @@ def _calibrated(
     return config, figures
 
 
-def labels_of(found: LabelledSet) -> NDArray[np.int64]:
+def labels_of(found: LabeledSet) -> NDArray[np.int64]:
     """The rows of the labels, (sentences,)."""
     return np.array([example.label for example in found.examples], np.int64)
 
 
-def _dev_logits(network: IntentNetwork, dev: LabelledSet) -> NDArray[np.float32]:
+def _dev_logits(network: IntentNetwork, dev: LabeledSet) -> NDArray[np.float32]:
     return predict_logits(network, [example.citance for example in dev.examples], dev.task)
 
 
@@ -371,14 +371,14 @@ def _shown(options: ClassifierOptions, base: str) -> dict[str, Any]:
 def _content(sets: TrainingSets) -> dict[str, Any]:
     """Hashes of the sentences, so that other data make another classifier."""
 
-    def examples(found: LabelledSet | None) -> str:
+    def examples(found: LabeledSet | None) -> str:
         rows = [] if found is None else [(dataclasses.astuple(row.citance), row.label) for row in found.examples]
         return hash_json(rows)
 
     return {
         "train": examples(sets.train),
         "dev": examples(sets.dev),
-        "unlabelled": hash_json([dataclasses.astuple(row) for row in sets.unlabelled]),
+        "unlabeled": hash_json([dataclasses.astuple(row) for row in sets.unlabeled]),
         **{f"auxiliary {found.task}": examples(found) for found in sets.auxiliary},
     }
 
@@ -401,21 +401,21 @@ class SetFiles:
     auxiliary: Mapping[str, Path] = field(default_factory=dict)
     """Auxiliary task -> its file."""
 
-    unlabelled: Path | None = None
-    most_unlabelled: int = 0
+    unlabeled: Path | None = None
+    most_unlabeled: int = 0
 
 
-def read_sets(asked: SetFiles) -> tuple[LabelledSet, LabelledSet | None, tuple[LabelledSet, ...]]:
-    """Training, dev and auxiliary sentences; the unlabelled ones are read apart, they may come from a corpus."""
+def read_sets(asked: SetFiles) -> tuple[LabeledSet, LabeledSet | None, tuple[LabeledSet, ...]]:
+    """Training, dev and auxiliary sentences; the unlabeled ones are read apart, they may come from a corpus."""
     labels = LABEL_SETS[choose(asked.task, LABEL_SETS, "--task")]
-    train = read_labelled(asked.files, labels, split=asked.split, task=asked.task)
+    train = read_labeled(asked.files, labels, split=asked.split, task=asked.task)
     dev = None
     if asked.dev and Path(asked.dev).is_file():
-        dev = read_labelled([Path(asked.dev)], labels, task=asked.task)
+        dev = read_labeled([Path(asked.dev)], labels, task=asked.task)
     elif asked.dev:
         if asked.dev == asked.split:
             raise UserError(f"--dev and --split are both {asked.dev!r}; the dev sentences must not be trained on")
-        dev = read_labelled(asked.files, labels, split=asked.dev, task=asked.task)
+        dev = read_labeled(asked.files, labels, split=asked.dev, task=asked.task)
         if not asked.split or not dev.rejected.get("another split"):
             raise UserError(
                 f"the records name no splits, so that --split {asked.split!r} and --dev {asked.dev!r} are the same "
@@ -424,10 +424,10 @@ def read_sets(asked: SetFiles) -> tuple[LabelledSet, LabelledSet | None, tuple[L
     return train, dev, tuple(_auxiliary(task, path, asked.split) for task, path in asked.auxiliary.items())
 
 
-def _auxiliary(task: str, path: Path, split: str) -> LabelledSet:
+def _auxiliary(task: str, path: Path, split: str) -> LabeledSet:
     choose(task, AUXILIARY, "the task of --auxiliary")
     if task != "section":
-        return read_labelled([path], LABEL_SETS[task], split=split, task=task)
+        return read_labeled([path], LABEL_SETS[task], split=split, task=task)
     found = section_examples(read_citances(path, split=split))
     if not found.examples:
         raise UserError(
@@ -451,7 +451,7 @@ def parse_auxiliary(pairs: Sequence[str]) -> dict[str, Path]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train an intent classifier from labelled citing sentences."""
+    """Train an intent classifier from labeled citing sentences."""
     from citeweave.intents.fit import TrainingSets
 
     asked = _parser().parse_args(arguments)
@@ -460,12 +460,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             **{row.name: getattr(asked, row.name) for row in dataclasses.fields(ClassifierOptions)}
         )
         files = SetFiles(
-            asked.files, asked.task, asked.split, asked.dev, parse_auxiliary(asked.auxiliary), asked.unlabelled
+            asked.files, asked.task, asked.split, asked.dev, parse_auxiliary(asked.auxiliary), asked.unlabeled
         )
         train, dev, auxiliary = read_sets(files)
-        unlabelled = read_citances(asked.unlabelled, most=asked.most_unlabelled) if asked.unlabelled else []
+        unlabeled = read_citances(asked.unlabeled, most=asked.most_unlabeled) if asked.unlabeled else []
         trained = train_classifier(
-            TrainingSets(train, dev, auxiliary, tuple(unlabelled)),
+            TrainingSets(train, dev, auxiliary, tuple(unlabeled)),
             asked.output,
             options,
             about=ClassifierCardNotes(
@@ -487,14 +487,14 @@ def _spelled(arguments: Sequence[str] | None) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m citeweave.intents.train", description=main.__doc__)
-    parser.add_argument("files", type=Path, nargs="+", help="JSON lines of labelled sentences")
+    parser.add_argument("files", type=Path, nargs="+", help="JSON lines of labeled sentences")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder to make")
     parser.add_argument("--task", default="scicite", help="label set: scicite (three) or acl_arc (six)")
     parser.add_argument("--split", default="train", help="split to train on")
     parser.add_argument("--dev", default="dev", help="split or file of the dev sentences; '' holds a tenth back")
     parser.add_argument("--auxiliary", action="append", default=[], metavar="TASK=FILE", help="auxiliary task")
-    parser.add_argument("--unlabelled", type=Path, help="JSON lines of {text, span, section} without labels")
-    parser.add_argument("--most-unlabelled", type=int, default=0, help="sentences of it to read; 0 = all")
+    parser.add_argument("--unlabeled", type=Path, help="JSON lines of {text, span, section} without labels")
+    parser.add_argument("--most-unlabeled", type=int, default=0, help="sentences of it to read; 0 = all")
     parser.add_argument("--precision", default="float16", help="float16 or int8")
     parser.add_argument("--data", default="", help="where the sentences come from, for the card")
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto")

@@ -51,7 +51,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, matches, new_artefact
+from citeweave.core.artifact import ArtifactWriter, matches, new_artifact
 from citeweave.core.columns import TextColumn, TextWriter, open_matrix, write_numbers
 from citeweave.core.errors import EmptyResultError, UserError, choose
 from citeweave.core.files import link_or_copy, new_file
@@ -210,7 +210,7 @@ def gather_texts(
         keys.append(_write(writer, corpus.contexts.texts.take(contexts[start : start + _READ])))
     writer.close()
     _, first, inverse = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
-    order = np.argsort(first)  # neighbours in the corpus stay neighbours
+    order = np.argsort(first)  # neighbors in the corpus stay neighbors
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     offsets = np.cumsum(counts, dtype=np.int64)
@@ -298,7 +298,7 @@ def align_samples(
     if matches(folder, KIND, VERSION, recipe):
         reporter.say(f"{folder} is there already: same samples, method and model")
         return Samples.open(folder)
-    with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+    with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
         pairs = pairs_of(corpus, samples, options)
         outcome = _align(corpus, pairs, encoder, writer, reporter)
         counts = _counts(outcome)

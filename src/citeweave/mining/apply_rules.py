@@ -54,9 +54,9 @@ from citeweave.mining.sources import (
 )
 from citeweave.mining.vector_sources import (
     RankedNeighbors,
-    beyond_neighbours,
+    beyond_neighbors,
     cell_papers,
-    rank_neighbours,
+    rank_neighbors,
     similar_papers,
     similarities,
     sort_by_similarity,
@@ -72,7 +72,7 @@ _SOURCES: dict[str, Callable[[Rule, AnchorBlock], CandidateLists]] = {
     "similar": similar_papers,
     "cells": cell_papers,
 }
-"""Beside these: `random`, `sorted_random`, `shares` and `neighbours`, which need more than rule and block, and all signals."""
+"""Beside these: `random`, `sorted_random`, `shares` and `neighbors`, which need more than rule and block, and all signals."""
 
 
 @dataclass
@@ -120,12 +120,12 @@ def follow(rules: MiningRules, block: AnchorBlock, *, task: int = 0) -> tuple[Sa
 
 
 def _by_graph_of(rule: Rule, aspect: str) -> bool:
-    return rule.source == "neighbours" and rule.vectors == OF_ASPECT and aspect not in rule.not_for
+    return rule.source == "neighbors" and rule.vectors == OF_ASPECT and aspect not in rule.not_for
 
 
 def _rank(rules: list[Rule], block: AnchorBlock) -> RankedNeighbors:
-    by_rank = [rule for rule in rules if rule.source == "neighbours"]
-    return rank_neighbours(by_rank, block) if by_rank else RankedNeighbors({}, {})
+    by_rank = [rule for rule in rules if rule.source == "neighbors"]
+    return rank_neighbors(by_rank, block) if by_rank else RankedNeighbors({}, {})
 
 
 def _reasons(group: _Group) -> dict[str, int]:
@@ -194,13 +194,13 @@ def _candidates(
     """All that the rule may choose from; of shared papers only what it chooses."""
     nodes = len(block.material.corpus)
     forbidden = join_lists(chosen, excluded_papers(rule, block, join_lists(*positives)))
-    beyond = "neighbours" in rule.exclude
+    beyond = "neighbors" in rule.exclude
     if rule.source in ("random", "sorted_random"):
         return _random_candidates(rule, block, ranked, forbidden, beyond=beyond)
     if rule.source == SHARES:
         found = shared_papers(rule, block, forbidden, _salt(rule, block))
-        return beyond_neighbours(found, block, ranked) if beyond else found
-    if rule.source == "neighbours":
+        return beyond_neighbors(found, block, ranked) if beyond else found
+    if rule.source == "neighbors":
         found = ranked.bands[rule.name]
     else:
         found = _SOURCES.get(rule.source, related_papers)(rule, block)
@@ -208,13 +208,13 @@ def _candidates(
     if rule.unshared:
         owners = block.anchors[found.owners()]
         found = keep_entries(found, ~shares_any(block.material.sharing(rule.unshared), owners, found.rows))
-    return beyond_neighbours(found, block, ranked) if beyond else found
+    return beyond_neighbors(found, block, ranked) if beyond else found
 
 
 def _random_candidates(
     rule: Rule, block: AnchorBlock, ranked: RankedNeighbors, forbidden: CandidateLists, *, beyond: bool
 ) -> CandidateLists:
-    """Random papers, more and more of them until enough are left beyond the neighbours."""
+    """Random papers, more and more of them until enough are left beyond the neighbors."""
     salt = _salt(rule, block)
     wanted = rule.candidates if rule.source == "sorted_random" else rule.count
     number = wanted
@@ -223,7 +223,7 @@ def _random_candidates(
         exhausted = number >= len(block.material.pool)
         if beyond:
             full = found.counts() < number
-            found = first_of(beyond_neighbours(found, block, ranked), wanted)
+            found = first_of(beyond_neighbors(found, block, ranked), wanted)
             exhausted = exhausted or bool((full | (found.counts() >= wanted)).all())
         if not beyond or exhausted:
             return sort_by_similarity(rule, found, block) if rule.source == "sorted_random" else found
@@ -313,7 +313,7 @@ def _picks(
     usable: NDArray[np.bool_],
     label: str,
 ) -> Picks:
-    """All rules' picks as one ragged list a sample, mixed, so that pairing the first with the first favours no rule."""
+    """All rules' picks as one ragged list a sample, mixed, so that pairing the first with the first favors no rule."""
     number = len(block.anchors) * aspects
     owner = np.concatenate([np.zeros(0, np.int64), *(lists.owners() * aspects + aspect for aspect, _, lists in parts)])
     rows = np.concatenate([np.zeros(0, np.int32), *(lists.rows for _, _, lists in parts)])

@@ -329,9 +329,9 @@ def band_pictures(bands: Bands, folder: str | Path) -> list[Path]:
             drawn[1],
             related.ranks[shown],
             {**series, "random papers, either": np.full(int(shown.sum()), random)},
-            title="Neighbours that citations relate to the anchor, by their rank",
+            title="Neighbors that citations relate to the anchor, by their rank",
             x_label=f"rank among {bands.pool:,} papers",
-            y_label="% of the neighbours",
+            y_label="% of the neighbors",
             log_x=True,
             marks=marks,
         )

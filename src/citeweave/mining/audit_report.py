@@ -403,7 +403,7 @@ def _collisions(audit: SampleAudit) -> Iterator[str]:
         return
     rule = max(found.touched_by_rule, key=lambda name: found.touched_by_rule[name])
     source = {rule.name: rule.source for rule in audit.rules}.get(rule, "")
-    if source == "neighbours":
+    if source == "neighbors":
         step = "let the bands be chosen (--bands auto)"
     else:
         step = (

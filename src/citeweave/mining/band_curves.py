@@ -1,10 +1,10 @@
-"""At which rank one given paper stands among the neighbours of another: counted, never sorted.
+"""At which rank one given paper stands among the neighbors of another: counted, never sorted.
 
     >>> matrix = np.array([[1, 0], [1, 0.1], [0, 1], [1, 0.3]], np.float32)
     >>> ranks_of(matrix, np.array([0, 0, 2]), np.array([1, 3, 0])).tolist()     # of row 1 seen from row 0, ...
     [1, 2, 3]
 
-Ranks are those of `similarity/topk`: 1 is the nearest, a paper is not its own neighbour, of equal scores the
+Ranks are those of `similarity/topk`: 1 is the nearest, a paper is not its own neighbor, of equal scores the
 lower row comes first. A pair costs one pass over the pool, in tiles, so any pool will do.
 
 What rank bands would give before anything is mined: how many negatives would collide, how many are related.
@@ -58,7 +58,7 @@ def ranks_of(
     workers: int = 0,
     reporter: Reporter = QUIET,
 ) -> NDArray[np.int64]:
-    """The rank of each target among the neighbours of its row; shape (pairs,). Both are rows of the pool."""
+    """The rank of each target among the neighbors of its row; shape (pairs,). Both are rows of the pool."""
     pool = np.arange(len(matrix)) if pool_rows is None else np.asarray(pool_rows, np.int64)
     request = check_request(matrix, matrix[rows], [Band(0, 1)], metric=metric, pool_rows=pool, itself=np.asarray(rows))
     question = request.question(workers)
@@ -175,7 +175,7 @@ class CollisionCurve:
 
 @dataclass(frozen=True, slots=True)
 class RelatedCurve:
-    """The share of neighbours that the graph relates to the anchor, by their rank."""
+    """The share of neighbors that the graph relates to the anchor, by their rank."""
 
     ranks: NDArray[np.int64]
     shares: dict[str, NDArray[np.float64]]
@@ -285,7 +285,7 @@ def related_curve(
     seed: int = 0,
     workers: int = 0,
 ) -> RelatedCurve:
-    """Ask the graph about the neighbours of some anchors (rows of the matrix): each of the nearest `near`, and up to
+    """Ask the graph about the neighbors of some anchors (rows of the matrix): each of the nearest `near`, and up to
     ten around every farther rank of the grid."""
     far = ranks[ranks > near]
     before = np.maximum(np.concatenate([[near], far[:-1]]), far - WIDE)

@@ -7,10 +7,10 @@
 SciNCL took 25 and 4,000 after training a model for each of many ranks (Ostendorff et al., EMNLP 2022, section 6). Here
 both are read off the pool, so that a pool of 300 papers gets bands as well as one of millions:
 
-    positives   the largest rank, at most 25 and a fortieth of the pool, at which neighbours are related to the anchor
+    positives   the largest rank, at most 25 and a fortieth of the pool, at which neighbors are related to the anchor
                 at least half as often as at ranks 1 to 5; never less than the number wanted
     negatives   the least rank from which on, rank by rank, (1) at most 0.05 % of the negatives are expected to collide
-                and (2) neighbours are related hardly more often than random papers are: a twentieth of the way from
+                and (2) neighbors are related hardly more often than random papers are: a twentieth of the way from
                 random papers to ranks 1 to 5 at most; never beyond half of the pool
 
 Related means connected or co-cited; without a graph (2) is left out. Where no rank fulfils both, (1) alone counts,
@@ -67,13 +67,13 @@ _WORK = 2e11
 
 @dataclass(frozen=True, slots=True)
 class BandOptions:
-    """What bands must fulfil, and how closely to look."""
+    """What bands must fulfill, and how closely to look."""
 
     collisions: float = 0.0005
     """The largest share of hard negatives that may be expected to collide."""
 
     related: float = 0.05
-    """How far above random papers negatives may be related, as a part of the way to the nearest neighbours."""
+    """How far above random papers negatives may be related, as a part of the way to the nearest neighbors."""
 
     most: float = 0.5
     """The farthest rank of negatives, as a share of the pool ..."""
@@ -187,14 +187,14 @@ def bands_for(
     workers: int = 0,
     reporter: Reporter = QUIET,
 ) -> Bands:
-    """Bands for the `neighbours` rules of a recipe; of a mixture, for the task that asks for most."""
+    """Bands for the `neighbors` rules of a recipe; of a mixture, for the task that asks for most."""
     tasks = [inner for _, _, inner in rules.tasks] or [rules]
-    tasks = [task for task in tasks if any(rule.source == "neighbours" for rule in task.rules)]
-    asked = {(rule.vectors, rule.metric) for task in tasks for rule in task.rules if rule.source == "neighbours"}
+    tasks = [task for task in tasks if any(rule.source == "neighbors" for rule in task.rules)]
+    asked = {(rule.vectors, rule.metric) for task in tasks for rule in task.rules if rule.source == "neighbors"}
     if len(asked) != 1:
         names = ", ".join(sorted(f"{name} ({metric})" for name, metric in asked)) or "none"
         raise UserError(
-            f"bands can be chosen for rules with source neighbours of one kind of vectors, but they are of {names}; "
+            f"bands can be chosen for rules with source neighbors of one kind of vectors, but they are of {names}; "
             "write the bands into the recipe and leave out --bands auto"
         )
     [(name, metric)] = asked
@@ -212,7 +212,7 @@ def bands_for(
 
 
 def apply_bands(rules: MiningRules, bands: Bands) -> MiningRules:
-    """The rules with these bands in every `neighbours` rule of the same vectors.
+    """The rules with these bands in every `neighbors` rule of the same vectors.
 
     Several such rules of one side stand side by side: positives inwards from their rank, negatives outwards.
     """
@@ -232,11 +232,11 @@ def apply_bands(rules: MiningRules, bands: Bands) -> MiningRules:
 
 
 def _wanted(rules: Sequence[Rule]) -> int:
-    return sum(rule.count for rule in rules if rule.source == "neighbours")
+    return sum(rule.count for rule in rules if rule.source == "neighbors")
 
 
 def _places(rules: Sequence[Rule], bands: Bands) -> list[int]:
-    return [at for at, rule in enumerate(rules) if rule.source == "neighbours" and rule.vectors == bands.vectors]
+    return [at for at, rule in enumerate(rules) if rule.source == "neighbors" and rule.vectors == bands.vectors]
 
 
 def _check(pool: int, last: int, positives: int, negatives: int) -> None:
@@ -259,7 +259,7 @@ def _sample(vectors: PoolVectors, positives: int, options: BandOptions) -> int:
 
 
 def _positive_rank(pool: int, positives: int, last: int, related: RelatedCurve | None) -> int:
-    """The largest rank at which neighbours are still half as often related as the nearest ones."""
+    """The largest rank at which neighbors are still half as often related as the nearest ones."""
     most = min(max(positives, min(NEAR, pool // _PART_OF_POOL)), last)
     if related is None:
         return most
@@ -356,7 +356,7 @@ def with_aspect_bands(rules: MiningRules, by_aspect: Mapping[str, MiningRules]) 
     """The rules with the bands that rules of single aspects have."""
 
     def banded(rule: Rule) -> Rule:
-        if rule.source != "neighbours" or rule.vectors != OF_ASPECT:
+        if rule.source != "neighbors" or rule.vectors != OF_ASPECT:
             return rule
         found = {name: {each.name: each.band for each in own.rules}[rule.name] for name, own in by_aspect.items()}
         return dataclasses.replace(rule, aspect_bands=tuple(found.items()))

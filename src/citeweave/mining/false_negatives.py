@@ -1,4 +1,4 @@
-"""How the two papers of given pairs are related in the citation graph; asks about pairs, never lists a neighbourhood.
+"""How the two papers of given pairs are related in the citation graph; asks about pairs, never lists a neighborhood.
 
     >>> from citeweave.graph.citations import graph_from_edges
     >>> graph = graph_from_edges(np.array([0, 0, 1]), np.array([1, 2, 2]), nodes=4)     # 0 cites 1 and 2, 1 cites 2

@@ -87,7 +87,7 @@ class MiningOptions:
     """Bytes that a search, and the related papers of a block, may take."""
 
     device: str = "cpu"
-    """Where neighbours are searched: cpu, cuda, or auto."""
+    """Where neighbors are searched: cpu, cuda, or auto."""
 
     save_every: float = SAVE_EVERY
     """Seconds of work that an interruption may cost; with a crew it is a block of each worker."""
@@ -155,7 +155,7 @@ def mine_samples(
             for number, (name, _, inner) in enumerate(tasks)
         ]
         for run in runs:
-            _mine_parts(run, writer.artefact, options.save_every, reporter, crew)
+            _mine_parts(run, writer.artifact, options.save_every, reporter, crew)
         _write_all(runs, [weight for _, weight, _ in tasks], writer)
         return writer.finish()
 
@@ -195,7 +195,7 @@ def _write_all(runs: list[TaskRun], weights: list[float], writer: SamplesWriter)
 
 
 def _mine_parts(
-    run: TaskRun, artefact: ArtifactWriter, save_every: float, reporter: Reporter, crew: Executor | None
+    run: TaskRun, artifact: ArtifactWriter, save_every: float, reporter: Reporter, crew: Executor | None
 ) -> None:
     """Follow the rules block by block; blocks found from an earlier run are read."""
     check_relations(run.material.corpus, run.rules)
@@ -206,7 +206,7 @@ def _mine_parts(
         )
         check_bands(positives, negatives, run.material)
     units, pairs = run.units()
-    pieces = Pieces(artefact.work(f"blocks-{run.number}"), units)
+    pieces = Pieces(artifact.work(f"blocks-{run.number}"), units)
     spans = list(_spans(run, units if pairs is None else pairs.anchors[units].astype(np.int64)))
     with reporter.task(run.label, len(units), "anchors" if pairs is None else "pairs") as advance:
         if crew is not None:
@@ -373,7 +373,7 @@ def block_maker(
 def rules_of(value: Mapping[str, Any]) -> MiningRules:
     """Rules that were told as JSON.
 
-    >>> told = {"positives": [{"name": "hard", "source": "neighbours", "count": 2, "band": [10, 20]}]}
+    >>> told = {"positives": [{"name": "hard", "source": "neighbors", "count": 2, "band": [10, 20]}]}
     >>> rules_of(told).positives[0].band
     (10, 20)
     """

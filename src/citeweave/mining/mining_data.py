@@ -4,7 +4,7 @@
     pool of 680,967 and 136,820 anchors in play   ->   a matrix of their 700,000 vectors in memory (180 MB as float16)
 
 Vectors whose ids are the corpus's in the same order are found by row; others are looked up by id. A paper whose vector
-is zero (an isolated node) has no neighbours and is no neighbour.
+is zero (an isolated node) has no neighbors and is no neighbor.
 
 Material: what rules draw from: a corpus, its graph, vectors and tables, each restricted to the papers in play.
 

@@ -15,26 +15,26 @@ A rule: how some positives or negatives of every anchor are chosen. One table of
 'random'
 >>> Rule("easy", "random", 3, band=25)
 Traceback (most recent call last):
-citeweave.core.errors.UserError: rule 'easy': band is 25 with source random; neighbours needs a band such as 25 or [1000, 2000], other sources have none
+citeweave.core.errors.UserError: rule 'easy': band is 25 with source random; neighbors needs a band such as 25 or [1000, 2000], other sources have none
 
 Says what its keys mean and which fit together; `following.py` follows it.
 
 Rules: a short list of them says how positives and negatives are chosen. It is the `[mining]` table of a recipe.
 
-    [mining.positives]                        # SciNCL: five neighbours around rank 25 ...
-    source = "neighbours"
+    [mining.positives]                        # SciNCL: five neighbors around rank 25 ...
+    source = "neighbors"
     count = 5
     band = 25
 
     [mining.negatives.hard]                   # ... two around rank 4000 ...
-    source = "neighbours"
+    source = "neighbors"
     count = 2
     band = 4000
 
-    [mining.negatives.easy]                   # ... and three at random that are not among the neighbours
+    [mining.negatives.easy]                   # ... and three at random that are not among the neighbors
     source = "random"
     count = 3
-    exclude = ["neighbours"]
+    exclude = ["neighbors"]
 
 `[mining.positives]` is one rule, or a table of named ones. `rule_reading.py` reads them, `following.py` follows them.
 """
@@ -91,7 +91,7 @@ def check_aspect(word: str) -> None:
 
 # A rule: how some positives or negatives of every anchor are chosen. One table of a recipe's `[mining]`.
 
-VECTOR_SOURCES = ("neighbours", "similar", "cells", "sorted_random")
+VECTOR_SOURCES = ("neighbors", "similar", "cells", "sorted_random")
 SHARES = "shares"
 SOURCES = (*SIGNALS, *VECTOR_SOURCES, "random", "table", SHARES)
 ORDERS = ("random", "strongest", "weakest")
@@ -101,17 +101,17 @@ GRADES = ("", "upper", "lower")
 METRICS = ("cosine", "dot", "l2")
 
 _FITS: dict[str, tuple[str, ...]] = {
-    "band": ("neighbours",),
-    "subsample": ("neighbours",),
-    "below_positive": ("neighbours",),
+    "band": ("neighbors",),
+    "subsample": ("neighbors",),
+    "below_positive": ("neighbors",),
     "vectors": VECTOR_SOURCES,
-    "metric": ("neighbours", "sorted_random"),
+    "metric": ("neighbors", "sorted_random"),
     "above": ("similar",),
     "below": ("similar",),
     "cells": ("cells",),
     "cell": ("cells",),
     "candidates": ("sorted_random",),
-    "order": (*SIGNALS, "table", "neighbours", "sorted_random"),
+    "order": (*SIGNALS, "table", "neighbors", "sorted_random"),
     "intent": SIGNALS,
     "least": TWO_HOPS,
     "table": ("table",),
@@ -119,7 +119,7 @@ _FITS: dict[str, tuple[str, ...]] = {
     "margin": ("table",),
     "field": ("random", "sorted_random"),
     "relation": (SHARES,),
-    "aspect_bands": ("neighbours",),
+    "aspect_bands": ("neighbors",),
     "optional": ("cocited_nearby",),
 }
 """For which sources a key means something; those not listed mean something for all."""
@@ -132,25 +132,25 @@ class Rule:
     name: str
     source: str
     """A signal of the graph (cited, citing, connected, second_hop, connected_of_connected, cocited, cocited_nearby,
-    coupled), a way to use vectors (neighbours, similar, cells, sorted_random), `random`, `table`, or `shares`: papers
+    coupled), a way to use vectors (neighbors, similar, cells, sorted_random), `random`, `table`, or `shares`: papers
     of the same venue, with a shared author or a shared field."""
 
     count: int
     """How many papers to choose."""
 
     band: int | str | tuple[int, int] | tuple[str, str] | None = None
-    """neighbours: 25 = ranks 25 - count < rank <= 25; [1000, 2000] = draw from 1000 < rank <= 2000; a share of
+    """neighbors: 25 = ranks 25 - count < rank <= 25; [1000, 2000] = draw from 1000 < rank <= 2000; a share of
     the pool such as "0.6%" in place of a rank."""
 
     vectors: str = "graph"
-    """neighbours, similar, cells, sorted_random: the name of the vectors; "graph" are the node vectors, "aspect" those
+    """neighbors, similar, cells, sorted_random: the name of the vectors; "graph" are the node vectors, "aspect" those
     of the graph that has only the citations of the sample's aspect."""
 
     metric: str = "cosine"
     """What near means for these vectors: cosine, dot or l2."""
 
     subsample: int = 0
-    """neighbours: find the band in a random subsample of so many papers, cheaply and nearly; 0 = exactly."""
+    """neighbors: find the band in a random subsample of so many papers, cheaply and nearly; 0 = exactly."""
 
     above: float | None = None
     """similar: the `count` papers of lowest similarity that is at least this."""
@@ -180,7 +180,7 @@ class Rule:
     one."""
 
     aspect_bands: tuple[tuple[str, Any], ...] = ()
-    """neighbours with vectors "aspect": aspects with a band of their own, such as [["method", 12]]."""
+    """neighbors with vectors "aspect": aspects with a band of their own, such as [["method", 12]]."""
 
     least: float = 0.0
     """Signals over two hops: the weakest strength that counts; 0 = any."""
@@ -201,11 +201,11 @@ class Rule:
     """random: papers of the same fields as the anchor, of overlapping, or of disjoint ones."""
 
     exclude: tuple[str, ...] = ()
-    """Never these: names of signals, `positives` (every candidate of the positive rules), `neighbours` (all within the
+    """Never these: names of signals, `positives` (every candidate of the positive rules), `neighbors` (all within the
     farthest rank that a rule uses), and what shares a venue, author or field with the anchor."""
 
     below_positive: float = 0.0
-    """neighbours as negatives: leave out papers whose similarity is over this share of the least similar positive's,
+    """neighbors as negatives: leave out papers whose similarity is over this share of the least similar positive's,
     as they may be positives nobody cited; 0 = off. 0.95 is usual (Moreira et al., 2024)."""
 
     few: str = "keep"
@@ -227,8 +227,8 @@ class Rule:
         choose(self.metric, METRICS, f"{where}: metric")
         if not 1 <= self.count <= 10_000:
             raise UserError(f"{where}: count is {self.count}; a rule chooses 1 to 10,000 papers")
-        if (self.source == "neighbours") != (self.band is not None):
-            raise UserError(f"{where}: band is {self.band!r} with source {self.source}; neighbours needs a band such as "
+        if (self.source == "neighbors") != (self.band is not None):
+            raise UserError(f"{where}: band is {self.band!r} with source {self.source}; neighbors needs a band such as "
                             "25 or [1000, 2000], other sources have none")  # fmt: skip
         ends = self.band if isinstance(self.band, tuple) else (self.band,)
         if len(ends) not in (1, 2) or any(
@@ -251,7 +251,7 @@ class Rule:
         if self.source == SHARES:
             choose(self.relation, (*RELATIONS, SAME, OTHER), f"{where}: relation")
         for name in self.exclude:
-            choose(name, (*SIGNALS, "positives", "neighbours", *RELATIONS), f"{where}: exclude")
+            choose(name, (*SIGNALS, "positives", "neighbors", *RELATIONS), f"{where}: exclude")
         if self.field and self.unshared:
             raise UserError(f"{where}: field {self.field!r} beside exclude {self.unshared[0]!r}; one of them will do")
         if self.aspect_bands and self.vectors != OF_ASPECT:
@@ -284,7 +284,7 @@ class Rule:
     def ranks(self, pool: int) -> tuple[int, int]:
         """The band in ranks: low < rank <= high.
 
-        >>> Rule("p", "neighbours", 5, band=25).ranks(30_000), Rule("n", "neighbours", 2, band="1%").ranks(30_000)
+        >>> Rule("p", "neighbors", 5, band=25).ranks(30_000), Rule("n", "neighbors", 2, band="1%").ranks(30_000)
         ((20, 25), (298, 300))
         """
         where = f"rule {self.name!r}: band"
@@ -362,11 +362,11 @@ class MiningRules:
         names = [rule.name for rule in self.rules]
         if len(set(names)) < len(names) or len(names) > 255:
             raise UserError(f"mining has two rules of one name, or more than 255 ({', '.join(names)}); name each anew")
-        ranked = any(rule.source == "neighbours" for rule in self.rules)
+        ranked = any(rule.source == "neighbors" for rule in self.rules)
         for rule in self.rules:
-            if "neighbours" in rule.exclude and not ranked:
+            if "neighbors" in rule.exclude and not ranked:
                 raise UserError(
-                    f"rule {rule.name!r} excludes neighbours, and no rule has source neighbours; leave it out"
+                    f"rule {rule.name!r} excludes neighbors, and no rule has source neighbors; leave it out"
                 )
             self._check_aspects_of(rule)
 

@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, new_artefact, read_manifest
+from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, new_artifact, read_manifest
 from citeweave.core.columns import NumberWriter, open_numbers, write_numbers
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
 
@@ -312,7 +312,7 @@ class SamplesWriter:
     """Appends samples to a new folder. See `new_samples`."""
 
     folder: Path
-    artefact: ArtifactWriter
+    artifact: ArtifactWriter
     names: SampleNames
     facts: dict[str, Any]
     count: int = 0
@@ -321,7 +321,7 @@ class SamplesWriter:
 
     def keep_pool(self, rows: NDArray[np.int64]) -> None:
         """Remember the rows that could be chosen, for whoever looks at the samples later."""
-        write_numbers(self.artefact.folder / POOL, np.unique(rows), np.int32)
+        write_numbers(self.artifact.folder / POOL, np.unique(rows), np.int32)
 
     def append(self, block: SampleBlock) -> None:
         self.count += len(block)
@@ -343,9 +343,9 @@ class SamplesWriter:
         for column in self._columns.values():
             column.close()
         names = {"rules": self.names.rules, "aspects": self.names.aspects, "tasks": self.names.tasks}
-        self.artefact.facts |= {**{name: list(value) for name, value in names.items()}, **self.facts}
-        self.artefact.facts["samples"] = self.count
-        return Samples(self.folder, self.artefact.finish())
+        self.artifact.facts |= {**{name: list(value) for name, value in names.items()}, **self.facts}
+        self.artifact.facts["samples"] = self.count
+        return Samples(self.folder, self.artifact.finish())
 
     def _why(self) -> str:
         skipped: dict[str, int] = self.facts.get("skipped", {})
@@ -354,7 +354,7 @@ class SamplesWriter:
 
     def _write(self, name: str, values: NDArray[Any], dtype: Any) -> None:
         if name not in self._columns:
-            self._columns[name] = NumberWriter(self.artefact.folder / f"{name}.npy", dtype)
+            self._columns[name] = NumberWriter(self.artifact.folder / f"{name}.npy", dtype)
         self._columns[name].append(values)
 
     def _write_offsets(self, name: str, offsets: NDArray[np.int64]) -> None:
@@ -378,5 +378,5 @@ def new_samples(
 ) -> Iterator[SamplesWriter]:
     """Write samples into a new folder; the caller ends with `writer.finish()`. `corpus` is the corpus's hash."""
     recipe = {"corpus": corpus, "rules": list(names.rules)} if recipe is None else recipe
-    with new_artefact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as artefact:
-        yield SamplesWriter(Path(folder), artefact, names, {"corpus": corpus, **(facts or {})})
+    with new_artifact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as artifact:
+        yield SamplesWriter(Path(folder), artifact, names, {"corpus": corpus, **(facts or {})})

@@ -11,7 +11,7 @@ Sources: one small function for each way to find candidates; all take a block of
     table                 pairs with counts from anywhere: co-views, co-reads, SPECTER's data.json
     random                papers of the pool
     shares                papers of the same venue, with a shared author or field: see `sharing_draws.py`
-    neighbours, similar, cells, sorted_random      by vectors: see `vector_sources.py`
+    neighbors, similar, cells, sorted_random      by vectors: see `vector_sources.py`
 
 Candidates are papers of the pool and never the anchor. Choosing among them is `drawing.py`'s.
 """
@@ -353,7 +353,7 @@ def shared_papers(rule: Rule, block: AnchorBlock, forbidden: CandidateLists, sal
 
 
 def excluded_papers(rule: Rule, block: AnchorBlock, positives: CandidateLists) -> CandidateLists:
-    """What the rule may never choose, by the names in its `exclude`; `neighbours` are left to `vector_sources.py`,
+    """What the rule may never choose, by the names in its `exclude`; `neighbors` are left to `vector_sources.py`,
     what is shared to `sharing_draws.py`.
 
     `positives` are all candidates of the positive rules.
@@ -362,7 +362,7 @@ def excluded_papers(rule: Rule, block: AnchorBlock, positives: CandidateLists) -
     for name in rule.exclude:
         if name == "positives":
             parts.append(positives)
-        elif name != "neighbours" and not is_relation(name):
+        elif name != "neighbors" and not is_relation(name):
             parts.append(block.related(Signal(name, longest=rule.longest)))
     return join_lists(*parts)
 

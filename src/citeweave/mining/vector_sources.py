@@ -1,6 +1,6 @@
 """Sources that rank by vectors: rank bands, similarity thresholds, k-means cells, sorted random draws.
 
-    neighbours      ranks 20 < rank <= 25 around the anchor (SciNCL, Ostendorff et al., EMNLP 2022)
+    neighbors      ranks 20 < rank <= 25 around the anchor (SciNCL, Ostendorff et al., EMNLP 2022)
     similar         nearest to a similarity threshold, from above or from below (its appendix F.4 to F.6)
     cells           from the k-means cell at a given distance of the anchor's own (F.3)
     sorted_random   the nearest or farthest of some random papers (F.7)
@@ -37,19 +37,19 @@ _KMEANS_ROUNDS = 15
 
 @dataclass(frozen=True, slots=True)
 class RankedNeighbors:
-    """What one search of a block found: the band of every rule, and where the neighbours end."""
+    """What one search of a block found: the band of every rule, and where the neighbors end."""
 
     bands: dict[str, CandidateLists]
     """Candidates by the name of the rule."""
 
     ends: dict[str, tuple[NDArray[np.float32], str]]
-    """By the name of the vectors: the score of the farthest neighbour used, NaN where there is none, and the metric."""
+    """By the name of the vectors: the score of the farthest neighbor used, NaN where there is none, and the metric."""
 
 
 def check_bands(positives: Sequence[Rule], negatives: Sequence[Rule], material: MiningData) -> None:
     """Refuse negatives that are nearer than positives of the same vectors, or the same papers."""
-    for up in (rule for rule in positives if rule.source == "neighbours"):
-        for down in (rule for rule in negatives if rule.source == "neighbours" and rule.vectors == up.vectors):
+    for up in (rule for rule in positives if rule.source == "neighbors"):
+        for down in (rule for rule in negatives if rule.source == "neighbors" and rule.vectors == up.vectors):
             high, low = (check_ranks(rule, material.tied(rule.vectors))[end] for rule, end in ((up, 1), (down, 0)))
             if low < high:
                 raise UserError(
@@ -58,7 +58,7 @@ def check_bands(positives: Sequence[Rule], negatives: Sequence[Rule], material: 
                 )
 
 
-def rank_neighbours(rules: Sequence[Rule], block: AnchorBlock) -> RankedNeighbors:
+def rank_neighbors(rules: Sequence[Rule], block: AnchorBlock) -> RankedNeighbors:
     """Search once for all rules that share vectors and metric."""
     bands: dict[str, CandidateLists] = {}
     ends: dict[str, tuple[NDArray[np.float32], str]] = {}
@@ -125,8 +125,8 @@ def _as_lists(found: Neighbors, here: NDArray[np.int64], vectors: PoolVectors, a
     return CandidateLists(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), rows, found.scores.ravel()[mask])
 
 
-def beyond_neighbours(lists: CandidateLists, block: AnchorBlock, ranked: RankedNeighbors) -> CandidateLists:
-    """Leave out papers that are among the neighbours which some rule retrieved (SciNCL's filtered random)."""
+def beyond_neighbors(lists: CandidateLists, block: AnchorBlock, ranked: RankedNeighbors) -> CandidateLists:
+    """Leave out papers that are among the neighbors which some rule retrieved (SciNCL's filtered random)."""
     for name, (ends, metric) in ranked.ends.items():
         scores = similarities(lists, block, block.material.tied(name), metric)
         with np.errstate(invalid="ignore"):
@@ -212,9 +212,9 @@ def cell_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
     cells = cells_of(block.material, rule)
     own = vectors.row_of[block.anchors]
     here = np.flatnonzero(own >= 0)
-    nearest = np.argsort(-(cells.centres @ cells.centres.T), axis=1, kind="stable")  # (cells, cells)
-    home = np.argmax(vectors.unit(block.anchors[here]) @ cells.centres.T, axis=1)
-    asked = nearest[home, min(rule.cell, len(cells.centres) - 1)]  # (anchors here,)
+    nearest = np.argsort(-(cells.centers @ cells.centers.T), axis=1, kind="stable")  # (cells, cells)
+    home = np.argmax(vectors.unit(block.anchors[here]) @ cells.centers.T, axis=1)
+    asked = nearest[home, min(rule.cell, len(cells.centers) - 1)]  # (anchors here,)
     counts = np.zeros(len(block.anchors), np.int64)
     counts[here] = np.diff(cells.offsets)[asked]
     starts = cells.offsets[asked]
@@ -230,7 +230,7 @@ def cell_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
 class Cells:
     """k-means cells of the pool."""
 
-    centres: NDArray[np.float32]
+    centers: NDArray[np.float32]
     """Shape (cells, dimension), of length 1."""
 
     offsets: NDArray[np.int64]
@@ -238,7 +238,7 @@ class Cells:
 
 
 def cells_of(material: MiningData, rule: Rule) -> Cells:
-    """Spherical k-means over the pool's unit vectors (Dhillon and Modha, 2001), learnt on at most 50,000 of them."""
+    """Spherical k-means over the pool's unit vectors (Dhillon and Modha, 2001), learned on at most 50,000 of them."""
     vectors = material.tied(rule.vectors)
     papers = vectors.paper_of[vectors.pool]
     if rule.cells > len(papers):
@@ -247,24 +247,24 @@ def cells_of(material: MiningData, rule: Rule) -> Cells:
     if key not in material.cells:
         random = stream(material.seed, "mining", "cells", rule.vectors)
         learn = vectors.unit(np.sort(random.choice(papers, min(len(papers), _KMEANS_PAPERS), replace=False)))
-        centres = learn[random.choice(len(learn), rule.cells, replace=False)]  # (cells, dimension)
+        centers = learn[random.choice(len(learn), rule.cells, replace=False)]  # (cells, dimension)
         for _ in range(_KMEANS_ROUNDS):
-            home = np.argmax(learn @ centres.T, axis=1)
-            sums = np.zeros_like(centres)
+            home = np.argmax(learn @ centers.T, axis=1)
+            sums = np.zeros_like(centers)
             np.add.at(sums, home, learn)
             lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-            centres = np.where(lengths > 0, sums / np.maximum(lengths, 1e-30), centres)
-        material.cells[key] = _fill_cells(vectors, papers, centres)
+            centers = np.where(lengths > 0, sums / np.maximum(lengths, 1e-30), centers)
+        material.cells[key] = _fill_cells(vectors, papers, centers)
     return material.cells[key]  # type: ignore[return-value]
 
 
-def _fill_cells(vectors: PoolVectors, papers: NDArray[np.int32], centres: NDArray[np.float32]) -> Cells:
+def _fill_cells(vectors: PoolVectors, papers: NDArray[np.int32], centers: NDArray[np.float32]) -> Cells:
     home = np.empty(len(papers), np.int64)
     for start in range(0, len(papers), 1 << 16):
-        home[start : start + (1 << 16)] = np.argmax(vectors.unit(papers[start : start + (1 << 16)]) @ centres.T, axis=1)
+        home[start : start + (1 << 16)] = np.argmax(vectors.unit(papers[start : start + (1 << 16)]) @ centers.T, axis=1)
     order = np.argsort(home, kind="stable")
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(home, minlength=len(centres)))])
-    return Cells(centres, offsets, papers[order])
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(home, minlength=len(centers)))])
+    return Cells(centers, offsets, papers[order])
 
 
 def sort_by_similarity(rule: Rule, lists: CandidateLists, block: AnchorBlock) -> CandidateLists:

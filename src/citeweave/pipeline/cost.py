@@ -184,24 +184,24 @@ def hops_of(rules: MiningRules) -> list[str]:
 
 
 def searches_of(rules: MiningRules) -> list[str]:
-    """The vectors among which neighbours are searched; each once, and once for every aspect where each has its own."""
+    """The vectors among which neighbors are searched; each once, and once for every aspect where each has its own."""
     found = set()
     for rule in _all_rules(rules):
-        if rule.source in ("neighbours", "similar"):
+        if rule.source in ("neighbors", "similar"):
             aspects = rules.aspects if rule.vectors == "aspect" else ("",)
             found |= {f"{rule.vectors} {rule.metric} {aspect}".strip() for aspect in aspects}
     return sorted(found)
 
 
 def deepest_of(rules: MiningRules, pool: int) -> int:
-    """The last rank among the neighbours in a pool that some rule asks for."""
-    ends = [rule.ranks(pool)[1] for rule in _all_rules(rules) if rule.source == "neighbours"]
+    """The last rank among the neighbors in a pool that some rule asks for."""
+    ends = [rule.ranks(pool)[1] for rule in _all_rules(rules) if rule.source == "neighbors"]
     return min(max(ends, default=1), pool)
 
 
 def uses_graph_vectors(rules: MiningRules) -> bool:
     """Whether some rule ranks papers by vectors of the graph's nodes."""
-    sources = ("neighbours", "similar", "cells", "sorted_random")
+    sources = ("neighbors", "similar", "cells", "sorted_random")
     return any(rule.source in sources and rule.vectors in ("graph", "aspect") for rule in _all_rules(rules))
 
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import MANIFEST, matches, new_artefact
+from citeweave.core.artifact import MANIFEST, matches, new_artifact
 from citeweave.core.columns import BLOCK, NumberWriter, TextColumn, TextWriter
 from citeweave.core.errors import UserError
 from citeweave.core.files import hash_json, link_or_copy
@@ -52,7 +52,7 @@ def without_references(
     rows = np.flatnonzero(held)
     recipe = {"of": corpus.hash, "without references of": hash_json(rows.tolist()), "why": why}
     if not matches(folder, KIND, VERSION, recipe):
-        with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+        with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
             _share(corpus.folder, writer.folder)
             lost = _write_citations(corpus, held, writer.folder)
             lost["contexts"] = _write_contexts(corpus, held, writer.folder / "contexts")
@@ -200,7 +200,7 @@ def _banded(recipe: Recipe, rules: MiningRules) -> dict[str, str]:
     found = {}
     for side, own in (("positives", rules.positives), ("negatives", rules.negatives)):
         for rule in own:
-            if rule.source == "neighbours":
+            if rule.source == "neighbors":
                 found[rule.name] = f"mining.{side}.band" if rule.name == side else f"mining.{side}.{rule.name}.band"
     return found
 
@@ -218,7 +218,7 @@ def _free(recipe: Recipe, rules: MiningRules, places: dict[str, str]) -> set[str
 
 def _pool(corpus: Corpus, rules: MiningRules, inputs: MiningInputs) -> int:
     """Papers of the pool with text and a vector, of the vectors that rules with bands use."""
-    name = next(rule.vectors for rule in rules.rules if rule.source == "neighbours")
+    name = next(rule.vectors for rule in rules.rules if rule.source == "neighbors")
     return len(material_of(corpus, rules, inputs, MiningOptions()).tied(name).pool)
 
 
@@ -241,7 +241,7 @@ def _chosen(
 ) -> tuple[MiningRules, str]:
     found = bands_for(corpus, rules, inputs)
     root = parse_rules(load_recipe(recipe.bases[-1]).table("mining")) if recipe.bases else rules
-    written = {rule.name: _high(rule, found.pool) for rule in root.rules if rule.source == "neighbours"}
+    written = {rule.name: _high(rule, found.pool) for rule in root.rules if rule.source == "neighbors"}
     positives = {rule.name for rule in rules.positives}
     ranks = {}
     for rule in rules.rules:
@@ -255,7 +255,7 @@ def _chosen(
 def _moved(rules: MiningRules, ranks: dict[str, float], pool: int) -> MiningRules:
     """The rules with their bands at these ranks: as wide as they must be, negatives beyond all positives."""
     positives = tuple(_at(rule, ranks, 0, pool) for rule in rules.positives)
-    low = max((_high(rule, pool) for rule in positives if rule.source == "neighbours"), default=0)
+    low = max((_high(rule, pool) for rule in positives if rule.source == "neighbors"), default=0)
     negatives = tuple(_at(rule, ranks, low, pool) for rule in rules.negatives)
     return dataclasses.replace(rules, positives=positives, negatives=negatives)
 

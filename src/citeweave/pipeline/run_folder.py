@@ -225,9 +225,9 @@ def key_of(inputs: Any) -> str:
 
 
 def mark_of(folder: Path) -> str | None:
-    """The content's hash of an artefact, or of the run inside a folder; None where there is neither.
+    """The content's hash of an artifact, or of the run inside a folder; None where there is neither.
 
-    The time of its making counts too: an artefact that was made again is another one.
+    The time of its making counts too: an artifact that was made again is another one.
     """
     for name in (MANIFEST, RECORD):
         try:

@@ -1,4 +1,4 @@
-"""Artefacts on object storage: `s3://bucket/name` and `gs://bucket/name` wherever a folder can be named.
+"""Artifacts on object storage: `s3://bucket/name` and `gs://bucket/name` wherever a folder can be named.
 
     fetch("s3://lab/corpus")            a folder in the cache: what is there already does not travel again
     push("index", "s3://lab/index")     only what the storage does not have travels; one object, put last, makes it whole

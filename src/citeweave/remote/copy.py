@@ -3,7 +3,7 @@
 What a command writes for an address: it works in a folder of the cache, and what it made is sent when it is done.
 
     with Outgoing(Address.parse("s3://lab/vectors")).working(reporter) as out:
-        embed(..., out.folder)          an artefact that is there already lies in it: the command sees it as it would here
+        embed(..., out.folder)          an artifact that is there already lies in it: the command sees it as it would here
         out.send(overwrite=False)
 
 A command that was interrupted finds its beginnings again, and one whose sending broke off sends the rest.
@@ -24,7 +24,7 @@ from citeweave.core.files import link_or_copy, move, output_place, write_json
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.publish import check_replaceable, discard_work, publish
 from citeweave.remote.fetch import WORK_LOCK, Slot, Version, fetch, fetch_version, fill, remove
-from citeweave.remote.listing import OBJECTS, ObjectListing, find_listing, hashes_of_manifest
+from citeweave.remote.contents import OBJECTS, ObjectListing, find_listing, hashes_of_manifest
 from citeweave.remote.object_storage import Address, is_address, list_objects
 from citeweave.remote.push import Pushed, local_files, push
 
@@ -37,7 +37,7 @@ class Copied:
     files: int
     bytes: int
     sent: int
-    """Files that travelled; the others were there."""
+    """Files that traveled; the others were there."""
 
 
 def copy(
@@ -48,7 +48,7 @@ def copy(
     cache: Path | None = None,
     reporter: Reporter = QUIET,
 ) -> Copied:
-    """Copy an artefact, any folder, or a file. One of the two at least is an address."""
+    """Copy an artifact, any folder, or a file. One of the two at least is an address."""
     if is_address(target):
         from_here = fetch(source, cache=cache, reporter=reporter) if is_address(source) else Path(source)
         destination = Address.parse(target)
@@ -92,7 +92,7 @@ def _refuse(folder: Path, listing: ObjectListing, *, overwrite: bool) -> None:
         raise UserError(f"{folder} exists; choose another place, or add --overwrite")
     ours = any((folder / name).is_file() for name in (MANIFEST, "state.json"))
     if folder.is_file() != listing.is_single or (folder.is_dir() and not ours):
-        raise UserError(f"{folder} exists and is not an artefact of citeweave; choose another place")
+        raise UserError(f"{folder} exists and is not an artifact of citeweave; choose another place")
     if folder.is_dir():
         check_replaceable(folder)
 

@@ -2,7 +2,7 @@
 
     <cache>/cloud/corpus-1f2e3d4c5b6a/
       versions/<hash>/listing.json       what the version is made of
-      versions/<hash>/content/corpus/    the artefact; its files are shared with other versions by hard links
+      versions/<hash>/content/corpus/    the artifact; its files are shared with other versions by hard links
       partial/<hash>/...                 the same, not yet whole; `parts/` are files on their way
       work/corpus                        what a command is writing for this address
       .lock
@@ -37,7 +37,7 @@ from typing import NamedTuple
 from citeweave.core.errors import ArtifactError, InputError, UserError
 from citeweave.core.files import LockedError, cache_folder, link_or_copy, move, take_lock, write_json
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.remote.listing import File, ObjectListing, decode, find_listing
+from citeweave.remote.contents import File, ObjectListing, decode, find_listing
 from citeweave.remote.object_storage import (
     CHUNK,
     Address,
@@ -59,7 +59,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A folder of a slot that holds one version of an artefact, whole or partial."""
+    """A folder of a slot that holds one version of an artifact, whole or partial."""
 
     folder: Path
     name: str
@@ -223,7 +223,7 @@ AT_ONCE = 6
 
 _Take = Callable[[Path, Path], object]
 _CHANGES = 3
-"""How often an artefact may be replaced while it is fetched."""
+"""How often an artifact may be replaced while it is fetched."""
 
 
 class DiffersError(InputError):

@@ -4,14 +4,14 @@
 
 Storages make an object of whatever has come when a stream ends, also by an error. So a single object is sent under another
 name beside its own and renamed there when it is whole; S3 renames up to 5 GiB, larger ones go straight. Objects of an
-artefact need no such thing: its list alone makes them count.
+artifact need no such thing: its list alone makes them count.
 
-From a folder to an address: what the storage lacks is uploaded, and then one object makes it the artefact there.
+From a folder to an address: what the storage lacks is uploaded, and then one object makes it the artifact there.
 
     push("index", "s3://lab/index", overwrite=True)      segments that are there do not travel again
 
-Until that last object is put, everybody reads the old artefact, and after it the new one; only then are objects removed
-that the old one alone used. Objects that this module did not put there, and no artefact names, are never touched. What
+Until that last object is put, everybody reads the old artifact, and after it the new one; only then are objects removed
+that the old one alone used. Objects that this module did not put there, and no artifact names, are never touched. What
 broke off goes on: the cache notes which objects have arrived. Two that push to one address at once are not kept apart,
 but the one who notices says so.
 """
@@ -35,7 +35,7 @@ from citeweave.core.files import hash_file, open_input
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.publish import INDEX_STATE, is_of_index
 from citeweave.remote.fetch import Slot, in_parallel
-from citeweave.remote.listing import (
+from citeweave.remote.contents import (
     GENERATIONS,
     OBJECTS,
     File,
@@ -112,7 +112,7 @@ def _beside(address: Address) -> Address:
     return Address(address.scheme, address.bucket, f"{above}{slash}.{name[:200]}.{secrets.token_hex(4)}.part")
 
 
-# From a folder to an address: what the storage lacks is uploaded, and then one object makes it the artefact there.
+# From a folder to an address: what the storage lacks is uploaded, and then one object makes it the artifact there.
 
 _HEADS = {MANIFEST, INDEX_STATE}
 _BEGUN = "begun"
@@ -175,7 +175,7 @@ class _Push:
         foreign = set(there) - self.journal.begun
         if foreign and not overwrite:
             self._refuse_unless(base, current, foreign)
-        # a folder that another program uploaded is an artefact too, which goes when it is replaced
+        # a folder that another program uploaded is an artifact too, which goes when it is replaced
         old = current or (find_listing(self.address) if foreign & _HEADS else None)
         disused = _objects_of(old) if old else set()
         in_use = {file.at for file in current.files.values()} if current else set()
@@ -200,7 +200,7 @@ class _Push:
             raise UserError(
                 f"{self.address} was changed by somebody else meanwhile; fetch it again, or add --overwrite"
             )
-        what = "holds another artefact" if found else "holds objects that are no artefact of citeweave"
+        what = "holds another artifact" if found else "holds objects that are no artifact of citeweave"
         raise UserError(f"{self.address} {what}; choose another address, or add --overwrite")
 
     def _place(self, wanted: ObjectListing, current: ObjectListing | None, taken: set[str]) -> ObjectListing:

@@ -221,7 +221,7 @@ def describe(error: BaseException) -> str:
 
 
 def _limit_threads(threads: int) -> None:
-    """As many as the worker has cores: more of them would wait for those of its neighbours."""
+    """As many as the worker has cores: more of them would wait for those of its neighbors."""
     if "torch" in sys.modules:
         require("torch", extra="minilm").set_num_threads(threads)
 

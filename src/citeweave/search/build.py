@@ -4,7 +4,7 @@ What a folder that citeweave made is, and whether it is still what was written.
 
     describe_folder("index/", verify=True)    {"kind": "index", "version": 2, "hash": "...", "files": 61, "bytes": ...}
 
-With `verify` every byte of every file is read: any artefact with a manifest, or an index with its segments, its lists of
+With `verify` every byte of every file is read: any artifact with a manifest, or an index with its segments, its lists of
 deleted papers and its aspect heads. Does not repair.
 
 Building an index: the papers of a corpus with their words, vectors in every space, and citing sentences.
@@ -38,7 +38,7 @@ from citeweave.core.artifact import ArtifactWriter, Manifest, any_manifest, chec
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError, choose
 from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.publish import remove_artefact, remove_leftovers
+from citeweave.core.publish import remove_artifact, remove_leftovers
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.text import TextRecipe
 from citeweave.encoders.aspects import find_heads
@@ -210,7 +210,7 @@ def build_index(
         given.check(how, corpus.hash)
     facts = _facts(corpus, model, options, overlay, how)
     if overwrite and kind_of(folder) == "index" and not is_index(folder):
-        remove_artefact(folder)  # of format version 1
+        remove_artifact(folder)  # of format version 1
     with writing(folder, create=True, overwrite=overwrite) as writer:
         is_same = writer.state is not None and writer.state.facts.get("built_from") == facts["built_from"]
         if is_same and not (overwrite and _is_damaged(folder)):
@@ -298,23 +298,23 @@ class _Building:
     def _segment(
         self, writer: IndexWriter, recipe: dict[str, Any], chosen: SelectedPapers, given: Given | None
     ) -> Entry:
-        def fill(artefact: ArtifactWriter) -> dict[str, Any]:
+        def fill(artifact: ArtifactWriter) -> dict[str, Any]:
             if self.how is None:
-                return leave_empty(artefact.folder, len(chosen))
-            facts = make_vectors(artefact, chosen, self.how, given, self.reporter)
+                return leave_empty(artifact.folder, len(chosen))
+            facts = make_vectors(artifact, chosen, self.how, given, self.reporter)
             if not facts["with_vector"] and self.given is None:
                 raise EmptyResultError(
                     f"no paper of {self.corpus.folder} has a text that {self.how.encoder.name} can read; check the input"
                 )
-            return {**facts, **self._citing(artefact, chosen, self.how)}
+            return {**facts, **self._citing(artifact, chosen, self.how)}
 
         return write_segment(writer, recipe, chosen, fill)
 
-    def _citing(self, artefact: ArtifactWriter, chosen: SelectedPapers, how: Embedding) -> dict[str, Any]:
+    def _citing(self, artifact: ArtifactWriter, chosen: SelectedPapers, how: Embedding) -> dict[str, Any]:
         if not self.options.contexts:
             return {}
         told = embed_citing_sentences(
-            artefact,
+            artifact,
             self.corpus,
             chosen.places(0),
             how.encoder,

@@ -22,7 +22,7 @@ the draft, where given, turn the vector that papers are compared with. Every pap
     p = 0.5, s = 0.7, but cited with another intent       0.5 + 0.5 x 0.1  = 0.55
     p = 0.5, no sentence or s = 0.4                       0.5
 
-docs/search.md has the measurement behind the numbers. Nothing is learnt here, and how often a paper is cited does
+docs/search.md has the measurement behind the numbers. Nothing is learned here, and how often a paper is cited does
 not count.
 """
 
@@ -316,7 +316,7 @@ def _evidence(scores: DraftScores, row: int) -> CitingEvidence | None:
 
 
 def _turned(sentence: NDArray[np.float32], draft: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The sentence's vector turned towards the draft's; as long as before, as heads with a bias see the length."""
+    """The sentence's vector turned toward the draft's; as long as before, as heads with a bias see the length."""
     return np.float32(np.linalg.norm(sentence)) * _unit(_unit(sentence) + DRAFT * _unit(draft))
 
 

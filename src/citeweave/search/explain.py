@@ -15,7 +15,7 @@ which the index knows nothing is empty, and `note` says so. Does not judge which
 
 The citations around a paper, and the papers that a library cites but does not have.
 
-    neighbourhood(index, row)      the paper, what it cites and what cites it, and all citations among these
+    neighborhood(index, row)      the paper, what it cites and what cites it, and all citations among these
     lacking(index)                 what many papers of the index cite and it lacks, the most cited first
 
 Only citations that the index knows count. Does not fetch anything.
@@ -222,7 +222,7 @@ def _told(paper: IndexedPaper) -> dict[str, Any]:
 
 MOST_NODES, MOST_LACKING = 500, 1000
 _LOOKED_AT = 2000
-"""Neighbours of a paper whose own references are read."""
+"""Neighbors of a paper whose own references are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ class Neighborhood:
     """(citing, cited), places in `nodes`."""
 
     left_out: int
-    """Neighbours that are not among the nodes."""
+    """Neighbors that are not among the nodes."""
 
     outside: int
     """References of the paper that the index does not have."""
@@ -250,8 +250,8 @@ class Neighborhood:
         }
 
 
-def neighbourhood(index: Index, row: int, most: int = 50) -> Neighborhood:
-    """The paper and at most `most` of its neighbours: those that are linked to most others of them, then by id."""
+def neighborhood(index: Index, row: int, most: int = 50) -> Neighborhood:
+    """The paper and at most `most` of its neighbors: those that are linked to most others of them, then by id."""
     _check(most, MOST_NODES)
     cited = index.rows_of_keys(index.references(row))
     around = np.union1d(cited[cited >= 0], index.citing(index.key_of(row)))

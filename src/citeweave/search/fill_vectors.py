@@ -148,10 +148,10 @@ class _Filling:
             recipe |= {"sentences": self.how.sentences, "given": given.hashes() if given else []}
             writer.clean([writer.segment(recipe)])
 
-            def fill(artefact: ArtifactWriter) -> dict[str, Any]:
-                facts = make(artefact, chosen, segments, given)
+            def fill(artifact: ArtifactWriter) -> dict[str, Any]:
+                facts = make(artifact, chosen, segments, given)
                 tables = [segment.citing_sentences for segment in segments]
-                return {**facts, **take_citing_sentences(artefact.folder, chosen, tables)}
+                return {**facts, **take_citing_sentences(artifact.folder, chosen, tables)}
 
             entry = write_segment(writer, recipe, chosen, fill)
             write_heads(self.folder, self.how.heads)
@@ -164,15 +164,15 @@ class _Filling:
         return True
 
     def _whole(
-        self, artefact: ArtifactWriter, chosen: SelectedPapers, _: list[Segment], given: Given | None
+        self, artifact: ArtifactWriter, chosen: SelectedPapers, _: list[Segment], given: Given | None
     ) -> dict[str, Any]:
-        return make_vectors(artefact, chosen, self.how, given)
+        return make_vectors(artifact, chosen, self.how, given)
 
     def _sentences(
-        self, artefact: ArtifactWriter, chosen: SelectedPapers, segments: list[Segment], given: Given | None
+        self, artifact: ArtifactWriter, chosen: SelectedPapers, segments: list[Segment], given: Given | None
     ) -> dict[str, Any]:
-        facts = take_vectors(artefact.folder, chosen, segments, sentences=False)
-        make_sentences(artefact, self.how, given)
+        facts = take_vectors(artifact.folder, chosen, segments, sentences=False)
+        make_sentences(artifact, self.how, given)
         return facts
 
 

@@ -42,7 +42,7 @@ from citeweave.remote.object_storage import (
 )
 from citeweave.search.store_protocol import (
     Conditions,
-    PaperColumns,
+    StoredPapers,
     Spelling,
     StoreInfo,
     StoreKeys,
@@ -186,7 +186,7 @@ class LanceTable:
     def tell(self, about: StoreInfo) -> None:
         self._where.write(_ABOUT, about.as_json())
 
-    def upsert(self, papers: PaperColumns) -> None:
+    def upsert(self, papers: StoredPapers) -> None:
         table = self._table()
         rows = _as_arrow(papers, table.schema)
         if table.count_rows() == 0:
@@ -275,7 +275,7 @@ def _schema(dimension: int) -> Any:
     )
 
 
-def _as_arrow(papers: PaperColumns, schema: Any) -> Any:
+def _as_arrow(papers: StoredPapers, schema: Any) -> Any:
     arrow = require("pyarrow", extra="stores")
     vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(papers.vectors.reshape(-1)), papers.vectors.shape[1])
     plain = (papers.keys, papers.prints, papers.ids, papers.years, papers.has_abstract, papers.stub)

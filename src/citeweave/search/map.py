@@ -15,7 +15,7 @@ A map of an index: its papers as points of a plane, with years, fields and named
       xy.npy                     uint16, (papers, 2)
       row.npy key.npy year.npy field.npy group.npy     of each point: row of the index, key of its id, ...
       landmark.npy               points that t-SNE placed; all others lie beside the landmarks they are like
-      centre.npy                 float32, (groups, dimension)
+      center.npy                 float32, (groups, dimension)
       manifest.json              names of fields and groups, the frame of the plane, how it was made
 
 On it are the live papers with a vector, but for those known only as references. Where an index has grown by half since
@@ -32,12 +32,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import check_files, new_artefact, read_manifest
+from citeweave.core.artifact import check_files, new_artifact, read_manifest
 from citeweave.core.columns import MatrixWriter, open_matrix, open_numbers, write_numbers
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.publish import remove_artefact
+from citeweave.core.publish import remove_artifact
 from citeweave.core.randomness import Keys, mix
 from citeweave.corpus.corpus import STUB
 from citeweave.search.filters import fields_of
@@ -49,7 +49,7 @@ from citeweave.search.map_layout import (
     assign,
     count_groups,
     densest,
-    find_centres,
+    find_centers,
     lay_out,
     name_groups,
     place_others,
@@ -120,9 +120,9 @@ class PaperMap:
     """Row, key, year, field and group of every point, (points,) each."""
 
     landmarks: NDArray[np.int32]
-    """Points that were placed by all of their neighbours."""
+    """Points that were placed by all of their neighbors."""
 
-    centres: Floats
+    centers: Floats
     """(groups, dimension)"""
 
     fields: tuple[str, ...]
@@ -160,9 +160,9 @@ class PaperMap:
         }
 
     def save(self, folder: Path, recipe: dict[str, Any]) -> None:
-        with new_artefact(folder, KIND, VERSION, recipe, overwrite=True) as writer:
+        with new_artifact(folder, KIND, VERSION, recipe, overwrite=True) as writer:
             _write_matrix(writer.folder / "xy.npy", self.xy)
-            _write_matrix(writer.folder / "centre.npy", self.centres)
+            _write_matrix(writer.folder / "center.npy", self.centers)
             for name, column in self.columns.items():
                 write_numbers(writer.folder / f"{name}.npy", column, _COLUMNS[name])
             write_numbers(writer.folder / "landmark.npy", self.landmarks, np.int32)
@@ -171,7 +171,7 @@ class PaperMap:
                 "points": len(self),
                 "fields": list(self.fields),
                 "groups": [group.as_json() for group in self.groups],
-                "dimension": self.centres.shape[1],
+                "dimension": self.centers.shape[1],
                 "frame": [self.frame.left, self.frame.top, self.frame.side],
                 "laid_out": self.laid_out,
                 "model": self.model,
@@ -188,13 +188,13 @@ class PaperMap:
             groups = tuple(
                 Group(str(one["name"]), int(one["x"]), int(one["y"]), int(one["size"])) for one in facts["groups"]
             )
-            points, centres = int(facts["points"]), (len(groups), int(facts["dimension"]))
+            points, centers = int(facts["points"]), (len(groups), int(facts["dimension"]))
             made = cls(
                 state=int(facts["state"]),
                 xy=open_matrix(folder / "xy.npy", np.uint16, (points, 2)),
                 columns={name: open_numbers(folder / f"{name}.npy", dtype) for name, dtype in _COLUMNS.items()},
                 landmarks=open_numbers(folder / "landmark.npy", np.int32),
-                centres=open_matrix(folder / "centre.npy", np.float32, centres),
+                centers=open_matrix(folder / "center.npy", np.float32, centers),
                 fields=tuple(str(name) for name in facts["fields"]),
                 groups=groups,
                 frame=Frame(*(float(number) for number in facts["frame"])),
@@ -258,7 +258,7 @@ class MapPoints(NamedTuple):
     xy: NDArray[np.uint16]
     frame: Frame
     landmarks: NDArray[np.int32]
-    centres: Floats
+    centers: Floats
     laid_out: int
     note: str
 
@@ -324,7 +324,7 @@ def _newest(folder: Path) -> PaperMap | None:
 def _remove_older(folder: Path) -> None:
     for path in folder.parent.iterdir():
         if path.name < folder.name and not path.name.startswith("."):  # another process may be at work in a hidden one
-            remove_artefact(path)
+            remove_artifact(path)
 
 
 def _known_to(old: PaperMap, keys: Keys) -> NDArray[np.int64]:
@@ -348,7 +348,7 @@ def _stay(points: Points, old: PaperMap | None) -> MapPoints | None:
     places = old.frame.to_plane(xy[landmarks])
     new = np.flatnonzero(before < 0)
     xy[new] = old.frame.to_whole(_beside(points, new, landmarks, places))
-    return MapPoints(xy, old.frame, landmarks.astype(np.int32), np.asarray(old.centres), old.laid_out, old.note)
+    return MapPoints(xy, old.frame, landmarks.astype(np.int32), np.asarray(old.centers), old.laid_out, old.note)
 
 
 def _place(points: Points, old: PaperMap | None, seed: int, most_landmarks: int, reporter: Reporter) -> MapPoints:
@@ -363,11 +363,11 @@ def _place(points: Points, old: PaperMap | None, seed: int, most_landmarks: int,
     others = np.setdiff1d(np.arange(len(points.rows)), landmarks, assume_unique=True)
     plane[others] = _beside(points, others, landmarks, layout.xy)
     frame = Frame.around(plane)
-    centres = find_centres(vectors, count_groups(len(points.rows)), seed=seed)
+    centers = find_centers(vectors, count_groups(len(points.rows)), seed=seed)
     note = layout.note
     if len(others):
         note += f" {len(landmarks):,} papers were placed so, the others beside those they are most like."
-    return MapPoints(frame.to_whole(plane), frame, landmarks.astype(np.int32), centres, len(points.rows), note)
+    return MapPoints(frame.to_whole(plane), frame, landmarks.astype(np.int32), centers, len(points.rows), note)
 
 
 def _start(points: Points, old: PaperMap | None, landmarks: NDArray[np.int64]) -> Plane | None:
@@ -400,7 +400,7 @@ def _describe(points: Points, placed: MapPoints) -> PaperMap:
     owners = np.zeros(len(rows), np.uint8)
     for start in range(0, len(rows), _BLOCK):
         part = np.arange(start, min(start + _BLOCK, len(rows)))
-        owners[part] = assign(points.vectors(part), placed.centres)
+        owners[part] = assign(points.vectors(part), placed.centers)
     field, fields = fields_of(index).number_rows(rows, FIELDS)
     years = index.years[rows].astype(np.int16)
     columns: dict[str, NDArray[Any]] = {
@@ -415,9 +415,9 @@ def _describe(points: Points, placed: MapPoints) -> PaperMap:
         xy=placed.xy,
         columns=columns,
         landmarks=placed.landmarks,
-        centres=placed.centres,
+        centers=placed.centers,
         fields=(*fields, OTHER),
-        groups=_groups(points, placed.xy, owners, len(placed.centres)),
+        groups=_groups(points, placed.xy, owners, len(placed.centers)),
         frame=placed.frame,
         laid_out=placed.laid_out,
         model=_model(index),

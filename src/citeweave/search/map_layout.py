@@ -8,8 +8,8 @@ earlier map. With few papers, the principal components themselves are the map.
 
 Groups of papers by their vectors, named by the words of their titles.
 
-    centres = find_centres(vectors, 12, seed=0)      (groups, dimension)
-    assign(vectors, centres)                         (papers,): the group of each
+    centers = find_centers(vectors, 12, seed=0)      (groups, dimension)
+    assign(vectors, centers)                         (papers,): the group of each
     name_groups(titles, groups, 12)                  ["graph, neural, attention", ...]
 
 Spherical k-means (Dhillon and Modha, 2001) from k-means++ (Arthur and Vassilvitskii, 2007). A name is made of the words
@@ -39,7 +39,7 @@ from citeweave.evaluation.paper_map import (
 from citeweave.vectors.bm25 import words_of
 from citeweave.vectors.topk import nearest
 
-NEIGHBOURS = 5
+NEIGHBORS = 5
 """Landmarks beside which another paper is placed."""
 
 __all__ = ["FEWEST", "Floats", "Layout", "Plane", "densest", "lay_out", "place_others", "unit"]
@@ -71,9 +71,9 @@ def place_others(vectors: Floats, landmarks: Floats, xy: Plane, keys: Keys) -> P
     """Places of papers beside the landmarks that they are most like, (papers, 2), a little apart by their keys."""
     if not len(vectors) or not len(landmarks):
         return np.zeros((len(vectors), 2))
-    found = nearest(landmarks, vectors, min(NEIGHBOURS, len(landmarks)))
+    found = nearest(landmarks, vectors, min(NEIGHBORS, len(landmarks)))
     known = found.rows >= 0  # a landmark of zeros is near nobody
-    scores = np.where(known, found.scores, -np.inf).astype(np.float64)  # (papers, neighbours)
+    scores = np.where(known, found.scores, -np.inf).astype(np.float64)  # (papers, neighbors)
     # a paper of zeros is like none: it goes to the middle
     best = np.where(known[:, :1], scores[:, :1], 0)
     weights = np.exp(SHARPNESS * (scores - best))
@@ -84,7 +84,7 @@ def place_others(vectors: Floats, landmarks: Floats, xy: Plane, keys: Keys) -> P
 
 
 def _spacing(xy: Plane) -> float:
-    """How far apart neighbouring landmarks lie, about: an even spread over the area they cover."""
+    """How far apart neighboring landmarks lie, about: an even spread over the area they cover."""
     width, height = np.percentile(xy, 98, axis=0) - np.percentile(xy, 2, axis=0)
     return 0.5 * math.sqrt(max(float(width * height), 0.0) / len(xy))
 
@@ -143,20 +143,20 @@ def count_groups(papers: int) -> int:
     return min(wanted, max(papers // PAPERS_A_GROUP, min(papers, 1)))
 
 
-def find_centres(vectors: Floats, groups: int, *, seed: int) -> Floats:
+def find_centers(vectors: Floats, groups: int, *, seed: int) -> Floats:
     """Middles of so many groups of vectors of length 1, each of length 1; fewer where papers are alike."""
-    centres = _spread_out(vectors, groups, stream(seed, "map", "groups"))
+    centers = _spread_out(vectors, groups, stream(seed, "map", "groups"))
     known = None
     for _ in range(_ROUNDS):
-        owners = assign(vectors, centres)
+        owners = assign(vectors, centers)
         if known is not None and np.array_equal(owners, known):
             break
         known = owners
-        sums = np.zeros((len(centres), vectors.shape[1]), np.float64)
+        sums = np.zeros((len(centers), vectors.shape[1]), np.float64)
         np.add.at(sums, owners, vectors)
-        full = np.bincount(owners, minlength=len(centres)) > 0
-        centres = unit(sums[full & sums.any(axis=1)]) if sums.any() else centres
-    return centres
+        full = np.bincount(owners, minlength=len(centers)) > 0
+        centers = unit(sums[full & sums.any(axis=1)]) if sums.any() else centers
+    return centers
 
 
 def _spread_out(vectors: Floats, groups: int, random: np.random.Generator) -> Floats:
@@ -172,12 +172,12 @@ def _spread_out(vectors: Floats, groups: int, random: np.random.Generator) -> Fl
     return np.asarray(vectors[chosen], np.float32)
 
 
-def assign(vectors: Floats, centres: Floats) -> NDArray[np.uint8]:
+def assign(vectors: Floats, centers: Floats) -> NDArray[np.uint8]:
     """The group whose middle is nearest, (papers,)."""
-    assert len(centres) < 256
-    if not len(centres):
+    assert len(centers) < 256
+    if not len(centers):
         return np.zeros(len(vectors), np.uint8)
-    return np.asarray(np.argmax(vectors @ centres.T, axis=1), np.uint8)
+    return np.asarray(np.argmax(vectors @ centers.T, axis=1), np.uint8)
 
 
 def name_groups(titles: Sequence[str], owners: NDArray[Any], groups: int) -> list[str]:

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from citeweave.core.errors import ArtifactError, UserError, require
 from citeweave.search.store_protocol import (
     Conditions,
-    PaperColumns,
+    StoredPapers,
     Spelling,
     StoreInfo,
     StoreKeys,
@@ -109,7 +109,7 @@ class MilvusCollection:
             client.upsert(self._about_name, [{"key": 0, "text": text, "vector": [0.0, 0.0]}])
             client.flush(self._about_name)
 
-    def upsert(self, papers: PaperColumns) -> None:
+    def upsert(self, papers: StoredPapers) -> None:
         names = ("key", "print", "id", "year", "has_abstract", "stub", "venue_keys", "field_keys")
         plain = [column.tolist() if isinstance(column, np.ndarray) else column for column in papers[:-1]]
         rows = [dict(zip(names, row, strict=True)) for row in zip(*plain, strict=True)]

@@ -223,6 +223,6 @@ def search_paper(index: Index, paper: str, *, count: int = 10, aspect: str = "")
 
 
 def hits(index: Index, found: Neighbors) -> list[Hit]:
-    """The first line of neighbours as papers."""
+    """The first line of neighbors as papers."""
     pairs = zip(found.rows[0].tolist(), found.scores[0].tolist(), strict=True)
     return [index.hit(row, score) for row, score in pairs if row >= 0]

@@ -4,7 +4,7 @@ Vectors that were made elsewhere, such as by `citeweave embed` on a machine with
 
     given = Given(Vectors.open("vectors"), SentenceVectors.open("sentence_vectors"))
     for is_given, rows in split_given(given, records, rows):      those that have one, and the others
-        make_vectors(artefact, chosen, how, given if is_given else None)
+        make_vectors(artifact, chosen, how, given if is_given else None)
 
 They must be of the very model and text recipe of the index, and are taken by the papers' ids: whether a paper had the
 same text then is not seen. So those of another corpus are refused, unless the ids are trusted. Papers without a given
@@ -158,12 +158,12 @@ def split_given(given: Given | None, records: Records, rows: NDArray[np.int64]) 
 
 
 def make_vectors(
-    artefact: ArtifactWriter, chosen: SelectedPapers, how: Embedding, given: Given | None, reporter: Reporter = QUIET
+    artifact: ArtifactWriter, chosen: SelectedPapers, how: Embedding, given: Given | None, reporter: Reporter = QUIET
 ) -> dict[str, Any]:
-    """Vectors of the papers that lie in the artefact's folder: the given ones, or made here; for its manifest."""
+    """Vectors of the papers that lie in the artifact's folder: the given ones, or made here; for its manifest."""
     if given is None:
-        return embed_segment(artefact, how, reporter)
-    return take_given(artefact, chosen, how, given, reporter)
+        return embed_segment(artifact, how, reporter)
+    return take_given(artifact, chosen, how, given, reporter)
 
 
 def places_of(wanted: Keys, keys: Keys) -> NDArray[np.int64]:
@@ -176,10 +176,10 @@ def places_of(wanted: Keys, keys: Keys) -> NDArray[np.int64]:
 
 
 def take_given(
-    artefact: ArtifactWriter, chosen: SelectedPapers, how: Embedding, given: Given, reporter: Reporter = QUIET
+    artifact: ArtifactWriter, chosen: SelectedPapers, how: Embedding, given: Given, reporter: Reporter = QUIET
 ) -> dict[str, Any]:
-    """Write the given vectors of the papers that lie in the artefact's folder; what its manifest should tell."""
-    folder = artefact.folder
+    """Write the given vectors of the papers that lie in the artifact's folder; what its manifest should tell."""
+    folder = artifact.folder
     keys = TextColumn(folder / "papers", "id").keys()
     rows = places_of(keys, given.vectors.ids.keys())  # (papers,)
     writer = MatrixWriter(folder / "matrix.npy", how.dtype, how.encoder.dimension)
@@ -196,17 +196,17 @@ def take_given(
     write_numbers(folder / "embedded.npy", status)
     spaces = write_spaces(folder, how, len(chosen), reporter) if how.heads else []
     if how.sentences:
-        make_sentences(artefact, how, given, reporter)
+        make_sentences(artifact, how, given, reporter)
     return vector_facts(how.provenance, spaces, status, [PRECOMPUTED])
 
 
-def make_sentences(artefact: ArtifactWriter, how: Embedding, given: Given | None, reporter: Reporter = QUIET) -> None:
-    """Vectors of sentences of the papers that lie in the artefact's folder: all of them given, or made here."""
+def make_sentences(artifact: ArtifactWriter, how: Embedding, given: Given | None, reporter: Reporter = QUIET) -> None:
+    """Vectors of sentences of the papers that lie in the artifact's folder: all of them given, or made here."""
     if given is None or given.sentences is None:
-        embed_abstracts(artefact, how, reporter)
+        embed_abstracts(artifact, how, reporter)
     else:
-        keys = TextColumn(artefact.folder / "papers", "id").keys()
-        _take_sentences(artefact.folder / SENTENCES, keys, how, given.sentences)
+        keys = TextColumn(artifact.folder / "papers", "id").keys()
+        _take_sentences(artifact.folder / SENTENCES, keys, how, given.sentences)
 
 
 def _take_sentences(folder: Path, keys: Keys, how: Embedding, given: SentenceVectors) -> None:

@@ -1,4 +1,4 @@
-"""A question to an index, as a program says it or as JSON: strict, so that a misspelt key is no silent surprise.
+"""A question to an index, as a program says it or as JSON: strict, so that a misspelled key is no silent surprise.
 
     {"text": "rain measured by telephones", "count": 5, "where": {"years": [2015, null]}}
     {"paper": "doi:10.1/x", "aspect": "method"}

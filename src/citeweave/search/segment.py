@@ -38,7 +38,7 @@ A segment of an index: papers that were written together and are never changed, 
       codes/              of matrix.npy where it is large: `similarity/topk`; codes/0/ ... of the spaces;
                           abstract_sentences/codes/
       sentences/          citing sentences, `citing_sentences.py`
-      manifest.json       an artefact as any other; its facts name the passes that made the papers' vectors
+      manifest.json       an artifact as any other; its facts name the passes that made the papers' vectors
 
 Rows stand in the order of the ids' UTF-8 bytes. A key is `hash_texts` of an id. Does not search.
 """

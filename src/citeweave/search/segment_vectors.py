@@ -5,7 +5,7 @@ a later corpus adds come with the papers that are written then.
 
 The vectors of a segment: made by a model, or taken over row by row.
 
-    embed_segment(artefact, embedding, keys, reporter)      reads the papers that lie in the artefact's folder
+    embed_segment(artifact, embedding, keys, reporter)      reads the papers that lie in the artifact's folder
     take_vectors(folder, chosen, segments)                  rows of other segments
 
 Both leave embedded.npy, and where there are vectors matrix.npy, spaces/ and abstract_sentences/. Where sentences are wanted
@@ -13,7 +13,7 @@ too, one pass of the network makes both kinds of vectors, unless the encoder's p
 
 From papers to a segment of an index that is being written.
 
-    write_segment(writer, recipe, chosen, lambda artefact: embed_segment(artefact, how))
+    write_segment(writer, recipe, chosen, lambda artifact: embed_segment(artifact, how))
 
 A segment that an interrupted writer had finished or begun, by the same recipe, is taken over. No state names the
 segment until the caller commits one.
@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, Manifest, matches, new_artefact, read_manifest
+from citeweave.core.artifact import ArtifactWriter, Manifest, matches, new_artifact, read_manifest
 from citeweave.core.columns import (
     MatrixWriter,
     TextColumn,
@@ -78,7 +78,7 @@ FOLDER = "sentences"
 
 
 def embed_citing_sentences(
-    artefact: ArtifactWriter,
+    artifact: ArtifactWriter,
     corpus: Corpus,
     places: NDArray[np.int64],
     encoder: Encoder,
@@ -98,14 +98,14 @@ def embed_citing_sentences(
         encoder,
         [str(number) for number in contexts.tolist()],
         SentenceTexts(corpus, contexts),
-        artefact.work("sentences") / "vectors",
+        artifact.work("sentences") / "vectors",
         text_recipe=READ_AS,
         dtype=dtype,
         reporter=reporter,
     )
     kept = np.array([int(name) for name in made.ids], np.int64)  # ascending, (sentences with a vector,)
-    count = _write(artefact.folder / FOLDER, corpus, chosen, kept, places)
-    writer = MatrixWriter(artefact.folder / FOLDER / "matrix.npy", dtype, encoder.dimension)
+    count = _write(artifact.folder / FOLDER, corpus, chosen, kept, places)
+    writer = MatrixWriter(artifact.folder / FOLDER / "matrix.npy", dtype, encoder.dimension)
     writer.append(made.matrix)
     writer.close()
     return {"sentences": len(kept), "sentences_left_out": len(contexts) - len(kept), "mentions": count}
@@ -195,24 +195,24 @@ class Embedding:
         )
 
 
-def embed_segment(artefact: ArtifactWriter, how: Embedding, reporter: Reporter = QUIET) -> dict[str, Any]:
-    """Embed the papers whose columns lie in the artefact's folder; what its manifest should tell."""
-    folder, papers = artefact.folder, _papers(artefact.folder)
+def embed_segment(artifact: ArtifactWriter, how: Embedding, reporter: Reporter = QUIET) -> dict[str, Any]:
+    """Embed the papers whose columns lie in the artifact's folder; what its manifest should tell."""
+    folder, papers = artifact.folder, _papers(artifact.folder)
     options = EmbeddingOptions(dtype=how.dtype, shard=how.shard)
     together = how.sentences and reads_together(how.encoder)
     vectors: Vectors | None = None
     if together:
-        work = artefact.work("papers-and-sentences")
+        work = artifact.work("papers-and-sentences")
         made = embed_papers_and_sentences(papers, how.encoder, work, options, reporter=reporter)
         vectors = made.vectors
         _write_sentences(folder / SENTENCES, how, papers, made.sentences, work / "sentences")
     else:
         with suppress(EmptyResultError):
-            vectors = embed_papers(papers, how.encoder, artefact.work("papers") / "vectors", options, reporter=reporter)
+            vectors = embed_papers(papers, how.encoder, artifact.work("papers") / "vectors", options, reporter=reporter)
     status = _write_vectors(folder, how, papers, vectors)
     spaces = write_spaces(folder, how, len(papers), reporter) if how.heads else []
     if how.sentences and not together:
-        embed_abstracts(artefact, how, reporter)
+        embed_abstracts(artifact, how, reporter)
     return vector_facts(how.provenance, spaces, status, [TOGETHER if together else PAPERS_ALONE])
 
 
@@ -291,13 +291,13 @@ def write_spaces(folder: Path, how: Embedding, papers: int, reporter: Reporter) 
     return [heads.dimension(name) for name in heads.names]
 
 
-def embed_abstracts(artefact: ArtifactWriter, how: Embedding, reporter: Reporter = QUIET) -> None:
-    """Vectors of the sentences of the papers whose columns lie in the artefact's folder."""
-    papers, options = _papers(artefact.folder), EmbeddingOptions(dtype=how.dtype, shard=how.shard)
-    work, made = artefact.work("abstracts") / "vectors", None
+def embed_abstracts(artifact: ArtifactWriter, how: Embedding, reporter: Reporter = QUIET) -> None:
+    """Vectors of the sentences of the papers whose columns lie in the artifact's folder."""
+    papers, options = _papers(artifact.folder), EmbeddingOptions(dtype=how.dtype, shard=how.shard)
+    work, made = artifact.work("abstracts") / "vectors", None
     with suppress(EmptyResultError):
         made = embed_sentences(papers, how.encoder, work, options, reporter=reporter)
-    _write_sentences(artefact.folder / SENTENCES, how, papers, made, work)
+    _write_sentences(artifact.folder / SENTENCES, how, papers, made, work)
 
 
 def _write_sentences(folder: Path, how: Embedding, papers: Corpus, made: SentenceVectors | None, made_in: Path) -> None:
@@ -421,9 +421,9 @@ def write_segment(writer: IndexWriter, recipe: dict[str, Any], chosen: SelectedP
     folder = writer.segment(recipe)
     if matches(folder, KIND, VERSION, recipe):
         return Entry(folder.name, read_manifest(folder, KIND, VERSION).hash, len(chosen))
-    with new_artefact(folder, KIND, VERSION, recipe, overwrite=True) as artefact:
-        write_papers(artefact.folder, chosen)
-        facts = fill(artefact)
-        write_all_codes(artefact.folder, facts, len(chosen))
-        artefact.facts |= {"papers": len(chosen), **facts}
-        return Entry(folder.name, artefact.finish().hash, len(chosen))
+    with new_artifact(folder, KIND, VERSION, recipe, overwrite=True) as artifact:
+        write_papers(artifact.folder, chosen)
+        facts = fill(artifact)
+        write_all_codes(artifact.folder, facts, len(chosen))
+        artifact.facts |= {"papers": len(chosen), **facts}
+        return Entry(folder.name, artifact.finish().hash, len(chosen))

@@ -38,7 +38,7 @@ from citeweave.core.files import (
     take_lock,
     write_json,
 )
-from citeweave.core.publish import INDEX_PARTS, SEGMENT_NAME, remove_artefact, remove_leftovers, work_folder
+from citeweave.core.publish import INDEX_PARTS, SEGMENT_NAME, remove_artifact, remove_leftovers, work_folder
 
 FORMAT, VERSION = "citeweave-index", 2
 STATE, SEGMENTS, DELETED, HEADS = "state.json", "segments", "deleted", "heads"
@@ -239,7 +239,7 @@ class IndexWriter:
         for path in _within(self.folder / SEGMENTS):
             made = _MADE.fullmatch(path.name)
             if made and made[1] not in names:
-                remove_artefact(path) if path.name == made[1] else remove_leftovers(path.with_name(made[1]))
+                remove_artifact(path) if path.name == made[1] else remove_leftovers(path.with_name(made[1]))
         for path in _within(self.folder / DELETED):
             if _LIST.fullmatch(path.name) and path.name not in lists:
                 path.unlink(missing_ok=True)
@@ -293,7 +293,7 @@ def _standing_state(folder: Path, *, overwrite: bool) -> State | None:
             ) from None
     for path in _within(folder / SEGMENTS):
         if kind_of(path) == _SEGMENT:  # finished, maybe damaged, and would be taken for one that is about to be made
-            remove_artefact(path)
+            remove_artifact(path)
     return None
 
 

@@ -44,7 +44,7 @@ from citeweave.search.segment import Segment
 from citeweave.search.store_protocol import (
     Attributes,
     BackEnd,
-    PaperColumns,
+    StoredPapers,
     StoreInfo,
     StoreKeys,
     StoreListing,
@@ -155,7 +155,7 @@ class VectorStore:
     def search(
         self, queries: NDArray[Any], count: int, where: Filter | None = None, *, exact: bool = True
     ) -> StoreMatches:
-        """The nearest papers that fulfil a filter, for each of the queries (queries, dimension)."""
+        """The nearest papers that fulfill a filter, for each of the queries (queries, dimension)."""
         check_count(count)
         if queries.ndim != 2 or queries.shape[1] != self.provenance.dimension:
             raise UserError(f"{self.place} holds vectors of {self.provenance.dimension} numbers, not {queries.shape}")
@@ -185,7 +185,7 @@ def _unit(vectors: NDArray[Any]) -> NDArray[np.float32]:
     return np.ascontiguousarray(rows / np.where(lengths == 0, 1.0, lengths), np.float32)
 
 
-def _columns(ids: Sequence[str], matrix: NDArray[Any], attributes: Attributes, place: str) -> PaperColumns:
+def _columns(ids: Sequence[str], matrix: NDArray[Any], attributes: Attributes, place: str) -> StoredPapers:
     # lone surrogates are replaced as everywhere else: no database takes them
     texts = [id if id.isascii() else id.encode("utf-8", "replace").decode() for id in ids]
     keys = store_keys(texts)
@@ -199,7 +199,7 @@ def _columns(ids: Sequence[str], matrix: NDArray[Any], attributes: Attributes, p
         if len(texts[row].encode()) > _LONGEST_ID:
             raise UserError(f"the id {texts[row][:40]!r}… is longer than the {_LONGEST_ID:,} bytes that a store takes")
     rows = kept.tolist()
-    return PaperColumns(
+    return StoredPapers(
         keys=keys[kept],
         prints=as_store_keys(attributes.prints[kept]),
         ids=[texts[row] for row in rows],

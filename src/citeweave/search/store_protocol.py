@@ -102,7 +102,7 @@ class Attributes:
         )
 
 
-class PaperColumns(NamedTuple):
+class StoredPapers(NamedTuple):
     """Papers as a back end stores them."""
 
     keys: StoreKeys
@@ -184,7 +184,7 @@ class BackEnd(Protocol):
     def tell(self, about: StoreInfo) -> None:
         """Replace what the store tells of itself."""
 
-    def upsert(self, papers: PaperColumns) -> None: ...
+    def upsert(self, papers: StoredPapers) -> None: ...
     def remove(self, keys: StoreKeys) -> None: ...
     def count(self) -> int: ...
     def listing(self) -> Iterator[StoreListing]:
@@ -233,7 +233,7 @@ class Spelling(NamedTuple):
 
 
 def conditions_of(where: Filter | None) -> Conditions | None:
-    """None where no paper can fulfil the filter."""
+    """None where no paper can fulfill the filter."""
     if where is None:
         return Conditions()
     first, last = where.years

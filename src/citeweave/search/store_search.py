@@ -2,7 +2,7 @@
 
     nearest_in_store(store, index, queries, 10, Filter(years=(2015, None)), exact=False)
 
-A store may be behind its index. What it finds is checked against the index: papers that are gone, or no longer fulfil the
+A store may be behind its index. What it finds is checked against the index: papers that are gone, or no longer fulfill the
 filter, are passed over and the store is asked for more; papers that the store does not have yet are not found. Ids of
 the filter may be any ids of a paper. Searches the encoder's space only.
 
@@ -72,7 +72,7 @@ def nearest_in_store(
 ) -> Neighbors:
     """The nearest papers of an index by its store, rows and scores (queries, count); -1 and NaN where there are fewer.
 
-    `itself` is each query's own row, which is no neighbour of it, or -1; `allowed`, (size,), are rows that may be found,
+    `itself` is each query's own row, which is no neighbor of it, or -1; `allowed`, (size,), are rows that may be found,
     beside the filter, which the store itself knows.
     """
     check_count(count)

@@ -179,9 +179,9 @@ def merge_segments(writer: IndexWriter, segments: Sequence[Segment]) -> list[Ent
     writer.clean([writer.segment(recipe)])
     chosen = SelectedPapers.of([(of_segment(segment), np.flatnonzero(segment.alive)) for segment in living])
 
-    def fill(artefact: ArtifactWriter) -> dict[str, Any]:
-        facts = take_vectors(artefact.folder, chosen, living)
-        told = take_citing_sentences(artefact.folder, chosen, [segment.citing_sentences for segment in living])
+    def fill(artifact: ArtifactWriter) -> dict[str, Any]:
+        facts = take_vectors(artifact.folder, chosen, living)
+        told = take_citing_sentences(artifact.folder, chosen, [segment.citing_sentences for segment in living])
         return {**facts, **told}
 
     return [write_segment(writer, recipe, chosen, fill)]
@@ -367,9 +367,9 @@ class _Change:
             chosen = SelectedPapers.of([(records, plan.moved)])
             old = _as_before(index, chosen, plan)
 
-            def carry(artefact: ArtifactWriter) -> dict[str, Any]:
-                facts = take_vectors(artefact.folder, old, index.segments)
-                return {**facts, **self._citing(artefact, index, chosen, how)}
+            def carry(artifact: ArtifactWriter) -> dict[str, Any]:
+                facts = take_vectors(artifact.folder, old, index.segments)
+                return {**facts, **self._citing(artifact, index, chosen, how)}
 
             made.append(write_segment(writer, moved, chosen, carry))
         for told, (is_given, rows) in zip(fresh, parts, strict=True):
@@ -387,22 +387,22 @@ class _Change:
         how: Embedding | None,
         given: Given | None,
     ) -> Entry:
-        def fill(artefact: ArtifactWriter) -> dict[str, Any]:
+        def fill(artifact: ArtifactWriter) -> dict[str, Any]:
             if how is None:
-                return leave_empty(artefact.folder, len(chosen))
-            facts = make_vectors(artefact, chosen, how, given, self.reporter)
-            return {**facts, **self._citing(artefact, index, chosen, how)}
+                return leave_empty(artifact.folder, len(chosen))
+            facts = make_vectors(artifact, chosen, how, given, self.reporter)
+            return {**facts, **self._citing(artifact, index, chosen, how)}
 
         return write_segment(writer, recipe, chosen, fill)
 
     def _citing(
-        self, artefact: ArtifactWriter, index: Index, chosen: SelectedPapers, how: Embedding | None
+        self, artifact: ArtifactWriter, index: Index, chosen: SelectedPapers, how: Embedding | None
     ) -> dict[str, Any]:
         most = int(index.state.facts.get("contexts", 0))
         if not most or how is None or not len(self.corpus.contexts):
             return {}
         return embed_citing_sentences(
-            artefact,
+            artifact,
             self.corpus,
             chosen.places(0),
             how.encoder,

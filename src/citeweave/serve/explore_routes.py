@@ -1,4 +1,4 @@
-"""GET /explain, /neighbourhood and /lacking: why two papers are near, what is around one, what is missing.
+"""GET /explain, /neighborhood and /lacking: why two papers are near, what is around one, what is missing.
 
 GET /map and /map/titles: all papers as points of a plane, made once a state by a thread of its own.
 
@@ -20,7 +20,7 @@ from fastapi import Query as FromUrl
 from citeweave.core.errors import CiteweaveError, UserError
 from citeweave.corpus.corpus import Corpus
 from citeweave.mining.samples import Picks, Samples
-from citeweave.search.explain import explain, lacking, neighbourhood
+from citeweave.search.explain import explain, lacking, neighborhood
 from citeweave.search.index import Index
 from citeweave.serve.indexes import Held, Opened, row_of, short
 from citeweave.serve.responses import Json, RefusedError, StrictRoute, printable, unknown_paper, without_paths
@@ -31,8 +31,8 @@ from citeweave.serve.schemas import (
     LackingParameters,
     MapWorking,
     MissingPaperResponse,
+    NeighborhoodParameters,
     NeighborhoodResponse,
-    NeighbourhoodParameters,
     SamplePage,
     SamplesParameters,
     Titles,
@@ -54,12 +54,12 @@ async def explain_pair(server: Held, asked: Annotated[ExplainParameters, FromUrl
     return Json(await server.ask(asked.index, work))
 
 
-@explain_router.get("/neighbourhood", response_model=NeighborhoodResponse, responses=failures())
-async def around(server: Held, asked: Annotated[NeighbourhoodParameters, FromUrl()]) -> Response:
+@explain_router.get("/neighborhood", response_model=NeighborhoodResponse, responses=failures())
+async def around(server: Held, asked: Annotated[NeighborhoodParameters, FromUrl()]) -> Response:
     """The papers that a paper cites and those that cite it, and the citations among all of them."""
 
     def work(opened: Opened) -> dict[str, Any]:
-        return neighbourhood(opened.index, row_of(opened.index, asked.paper), most=asked.most).as_json()
+        return neighborhood(opened.index, row_of(opened.index, asked.paper), most=asked.most).as_json()
 
     return Json(await server.ask(asked.index, work))
 

@@ -43,7 +43,7 @@ from citeweave.core.errors import (
 from citeweave.core.files import write_json
 from citeweave.core.inputs import Source
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.publish import remove_artefact
+from citeweave.core.publish import remove_artifact
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import ImportOptions, import_papers
 from citeweave.corpus.readers import guess_format
@@ -322,7 +322,7 @@ def index_words(library: LibraryFolder, corpus: Corpus, options: LibraryOptions,
             )
         except ArtifactError as error:
             reporter.say(f"the index is made anew: {error}")
-            remove_artefact(library.index)
+            remove_artifact(library.index)
     how = IndexOptions(vectors=False, sentences=True, runtime=options.runtime)
     build_index(corpus, _model(facts, options), library.index, how, overwrite=True, reporter=reporter)
 

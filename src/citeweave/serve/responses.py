@@ -86,7 +86,7 @@ def without_paths(words: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A stranger's text for a log or a terminal: one line, and no sign that would move a cursor or change a colour.
+    """A stranger's text for a log or a terminal: one line, and no sign that would move a cursor or change a color.
 
     >>> printable("a\\n\\x1b[31mb\\u202e ü")
     'a\\\\n\\\\x1b[31mb\\\\u202e ü'

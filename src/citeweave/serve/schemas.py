@@ -219,7 +219,7 @@ class ExplainParameters(_Parameters):
     right: Id
 
 
-class NeighbourhoodParameters(_Parameters):
+class NeighborhoodParameters(_Parameters):
     paper: Id
     most: Annotated[int, Field(ge=1, le=500)] = 50
 

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import check_files, matches, new_artefact, read_manifest
+from citeweave.core.artifact import check_files, matches, new_artifact, read_manifest
 from citeweave.core.columns import map_array, read_arrays
 from citeweave.core.errors import ArtifactError, CiteweaveError
 from citeweave.core.files import open_input, read_input, write_json
@@ -271,7 +271,7 @@ def make_bundle(
     if matches(folder, KIND, VERSION, recipe):
         reporter.say(f"{folder} is there already: same samples, start model and options")
         return folder
-    with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+    with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
         tokens = writer.work("data") / "tokens"
         data = gather(corpus, samples, start.reader, plan.encoder, plan.training, tokens, sources, reporter=reporter)
         write_data(data, writer.folder)

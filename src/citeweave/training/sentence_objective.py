@@ -274,7 +274,7 @@ def _names(lists: Numbers, candidates: Numbers) -> Mask:
 
 
 def _runs(counts: Numbers, share: float, key: int) -> Mask:
-    """Some neighbouring sentences of this share of the papers, all of the others; (papers, most), bool.
+    """Some neighboring sentences of this share of the papers, all of the others; (papers, most), bool.
 
     A paper of which a part is asked for learns to be found by its aspects. The draw is a function of the key.
     """

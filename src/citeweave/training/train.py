@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, matches, new_artefact, read_manifest
+from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, matches, new_artifact, read_manifest
 from citeweave.core.files import output_place
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.aspects import find_heads, save_heads
@@ -216,7 +216,7 @@ class Training:
 def _writer(folder: Path, recipe: dict[str, Any], processes: Processes, *, overwrite: bool) -> Iterator[ArtifactWriter]:
     """The folder that is being made; only the first process may make and name it."""
     if processes.is_first:
-        with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+        with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
             processes.tell(writer.place.name)
             yield writer
     else:

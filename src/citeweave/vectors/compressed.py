@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, matches, new_artefact, read_manifest
+from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, matches, new_artifact, read_manifest
 from citeweave.core.columns import MatrixWriter, open_matrix, open_numbers, write_numbers
 from citeweave.core.errors import ArtifactError, UserError, choose
 from citeweave.core.files import link_or_copy
@@ -168,16 +168,16 @@ def decode(codes: NDArray[Any], kind: str, dimension: int, scales: NDArray[np.fl
 def _encode(
     vectors: Vectors | Path, folder: str | Path, kind: str, recipe: dict[str, Any], overwrite: bool
 ) -> CompressedVectors:
-    with new_artefact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as artefact:
-        _write_codes(artefact, _opened(vectors), kind)
-        artefact.finish()
+    with new_artifact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as artifact:
+        _write_codes(artifact, _opened(vectors), kind)
+        artifact.finish()
     return CompressedVectors.open(folder)
 
 
-def _write_codes(artefact: ArtifactWriter, vectors: Vectors, kind: str) -> None:
+def _write_codes(artifact: ArtifactWriter, vectors: Vectors, kind: str) -> None:
     provenance = vectors.provenance
     scales = _scales(vectors) if kind == "int8" else _ones(provenance.dimension)
-    writer = MatrixWriter(artefact.folder / "codes.npy", CODES[kind], _width(kind, provenance.dimension))
+    writer = MatrixWriter(artifact.folder / "codes.npy", CODES[kind], _width(kind, provenance.dimension))
     for block in _blocks(vectors):
         if kind == "int8":
             writer.append(np.clip(np.rint(block / scales), -127, 127).astype(np.int8))
@@ -185,10 +185,10 @@ def _write_codes(artefact: ArtifactWriter, vectors: Vectors, kind: str) -> None:
             writer.append(np.packbits(block > 0, axis=1))
     writer.close()
     if kind == "int8":
-        write_numbers(artefact.folder / "scales.npy", scales)
+        write_numbers(artifact.folder / "scales.npy", scales)
     for name in ("id.utf8", "id.offsets.npy"):
-        link_or_copy(vectors.folder / name, artefact.folder / name)
-    artefact.facts = {
+        link_or_copy(vectors.folder / name, artifact.folder / name)
+    artifact.facts = {
         **vectors.manifest.facts,
         "model": provenance.model if kind == "int8" else _renamed(provenance.model, kind),
         "dtype": kind,
@@ -201,8 +201,8 @@ def _truncate(
     told = _opened(vectors).manifest.facts
     facts = {name: told[name] for name in ("model", "revision", "text_recipe", "source")}
     facts["model"] = _renamed(facts["model"], f"truncate:{kept}")
-    with new_artefact(Path(folder), VECTORS, VECTORS_VERSION, recipe, overwrite=overwrite) as artefact:
-        writer = VectorsWriter(Path(folder), artefact, told["dtype"], facts)
+    with new_artifact(Path(folder), VECTORS, VECTORS_VERSION, recipe, overwrite=overwrite) as artifact:
+        writer = VectorsWriter(Path(folder), artifact, told["dtype"], facts)
         # what was rejected when the vectors were made counts on
         writer.tally = Tally.from_json(told)
         writer.tally.counts["vectors"].kept = 0

@@ -50,7 +50,7 @@ Longs = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class QueryBlock:
+class SentenceQueries:
     """The sentences of some queries, one query after the other."""
 
     matrix: Singles
@@ -66,7 +66,7 @@ class QueryBlock:
 def lower_bounds(
     vectors: SentenceVectors,
     papers: Longs,
-    queries: QueryBlock,
+    queries: SentenceQueries,
     distance: DocumentDistance,
     reporter: Reporter = QUIET,
 ) -> Singles:
@@ -392,9 +392,9 @@ def _blocks(asked: Sequence[_SentenceQuery], most: int) -> Iterator[Sequence[_Se
     yield asked[start:]
 
 
-def _block(asked: Sequence[_SentenceQuery]) -> QueryBlock:
+def _block(asked: Sequence[_SentenceQuery]) -> SentenceQueries:
     offsets = np.cumsum([0, *(len(query.sentences) for query in asked)])
-    return QueryBlock(np.concatenate([query.sentences for query in asked]), offsets)
+    return SentenceQueries(np.concatenate([query.sentences for query in asked]), offsets)
 
 
 # --- the answer ----------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, new_artefact, read_manifest
+from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, new_artifact, read_manifest
 from citeweave.core.columns import (
     MatrixWriter,
     NumberWriter,
@@ -138,11 +138,11 @@ class SentenceVectors:
 class SentenceVectorsWriter:
     """Appends papers to a new folder without holding more than a block of them. See `new_sentence_vectors`."""
 
-    def __init__(self, folder: Path, artefact: ArtifactWriter, dtype: str, facts: dict[str, str]) -> None:
-        self._folder, self._artefact, self._dtype, self.facts = folder, artefact, dtype, facts
-        self._ids = TextWriter(artefact.folder, "id")
-        self._offsets = NumberWriter(artefact.folder / "offsets.npy", np.int64)
-        self._numbers = NumberWriter(artefact.folder / "numbers.npy", np.int32)
+    def __init__(self, folder: Path, artifact: ArtifactWriter, dtype: str, facts: dict[str, str]) -> None:
+        self._folder, self._artifact, self._dtype, self.facts = folder, artifact, dtype, facts
+        self._ids = TextWriter(artifact.folder, "id")
+        self._offsets = NumberWriter(artifact.folder / "offsets.npy", np.int64)
+        self._numbers = NumberWriter(artifact.folder / "numbers.npy", np.int32)
         self._offsets.append([0])
         self._matrix: MatrixWriter | None = None
         self._seen = SeenKeys()
@@ -187,14 +187,14 @@ class SentenceVectorsWriter:
             reasons = "; ".join(f"{n:,}: {reason}" for reason, n in self.tally.counts["papers"].rejected.items())
             raise EmptyResultError(f"no sentence vector was kept ({reasons or 'none was given'}); check the input")
         self.close()
-        self._artefact.facts |= {
+        self._artifact.facts |= {
             **self.facts,
             "dtype": self._dtype,
             "dimension": self.dimension,
             "rows": self._rows,
             **self.tally.as_json(),
         }
-        self._artefact.finish()
+        self._artifact.finish()
         return SentenceVectors.open(self._folder)
 
     def close(self) -> None:
@@ -209,7 +209,7 @@ class SentenceVectorsWriter:
         if not 1 <= dimension <= MAX_DIMENSION:
             raise UserError(f"vectors of {dimension} numbers: a vector has 1 to {MAX_DIMENSION} of them")
         self.dimension = dimension
-        self._matrix = MatrixWriter(self._artefact.folder / "matrix.npy", self._dtype, dimension)
+        self._matrix = MatrixWriter(self._artifact.folder / "matrix.npy", self._dtype, dimension)
 
 
 @contextmanager
@@ -227,8 +227,8 @@ def new_sentence_vectors(
     """Write sentence vectors into a new folder; the caller ends with `writer.finish()`, else no folder appears."""
     choose(dtype, DTYPES, "--dtype")
     facts = {"model": model, "revision": revision, "text_recipe": text_recipe, "source": source}
-    with new_artefact(Path(folder), KIND, VERSION, recipe or dict(facts), overwrite=overwrite) as artefact:
-        writer = SentenceVectorsWriter(Path(folder), artefact, dtype, facts)
+    with new_artifact(Path(folder), KIND, VERSION, recipe or dict(facts), overwrite=overwrite) as artifact:
+        writer = SentenceVectorsWriter(Path(folder), artifact, dtype, facts)
         try:
             yield writer
         finally:

@@ -6,7 +6,7 @@ The plan has the form a_i b_j exp((f_i + g_j - distance_ij) / ENTROPY). Sinkhorn
 sentences are far apart it needs thousands of rounds. Here the same f and g are found by Newton's method on g alone
 (f follows from it), from a large entropy down to the wanted one; 6 to 20 steps are usual. A step is damped by
 log(1 + s) / s, s being the step's span, which makes every step an ascent without trying lengths (Sun and Tran-Dinh,
-2019, generalised self-concordance). The last step is differentiable, and by the implicit function theorem gives the
+2019, generalized self-concordance). The last step is differentiable, and by the implicit function theorem gives the
 gradient of the solution. All numbers are float64. Does not follow ASPIRE's code, which stops early: see `peer.py`.
 
 Transport as ASPIRE's code computes it: geomloss's schedule of entropies, one round each, stopped at its end.

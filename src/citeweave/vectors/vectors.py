@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.arguments import as_texts
-from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, new_artefact, read_manifest
+from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, new_artifact, read_manifest
 from citeweave.core.columns import (
     MatrixWriter,
     TextColumn,
@@ -208,9 +208,9 @@ class Vectors(PaperRows):
 class VectorsWriter:
     """Appends vectors to a new folder without holding more than a block of them. See `new_vectors`."""
 
-    def __init__(self, folder: Path, artefact: ArtifactWriter, dtype: str, facts: dict[str, str]) -> None:
-        self._folder, self._artefact, self._dtype, self.facts = folder, artefact, dtype, facts
-        self._ids = TextWriter(artefact.folder, "id")
+    def __init__(self, folder: Path, artifact: ArtifactWriter, dtype: str, facts: dict[str, str]) -> None:
+        self._folder, self._artifact, self._dtype, self.facts = folder, artifact, dtype, facts
+        self._ids = TextWriter(artifact.folder, "id")
         self._matrix: MatrixWriter | None = None
         self._seen = SeenKeys()
         self._is_open = True
@@ -270,14 +270,14 @@ class VectorsWriter:
             reasons = "; ".join(f"{number:,}: {reason}" for reason, number in count.rejected.items())
             raise EmptyResultError(f"no vector was kept ({reasons or 'none was given'}); check the input")
         self.close()
-        self._artefact.facts |= {
+        self._artifact.facts |= {
             **self.facts,
             "dtype": self._dtype,
             "dimension": self.dimension,
             "rows": count.kept,
             **self.tally.as_json(),
         }
-        return Vectors(self._folder, self._artefact.finish())
+        return Vectors(self._folder, self._artifact.finish())
 
     def close(self) -> None:
         """Close the files without making anything of them; once they are closed it does nothing."""
@@ -291,7 +291,7 @@ class VectorsWriter:
         if not 1 <= dimension <= MAX_DIMENSION:
             raise UserError(f"vectors of {dimension} numbers: a vector has 1 to {MAX_DIMENSION} of them")
         self.dimension = dimension
-        self._matrix = MatrixWriter(self._artefact.folder / "matrix.npy", self._dtype, dimension)
+        self._matrix = MatrixWriter(self._artifact.folder / "matrix.npy", self._dtype, dimension)
 
 
 @contextmanager
@@ -309,8 +309,8 @@ def new_vectors(
     """Write vectors into a new folder; the caller ends with `writer.finish()`, else no folder appears."""
     choose(dtype, DTYPES, "--dtype")
     facts = {"model": model, "revision": revision, "text_recipe": text_recipe, "source": source}
-    with new_artefact(Path(folder), KIND, VERSION, recipe or dict(facts), overwrite=overwrite) as artefact:
-        writer = VectorsWriter(Path(folder), artefact, dtype, facts)
+    with new_artifact(Path(folder), KIND, VERSION, recipe or dict(facts), overwrite=overwrite) as artifact:
+        writer = VectorsWriter(Path(folder), artifact, dtype, facts)
         try:
             yield writer
         finally:

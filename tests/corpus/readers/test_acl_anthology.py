@@ -75,9 +75,9 @@ def test_damage_is_one_error(read_all, tmp_path):
         read_all(acl_anthology, path)
 
 
-def test_recognises():
-    assert acl_anthology.recognises(FileHead("x", COLLECTION.encode()))
-    assert not acl_anthology.recognises(FileHead("x", b"<collection><record/></collection>"))
+def test_recognizes():
+    assert acl_anthology.recognizes(FileHead("x", COLLECTION.encode()))
+    assert not acl_anthology.recognizes(FileHead("x", b"<collection><record/></collection>"))
 
 
 @pytest.mark.parametrize(

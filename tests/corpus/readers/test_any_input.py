@@ -254,7 +254,7 @@ def read_well(format: str, path: Path) -> dict[str, int] | None:
     """How many records of each kind the reader accounts for; None where it refuses the file."""
     reader, tally, source = reader_of(format), Tally(), Source(path)
     try:
-        reader.recognises(source.head())
+        reader.recognizes(source.head())
         for record in reader.read(source, tally):
             assert_well_made(record)
             match record:

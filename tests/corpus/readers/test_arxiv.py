@@ -144,11 +144,11 @@ def test_a_cut_feed_is_one_error(read_all, tmp_path):
         read_all(arxiv, path)
 
 
-def test_recognises():
-    assert arxiv.recognises(FileHead("x", FEED.encode()))
-    assert arxiv.recognises(FileHead("x", json.dumps(RECORD).encode()))
-    assert not arxiv.recognises(FileHead("x", b'<feed xmlns="http://www.w3.org/2005/Atom"><title>blog</title></feed>'))
-    assert not arxiv.recognises(FileHead("x", b'{"id": 1, "abstract": "x"}'))
+def test_recognizes():
+    assert arxiv.recognizes(FileHead("x", FEED.encode()))
+    assert arxiv.recognizes(FileHead("x", json.dumps(RECORD).encode()))
+    assert not arxiv.recognizes(FileHead("x", b'<feed xmlns="http://www.w3.org/2005/Atom"><title>blog</title></feed>'))
+    assert not arxiv.recognizes(FileHead("x", b'{"id": 1, "abstract": "x"}'))
 
 
 @pytest.mark.parametrize(

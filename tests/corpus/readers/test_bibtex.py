@@ -194,12 +194,12 @@ def test_another_format_is_refused_as_a_whole(read: Callable[[str], Any]) -> Non
         read('{"title": "JSON"}')
 
 
-def test_recognises() -> None:
-    assert bibtex.recognises(FileHead("x.txt", b"% note\n\n  @Article{key,\n title={T}}"))
-    assert bibtex.recognises(FileHead("x.BIB", b""))
-    assert not bibtex.recognises(FileHead("x.java", b'@SuppressWarnings("x") class A {}'))
-    assert not bibtex.recognises(FileHead("x.json", b'{"bibtex": "@article{a, title={T}}"}'))
-    assert not bibtex.recognises(FileHead("x.txt", b""))
+def test_recognizes() -> None:
+    assert bibtex.recognizes(FileHead("x.txt", b"% note\n\n  @Article{key,\n title={T}}"))
+    assert bibtex.recognizes(FileHead("x.BIB", b""))
+    assert not bibtex.recognizes(FileHead("x.java", b'@SuppressWarnings("x") class A {}'))
+    assert not bibtex.recognizes(FileHead("x.json", b'{"bibtex": "@article{a, title={T}}"}'))
+    assert not bibtex.recognizes(FileHead("x.txt", b""))
 
 
 # --- hostile input -----------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_time_grows_with_the_length_only(tmp_path: Path, unit: str) -> None:
         begin = time.process_time()
         with contextlib.suppress(InputError):
             list(bibtex.read(Source(path), Tally()))
-        assert time.process_time() - begin < 10  # takes about a second; quadratic behaviour takes minutes
+        assert time.process_time() - begin < 10  # takes about a second; quadratic behavior takes minutes
 
 
 def test_macros_of_macros_do_not_fill_the_memory(read: Callable[[str], Any]) -> None:
@@ -299,7 +299,7 @@ def test_real_files(
 ) -> None:
     path = shared / "samples" / "bibtex" / name
     found = read_all(bibtex, path)
-    assert bibtex.recognises(Source(path).head())
+    assert bibtex.recognizes(Source(path).head())
     assert len(found.papers) == papers
     assert found.tally.counts["papers"].rejected == rejected
     assert sum(bool(paper.abstract) for paper in found.papers) == abstracts

@@ -111,7 +111,7 @@ REAL = {
 def test_real_files(shared, read_all, name):
     path = shared / "samples/crossref" / name
     works, references, unusable = REAL[name]
-    assert reader.recognises(Source(path).head())
+    assert reader.recognizes(Source(path).head())
     found = read_all(reader, path)
     assert len(found.full) == works and found.rejected("papers") == {}
     assert len(found.citations) + unusable == references

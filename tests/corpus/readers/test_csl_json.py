@@ -110,9 +110,9 @@ def test_real_manual_references(shared, read_all):
     assert found.papers[0].id == "url:https://github.com/manubot/rootstock"
 
 
-def test_recognises_its_samples_and_no_others(shared):
+def test_recognizes_its_samples_and_no_others(shared):
     for path in (shared / "samples/csl_json").iterdir():
-        assert reader.recognises(Source(path).head()), path.name
+        assert reader.recognizes(Source(path).head()), path.name
     for folder in ("openalex", "crossref", "s2_graph_api", "unarxive", "scirepeval", "s2orc_20200705"):
         for path in (shared / "samples" / folder).glob("*.json*"):
-            assert not reader.recognises(Source(path).head()), path.name
+            assert not reader.recognizes(Source(path).head()), path.name

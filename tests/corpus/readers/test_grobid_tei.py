@@ -100,9 +100,9 @@ def test_what_is_not_tei_is_one_error(read_all, tmp_path, content):
         read_all(grobid_tei, path)
 
 
-def test_recognises():
-    assert grobid_tei.recognises(FileHead("x", HEADER.encode()))
-    assert not grobid_tei.recognises(FileHead("x", b"<feed><entry/></feed>"))
+def test_recognizes():
+    assert grobid_tei.recognizes(FileHead("x", HEADER.encode()))
+    assert not grobid_tei.recognizes(FileHead("x", b"<feed><entry/></feed>"))
 
 
 def test_header_only(read_all, shared):

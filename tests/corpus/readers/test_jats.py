@@ -154,9 +154,9 @@ def test_damage_and_depth(read_all, tmp_path):
     assert len(read_all(jats, path).papers) == 1
 
 
-def test_recognises():
-    assert jats.recognises(FileHead("x", FRONT.encode()))
-    assert not jats.recognises(FileHead("x", b"<article><title>DocBook</title></article>"))
+def test_recognizes():
+    assert jats.recognizes(FileHead("x", FRONT.encode()))
+    assert not jats.recognizes(FileHead("x", b"<article><title>DocBook</title></article>"))
 
 
 def test_elife(read_all, shared):

@@ -64,7 +64,7 @@ QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.function_sc
 def survives(reader, path: Path) -> None:
     source, tally = Source(path), Tally()
     try:
-        reader.recognises(source.head())
+        reader.recognizes(source.head())
         for record in reader.read(source, tally):
             assert_can_be_written(record)
     except InputError as error:

@@ -141,7 +141,7 @@ def test_real_list(shared, read_all):
     assert len(found.citations) == 187 and found.rejected("citations") == {}
 
 
-def test_recognises_every_sample(shared):
+def test_recognizes_every_sample(shared):
     for path in (shared / "samples/openalex").iterdir():
-        assert reader.recognises(Source(path).head()), path.name
-    assert not reader.recognises(Source(shared / "samples/unarxive/arXiv_src_2212_086.sel6.jsonl").head())
+        assert reader.recognizes(Source(path).head()), path.name
+    assert not reader.recognizes(Source(shared / "samples/unarxive/arXiv_src_2212_086.sel6.jsonl").head())

@@ -21,7 +21,7 @@ ARTICLE = """<?xml version="1.0"?>
   <mi>x</mi>
   <mo>=</mo>
   <mn>2</mn>
-</math>.</AbstractText><AbstractText Label="UNLABELLED">Found &lt; 3.</AbstractText>
+</math>.</AbstractText><AbstractText Label="UNLABELED">Found &lt; 3.</AbstractText>
 <CopyrightInformation>Owned.</CopyrightInformation></Abstract>
 <AuthorList><Author><LastName>Doe</LastName><ForeName>Jane A</ForeName></Author>
 <Author><CollectiveName>The Study Group</CollectiveName></Author></AuthorList>
@@ -111,11 +111,11 @@ def test_what_is_not_pubmed_is_one_error_that_names_the_file(read_all, tmp_path,
         read_all(pubmed, path)
 
 
-def test_recognises_both_shapes_and_nothing_else():
-    assert pubmed.recognises(FileHead("x", ARTICLE.encode()))
-    assert pubmed.recognises(FileHead("x", b"\n\nPMID- 12230038\nOWN - NLM"))
-    assert not pubmed.recognises(FileHead("x", b"<article><front>"))
-    assert not pubmed.recognises(FileHead("x", b"TY  - JOUR\nTI  - PMID- 12"))
+def test_recognizes_both_shapes_and_nothing_else():
+    assert pubmed.recognizes(FileHead("x", ARTICLE.encode()))
+    assert pubmed.recognizes(FileHead("x", b"\n\nPMID- 12230038\nOWN - NLM"))
+    assert not pubmed.recognizes(FileHead("x", b"<article><front>"))
+    assert not pubmed.recognizes(FileHead("x", b"TY  - JOUR\nTI  - PMID- 12"))
 
 
 @pytest.mark.parametrize(

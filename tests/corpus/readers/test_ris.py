@@ -128,13 +128,13 @@ def test_another_format_is_refused_as_a_whole(read: Callable[[str], Any]) -> Non
         read("PMID- 123\nTI  - A MEDLINE record\n")
 
 
-def test_recognises() -> None:
-    assert ris.recognises(FileHead("x", b"\r\n1.\r\nTY  - JOUR\r\nTI  - T\r\nER  - \r\n"))
-    assert ris.recognises(FileHead("x", b"FN Clarivate\nVR 1.0\nPT J\n"))
-    assert ris.recognises(FileHead("x", b"PT J\nAU A\n"))
-    assert not ris.recognises(FileHead("x", b"\nPMID- 123\nOWN - NLM\nPT  - Journal Article\nTI  - T\n"))
-    assert not ris.recognises(FileHead("x", b'{"ris": "\\nTY  - JOUR"}'))
-    assert not ris.recognises(FileHead("x", b""))
+def test_recognizes() -> None:
+    assert ris.recognizes(FileHead("x", b"\r\n1.\r\nTY  - JOUR\r\nTI  - T\r\nER  - \r\n"))
+    assert ris.recognizes(FileHead("x", b"FN Clarivate\nVR 1.0\nPT J\n"))
+    assert ris.recognizes(FileHead("x", b"PT J\nAU A\n"))
+    assert not ris.recognizes(FileHead("x", b"\nPMID- 123\nOWN - NLM\nPT  - Journal Article\nTI  - T\n"))
+    assert not ris.recognizes(FileHead("x", b'{"ris": "\\nTY  - JOUR"}'))
+    assert not ris.recognizes(FileHead("x", b""))
 
 
 # --- hostile input -----------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_time_grows_with_the_length_only(tmp_path: Path, unit: str) -> None:
 def test_real_files(shared: Path, read_all: ReadAll, name: str, papers: int, abstracts: int, dois: int) -> None:
     path = shared / "samples" / "ris" / name
     found = read_all(ris, path)
-    assert ris.recognises(Source(path).head())
+    assert ris.recognizes(Source(path).head())
     assert len(found.papers) == papers and found.tally.counts["papers"].rejected == {}
     assert sum(bool(paper.abstract) for paper in found.papers) == abstracts
     assert sum(any(one.startswith("doi:") for one in (paper.id, *paper.ids)) for paper in found.papers) == dois

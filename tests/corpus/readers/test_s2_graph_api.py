@@ -199,8 +199,8 @@ def test_real_legacy_paper(shared, read_all):
     assert found.rejected("papers") == {} == found.rejected("citations")
 
 
-def test_recognises_every_sample(shared):
+def test_recognizes_every_sample(shared):
     for path in (shared / "samples/s2_graph_api").glob("*.json"):
-        assert reader.recognises(Source(path).head()), path.name
+        assert reader.recognizes(Source(path).head()), path.name
     for other in ("openalex/api_work_2026.json", "s2orc_20200705/metadata_sample.first50.jsonl"):
-        assert not reader.recognises(Source(shared / "samples" / other).head())
+        assert not reader.recognizes(Source(shared / "samples" / other).head())

@@ -25,7 +25,7 @@ Methods
 Looms are old [1]. Threads [2,3] and knots [4] are new.
 A footnote on knots [9].
 Looms. A B, Craft. 1999. doi:10.1000/looms
-Threads of every colour known. C D, Yarn (2001) 1801-1810.
+Threads of every color known. C D, Yarn (2001) 1801-1810.
 A book on all known knots. E F (1988).
 Notes.
 """
@@ -59,7 +59,7 @@ def first_version(**changes: object) -> dict[str, object]:
         "paragraph": at(TEXT, lines[5]),
         "bibref": json.dumps(marks),
         "bibentry": json.dumps(entries),
-        "bibtitle": at(TEXT, "Looms.", "Threads of every colour known"),
+        "bibtitle": at(TEXT, "Looms.", "Threads of every color known"),
         "bibauthor": at(TEXT, "A B,", "C D,"),
         "bibauthorfirstname": at(TEXT, "A B"),
         "bibauthorlastname": at(TEXT, "C D"),
@@ -112,7 +112,7 @@ def write(folder: Path, *records: object) -> Path:
 
 def test_first_version(tmp_path, read_all):
     found = read_all(reader, write(tmp_path, first_version()))
-    threads, knots = "title:threads of every colour known|2001", "title:a book on all known knots|1988"
+    threads, knots = "title:threads of every color known|2001", "title:a book on all known knots|1988"
     assert found.papers == [
         Paper(
             "s2:5",
@@ -124,7 +124,7 @@ def test_first_version(tmp_path, read_all):
             extra={"license": "CCBY"},
         ),
         Paper("s2:77", "Looms.", year=1999, venue="Craft", authors=("A B",), stub=True),
-        Paper(threads, "Threads of every colour known", year=2001, venue="Yarn", authors=("C D",), stub=True),
+        Paper(threads, "Threads of every color known", year=2001, venue="Yarn", authors=("C D",), stub=True),
         Paper(knots, "A book on all known knots", year=1988, stub=True),
     ]
     assert found.citations == [
@@ -204,7 +204,7 @@ def test_every_sample_has_one_reader_before_the_plain_one(shared, tmp_path):
             continue
     for path in sorted(path for path in (shared / "samples").rglob("*") if path.is_file()):
         head = Source(path).head()
-        claimed = [name for name, module in readers.items() if name != "plain" and module.recognises(head)]
+        claimed = [name for name, module in readers.items() if name != "plain" and module.recognizes(head)]
         assert len(claimed) <= 1, path
         assert ("s2orc" in claimed) == (path.name == "s2orc-sample.jsonl"), path
 

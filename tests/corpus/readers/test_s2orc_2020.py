@@ -126,7 +126,7 @@ def test_a_real_superscript_belongs_to_the_sentence_before_it(shared, read_all):
     assert len(found.contexts) == 33 and found.rejected("contexts") == {"no cited paper": 1}
 
 
-def test_recognises_its_samples_and_not_unarxive(shared):
+def test_recognizes_its_samples_and_not_unarxive(shared):
     for path in (shared / "samples/s2orc_20200705").iterdir():
-        assert reader.recognises(Source(path).head()), path.name
-    assert not reader.recognises(Source(shared / "samples/unarxive/arXiv_src_2212_086.sel6.jsonl").head())
+        assert reader.recognizes(Source(path).head()), path.name
+    assert not reader.recognizes(Source(shared / "samples/unarxive/arXiv_src_2212_086.sel6.jsonl").head())

@@ -86,7 +86,7 @@ def test_labels_become_extra(tmp_path, read_all):
 )
 def test_real_files(shared, read_all, name, papers, without_abstract):
     path = shared / "samples/scirepeval" / name
-    assert reader.recognises(Source(path).head())
+    assert reader.recognizes(Source(path).head())
     found = read_all(reader, path)
     assert len(found.papers) == papers and found.rejected("papers") == {}
     assert without_abstract is None or sum(not p.abstract for p in found.papers) == without_abstract
@@ -102,5 +102,5 @@ def test_real_values(shared, read_all):
     assert mesh.extra == {"descriptor": "Liver Neoplasms", "qualifier": "surgery"}
 
 
-def test_the_list_of_tasks_is_not_recognised(shared):
-    assert not reader.recognises(Source(shared / "samples/scirepeval/tasks_config.json").head())
+def test_the_list_of_tasks_is_not_recognized(shared):
+    assert not reader.recognizes(Source(shared / "samples/scirepeval/tasks_config.json").head())

@@ -68,9 +68,9 @@ def test_real_training_files(shared, read_all):
     assert len(read_all(reader, folder / "sample-metadata.json").papers) == 55
 
 
-def test_recognises(shared):
+def test_recognizes(shared):
     folder = shared / "samples/specter"
     for name in ("training/data.json", "training/metadata.json", "sample-metadata.json"):
-        assert reader.recognises(Source(folder / name).head()), name
-    assert not reader.recognises(FileHead("x.json", b'{"title": "T", "abstract": "A"}'))
-    assert not reader.recognises(Source(shared / "samples/s2_graph_api/citation_object.json").head())
+        assert reader.recognizes(Source(folder / name).head()), name
+    assert not reader.recognizes(FileHead("x.json", b'{"title": "T", "abstract": "A"}'))
+    assert not reader.recognizes(Source(shared / "samples/s2_graph_api/citation_object.json").head())

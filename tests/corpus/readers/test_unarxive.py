@@ -106,7 +106,7 @@ def test_ids_and_records_that_cannot_be_used(tmp_path, read_all):
 
 def test_real_sample(shared, read_all):
     path = shared / "samples/unarxive/arXiv_src_2212_086.sel6.jsonl"
-    assert reader.recognises(Source(path).head())
+    assert reader.recognizes(Source(path).head())
     found = read_all(reader, path)
     assert [p.id for p in found.papers] == [
         f"arxiv:2212.{number}" for number in ("11791", "11825", "11739", "11813", "11802", "11827")

@@ -10,11 +10,11 @@ from citeweave.evaluation import probe_solvers
 
 
 def papers(count: int, *, dimension: int = 12, classes: int = 4, noise: float = 2.0, seed: int = 0):
-    """Vectors with a common offset around a centre for each class, and the classes."""
+    """Vectors with a common offset around a center for each class, and the classes."""
     rng = np.random.default_rng(seed)
     codes = rng.permutation(np.arange(count) % classes)
-    centres = rng.normal(size=(classes, dimension))
-    return centres[codes] + noise * rng.normal(size=(count, dimension)) + 1.0, codes
+    centers = rng.normal(size=(classes, dimension))
+    return centers[codes] + noise * rng.normal(size=(count, dimension)) + 1.0, codes
 
 
 @given(
@@ -30,7 +30,7 @@ def test_newton_reaches_the_minimum(count, dimension, exponent, intercept, seed)
     vectors = rng.normal(size=(count, dimension)) * rng.lognormal(size=dimension) + rng.normal()
     signs = np.where(rng.random((count, 3)) < 0.4, 1.0, -1.0) * (rng.random((count, 3)) < 0.8)
     axes = probe_solvers.principal_axes(vectors, intercept=intercept)
-    found = probe_solvers.minimise(axes, signs, c, rng.normal(size=(len(axes.spread), 3)))
+    found = probe_solvers.minimize(axes, signs, c, rng.normal(size=(len(axes.spread), 3)))
     assert found.converged.all()
     whole = np.hstack([vectors, np.ones((count, 1))]) if intercept else vectors
     for column in range(3):

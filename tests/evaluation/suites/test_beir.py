@@ -108,16 +108,16 @@ BAD_QRELS = {
 
 
 @pytest.mark.parametrize("case", BAD_QRELS)
-def test_damaged_judgements_are_named(folder: Path, case: str) -> None:
+def test_damaged_judgments_are_named(folder: Path, case: str) -> None:
     lines, message = BAD_QRELS[case]
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + lines)
     with pytest.raises(InputError, match=message):
         read_suite(folder)
 
 
-def test_judgements_of_another_set(folder: Path) -> None:
+def test_judgments_of_another_set(folder: Path) -> None:
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nz\tp1\t1\n")
-    with pytest.raises(EmptyResultError, match="are questions and judgements of different sets"):
+    with pytest.raises(EmptyResultError, match="are questions and judgments of different sets"):
         read_suite(folder)
 
 
@@ -203,7 +203,7 @@ def test_graded_lists_are_ordered_one_by_one(tmp_path: Path) -> None:
         {"query_text": "what", "candidates": ["p1", "p2"], "relevance": [1, 0]},
         {"query_text": "why", "candidates": ["p2"], "relevance": [0]},
     ]
-    write_lines(tmp_path / "judgements.jsonl", lists)
+    write_lines(tmp_path / "judgments.jsonl", lists)
     suite = read_suite(tmp_path)
     (task,) = suite.tasks
     assert isinstance(task, RankingTask)
@@ -213,7 +213,7 @@ def test_graded_lists_are_ordered_one_by_one(tmp_path: Path) -> None:
     assert "papers without text, which only the lists name: 1" in suite.notes
     with pytest.raises(InputError, match="has no splits"):
         read_suite(tmp_path, split="dev")
-    write_lines(tmp_path / "judgements.jsonl", [{**lists[0], "relevance": [1]}])
+    write_lines(tmp_path / "judgments.jsonl", [{**lists[0], "relevance": [1]}])
     with pytest.raises(InputError, match="record 1 has 2 candidates and 1 grades"):
         read_suite(tmp_path)
 
@@ -226,10 +226,10 @@ def test_the_samples_of_scirepeval(shared: Path) -> None:
     assert (suite.data["queries"], suite.data["pairs"], suite.data["papers"]) == (100, 1_000, 1_000)
 
 
-def test_another_benchmark_is_recognised(tmp_path: Path) -> None:
-    write_lines(tmp_path / "judgements.jsonl", [{"query": "q", "facet": "method", "candidates": [], "relevance": []}])
-    with pytest.raises(InputError, match="its judgements.jsonl belongs to csfcube; use --suite csfcube"):
+def test_another_benchmark_is_recognized(tmp_path: Path) -> None:
+    write_lines(tmp_path / "judgments.jsonl", [{"query": "q", "facet": "method", "candidates": [], "relevance": []}])
+    with pytest.raises(InputError, match="its judgments.jsonl belongs to csfcube; use --suite csfcube"):
         read_suite(tmp_path)
-    (tmp_path / "judgements.jsonl").unlink()
+    (tmp_path / "judgments.jsonl").unlink()
     with pytest.raises(InputError, match="it needs corpus.jsonl, queries.jsonl and qrels/test.tsv"):
         read_suite(tmp_path)

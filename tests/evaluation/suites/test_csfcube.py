@@ -71,7 +71,7 @@ def flat(tmp_path: Path) -> Path:
                 "sentence_facets_predicted": [label.removesuffix("_label") for label in LABELS],
             }
             file.write(json.dumps(record) + "\n")
-    with (folder / "judgements.jsonl").open("w") as file:
+    with (folder / "judgments.jsonl").open("w") as file:
         for facet in FACETS:
             for query, pool in grades(facet).items():
                 record = {"query": query, "facet": facet, "candidates": pool["cands"]}
@@ -232,7 +232,7 @@ def test_damage_is_named(release: Path, case: str) -> None:
         read_suite(release)
 
 
-def test_a_folder_of_another_suite_is_recognised(tmp_path: Path) -> None:
+def test_a_folder_of_another_suite_is_recognized(tmp_path: Path) -> None:
     (tmp_path / "mdcr_test.json").write_text("{}")
     with pytest.raises(InputError, match="no folder of csfcube: its mdcr_test.json belongs to mdcr; use --suite mdcr"):
         read_suite(tmp_path)

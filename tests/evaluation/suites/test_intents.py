@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from citeweave import Corpus, synthesize
 from citeweave.cli import main
-from citeweave.core.artifact import new_artefact
+from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.paper import Intent
@@ -121,12 +121,12 @@ def test_chance_is_the_mean_over_all_orders(sizes: tuple[int, int]) -> None:
 
 
 def write_overlay(corpus: Corpus, folder: Path, mask: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> IntentOverlay:
-    with new_artefact(folder, KIND, VERSION, {"corpus": corpus.hash}) as artefact:
-        writer = OverlayWriter(artefact)
+    with new_artifact(folder, KIND, VERSION, {"corpus": corpus.hash}) as artifact:
+        writer = OverlayWriter(artifact)
         writer.close()
         writer.write_citations(mask, confidence_of(mask), np.ones(len(mask), np.int64), np.zeros(len(mask), bool))
-        artefact.facts |= {"corpus": corpus.hash, "least": 0.5, "citations": {"all": len(mask)}, "contexts": {"all": 0}}
-        artefact.finish()
+        artifact.facts |= {"corpus": corpus.hash, "least": 0.5, "citations": {"all": len(mask)}, "contexts": {"all": 0}}
+        artifact.finish()
     return IntentOverlay.open(folder)
 
 

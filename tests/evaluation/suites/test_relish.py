@@ -118,7 +118,7 @@ def test_without_abstracts_the_pools_are_still_there(folder: Path) -> None:
     assert [task.texts.ids[row] for row in task.pools.candidates] == ["a", "b", "c", "a", "b"]
 
 
-def test_another_benchmark_is_recognised(tmp_path: Path) -> None:
+def test_another_benchmark_is_recognized(tmp_path: Path) -> None:
     (tmp_path / "test-pid2anns-treccovid.json").write_text("{}")
     with pytest.raises(InputError, match="belongs to treccovid_rf; use --suite treccovid_rf"):
         read_suite(tmp_path)

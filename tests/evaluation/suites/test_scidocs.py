@@ -56,7 +56,7 @@ def test_tasks_come_in_the_peers_order_with_the_peers_protocol(tmp_path):
     assert set(suite.data["files"]) == set(FILES) - {"mag/val.csv", "cite/val.qrel"}
 
 
-def test_classes_are_learnt_from_train_and_told_of_the_split(tmp_path):
+def test_classes_are_learned_from_train_and_told_of_the_split(tmp_path):
     mag, mesh = read_suite(folder_of(tmp_path)).tasks[:2]
     ids = np.array(mag.texts.ids)
     assert ids[mag.train].tolist() == ["a", "b", "a"] and mag.train_answers.tolist() == [0, 2, 0]

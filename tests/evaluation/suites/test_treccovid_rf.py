@@ -24,7 +24,7 @@ SHARED = "t1d0"
 NO_ABSTRACT = "t3d1"
 
 
-def judgements() -> list[tuple[str, str, int]]:
+def judgments() -> list[tuple[str, str, int]]:
     rows = [(topic, paper, 2) for topic, papers in RELEVANT.items() for paper in papers]
     rows += [("2", SHARED, 2), ("1", "partly", 1), ("1", "not", 0), ("1", "t2d1", 0), ("4", "unknown", 2)]
     return rows
@@ -40,7 +40,7 @@ def cord(tmp_path: Path) -> Path:
     """TREC-COVID's qrels and CORD-19's table, with its columns and a repeated line."""
     folder = tmp_path / "cord"
     folder.mkdir()
-    lines = [f"{topic} 4.5 {paper} {grade}\n" for topic, paper, grade in judgements()]
+    lines = [f"{topic} 4.5 {paper} {grade}\n" for topic, paper, grade in judgments()]
     (folder / "qrels-covid_d5_j0.5-5.txt").write_text("".join(lines))
     with (folder / "metadata.csv").open("w", newline="") as file:
         rows = csv.writer(file)
@@ -55,7 +55,7 @@ def beir(tmp_path: Path) -> Path:
     """The same in BEIR's form, corpus compressed."""
     folder = tmp_path / "trec-covid"
     (folder / "qrels").mkdir(parents=True)
-    lines = "".join(f"{topic}\t{paper}\t{grade}\n" for topic, paper, grade in judgements())
+    lines = "".join(f"{topic}\t{paper}\t{grade}\n" for topic, paper, grade in judgments())
     (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + lines)
     with gzip.open(folder / "corpus.jsonl.gz", "wt") as file:
         for name, title, abstract in papers():
@@ -153,7 +153,7 @@ def test_a_finished_folder_is_not_written_over(cord: Path, tmp_path: Path) -> No
 
 def test_missing_and_foreign_files_are_named(cord: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="has no file with TREC-COVID's judgements, such as qrels-covid_d5_j0.5-5.txt"):
+    with pytest.raises(InputError, match="has no file with TREC-COVID's judgments, such as qrels-covid_d5_j0.5-5.txt"):
         build_treccovid_rf(tmp_path / "empty", tmp_path / "rf")
     (cord / "qrels-other.txt").write_text("1 0 a 2\n")
     with pytest.raises(InputError, match="qrels-covid_d5_j0.5-5.txt, qrels-other.txt; keep one"):

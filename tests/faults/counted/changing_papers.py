@@ -63,15 +63,15 @@ def make_paper(number: int, rng: np.random.Generator) -> Paper:
 
 
 def vector_of(paper: Paper, dimension: int) -> NDArray[np.float16]:
-    """A vector that only the text decides, near one of a few centres."""
+    """A vector that only the text decides, near one of a few centers."""
     return _vector(paper["title"] + "\n" + paper["abstract"], dimension)
 
 
 @lru_cache(maxsize=10_000)
 def _vector(text: str, dimension: int) -> NDArray[np.float16]:
     rng = np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"))
-    centre = np.random.default_rng(int(rng.integers(12))).normal(size=dimension)
-    return np.asarray(centre + rng.normal(size=dimension), np.float16)
+    center = np.random.default_rng(int(rng.integers(12))).normal(size=dimension)
+    return np.asarray(center + rng.normal(size=dimension), np.float16)
 
 
 class World:

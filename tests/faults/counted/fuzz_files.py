@@ -25,7 +25,7 @@ from citeweave.corpus.readers import FORMATS, guess_format, reader_of
 from citeweave.evaluation.precomputed import read_scores
 from citeweave.evaluation.suites.benchmark_files import read_csv, read_qrel
 from citeweave.evaluation.suites.registry import SUITES, read_suite
-from citeweave.intents.examples import read_citances, read_labelled
+from citeweave.intents.examples import read_citances, read_labeled
 from citeweave.mining.formats import scincl, scirepeval, sentence_transformers, specter
 from citeweave.mining.formats.convert import IN
 from citeweave.search.reviewers import read_conflicts, read_people
@@ -43,7 +43,7 @@ def readers() -> Iterator[Target]:
 
         def read(path: Path, reader: Any = reader) -> None:
             source = Source(path)
-            reader.recognises(source.head())
+            reader.recognizes(source.head())
             exhaust(reader.read(source, Tally()))
 
         yield Target(f"reader {format}", files, of_file("input", read), literals(reader))
@@ -91,7 +91,7 @@ def other_files() -> Iterator[Target]:
     pairs = b'{"anchor": "a b", "positive": "c", "negative": "d"}\n'
     graph = b'{"a": {"b": {"count": 5}, "c": {"count": 1}}, "b": {}}'
     words = literals(scincl, scirepeval, sentence_transformers, specter)
-    yield Target("labelled citing sentences", (citances,), of_file("c.jsonl", lambda path: read_labelled([path])))
+    yield Target("labeled citing sentences", (citances,), of_file("c.jsonl", lambda path: read_labeled([path])))
     yield Target("citing sentences", (citances,), of_file("c.jsonl", read_citances))
     yield Target("TREC run", (run,), of_file("a.run", lambda path: read_scores([path], name="x")))
     yield Target(

@@ -32,7 +32,7 @@ from citeweave.encoders.pooling import read_tensors
 from citeweave.intents.classifier import ClassifierConfig
 from citeweave.pipeline.recipe import load_recipe, read_overrides, read_recipe
 from citeweave.pipeline.run_folder import read_record
-from citeweave.remote import listing
+from citeweave.remote import contents as listing
 from citeweave.remote.object_storage import Address
 from citeweave.search.filters import Filter
 from citeweave.search.query import Query

@@ -26,7 +26,7 @@ STAGES = ("import", "graph", "node vectors", "mining", "training", "embedding", 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A command that makes an artefact, and one that makes another artefact of the same kind."""
+    """A command that makes an artifact, and one that makes another artifact of the same kind."""
 
     name: str
     new: str
@@ -47,7 +47,7 @@ class Undisturbed:
 
     stage: Stage
     older: Path | None
-    """A folder that holds, under `out`, an older artefact that is replaced."""
+    """A folder that holds, under `out`, an older artifact that is replaced."""
 
     old: dict[str, Any]
     new: dict[str, Any]
@@ -55,13 +55,13 @@ class Undisturbed:
     seconds: float
 
     def begin(self, folder: Path) -> Path:
-        """Make a folder as the stage found it; the path of the artefact."""
+        """Make a folder as the stage found it; the path of the artifact."""
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.older, folder) if self.older else folder.mkdir(parents=True)
         return folder / "out"
 
     def is_whole(self, folder: Path) -> bool:
-        """Whether an artefact that was there is still what it was, or the new one; what lies beside it does not count."""
+        """Whether an artifact that was there is still what it was, or the new one; what lies beside it does not count."""
         found = content(folder)
         return any(all(found.get(name, 0) == value for name, value in one.items()) for one in (self.old, self.new))
 
@@ -75,7 +75,7 @@ class Laboratory:
         self._folder, self._measured = folder, dict[tuple[str, bool], Undisturbed]()
 
     def undisturbed(self, name: str, *, replacing: bool) -> Undisturbed:
-        """A stage that replaces an older artefact, or that finds none."""
+        """A stage that replaces an older artifact, or that finds none."""
         key = (name, replacing)
         if key not in self._measured:
             self._measured[key] = self._measure(*key)

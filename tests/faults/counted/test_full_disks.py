@@ -3,7 +3,7 @@
 What is tried: a step to the file system and all later ones find no space; one step fails with an input/output error; all
 writes from a step on take half of what they are given; the kernel lets no file grow beyond some bytes; and a real file
 system that is full. What must hold: the command ends with exit code 1 and one line that names the path, or it succeeds; the
-artefact that it replaces is as it was, or the new one is whole; and the same command, given room, ends with the bytes of a
+artifact that it replaces is as it was, or the new one is whole; and the same command, given room, ends with the bytes of a
 run that nothing disturbed and leaves nothing else.
 """
 
@@ -66,6 +66,6 @@ def check(ran: Run, whole: Undisturbed, server: CommandServer, folder: Path) -> 
         assert ran.status == 1, f"exit code {ran.status}: {ran.told}"
         assert "internal error" not in ran.told and ran.told.count("\n") == 1, f"not one line of ours: {ran.told}"
         assert str(folder) in ran.told, f"no path is named: {ran.told}"
-    assert not whole.older or whole.is_whole(folder), f"neither the older artefact nor the new one is whole: {ran.told}"
+    assert not whole.older or whole.is_whole(folder), f"neither the older artifact nor the new one is whole: {ran.told}"
     server.run(whole.stage.words(folder / "out")).expect_success()
     assert not (found := differences(content(folder), whole.new)), f"differ: {found} after {ran.status} {ran.told}"

@@ -1,8 +1,8 @@
 """kill -9 at random points of every stage: the next run completes it, with the bytes of a run that nothing disturbed.
 
 Half of the kills come at a random step to the file system, half at a random moment; half of the runs replace an older
-artefact, and in a quarter of the attempts the repetition is killed too. What is compared is everything below the
-artefact's parent folder, so that nothing may be left beside it either.
+artifact, and in a quarter of the attempts the repetition is killed too. What is compared is everything below the
+artifact's parent folder, so that nothing may be left beside it either.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def kill_and_complete(
     kills = 1
     if draw.random() < 0.25:
         kills += was_killed(whole, server, draw, out, by_step=by_step)
-    assert not whole.older or whole.is_whole(folder), "neither the older artefact nor the new one is whole"
+    assert not whole.older or whole.is_whole(folder), "neither the older artifact nor the new one is whole"
     server.run(whole.stage.words(out)).expect_success()
     assert not (found := differences(content(folder), whole.new)), f"differ: {found}"
     return kills

@@ -1,4 +1,4 @@
-"""Nothing that a stranger wrote is run: no path in the source leads there, and artefacts that try are refused."""
+"""Nothing that a stranger wrote is run: no path in the source leads there, and artifacts that try are refused."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def memory_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def test_malicious_artefacts_refused(trial: Trial, lab: Callable[[int], Lab]) -> None:
+def test_malicious_artifacts_refused(trial: Trial, lab: Callable[[int], Lab]) -> None:
     fired = 0
     for number, make in enumerate([*DATA, *MODELS]):
         with trial.attempt(make.__name__):

@@ -1,4 +1,4 @@
-"""Artefacts and files of every kind, of an older and of newer format versions: each says what it is and what to do.
+"""Artifacts and files of every kind, of an older and of newer format versions: each says what it is and what to do.
 
 A manifest or settings file with another version stands for what another release wrote: the version is looked at before
 anything else, so that what else would lie there does not count. The only kind whose version was ever raised is the index.
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from citeweave.core.artifact import matches, new_artefact, read_manifest
+from citeweave.core.artifact import matches, new_artifact, read_manifest
 from citeweave.core.errors import CiteweaveError, UserError
 from citeweave.core.files import write_json
 
@@ -50,7 +50,7 @@ OF_CACHES = ("openvino model",)
 
 
 def kinds() -> dict[str, int]:
-    """Every kind of artefact that the source names, with its version."""
+    """Every kind of artifact that the source names, with its version."""
     found = {}
     for path in SOURCE.rglob("*.py"):
         for kind in _KIND.findall(path.read_text(encoding="utf-8")):
@@ -69,7 +69,7 @@ def opener_of(kind: str, version: int) -> Callable[[Path], Any]:
 
 
 def make(folder: Path, kind: str, version: int) -> None:
-    with new_artefact(folder, kind, version, {"made of": "nothing"}) as writer:
+    with new_artifact(folder, kind, version, {"made of": "nothing"}) as writer:
         (writer.folder / "column.npy").write_bytes(b"other bytes in another version")
         writer.finish()
 
@@ -83,7 +83,7 @@ def check_told(error: CiteweaveError, place: Path, found: int, read: int) -> Non
     assert "\n" not in told
 
 
-def test_artefacts_of_other_versions(trial: Trial, tmp_path: Path) -> None:
+def test_artifacts_of_other_versions(trial: Trial, tmp_path: Path) -> None:
     known = kinds()
     assert len(known) == len(OPENED_BY) + len(OF_COMMANDS) + len(OF_CACHES)
     for kind, version in known.items():
@@ -100,7 +100,7 @@ def test_artefacts_of_other_versions(trial: Trial, tmp_path: Path) -> None:
             with trial.attempt(f"{kind} over one of version {found}"):
                 with (
                     pytest.raises(UserError, match="choose another -o or --overwrite"),
-                    new_artefact(folder, kind, version, {}),
+                    new_artifact(folder, kind, version, {}),
                 ):
                     pass
                 assert (folder / "column.npy").is_file()
@@ -134,7 +134,7 @@ def _store(folder: Path) -> tuple[Path, Callable[[], Any]]:
 
 
 def _objects(folder: Path) -> tuple[Path, Callable[[], Any]]:
-    from citeweave.remote.listing import decode
+    from citeweave.remote.contents import decode
     from citeweave.remote.object_storage import Address
 
     path = folder / "citeweave-objects.json"

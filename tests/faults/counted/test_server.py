@@ -23,7 +23,7 @@ from .serving import Heard, Served, get, post, served, within
 
 JSON_ROUTES = (
     "/papers/{}", "/papers?id={}", "/search?by=words&q={}", "/suggest?q={}", "/similar?paper={}", "/search?by=words&q=models&aspect={}",
-    "/explain?left={}&right=p:1", "/neighbourhood?paper={}", "/search?by=words&q=a&index={}", "/search?{}=1", "/nowhere/{}", "/facets?index={}",
+    "/explain?left={}&right=p:1", "/neighborhood?paper={}", "/search?by=words&q=a&index={}", "/search?{}=1", "/nowhere/{}", "/facets?index={}",
     "/map/titles?rows={}", "/search?by=words&q=models&venue={}",
 )  # fmt: skip
 PAGES = ("/?q={}", "/?view=paper&id={}", "/docs?x={}")
@@ -91,7 +91,7 @@ def check_exports(server: Served, id: str) -> None:
 
 
 def check_log(server: Served) -> None:
-    """A log of one plain line a request: nobody writes lines of his own into it, or colours."""
+    """A log of one plain line a request: nobody writes lines of his own into it, or colors."""
     told = server.log.read_bytes()
     assert b"\x1b" not in told and b"\x00" not in told and b"\nSet-Cookie" not in told and b"Traceback" not in told
 

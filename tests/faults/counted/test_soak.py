@@ -48,7 +48,7 @@ class Traffic:
             (get(f"/similar?paper={within(id)}&explain=true"), 200),
             (get(f"/papers/{within(id)}"), 200),
             (get(f"/explain?left={within(id)}&right={within(other)}"), 200),
-            (get(f"/neighbourhood?paper={within(id)}"), 200),
+            (get(f"/neighborhood?paper={within(id)}"), 200),
             (get(f"/suggest?q={within(text[:20])}"), 200),
             (post("/search", {"liked": [id], "disliked": [other], "count": 20}), 200),
             (post("/search/batch", {"queries": [{"text": text}, {"paper": id}]}), 200),

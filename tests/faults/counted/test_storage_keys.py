@@ -21,11 +21,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from citeweave.core.errors import UserError
 from citeweave.remote.copy import PendingUpload, copy
 from citeweave.remote.fetch import fetch
-from citeweave.remote.listing import OBJECTS
+from citeweave.remote.contents import OBJECTS
 from citeweave.remote.object_storage import Address
 from citeweave.remote.push import push
 
-from ...cloud.conftest import bucket, content, make_artefact, server
+from ...cloud.conftest import bucket, content, make_artifact, server
 from .counting import Trial
 
 __all__ = ["bucket", "server"]
@@ -215,7 +215,7 @@ ADDRESSES = (
 
 def test_odd_addresses(trial: Trial, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file, a folder and the output of a command go to the address and come back, or the address is refused."""
-    made = make_artefact(tmp_path / "made", {"sub/a.bin": b"bytes of a"})
+    made = make_artifact(tmp_path / "made", {"sub/a.bin": b"bytes of a"})
     (tmp_path / "one.txt").write_bytes(b"bytes of one file")
     arrived = 0
     tries = [(kind, key) for key in ADDRESSES for kind in ("file", "folder", "output")]
@@ -244,7 +244,7 @@ def test_odd_addresses(trial: Trial, bucket: Any, tmp_path: Path, monkeypatch: p
 def check_round_trip(kind: str, address: str, made: Path, one: Path, place: Path) -> bool:
     if kind == "output":
         with PendingUpload(Address.parse(address)).working() as out:
-            make_artefact(out.folder, {"sub/a.bin": b"bytes of a"})
+            make_artifact(out.folder, {"sub/a.bin": b"bytes of a"})
             out.send()
         with PendingUpload(Address.parse(address)).working() as out:
             assert content(out.folder).get("sub/a.bin") == b"bytes of a", "the next command does not find it"
@@ -283,7 +283,7 @@ def test_objects_of_others_when_pushing(
 ) -> None:
     """Whatever lies at an address, `push --overwrite` changes and removes only what artifacts of citeweave name."""
     made = [
-        make_artefact(tmp_path / f"made{n}", {"sub/a.bin": b"%d" % n, f"{n}.bin": b"x", "b.bin": b"b"}) for n in (0, 1)
+        make_artifact(tmp_path / f"made{n}", {"sub/a.bin": b"%d" % n, f"{n}.bin": b"x", "b.bin": b"b"}) for n in (0, 1)
     ]
     tries = [(before, name) for name in (*NAMES, "notes.txt", "sub/a.bin", "b.bin", "sub") for before in BEFORE]
     random.Random(1).shuffle(tries)

@@ -20,7 +20,7 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.intents.examples import read_records
 from citeweave.pipeline.recipe import load_recipe
-from citeweave.remote.listing import decode
+from citeweave.remote.contents import decode
 from citeweave.remote.object_storage import Address
 from citeweave.search.index import Index
 from citeweave.search.update import delete_papers

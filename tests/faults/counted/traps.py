@@ -1,6 +1,6 @@
-"""Artefacts of a stranger who wants to write a file, run a command or fill the memory, and how they are opened.
+"""Artifacts of a stranger who wants to write a file, run a command or fill the memory, and how they are opened.
 
-A maker gets a `Lab` and gives a `Trap`: `open` is what a user does with the artefact, `fire` what a careless program
+A maker gets a `Lab` and gives a `Trap`: `open` is what a user does with the artifact, `fire` what a careless program
 would do with it, which shows that the payload is alive: afterwards the canary is there.
 """
 
@@ -41,7 +41,7 @@ class Command:
 
 @dataclass
 class Lab:
-    """A folder to work in, with sound artefacts to spoil."""
+    """A folder to work in, with sound artifacts to spoil."""
 
     folder: Path
     sound: Path
@@ -71,7 +71,7 @@ class Lab:
         return np.array([self.payload, self.payload], dtype=object)
 
     def copy(self, name: str) -> Path:
-        """A sound artefact that may be spoiled."""
+        """A sound artifact that may be spoiled."""
         return Path(shutil.copytree(self.sound / name, self.folder / "given" / name, symlinks=True))
 
     def file(self, name: str, content: bytes | str) -> Path:

@@ -12,7 +12,7 @@ from citeweave.corpus.ingest import import_papers
 from citeweave.search import update
 from citeweave.search.answer import answer
 from citeweave.search.build import IndexOptions, build_index, describe
-from citeweave.search.explain import explain, lacking, neighbourhood
+from citeweave.search.explain import explain, lacking, neighborhood
 from citeweave.search.filters import Filter, facets, filter_rows
 from citeweave.search.index import Index
 from citeweave.search.map import make_map
@@ -92,7 +92,7 @@ def test_reasons(library, grown):
         assert one["shared_references"] == other["shared_references"] and one["cites"] == other["cites"]
         assert one["co_cited_by"] == other["co_cited_by"] and one["words"] == other["words"]
     for id in "ad":
-        both = [neighbourhood(index, index.row(id)) for index in (library.index, grown)]
+        both = [neighborhood(index, index.row(id)) for index in (library.index, grown)]
         assert [paper.id for paper in both[0].nodes] == [paper.id for paper in both[1].nodes]
         assert both[0].edges == both[1].edges
     assert lacking(library.index).as_json() == lacking(grown).as_json()

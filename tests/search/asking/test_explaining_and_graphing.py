@@ -1,4 +1,4 @@
-"""Reasons and neighbourhoods against the small list of citations that the library was made of."""
+"""Reasons and neighborhoods against the small list of citations that the library was made of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import ImportOptions, import_papers
 from citeweave.search.answer import allowed_rows
 from citeweave.search.build import IndexOptions, build_index
-from citeweave.search.explain import WHOLE, explain, lacking, neighbourhood, shared_words
+from citeweave.search.explain import WHOLE, explain, lacking, neighborhood, shared_words
 from citeweave.search.filters import Filter
 from citeweave.search.query import Passage, Query
 from citeweave.vectors.explain import explain_pair
@@ -62,15 +62,15 @@ def test_why_without_sentences(library):
     assert [paper.id for paper in why.shared] == ["b", "c"]
 
 
-def test_neighbourhood(library):
+def test_neighborhood(library):
     index = library.index
-    found = neighbourhood(index, index.row("a"))
+    found = neighborhood(index, index.row("a"))
     names = [paper.id for paper in found.nodes]
     assert names[0] == "a" and set(names) == {"a", "b", "c", "e", "f"} and found.outside == 1 and not found.left_out
     assert {(names[one], names[two]) for one, two in found.edges} == {
         edge for edge in library.edges if set(edge) <= set(names)
     }
-    few = neighbourhood(index, index.row("a"), most=2)
+    few = neighborhood(index, index.row("a"), most=2)
     # b is linked twice to a, the others once
     assert [paper.id for paper in few.nodes] == ["a", "b", "c"] and few.left_out == 2
     assert few.as_json()["edges"] == [
@@ -78,9 +78,9 @@ def test_neighbourhood(library):
         {"citing": "a", "cited": "c"},
         {"citing": "b", "cited": "a"},
     ]
-    assert neighbourhood(index, index.row("s")).edges == []
+    assert neighborhood(index, index.row("s")).edges == []
     with pytest.raises(UserError, match="0 papers are asked for"):
-        neighbourhood(index, index.row("a"), most=0)
+        neighborhood(index, index.row("a"), most=0)
 
 
 def test_lacking(library):

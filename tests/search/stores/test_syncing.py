@@ -22,7 +22,7 @@ from citeweave.search.index import Index
 from citeweave.search.lance import LanceTable
 from citeweave.search.nearest import nearest_papers
 from citeweave.search.store import Synced, VectorStore, is_synced, sync_store
-from citeweave.search.store_protocol import PaperColumns
+from citeweave.search.store_protocol import StoredPapers
 from citeweave.search.store_search import IndexStore, nearest_in_store, open_store
 from citeweave.search.update import ChangeOptions, compact_index, delete_papers, update_index
 
@@ -139,7 +139,7 @@ class Breaking(LanceTable):
 
     left = 3
 
-    def upsert(self, papers: PaperColumns) -> None:
+    def upsert(self, papers: StoredPapers) -> None:
         self.left -= 1
         if not self.left:
             raise KeyboardInterrupt

@@ -61,7 +61,7 @@ def test_a_pipe_is_refused_by_name(tmp_path: Path) -> None:
         find_source(str(tmp_path / "my.bib"))
 
 
-def test_an_artefact_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_an_artifact_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"kind": "intent_classifier"}')
     with pytest.raises(UserError, match="holds intent classifier, which cannot be explored"):
         find_source(str(tmp_path))

@@ -1,4 +1,4 @@
-"""Nearest neighbours: equal to sorting everything, whatever the blocks, the threads and the ties."""
+"""Nearest neighbors: equal to sorting everything, whatever the blocks, the threads and the ties."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ from citeweave.vectors.topk.scan import Queries, Rows
 def hard_vectors(seed: int, rows: int, dimension: int, dtype: str) -> np.ndarray:
     """Vectors in bundles that are all but equal, with copies, zeros, and lengths from the least to the greatest."""
     rng = np.random.default_rng(seed)
-    centres = rng.standard_normal((max(1, rows // 8), dimension))
-    vectors = centres[rng.integers(len(centres), size=rows)] + 1e-3 * rng.standard_normal((rows, dimension))
+    centers = rng.standard_normal((max(1, rows // 8), dimension))
+    vectors = centers[rng.integers(len(centers), size=rows)] + 1e-3 * rng.standard_normal((rows, dimension))
     exponents = rng.integers(-4, 4, (rows, 1)) if dtype == "float16" else rng.integers(-36, 36, (rows, 1))
     vectors = (vectors * 10.0**exponents).astype(dtype)
     vectors[rng.random(rows) < 0.1] = 0

@@ -1,4 +1,4 @@
-"""Readers: one file a source, each with `recognises(head)` and `read(source, tally)`."""
+"""Readers: one file a source, each with `recognizes(head)` and `read(source, tally)`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FORMATS = (
 class Reader(Protocol):
     """What a module of this room offers."""
 
-    def recognises(self, head: FileHead) -> bool: ...
+    def recognizes(self, head: FileHead) -> bool: ...
 
     def read(self, source: Source, tally: Tally) -> Iterator[StagedRecord]: ...
 
@@ -49,8 +49,8 @@ def reader_of(name: str) -> Reader:
 
 
 def guess_format(source: Source) -> str | None:
-    """The first format whose reader recognises the beginning of the file."""
+    """The first format whose reader recognizes the beginning of the file."""
     head = source.head()
     if not head.data.strip():
         raise InputError(f"{source.path} is empty; leave it out or get it again")
-    return next((name for name in FORMATS if reader_of(name).recognises(head)), None)
+    return next((name for name in FORMATS if reader_of(name).recognizes(head)), None)

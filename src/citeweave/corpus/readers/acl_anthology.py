@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"\d{1,6}")
 _TEX_STYLE = re.compile(r"\\(?:text|math)[a-z]*\{([^{}]*)\}")
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     return root_name(head) == "collection" and b"<volume" in head.data
 
 

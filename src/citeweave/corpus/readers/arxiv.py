@@ -30,7 +30,7 @@ _AFFILIATION = re.compile(r"\([^()]{0,2000}\)")
 _AND = re.compile(r",\s*and\s+|,\s*|\s+and\s+")
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     if root_name(head) == "feed":
         return b"arxiv.org" in head.data
     record = head.record or {}

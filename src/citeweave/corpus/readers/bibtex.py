@@ -226,7 +226,7 @@ _BRACE_OR_AND = re.compile(r"[{}]|(?<=\s)and(?=\s)", re.IGNORECASE)
 _ACL_URL = re.compile(r"(?:aclanthology\.org|aclweb\.org/anthology)/(?:papers/)?([A-Z]\d\d-\d{4}|\d{4}\.[\w-]+\.\d+)")
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     if head.name.lower().endswith((".bib", ".bibtex", ".biblatex")):
         return True
     start = head.text.lstrip("\ufeff \t\r\n")

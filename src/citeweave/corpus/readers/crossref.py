@@ -40,7 +40,7 @@ _DATES = ("issued", "published", "published-print", "published-online", "publish
 _TITLES_OF_REFERENCE = ("article-title", "volume-title", "series-title")
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     is_work = b'"is-referenced-by-count"' in head.data or b'"references-count"' in head.data
     return starts_as_json(head) and b'"DOI"' in head.data and (is_work or b'"message-type"' in head.data)
 

@@ -42,7 +42,7 @@ _ID_IN_NOTE = re.compile(r"^\s*(standard_id|doi|pmid|pmcid|arxiv)\s*:\s*(\S+)", 
 _SHORT_DOI = re.compile(r"10/[a-z0-9]+", re.IGNORECASE)
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     if not starts_as_json(head) or any(sign in head.data for sign in _OTHER_FORMATS):
         return False
     has_entry = any(key in head.data for key in (b'"issued"', b'"container-title"', b'"author"'))

@@ -199,7 +199,7 @@ def without_comments(data: bytes) -> tuple[bytes, int]:
 
 
 def read_edge_table(source: Source, columns: EdgeColumns, delimiter: bytes, tally: Tally) -> Iterator[StagedRecord]:
-    """The citations of a table; quotes are honoured in comma-separated files only, as tab-separated ones have none."""
+    """The citations of a table; quotes are honored in comma-separated files only, as tab-separated ones have none."""
     blocks, is_top = source.line_blocks(tally, _KIND), True
     for block in blocks:
         if is_top:

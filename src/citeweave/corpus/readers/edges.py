@@ -210,7 +210,7 @@ _PLAIN = ("title", "abstract", "references", "outbound_citations")
 _INFLUENTIAL = ("influential", "isinfluential")
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     return head.data.startswith(_MAGIC)
 
 

@@ -37,7 +37,7 @@ from citeweave.corpus.readers.xml_records import (
 _SKIPPED = frozenset(["figure", "table", "listBibl"])
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     return root_name(head) in ("TEI", "teiCorpus") and b"<teiHeader" in head.data
 
 

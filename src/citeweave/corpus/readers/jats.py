@@ -74,7 +74,7 @@ _NUMBER_RANGE = re.compile(r"\W*(\d{1,4})\s*[-\u2010-\u2015\u2212]\s*(\d{1,4})\W
 _LONGEST_RANGE = 100
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     name = root_name(head)
     marks = (b"<article-meta", b"<journal-meta", b"//NLM//DTD", b"JATS")
     return name == "pmc-articleset" or (name == "article" and any(mark in head.data for mark in marks))

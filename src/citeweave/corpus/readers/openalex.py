@@ -39,7 +39,7 @@ MAX_ABSTRACT = 1_000_000
 """Longest abstract, in letters: one long word at many positions is as dangerous as a high position."""
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     is_work = b'"publication_year"' in head.data or b'"referenced_works"' in head.data
     return starts_as_json(head) and is_work and b"openalex.org/W" in head.data
 

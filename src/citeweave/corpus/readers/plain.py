@@ -52,7 +52,7 @@ _BARE = {*_ID_KEYS, "year"}
 _NO_LIST = object()
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     if (record := head.record) is not None:
         return _is_context(record) or _is_reference_list(record) or _is_paper(record)
     return _is_table(_uncommented(head)) and _table_kind(head) is not None

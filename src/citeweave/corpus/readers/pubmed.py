@@ -41,7 +41,7 @@ _NO_TITLE = re.compile(r"\[?(?:not available|in process citation)\]?\.?", re.IGN
 _RETRACTED = "Retracted Publication"
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     return root_name(head) in _ROOTS or bool(_MEDLINE.match(head.data))
 
 
@@ -109,7 +109,7 @@ def _abstract(article: Element) -> str:
     for section in article.findall("Abstract/AbstractText"):
         label = clean_text(section.get("Label")).rstrip(":")
         text = plain_text(section)
-        pieces.append(f"{label}: {text}" if label and text and label != "UNLABELLED" else text)
+        pieces.append(f"{label}: {text}" if label and text and label != "UNLABELED" else text)
     return " ".join(piece for piece in pieces if piece)
 
 

@@ -46,7 +46,7 @@ _WOS_LISTS = ("AU", "AF", "CR", "BA", "BE", "C1")
 _TagValues = dict[str, list[str]]
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     text = _LINE_END.sub("\n", head.text)
     if text.lstrip()[:1] in ("{", "[", "<", "@"):
         return False

@@ -44,7 +44,7 @@ NO_CITING = "the file does not name the citing paper"
 NO_CITED = "the file does not name the cited paper"
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     return starts_as_json(head) and b'"paperId"' in head.data
 
 

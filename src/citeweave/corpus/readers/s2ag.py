@@ -306,7 +306,7 @@ def _scan(data: Bytes, starts: Any, ends: Any, numbers: Any, small: Any, texts: 
 _PREFIX = "s2:"
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     record = head.record or {}
     is_full_text = "body" in record or "content" in record
     is_known = "corpusid" in record and bool(_KINDS_BY_KEY.keys() & record.keys()) and not is_full_text

@@ -71,7 +71,7 @@ class _Part:
         return next(filter(None, map(self.read, self.spans(name))), "")
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     return starts_as_json(head) and b'"corpusid"' in head.data and bool(_FULL_TEXT.search(head.data))
 
 

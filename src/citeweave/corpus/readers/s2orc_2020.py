@@ -33,7 +33,7 @@ from citeweave.corpus.plain_text import (
 from citeweave.corpus.readers.json_records import read_json_objects, starts_as_json
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     if not starts_as_json(head) or b'"paper_id"' not in head.data:
         return False
     # unarXive has parses of the same make, which also name their LaTeX source

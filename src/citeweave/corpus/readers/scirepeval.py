@@ -58,7 +58,7 @@ _MOST_LABELS = 32
 _LONGEST_LABEL_LIST = 1000
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     if not starts_as_json(head) or not _HAS_TITLES.search(head.data):
         return False
     has_query = b'"query"' in head.data

@@ -41,7 +41,7 @@ NOT_DIRECT = "citation of a citation (count 1), not a citation"
 UNKNOWN_COUNT = "count that is neither 5 (citation) nor 1"
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     data = head.data.lstrip()
     if _DATA.match(data):
         return True

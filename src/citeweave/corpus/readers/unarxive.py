@@ -50,7 +50,7 @@ _GLUED = re.compile(r"(?<=\}\}[.?!])(?=[A-Z])")
 CITATION, FORMULA = "[CIT]", "[MATH]"
 
 
-def recognises(head: FileHead) -> bool:
+def recognizes(head: FileHead) -> bool:
     # the first line is often longer than the head, so that only its beginning can be looked at
     has_text = any(key in head.data for key in (b'"body_text"', b'"sections"', b'"bib_entries"', b'"_source_name"'))
     is_arxiv = b'"_source_hash"' in head.data or b'"update_date"' in head.data

@@ -32,7 +32,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, matches, new_artefact
+from citeweave.core.artifact import ArtifactWriter, matches, new_artifact
 from citeweave.core.errors import UserError
 from citeweave.core.files import hash_file
 from citeweave.core.inputs import Source
@@ -256,7 +256,7 @@ def join_fetched(corpus: Corpus, folder: Path, output: Path, *, reporter: Report
         "readers": READERS_VERSION,
     }
     if not matches(output, KIND, VERSION, recipe):
-        with new_artefact(output, KIND, VERSION, recipe, overwrite=True) as writer:
+        with new_artifact(output, KIND, VERSION, recipe, overwrite=True) as writer:
             parts = [_stage(path, writer, corpus) for path in files]
             build_corpus(writer, parts, MergeOptions(outside="keep"), base=corpus, reporter=reporter)
             writer.facts["skipped_files"] = {}

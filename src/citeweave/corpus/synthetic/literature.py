@@ -400,7 +400,7 @@ def plan(options: Synthetic) -> CitationPlan:
 
 
 def concept_parts(options: Synthetic, facet: Facet, codes: NDArray[np.integer]) -> Ints:
-    """(concepts, 4): head, wrap, frame and variant of each code; few of each, so that concepts are neighbours."""
+    """(concepts, 4): head, wrap, frame and variant of each code; few of each, so that concepts are neighbors."""
     field, local = np.divmod(codes.astype(np.int64), options.concepts)
     wraps, frames = len(narration.WRAPS[facet]), len(narration.FRAMES[facet])
     heads = len(narration.HEADS[facet]) // len(narration.FIELDS)  # each field has its own

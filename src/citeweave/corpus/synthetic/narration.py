@@ -91,7 +91,7 @@ def coined(number: int) -> str:
     >>> coined(0), coined(1), coined(300)
     ('Babeck', 'Zunanbrell', 'Borolbtova')
     """
-    number, onset = divmod(number * 7919 % _COINED, len(_ONSETS))  # neighbours should not look alike
+    number, onset = divmod(number * 7919 % _COINED, len(_ONSETS))  # neighbors should not look alike
     number, middle = divmod(number, len(_MIDDLES))
     number, end = divmod(number, len(_ENDS))
     inner = _MIDDLES[number % len(_MIDDLES)] + "b" if number else ""
@@ -176,7 +176,7 @@ _SENTENCES = {
         An independent replication agrees with this outcome
     """),
     "x": _lines("""
-        Neighbouring work looks at {0}
+        Neighboring work looks at {0}
         This differs from {0}, which we leave aside
         Others have turned to {0}
         We do not consider {0}

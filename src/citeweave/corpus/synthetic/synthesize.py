@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, matches, new_artefact
+from citeweave.core.artifact import ArtifactWriter, matches, new_artifact
 from citeweave.core.columns import NumberWriter, open_numbers
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.executor import processes
@@ -72,7 +72,7 @@ def synthesize(
     folder = Path(output)
     recipe = {"synthetic": asdict(options)}
     if not matches(folder, KIND, VERSION, recipe):
-        with new_artefact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
+        with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
             parts = _stage(options, writer, workers or os.cpu_count() or 1, reporter)
             build_corpus(writer, parts, MergeOptions(same_title="never", memory=memory), reporter=reporter)
             _write_truth(writer.folder / "truth", parts)

@@ -90,12 +90,12 @@ def read_abstracts(path: Path, *, wanted: Iterable[str] | None = None) -> PaperF
     return PaperFacts(texts, topics, lines - len(records))
 
 
-def read_judgements(path: Path) -> dict[str, tuple[list[str], list[int]]]:
+def read_judgments(path: Path) -> dict[str, tuple[list[str], list[int]]]:
     """`{query: (candidates, grades)}` of a pid2anns file; `relevance_adju` is the grade that counts."""
     value = read_json(path)
     if not isinstance(value, dict) or not value:
         raise InputError(f"{path} holds no JSON object of queries; is it another file?")
-    return {query: _judgement(path, query, entry) for query, entry in value.items()}
+    return {query: _judgment(path, query, entry) for query, entry in value.items()}
 
 
 def read_splits(path: Path) -> dict[str, str]:
@@ -128,7 +128,7 @@ def read_benchmark(folder: Path, name: str, *, split: str, relevant: int) -> Rea
     """Abstracts, pools and splits of `name` (as in its file names); without abstracts only given vectors can be judged."""
     choose(split, SPLITS, "--split")
     files = DataFolder(folder)
-    judged = read_judgements(files.file(f"test-pid2anns-{name}.json", "the candidates of each query with their grades"))
+    judged = read_judgments(files.file(f"test-pid2anns-{name}.json", "the candidates of each query with their grades"))
     parts = read_splits(files.file(f"{name}-evaluation_splits.json", "which queries are for dev and which for test"))
     chosen = {query: judged.pop(query) for query in list(judged) if parts.get(query) == split}
     named = {paper for query, (candidates, _) in chosen.items() for paper in (query, *candidates)}
@@ -169,7 +169,7 @@ def _papers(files: DataFolder, name: str, named: set[str]) -> PaperFacts:
 # --- one record --------------------------------------------------------------------------------------
 
 
-def _judgement(path: Path, query: str, entry: Any) -> tuple[list[str], list[int]]:
+def _judgment(path: Path, query: str, entry: Any) -> tuple[list[str], list[int]]:
     if not isinstance(entry, dict) or not all(isinstance(entry.get(key), list) for key in ("cands", "relevance_adju")):
         raise InputError(f"{path}: query {query} has no lists 'cands' and 'relevance_adju'; is it another file?")
     candidates, grades = entry["cands"], entry["relevance_adju"]

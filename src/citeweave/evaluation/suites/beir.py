@@ -22,7 +22,7 @@ Search in a BEIR folder: find a question's papers among all papers of the corpus
     qrels/test.tsv     query-id <tab> corpus-id <tab> score, after a line with these names
 
 Also a folder with SciTLDR's summaries (`papers.jsonl` with `tldr`: each summary asks for its paper), and one with
-small graded lists (`papers.jsonl`, `judgements.jsonl` with `query_text`), where only a question's own list is ordered.
+small graded lists (`papers.jsonl`, `judgments.jsonl` with `query_text`), where only a question's own list is ordered.
 BEIR takes the best 1,000 papers by cosine and asks first for NDCG@10 (Thakur et al., NeurIPS 2021, datasets).
 """
 
@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from citeweave.core.artifact import new_artefact
+from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import EmptyResultError, InputError
 from citeweave.core.files import hash_file
 from citeweave.core.inputs import Source
@@ -47,7 +47,7 @@ from citeweave.evaluation.suites.benchmark_files import (
     as_id,
     find,
     read_json_lines,
-    recognise,
+    recognize,
     refuse,
 )
 from citeweave.evaluation.tasks import Pools, RankingRule, RankingTask, SearchTask, Suite, TaskTexts
@@ -85,7 +85,7 @@ def search_task(collection: Collection, rule: RankingRule, *, name: str = "searc
     asked = {question: pool for question, pool in collection.grades.items() if question in collection.questions}
     counts["judged questions left out, since their text is missing"] = len(collection.grades) - len(asked)
     if not asked:
-        raise EmptyResultError("no judged question has a text; are questions and judgements of different sets?")
+        raise EmptyResultError("no judged question has a text; are questions and judgments of different sets?")
     counts[NO_ANSWER] = sum(max(pool.values(), default=0) < rule.relevant for pool in asked.values())
     unknown = list(dict.fromkeys(paper for pool in asked.values() for paper in pool if paper not in papers))
     counts["judged papers that the corpus lacks, which cannot be found"] = len(unknown)
@@ -136,28 +136,28 @@ def scitldr_to_beir(folder: str | Path, out: str | Path, *, overwrite: bool = Fa
     path = find(files.folder / "papers.jsonl")
     assert path is not None
     recipe = {"papers.jsonl": hash_file(path)}
-    with new_artefact(out, KIND, VERSION, recipe, overwrite=overwrite) as artefact:
+    with new_artifact(out, KIND, VERSION, recipe, overwrite=overwrite) as artifact:
         _write_lines(
-            artefact.folder / "corpus.jsonl",
+            artifact.folder / "corpus.jsonl",
             ({"_id": paper, "title": record["title"], "text": record["abstract"]} for paper, record in records.items()),
         )
         _write_lines(
-            artefact.folder / "queries.jsonl",
+            artifact.folder / "queries.jsonl",
             (
                 {"_id": question, "text": text}
                 for collection in collections.values()
                 for question, text in collection.questions.items()
             ),
         )
-        (artefact.folder / "qrels").mkdir(exist_ok=True)
+        (artifact.folder / "qrels").mkdir(exist_ok=True)
         for split, collection in collections.items():
-            _write_qrels(artefact.folder / "qrels" / f"{split}.tsv", collection.grades)
-        artefact.facts |= {
+            _write_qrels(artifact.folder / "qrels" / f"{split}.tsv", collection.grades)
+        artifact.facts |= {
             "papers": len(records),
             "questions": {split: len(collection.grades) for split, collection in collections.items()},
             "counts": {split: dict(collection.counts) for split, collection in collections.items()},
         }
-        artefact.finish()
+        artifact.finish()
     return out
 
 
@@ -247,7 +247,7 @@ def read_suite(folder: str | Path, *, split: str = "test") -> Suite:
     files = DataFolder(folder)
     if files.has("corpus.jsonl") or files.has("queries.jsonl"):
         return _as_suite(files, read_collection(files, split), split)
-    if files.has("judgements.jsonl") and recognise(files.folder)[0] == NAME:
+    if files.has("judgments.jsonl") and recognize(files.folder)[0] == NAME:
         return _read_lists(files, split)
     if holds_summaries(files):
         return _as_suite(files, read_summaries(files, split), split)
@@ -320,7 +320,7 @@ def _read_lists(files: DataFolder, split: str) -> Suite:
     """Questions with a small graded list of papers each: only the list is ordered."""
     if split != "test":
         raise InputError(f"{files.folder} has no splits, so no {split!r}; leave --split at test")
-    lists = _graded_lists(files.file("judgements.jsonl", "the questions, each with its graded papers"))
+    lists = _graded_lists(files.file("judgments.jsonl", "the questions, each with its graded papers"))
     path = files.file("papers.jsonl", "the papers")
     papers = {record["id"]: record for record in read_json_lines(path, ids=("id",), keys=("title", "abstract"))}
     named = list(dict.fromkeys(paper for _, pool in lists for paper in pool))

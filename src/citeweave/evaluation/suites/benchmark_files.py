@@ -357,13 +357,13 @@ MARKS = {
 """Suite -> files of which each tells it."""
 
 KEYS = {
-    "csfcube": (("judgements.jsonl", "facet"), ("papers.jsonl", "sentence_facets_predicted")),
-    "beir": (("judgements.jsonl", "query_text"), ("papers.jsonl", "tldr")),
+    "csfcube": (("judgments.jsonl", "facet"), ("papers.jsonl", "sentence_facets_predicted")),
+    "beir": (("judgments.jsonl", "query_text"), ("papers.jsonl", "tldr")),
 }
 """Suite -> files of JSON lines, each of which tells it by a key of its first line."""
 
 
-def recognise(folder: Path) -> tuple[str, str]:
+def recognize(folder: Path) -> tuple[str, str]:
     """The suite whose files the folder holds, and the file that tells it; two empty texts where none does."""
     for suite, marks in MARKS.items():
         for mark in marks:
@@ -379,7 +379,7 @@ def recognise(folder: Path) -> tuple[str, str]:
 
 def refuse(folder: Path, suite: str, expected: str) -> InputError:
     """The error for a folder without the suite's files; `expected` names them."""
-    other, mark = recognise(folder)
+    other, mark = recognize(folder)
     if other and other != suite:
         return InputError(f"{folder} is no folder of {suite}: its {mark} belongs to {other}; use --suite {other}")
     return InputError(f"{folder} holds no files of {suite}: it needs {expected}; check the folder or download them")

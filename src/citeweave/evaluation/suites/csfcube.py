@@ -4,7 +4,7 @@
     test-pid2anns-csfcube-{facet}.json       candidates of each query with grades 0 to 3
     evaluation_splits.json                   {facet: {"fold1_test": ["1587_background", ...], ...}}
 
-or the same as `papers.jsonl`, `judgements.jsonl` and `evaluation_splits.json`. The tasks are the three facets and `all`.
+or the same as `papers.jsonl`, `judgments.jsonl` and `evaluation_splits.json`. The tasks are the three facets and `all`.
 The test value is the mean of two folds' means; dev is `fold1_dev` alone, since both dev folds together are the test
 set. A query's sentences of the facet count (objective as background); candidates are whole, and a model with one
 vector a paper does not see the facet. The protocol leaves the distance to the model: cosine unless another is asked.
@@ -28,7 +28,7 @@ from citeweave.evaluation.suites.aspire import (
     METRICS,
     SPLITS,
     read_abstracts,
-    read_judgements,
+    read_judgments,
 )
 from citeweave.evaluation.suites.benchmark_files import (
     DataFolder,
@@ -36,7 +36,7 @@ from citeweave.evaluation.suites.benchmark_files import (
     as_id,
     read_json,
     read_json_lines,
-    recognise,
+    recognize,
     refuse,
 )
 from citeweave.evaluation.suites.benchmark_records import (
@@ -55,7 +55,7 @@ RULE = RankingRule(metrics=METRICS, family="csfcube", relevant=2, distance="cosi
 
 _ABSTRACTS = "abstracts-csfcube-preds.jsonl"
 _SPLITS = "evaluation_splits.json"
-_PAPERS, _JUDGEMENTS = "papers.jsonl", "judgements.jsonl"
+_PAPERS, _JUDGMENTS = "papers.jsonl", "judgments.jsonl"
 
 
 Folds = Mapping[str, Sequence[Sequence[str]]]
@@ -179,9 +179,9 @@ def _read_layout(files: DataFolder) -> _Layout:
     names = {facet: f"test-pid2anns-csfcube-{facet}.json" for facet in FACETS}
     if any(files.has(name) for name in names.values()):
         return _read_release(files, names)
-    if files.has(_JUDGEMENTS) and recognise(files.folder)[0] in (NAME, ""):
+    if files.has(_JUDGMENTS) and recognize(files.folder)[0] in (NAME, ""):
         return _read_flat(files)
-    raise refuse(files.folder, NAME, f"{', '.join(names.values())} and {_SPLITS} (or {_PAPERS} and {_JUDGEMENTS})")
+    raise refuse(files.folder, NAME, f"{', '.join(names.values())} and {_SPLITS} (or {_PAPERS} and {_JUDGMENTS})")
 
 
 def _read_release(files: DataFolder, names: Mapping[str, str]) -> _Layout:
@@ -190,7 +190,7 @@ def _read_release(files: DataFolder, names: Mapping[str, str]) -> _Layout:
         GradedQuery(f"{paper}_{facet}", paper, candidates, grades, facet)
         for facet in FACETS
         if facet not in missing
-        for paper, (candidates, grades) in read_judgements(files.file(names[facet], "grades")).items()
+        for paper, (candidates, grades) in read_judgments(files.file(names[facet], "grades")).items()
     ]
     if not files.has(_ABSTRACTS):
         named = dict.fromkeys(paper for query in queries for paper in (query.paper, *query.candidates))
@@ -200,12 +200,12 @@ def _read_release(files: DataFolder, names: Mapping[str, str]) -> _Layout:
 
 
 def _read_flat(files: DataFolder) -> _Layout:
-    path = files.file(_JUDGEMENTS, "the candidates of each query and facet with their grades")
+    path = files.file(_JUDGMENTS, "the candidates of each query and facet with their grades")
     queries = []
     for number, record in enumerate(read_json_lines(path, ids=("query",), keys=("candidates", "relevance")), 1):
         where = f"{path} record {number}"
         if record.get("facet") not in FACETS:
-            raise InputError(f"{where} has no facet of {', '.join(FACETS)}; is it the judgements of another set?")
+            raise InputError(f"{where} has no facet of {', '.join(FACETS)}; is it the judgments of another set?")
         if not all(isinstance(record[key], list) for key in ("candidates", "relevance")):
             raise InputError(f"{where}: candidates and relevance must be lists; get the file again")
         candidates = [as_id(paper, f"{where}: a candidate") for paper in record["candidates"]]

@@ -32,7 +32,7 @@ Grades = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
-class Judgements:
+class Judgments:
     """`{query: {candidate: grade}}`, and how many pairs were given again."""
 
     pools: dict[str, dict[str, int]]
@@ -43,8 +43,8 @@ class Judgements:
 class Matching:
     """What the three files say."""
 
-    hard: Judgements
-    soft: Judgements | None
+    hard: Judgments
+    soft: Judgments | None
     papers: Mapping[str, Sequence[str]]
     """Person -> papers."""
 
@@ -66,8 +66,8 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
     if not data.has(SOFT):
         not_evaluated["soft"] = f"soft needs {SOFT}, which is not in {data.folder}"
     matching = Matching(
-        hard=read_judgements(read_json_lines(hard), hard),
-        soft=read_judgements(read_json_lines(data.file(SOFT, "the softer grades")), data.folder / SOFT)
+        hard=read_judgments(read_json_lines(hard), hard),
+        soft=read_judgments(read_json_lines(data.file(SOFT, "the softer grades")), data.folder / SOFT)
         if data.has(SOFT)
         else None,
         papers=read_people(people, data.folder / METADATA),
@@ -101,7 +101,7 @@ def read_people(records: Iterable[Mapping[str, Any]], path: Path) -> dict[str, l
     return people
 
 
-def read_judgements(records: Iterable[Mapping[str, Any]], path: Path) -> Judgements:
+def read_judgments(records: Iterable[Mapping[str, Any]], path: Path) -> Judgments:
     """SciRepEval's qrel records; of a pair that comes twice the first counts."""
     pools: dict[str, dict[str, int]] = {}
     repeated = 0
@@ -114,7 +114,7 @@ def read_judgements(records: Iterable[Mapping[str, Any]], path: Path) -> Judgeme
         pool.setdefault(candidate, as_grade(record["score"], f"{path} record {number}: score"))
     if not pools:
         raise InputError(f"{path} holds no pairs; get the file again")
-    return Judgements(pools, repeated)
+    return Judgments(pools, repeated)
 
 
 def matching_tasks(
@@ -145,9 +145,9 @@ def matching_tasks(
 
 def notes_of(matching: Matching) -> Iterable[str]:
     """What a careful reader must know."""
-    for name, judgements in (("hard", matching.hard), ("soft", matching.soft)):
-        if judgements and judgements.repeated:
-            yield f"{judgements.repeated} pairs of the {name} file are given again; the first counts, as in SciRepEval"
+    for name, judgments in (("hard", matching.hard), ("soft", matching.soft)):
+        if judgments and judgments.repeated:
+            yield f"{judgments.repeated} pairs of the {name} file are given again; the first counts, as in SciRepEval"
     judged = {person for pool in matching.hard.pools.values() for person in pool}
     if unknown := sum(not matching.papers.get(person) for person in judged):
         yield f"of {unknown} of {len(judged)} reviewers no papers are known: they are judged but not ranked"

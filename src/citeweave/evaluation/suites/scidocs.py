@@ -116,15 +116,15 @@ def _has_any(data: DataFolder, split: str) -> bool:
 
 
 def _read_classes(reading: _ScidocsTasks) -> None:
-    """mag and mesh: learnt from train.csv; val.csv is only for `split="val"`, as in the peer."""
-    labelled = {}
+    """mag and mesh: learned from train.csv; val.csv is only for `split="val"`, as in the peer."""
+    labeled = {}
     for name in CLASSES:
         files = [f"{name}/train.csv", f"{name}/{reading.split}.csv"]
         if reading.has(name, *files):
             train, test = (_read_labels(reading.data.file(file, "papers with their class")) for file in files)
-            labelled[name] = train, test
-    texts = reading.texts(_CLASS_TEXTS, [paper for parts in labelled.values() for part in parts for paper, _ in part])
-    for name, (train, test) in labelled.items():
+            labeled[name] = train, test
+    texts = reading.texts(_CLASS_TEXTS, [paper for parts in labeled.values() for part in parts for paper, _ in part])
+    for name, (train, test) in labeled.items():
         answers = as_classes([label for _, label in train + test], f"{name}/train.csv and {name}/{reading.split}.csv")
         reading.tasks.append(
             ProbeTask(

@@ -37,7 +37,7 @@ from citeweave.evaluation.suites.benchmark_files import (
     as_id,
     find,
     read_json_lines,
-    recognise,
+    recognize,
     refuse,
     unique,
 )
@@ -52,11 +52,11 @@ from citeweave.evaluation.suites.benchmark_records import (
 from citeweave.evaluation.suites.reviewers import (
     HARD,
     METADATA,
-    Judgements,
+    Judgments,
     Matching,
     matching_tasks,
     notes_of,
-    read_judgements,
+    read_judgments,
     read_people,
 )
 from citeweave.evaluation.suites.scirepeval_averages import averages
@@ -186,7 +186,7 @@ class _MissingError(Exception):
 
 
 @dataclass(frozen=True)
-class _Labelled:
+class _Labeled:
     """Papers with answers: those to learn from, then those to tell."""
 
     kind: str
@@ -201,13 +201,13 @@ class _Labelled:
 
 @dataclass(frozen=True)
 class _Judged:
-    judgements: Judgements
+    judgments: Judgments
 
     def paper_ids(self) -> list[str]:
-        return [paper for query, pool in self.judgements.pools.items() for paper in (query, *pool)]
+        return [paper for query, pool in self.judgments.pools.items() for paper in (query, *pool)]
 
 
-_Content: TypeAlias = _Labelled | _Judged | Matching
+_Content: TypeAlias = _Labeled | _Judged | Matching
 
 
 @dataclass
@@ -259,7 +259,7 @@ def read_suite(folder: Path, *, split: str = "test") -> Suite:
 def _rows(data: DataFolder) -> list[TaskRow]:
     if data.has(TASKS):
         return read_task_rows(data)
-    rows = [] if recognise(data.folder)[0] not in ("", NAME, "reviewers") else list(guess_task_rows(data))
+    rows = [] if recognize(data.folder)[0] not in ("", NAME, "reviewers") else list(guess_task_rows(data))
     if not rows:
         raise refuse(
             data.folder,
@@ -274,14 +274,14 @@ def _read_content(row: TaskRow, reading: _ScirepevalTasks) -> _Content:
         return _read_matching(row, row.reviewers, reading)
     if row.format in ("proximity", "adhoc_search"):
         files = _need(row, row.test, ["test_qrel", "test"], reading)
-        judgements = read_judgements(read_records(files), files[0])
-        if judgements.repeated:
-            reading.notes.append(f"{row.name}: {judgements.repeated} pairs are given again; the first counts")
-        return _Judged(judgements)
-    return _read_labelled(row, reading)
+        judgments = read_judgments(read_records(files), files[0])
+        if judgments.repeated:
+            reading.notes.append(f"{row.name}: {judgments.repeated} pairs are given again; the first counts")
+        return _Judged(judgments)
+    return _read_labeled(row, reading)
 
 
-def _read_labelled(row: TaskRow, reading: _ScirepevalTasks) -> _Labelled:
+def _read_labeled(row: TaskRow, reading: _ScirepevalTasks) -> _Labeled:
     papers: list[str] = []
     cells: list[Any] = []
     sizes = []
@@ -297,7 +297,7 @@ def _read_labelled(row: TaskRow, reading: _ScirepevalTasks) -> _Labelled:
     kind = "labels" if row.multi_label else kind or guess_kind(cells)
     if row.format == GUESSED:
         reading.notes.append(f"{row.name}: {TASKS} is not there; its labels look like {kind}")
-    return _Labelled(kind, papers, as_answers(kind, cells, f"{row.name}: train and test"), sizes[0])
+    return _Labeled(kind, papers, as_answers(kind, cells, f"{row.name}: train and test"), sizes[0])
 
 
 def _read_matching(row: TaskRow, reviewers: Dataset, reading: _ScirepevalTasks) -> Matching:
@@ -307,8 +307,8 @@ def _read_matching(row: TaskRow, reviewers: Dataset, reading: _ScirepevalTasks) 
     if not soft:
         reading.not_evaluated[f"{row.name} soft"] = f"the split test_soft of {row.test.called} is not there"
     matching = Matching(
-        hard=read_judgements(read_records(hard), hard[0]),
-        soft=read_judgements(read_records([reading.data.use(path) for path in soft]), soft[0]) if soft else None,
+        hard=read_judgments(read_records(hard), hard[0]),
+        soft=read_judgments(read_records([reading.data.use(path) for path in soft]), soft[0]) if soft else None,
         papers=read_people(read_records(people, ["r_id", "papers"]), people[0]),
     )
     reading.notes += [f"{row.name}: {note}" for note in notes_of(matching)]
@@ -356,7 +356,7 @@ def _tasks(row: TaskRow, content: _Content, texts: TaskTexts, reading: _Scirepev
         yield from matching_tasks(content, texts, metrics=row.metrics, prefix=f"{row.name} ")
     elif isinstance(content, _Judged):
         rule = RankingRule(metrics=row.metrics, distance="l2", peers="drop")
-        yield RankingTask(row.name, texts, Pools.of(texts, content.judgements.pools), rule)
+        yield RankingTask(row.name, texts, Pools.of(texts, content.judgments.pools), rule)
     elif metrics := _probe_metrics(row, content, reading):
         rows = texts.rows(content.papers)
         yield ProbeTask(
@@ -374,7 +374,7 @@ def _tasks(row: TaskRow, content: _Content, texts: TaskTexts, reading: _Scirepev
         )
 
 
-def _probe_metrics(row: TaskRow, content: _Labelled, reading: _ScirepevalTasks) -> dict[str, str]:
+def _probe_metrics(row: TaskRow, content: _Labeled, reading: _ScirepevalTasks) -> dict[str, str]:
     """The task's metrics that are known; without a task file the usual one."""
     known: Iterable[str] = REGRESSION_METRICS if content.kind == "numbers" else CLASSIFICATION_METRICS
     if row.format == GUESSED:

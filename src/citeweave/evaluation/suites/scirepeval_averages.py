@@ -11,7 +11,7 @@ of its four). These weights, 7 numbers in-train, 11 or 10 out-of-train, 10 of Sc
     (7 x 54.7 + 20 x 72.0) / 27 = 67.5                 SPECTER in SPECTER2's README
 
 One of the published numbers is S2AND, which has a program of its own and is never in ours. Of tasks with few-shot
-samples the value learnt from all papers counts.
+samples the value learned from all papers counts.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from citeweave.core.artifact import new_artefact
+from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.core.files import write_json
 from citeweave.core.inputs import Source
@@ -125,16 +125,16 @@ def build_treccovid_rf(
         )
     splits = _split_topics(queries, options.seed)
     recipe = {"files": files.hashes(), **asdict(options)}
-    with new_artefact(out, KIND, VERSION, recipe, overwrite=overwrite) as artefact:
-        _write_papers(artefact.folder / "abstracts-treccovid.jsonl", texts, topics)
-        pairs = _write_pools(artefact.folder / "test-pid2anns-treccovid.json", queries, topics, options)
+    with new_artifact(out, KIND, VERSION, recipe, overwrite=overwrite) as artifact:
+        _write_papers(artifact.folder / "abstracts-treccovid.jsonl", texts, topics)
+        pairs = _write_pools(artifact.folder / "test-pid2anns-treccovid.json", queries, topics, options)
         parts = {query: splits[topic] for topic, papers in queries.items() for query in papers}
-        write_json(artefact.folder / "treccovid-evaluation_splits.json", parts)
-        _write_queries(artefact.folder / "treccovid-queries-release.csv", queries, texts)
+        write_json(artifact.folder / "treccovid-evaluation_splits.json", parts)
+        _write_queries(artifact.folder / "treccovid-queries-release.csv", queries, texts)
         counts = {split: list(parts.values()).count(split) for split in ("dev", "test")}
         made = RfFacts(out, len(texts), len(queries), counts, pairs, len(wanted) - len(texts))
-        artefact.facts |= {key: value for key, value in asdict(made).items() if key != "folder"}
-        artefact.finish()
+        artifact.facts |= {key: value for key, value in asdict(made).items() if key != "folder"}
+        artifact.finish()
     return made
 
 
@@ -143,8 +143,8 @@ def build_treccovid_rf(
 
 def _read_grades(files: DataFolder) -> dict[str, dict[str, int]]:
     if files.has("qrels/test.tsv"):
-        return read_qrels(files.file("qrels/test.tsv", "TREC-COVID's judgements"))
-    return read_qrel(_only(files, r"qrels.*\.txt", "TREC-COVID's judgements, such as qrels-covid_d5_j0.5-5.txt"))
+        return read_qrels(files.file("qrels/test.tsv", "TREC-COVID's judgments"))
+    return read_qrel(_only(files, r"qrels.*\.txt", "TREC-COVID's judgments, such as qrels-covid_d5_j0.5-5.txt"))
 
 
 def _relevant(grades: Mapping[str, Mapping[str, int]], lowest: int) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ Files that appear whole or not at all: written under another name, renamed toget
         paths["train.txt"].write_text("a")         # a hidden file of another name until the block ends
 
 What the same format left there before is refused, or replaced as a whole: an old val.txt does not stay beside a
-new train.txt. An artefact of citeweave is a folder with one rename; see `core/files.py`.
+new train.txt. An artifact of citeweave is a folder with one rename; see `core/files.py`.
 
 `export_samples` and `import_samples`: samples to and from the formats of other projects.
 
@@ -148,7 +148,7 @@ def _refuse_existing(folder: Path, every: Sequence[str], *, overwrite: bool) -> 
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; name a folder with -o")
     if (folder / MANIFEST).exists():
-        raise UserError(f"{folder} holds an artefact of citeweave; name another folder with -o")
+        raise UserError(f"{folder} holds an artifact of citeweave; name another folder with -o")
     there = [name for name in every if (folder / name).exists()]
     if there and not overwrite:
         raise UserError(f"{folder} already holds {', '.join(there)}; choose another -o or --overwrite")

@@ -66,7 +66,7 @@ def role(head: FileHead) -> str | None:
         return "queries"
     if _DATA.match(head.data.lstrip()):
         return "samples"
-    return "papers" if reader.recognises(head) else None
+    return "papers" if reader.recognizes(head) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import {h, icon} from "./dom.js";
 import {link} from "./route.js";
 import {authorsOf, clip, reasonOf, strengthOf, titleOf, toneOf} from "./words.js";
-import {judge, judgementOf} from "./liked.js";
+import {judge, judgmentOf} from "./liked.js";
 import {whyButton} from "./why.js";
 
 const CLIPPED = 210;
@@ -37,7 +37,7 @@ function evidenceText(evidence) {
   return clip(String(first?.text ?? first?.sentence ?? first), CLIPPED);
 }
 
-// each matching sentence beside the number and colour of the chosen sentence that it matches
+// each matching sentence beside the number and color of the chosen sentence that it matches
 function matched(matches, sentences, tones) {
   const best = new Map();
   for (const one of matches) if (!(best.get(one.query)?.score >= one.score)) best.set(one.query, one);
@@ -69,7 +69,7 @@ function actions(hit, {rank, against, index, scored}) {
 
 export function thumb(paper, kind, picture, label) {
   const button = h("button", {class: "quiet thumb", type: "button", "aria-label": label, title: label, data: {kind},
-    "aria-pressed": String(judgementOf(paper.id) === kind)}, icon(picture));
+    "aria-pressed": String(judgmentOf(paper.id) === kind)}, icon(picture));
   button.addEventListener("click", () => {
     const now = judge(paper, kind);
     for (const one of button.parentElement.querySelectorAll(".thumb")) one.ariaPressed = String(one.dataset.kind === now);

@@ -1,4 +1,4 @@
-// The citation neighbourhood of a paper: older papers to the left, newer ones to the right, lines from citing to cited.
+// The citation neighborhood of a paper: older papers to the left, newer ones to the right, lines from citing to cited.
 
 import {get} from "./api.js";
 import {h, s} from "./dom.js";
@@ -7,11 +7,11 @@ import {empty, fillFrom} from "./states.js";
 import {clip, counted, titleOf} from "./words.js";
 import {paperLink} from "./why.js";
 
-const LABELLED = 14, ROWS = [0, 2, -2, 4, -4, 1, -1, 3, -3];
+const LABELED = 14, ROWS = [0, 2, -2, 4, -4, 1, -1, 3, -3];
 
 export function showGraph(route, place, signal) {
-  document.title = "Neighbourhood · citeweave";
-  return fillFrom(place, () => get("neighbourhood", {paper: route.paper, index: route.index}, signal), (answer) => view(answer, route), signal, 2);
+  document.title = "Neighborhood · citeweave";
+  return fillFrom(place, () => get("neighborhood", {paper: route.paper, index: route.index}, signal), (answer) => view(answer, route), signal, 2);
 }
 
 const endsOf = (edge) => (Array.isArray(edge) ? edge : [edge.citing, edge.cited]);
@@ -19,16 +19,16 @@ const endsOf = (edge) => (Array.isArray(edge) ? edge : [edge.citing, edge.cited]
 function view(answer, route) {
   const nodes = answer.nodes ?? [], known = new Set(nodes.map((one) => one.id));
   const edges = (answer.edges ?? []).map(endsOf).filter(([citing, cited]) => known.has(citing) && known.has(cited));
-  const centre = nodes.find((one) => one.id === (answer.paper?.id ?? answer.paper ?? route.paper)) ?? nodes[0];
+  const center = nodes.find((one) => one.id === (answer.paper?.id ?? answer.paper ?? route.paper)) ?? nodes[0];
   const back = h("a", {class: "button", href: link({paper: route.paper, index: route.index})}, "To the paper");
-  if (nodes.length < 2) return empty("No neighbours", "The library knows no paper that cites this one or is cited by it. Importing citations would show them.", back);
-  const cited = new Set(edges.filter(([from]) => from === centre.id).map(([, to]) => to));
-  const citing = new Set(edges.filter(([, to]) => to === centre.id).map(([from]) => from));
-  const kindOf = (id) => (id === centre.id ? "itself" : citing.has(id) ? "citing" : cited.has(id) ? "cited" : "near");
+  if (nodes.length < 2) return empty("No neighbors", "The library knows no paper that cites this one or is cited by it. Importing citations would show them.", back);
+  const cited = new Set(edges.filter(([from]) => from === center.id).map(([, to]) => to));
+  const citing = new Set(edges.filter(([, to]) => to === center.id).map(([from]) => from));
+  const kindOf = (id) => (id === center.id ? "itself" : citing.has(id) ? "citing" : cited.has(id) ? "cited" : "near");
   return h("section", {},
-    h("div", {class: "head"}, h("h1", {}, titleOf(centre)), back),
+    h("div", {class: "head"}, h("h1", {}, titleOf(center)), back),
     h("p", {class: "keyed"}, h("span", {}, h("i", {}), counted(cited.size, "paper"), " it cites"), h("span", {}, h("i", {class: "full"}), counted(citing.size, "paper"), " that cite it")),
-    picture(nodes, edges, centre, kindOf),
+    picture(nodes, edges, center, kindOf),
     h("div", {class: "columns"}, group("It cites", nodes.filter((one) => cited.has(one.id))), group("Cited by", nodes.filter((one) => citing.has(one.id)))));
 }
 
@@ -36,7 +36,7 @@ const group = (title, papers) => h("section", {class: "links"}, h("h2", {}, titl
   papers.length ? h("ul", {}, papers.map((one) => h("li", {}, paperLink(one)))) : h("p", {class: "muted"}, "none known"));
 
 // ---- places: x by year, y wherever there is room
-function picture(nodes, edges, centre, kindOf) {
+function picture(nodes, edges, center, kindOf) {
   const narrow = matchMedia("(max-width: 40rem)").matches, width = narrow ? 400 : 1100, few = nodes.length <= 16;
   const letters = narrow ? 16 : few ? 42 : 28, room = narrow ? 130 : few ? 310 : 215;
   const years = nodes.map((one) => one.year || 0).filter(Boolean), first = Math.min(...years), last = Math.max(...years);
@@ -44,14 +44,14 @@ function picture(nodes, edges, centre, kindOf) {
   const xOf = (node) => 24 + (years.length && node.year ? ((node.year - first) / span) * plot : plot / 2);
   const degree = new Map();
   for (const edge of edges) for (const id of edge) degree.set(id, (degree.get(id) ?? 0) + 1);
-  const order = [...nodes].sort((a, b) => (b === centre) - (a === centre) || (degree.get(b.id) ?? 0) - (degree.get(a.id) ?? 0));
-  const labelled = new Set(order.slice(0, narrow ? 6 : LABELLED).map((one) => one.id));
+  const order = [...nodes].sort((a, b) => (b === center) - (a === center) || (degree.get(b.id) ?? 0) - (degree.get(a.id) ?? 0));
+  const labeled = new Set(order.slice(0, narrow ? 6 : LABELED).map((one) => one.id));
   const isLate = (x) => x > width - room - 30; // its name stands on the left
-  const boxOf = (node) => { const x = xOf(node), wide = labelled.has(node.id) ? room : 22; return isLate(x) ? [x - wide, x + 20] : [x - 20, x + wide]; };
+  const boxOf = (node) => { const x = xOf(node), wide = labeled.has(node.id) ? room : 22; return isLate(x) ? [x - wide, x + 20] : [x - 20, x + wide]; };
   const places = lay(order, xOf, boxOf, narrow ? 30 : 40);
   const height = Math.max(...[...places.values()].map(([, y]) => y)) + 46;
-  const lines = edges.map(([from, to]) => line(places.get(from), places.get(to), from === centre.id || to === centre.id, from, to));
-  const dots = order.map((node) => dot(node, places.get(node.id), kindOf(node.id), labelled.has(node.id), letters, lines, isLate));
+  const lines = edges.map(([from, to]) => line(places.get(from), places.get(to), from === center.id || to === center.id, from, to));
+  const dots = order.map((node) => dot(node, places.get(node.id), kindOf(node.id), labeled.has(node.id), letters, lines, isLate));
   return s("svg", {class: "graph", viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Papers around this one by year"},
     axis(years.length ? first : 0, last, 24, plot, height), lines, dots.reverse());
 }
@@ -77,11 +77,11 @@ function line([x1, y1], [x2, y2], own, from, to) {
   return s("path", {class: own ? "edge own" : "edge", d: `M${x1} ${y1}C${x1 - bend} ${y1} ${x2 + bend} ${y2} ${x2} ${y2}`, "data-from": from, "data-to": to});
 }
 
-function dot(node, [x, y], kind, labelled, letters, lines, isLate) {
+function dot(node, [x, y], kind, labeled, letters, lines, isLate) {
   const title = titleOf(node), light = (on) => () => {
     for (const one of lines) one.classList.toggle("lit", on && (one.dataset.from === node.id || one.dataset.to === node.id));
   };
-  return s("a", {href: link({paper: node.id, index: read().index}), class: `${kind}${labelled ? "" : " quiet"}`, "aria-label": `${title} ${node.year || ""}`,
+  return s("a", {href: link({paper: node.id, index: read().index}), class: `${kind}${labeled ? "" : " quiet"}`, "aria-label": `${title} ${node.year || ""}`,
     on: {pointerenter: light(true), pointerleave: light(false), focus: light(true), blur: light(false)}},
   s("circle", {cx: x, cy: y, r: kind === "itself" ? 7 : 5}), s("circle", {cx: x, cy: y, r: 15, "fill-opacity": 0, "stroke-opacity": 0}),
   s("text", {x: isLate(x) ? x - 12 : x + 12, y: y + 4, "text-anchor": isLate(x) ? "end" : "start"}, clip(title, letters)));

@@ -7,7 +7,7 @@ import {counted, number} from "./words.js";
 export function doorsOf(known) {
   return [
     ["?view=draft", "From your draft", "What to cite in a paragraph, or what is like an abstract", "Draft"],
-    ["?view=map", "Map", "Every paper a point, neighbours close together", "Map"],
+    ["?view=map", "Map", "Every paper a point, neighbors close together", "Map"],
     ["?view=lacking", "What is missing", "Papers that yours cite and the library lacks", "Missing"],
     (known?.indexes?.length ?? 0) > 1 && ["?view=compare", "Compare", "Two indexes side by side on one question", "Compare"],
     known?.samples && ["?view=samples", "Samples", "What a model would be trained on", "Samples"],

@@ -12,14 +12,14 @@ try { marked = new Map(JSON.parse(sessionStorage.getItem(KEY) ?? "[]")); } catch
 const keep = () => { try { sessionStorage.setItem(KEY, JSON.stringify([...marked])); } catch { /* stays for this page */ } };
 const ids = (kind) => [...marked].filter(([, one]) => one === kind).map(([id]) => id);
 
-export const judgementOf = (id) => marked.get(id) ?? "";
+export const judgmentOf = (id) => marked.get(id) ?? "";
 
 // mark a paper, or take the mark away if it has it; gives the new mark
 export function judge(paper, kind) {
   if (marked.get(paper.id) === kind) marked.delete(paper.id); else marked.set(paper.id, kind);
   keep(); drawTray();
   announce(marked.has(paper.id) ? `marked: ${kind}` : "mark removed");
-  return judgementOf(paper.id);
+  return judgmentOf(paper.id);
 }
 
 // a shared address brings its marks with it

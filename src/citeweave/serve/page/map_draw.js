@@ -1,7 +1,7 @@
 // Draws the points into an image of pixels: 100,000 calls to draw a circle would take seconds, blending takes milliseconds.
 // `data-frame` of the canvas tells how many milliseconds the last picture took.
 
-import {GREY} from "./map_groups.js";
+import {GRAY} from "./map_groups.js";
 
 const SLOW = 28;
 
@@ -21,11 +21,11 @@ export class Painter {
     }
     const [red, green, blue] = look.ground;
     this.pixels.fill((0xff000000 | blue << 16 | green << 8 | red) >>> 0);
-    const radius = this.radius(look), own = look.grouping.groups.map((one) => parse(one.colour[look.dark ? 1 : 0]));
+    const radius = this.radius(look), own = look.grouping.groups.map((one) => parse(one.color[look.dark ? 1 : 0]));
     const some = look.found !== null || look.lit >= 0;
     // a slow machine draws every other point while the map moves
     const step = look.moving && this.frame > SLOW ? Math.ceil(this.frame / SLOW) : 1;
-    if (some) this.blend(stamp(radius * 0.85), own.map(() => parse(GREY[look.dark ? 1 : 0])), look, false, 0.25, step);
+    if (some) this.blend(stamp(radius * 0.85), own.map(() => parse(GRAY[look.dark ? 1 : 0])), look, false, 0.25, step);
     this.blend(stamp(some ? radius * 1.4 : radius), own, look, true, 0.8, some && look.found ? 1 : step);
     context.putImageData(this.image, 0, 0);
     this.labels(look);
@@ -40,13 +40,13 @@ export class Painter {
     return this.ratio * Math.min(8, base * Math.pow(Math.max(0.5, look.view.scale / look.whole), 0.35));
   }
 
-  blend(marks, colours, look, wanted, strength, step) {
+  blend(marks, colors, look, wanted, strength, step) {
     const {points: {xy, n}, pixels, canvas: {width, height}} = this, {scale} = look.view, {of} = look.grouping;
     const left = width / 2 - look.view.u * scale, top = height / 2 + look.view.v * scale, count = marks.length;
     const edge = marks.reduce((most, mark) => Math.max(most, mark[0]), 0);
     const offset = Int32Array.from(marks, (mark) => mark[1] * width + mark[0]);
     const cover = Int32Array.from(marks, (mark) => mark[2] * strength);
-    const redBlue = Int32Array.from(colours, (one) => one[2] << 16 | one[0]), green = Int32Array.from(colours, (one) => one[1] << 8);
+    const redBlue = Int32Array.from(colors, (one) => one[2] << 16 | one[0]), green = Int32Array.from(colors, (one) => one[1] << 8);
     const shown = Uint8Array.from(look.shown), {found, lit} = look, some = found !== null || lit >= 0;
     for (let i = 0; i < n; i += step) {
       const x = Math.round(xy[2 * i] * scale + left), y = Math.round(top - xy[2 * i + 1] * scale), group = of[i];
@@ -95,7 +95,7 @@ export class Painter {
   }
 }
 
-const parse = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+const parse = (color) => [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
 
 // the pixels that a dot covers and how much of each, from 0 to 256
 function stamp(radius) {

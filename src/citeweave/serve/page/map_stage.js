@@ -10,7 +10,7 @@ const REST = 160, CLICK = 6;
 
 export class Stage {
   constructor(points, {open, moved}) {
-    Object.assign(this, {points, open, moved, titles: new Map(), fingers: new Map(), pinch: 0, travelled: 0, waiting: false});
+    Object.assign(this, {points, open, moved, titles: new Map(), fingers: new Map(), pinch: 0, traveled: 0, waiting: false});
     this.canvas = h("canvas", {id: "plot", tabindex: "0", role: "application", "aria-roledescription": "map",
       "aria-label": "Map of the papers. Arrows move, plus and minus zoom, Enter opens the paper in the middle."});
     this.tip = h("div", {id: "tip", role: "status"});
@@ -164,7 +164,7 @@ export class Stage {
     canvas.addEventListener("pointerdown", (event) => {
       canvas.setPointerCapture(event.pointerId);
       fingers.set(event.pointerId, this.at(event));
-      Object.assign(this, {pinch: 0, travelled: 0, chosenBefore: this.look.chosen});
+      Object.assign(this, {pinch: 0, traveled: 0, chosenBefore: this.look.chosen});
       this.choose(this.under(...this.at(event), 14));
     });
     canvas.addEventListener("pointermove", (event) => this.pointerMoved(event));
@@ -182,7 +182,7 @@ export class Stage {
     const now = this.at(event), before = this.fingers.get(event.pointerId);
     if (!before) { this.choose(this.under(...now, 10)); return; }
     this.fingers.set(event.pointerId, now);
-    this.travelled += Math.hypot(now[0] - before[0], now[1] - before[1]);
+    this.traveled += Math.hypot(now[0] - before[0], now[1] - before[1]);
     if (this.fingers.size === 1) { this.move(now[0] - before[0], now[1] - before[1]); return; }
     const [a, b] = [...this.fingers.values()], apart = Math.hypot(a[0] - b[0], a[1] - b[1]);
     if (this.pinch) this.zoom(apart / this.pinch, (a[0] + b[0]) / 2, (a[1] + b[1]) / 2);
@@ -194,7 +194,7 @@ export class Stage {
     this.fingers.delete(event.pointerId);
     this.pinch = 0;
     const i = this.look.chosen;
-    if (i < 0 || this.travelled > CLICK * this.painter.ratio) return;
+    if (i < 0 || this.traveled > CLICK * this.painter.ratio) return;
     if (event.pointerType === "mouse" || i === this.chosenBefore) this.openPoint(i);
   }
 

@@ -1,4 +1,4 @@
-// The map: every paper a point. Colours by field, year or cluster; the legend hides and shows; a click opens the paper.
+// The map: every paper a point. Colors by field, year or cluster; the legend hides and shows; a click opens the paper.
 
 import {get, post} from "./api.js";
 import {segments} from "./controls.js";
@@ -32,18 +32,18 @@ function view(answer, route, place, signal) {
   if (!points.n) return empty("No paper has a place yet", "Points appear when the model has read papers.");
   const kinds = [points.fields.length > 1 && ["field", "Field"], points.clusters.length && ["cluster", "Topic"], ["year", "Year"]].filter(Boolean);
   const usual = kinds[0][0] === "field" && !knowsFields(points) ? kinds[1][0] : kinds[0][0];
-  const kind = kinds.some(([one]) => one === route.colour) ? route.colour : usual;
+  const kind = kinds.some(([one]) => one === route.color) ? route.color : usual;
   const state = {route, grouping: groupBy(points, kind), hidden: hiddenOf(route)};
   const open = (paper) => go(link({paper: paper.id, index: route.index}));
   const stage = new Stage(points, {open, moved: (view) => { state.route = {...state.route, ...view}; note(link(state.route)); }});
-  const recolour = (colour) => go(changed(state.route, {colour, hide: ""}), {replace: true});
+  const recolor = (color) => go(changed(state.route, {color, hide: ""}), {replace: true});
   stage.look.grouping = state.grouping;
   stage.look.shown = state.grouping.groups.map((_, at) => !state.hidden.has(at));
   const found = h("div", {});
   queueMicrotask(() => { stage.start(route, signal); if (route.q) findOnMap(route, points, stage, found, signal); });
   return h("div", {class: "map"}, stage.element, h("div", {class: "map-side"},
     h("p", {class: "muted small"}, `${counted(points.n, "paper")}. Near points are papers that say similar things.`),
-    segments("colour", "Colour by", kinds, kind, recolour), legend(state, stage), found));
+    segments("color", "Color by", kinds, kind, recolor), legend(state, stage), found));
 }
 
 const hiddenOf = (route) => new Set((route.hide ?? "").split(",").filter((one) => /^\d+$/.test(one)).map(Number));
@@ -68,7 +68,7 @@ function legend(state, stage) {
     apply();
   };
   const entries = groups.map((group, at) => h("li", {}, h("label", {on: {pointerenter: light(at), pointerleave: light(-1)}},
-    boxes[at], h("i", {vars: {"--dot": `light-dark(${group.colour[0]},${group.colour[1]})`}}), h("span", {}, group.name), h("small", {}, number(group.size)))));
+    boxes[at], h("i", {vars: {"--dot": `light-dark(${group.color[0]},${group.color[1]})`}}), h("span", {}, group.name), h("small", {}, number(group.size)))));
   return h("fieldset", {class: "legend"}, h("legend", {class: "hidden"}, "Groups on the map"), h("ul", {}, entries),
     h("div", {class: "tools"}, h("button", {type: "button", on: {click: every(true)}}, "All"), h("button", {type: "button", on: {click: every(false)}}, "None")));
 }

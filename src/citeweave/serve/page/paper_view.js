@@ -46,11 +46,11 @@ function fieldsOf(paper) {
 function toolsOf(paper, route) {
   const at = {paper: paper.id, index: route.index};
   return h("div", {class: "actions"}, thumb(paper, "like", "up", "More like this"), thumb(paper, "dislike", "down", "Less like this"),
-    h("a", {class: "button quiet", href: link({view: "graph", ...at})}, "Neighbourhood"),
+    h("a", {class: "button quiet", href: link({view: "graph", ...at})}, "Neighborhood"),
     h("a", {class: "button quiet", href: link({view: "map", focus: paper.row, index: route.index})}, "On the map"), exportMenu([paper], route.index));
 }
 
-// ---- sentences: each a button; those chosen have a colour each, which their matches on the other side share
+// ---- sentences: each a button; those chosen have a color each, which their matches on the other side share
 function sentenceList(paper, state, refresh) {
   const sentences = paper.sentences ?? [];
   if (!paper.abstract || !sentences.length) return h("p", {class: "note"}, "This library has no abstract of this paper, only its title.");

@@ -30,7 +30,7 @@ export function reasonOf(why) {
 
 export const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 
-// how strongly a match of sentences is coloured, in percent; cosines below 0.2 are all weak
+// how strongly a match of sentences is colored, in percent; cosines below 0.2 are all weak
 export const strengthOf = (score) => Math.round(10 + 32 * Math.max(0, Math.min(1, (score - 0.2) / 0.6)));
 
 export const toneOf = (at) => `var(--c${at % 8})`;

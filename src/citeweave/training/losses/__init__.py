@@ -10,8 +10,8 @@
     scores_in_batch   the same of scores that are given                   scores of anchors with candidates
     match_scores      such scores, from the sentences of papers           (a score, no loss)
     gte               a pair against all texts, in both directions        pairs, negatives if any
-    cosent, angle     pairs of pairs in the order of their labels         labelled pairs
-    angle_sum         cosent + in-batch + angle                           labelled pairs
+    cosent, angle     pairs of pairs in the order of their labels         labeled pairs
+    angle_sum         cosent + in-batch + angle                           labeled pairs
     student_teacher   the student's cosines follow the teacher's          one paper a row
     masked_language   the masked tokens                                   one masked place a row
     weighted_sum      several of them as one

@@ -313,10 +313,10 @@ def _opposites(count: int, rivals: int, device: torch.device) -> tuple[Tensor, T
 def pairs_in_batch(
     x: Tensor, y: Tensor, labels: Tensor, *, scale: float = 20.0, allowed: Tensor | None = None
 ) -> Tensor:
-    """AnglE's in-batch term: each text of a pair labelled 1 finds its partner among all texts of the batch; Li & Li 2023.
+    """AnglE's in-batch term: each text of a pair labeled 1 finds its partner among all texts of the batch; Li & Li 2023.
 
     x and y (P, d), labels (P,), allowed (2P, 2P) over x and then y. A text is never its own candidate. The sum is
-    divided by 2P, texts of pairs labelled below 1 included, as in the released code.
+    divided by 2P, texts of pairs labeled below 1 included, as in the released code.
 
     >>> x = torch.eye(2)
     >>> round(pairs_in_batch(x, x, torch.ones(2), scale=1.0).item(), 4)  # log(1 + 2 / e)

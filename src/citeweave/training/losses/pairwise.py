@@ -2,7 +2,7 @@
 
 The margin between an anchor's two distances.
 
-Losses over the order of labelled pairs: a pair with a higher label should be more alike.
+Losses over the order of labeled pairs: a pair with a higher label should be more alike.
 
 One log-sum-exp over the batch, not a mean: the value grows with the batch. Pairs with equal labels are not compared.
 
@@ -108,11 +108,11 @@ def _cosine_distance(x: Tensor, y: Tensor, epsilon: float) -> Tensor:
     return 1 - pair_cosines(x, y)
 
 
-# Losses over the order of labelled pairs: a pair with a higher label should be more alike.
+# Losses over the order of labeled pairs: a pair with a higher label should be more alike.
 
 
 class LabeledPairs(NamedTuple):
-    """Labelled pairs of texts."""
+    """Labeled pairs of texts."""
 
     x: Tensor
     """(P, d)"""
@@ -125,7 +125,7 @@ class LabeledPairs(NamedTuple):
 
 
 def triplets_as_pairs(anchors: Tensor, positives: Tensor, negatives: Tensor) -> LabeledPairs:
-    """(anchor, positive) labelled 1, then (anchor, negative) labelled 0: (B, d) each -> 2B pairs; as in the loss study.
+    """(anchor, positive) labeled 1, then (anchor, negative) labeled 0: (B, d) each -> 2B pairs; as in the loss study.
 
     >>> x = torch.eye(2)
     >>> triplets_as_pairs(x, x, x).labels.tolist()

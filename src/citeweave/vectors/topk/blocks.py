@@ -73,7 +73,7 @@ class Pool:
 
     metric: int
     scale: float
-    """What vectors are divided by so that none is longer than 1, where they are not normalised one by one."""
+    """What vectors are divided by so that none is longer than 1, where they are not normalized one by one."""
 
     def __len__(self) -> int:
         return len(self.norms)

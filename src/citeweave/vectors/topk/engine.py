@@ -1,7 +1,7 @@
 """Exact nearest neighbors: for each query, the vectors at given ranks of a pool.
 
     >>> pool = np.array([[0, 1], [1, 1], [1, 0], [2, 0]], np.float32)
-    >>> found = nearest(pool, pool[[2]], 2, itself=np.array([2]))     # itself: row 2 is not its own neighbour
+    >>> found = nearest(pool, pool[[2]], 2, itself=np.array([2]))     # itself: row 2 is not its own neighbor
     >>> found.rows.tolist(), found.scores.tolist()
     ([[3, 1]], [[1.0, 0.7071067690849304]])
     >>> [band.rows.tolist() for band in search(pool, pool[[2]], [Band(0, 1), Band(2, 4)], metric="l2")]
@@ -79,7 +79,7 @@ class TopkOptions(TypedDict, total=False):
     """(rows,): rows that are False do not count; where fewer are left than ranks, results end with -1."""
 
     itself: NDArray[Any] | None
-    """(queries,): each query's own row, or -1; it is no neighbour of that query and takes no rank."""
+    """(queries,): each query's own row, or -1; it is no neighbor of that query and takes no rank."""
 
     workers: int
     """Threads, beside those of numpy's own matrix product; 0, the default, means one per core."""

@@ -1,8 +1,8 @@
-"""Everything that an artefact holds, read through the doors that commands use, as one hash.
+"""Everything that an artifact holds, read through the doors that commands use, as one hash.
 
     contents("corpus", folder)     the same hash for the same contents
 
-`READERS` has a way for every name that `make_artefacts` gives. Paths do not count.
+`READERS` has a way for every name that `make_artifacts` gives. Paths do not count.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from citeweave.mining.blocks import read_part
 from citeweave.mining.samples import Samples
 from citeweave.pipeline.run_folder import read_record
 from citeweave.search.answer import answer
-from citeweave.search.explain import explain, lacking, neighbourhood
+from citeweave.search.explain import explain, lacking, neighborhood
 from citeweave.search.index import Index
 from citeweave.search.map import PaperMap
 from citeweave.search.query import Query
@@ -48,13 +48,13 @@ from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.topk import nearest
 from citeweave.vectors.vectors import Vectors
 
-from .artefact_making import REQUEST, TEXTS, new_weights
+from .artifact_making import REQUEST, TEXTS, new_weights
 
 IDS = [f"p:{row}" for row in range(24)]
 
 
 def contents(name: str, folder: Path) -> str:
-    """A hash of all that an artefact holds."""
+    """A hash of all that an artifact holds."""
     digest = hashlib.sha256()
     for value in READERS[name](folder):
         digest.update(_plain(value))
@@ -214,12 +214,12 @@ def _index_asked(folder: Path) -> Iterator[Any]:
     ):
         found = answer(index, None, Query.from_json(said))
         yield [(hit.id, hit.score, hit.matches) for hit in found.hits]
-    yield explain(index, 0, 1), neighbourhood(index, 7), lacking(index, fewest=1)
+    yield explain(index, 0, 1), neighborhood(index, 7), lacking(index, fewest=1)
 
 
 def _map(folder: Path) -> Iterator[Any]:
     found = PaperMap.open(folder)
-    yield _manifest(folder), found.as_json(), found.keys, found.landmarks, found.centres
+    yield _manifest(folder), found.as_json(), found.keys, found.landmarks, found.centers
 
 
 def _report(folder: Path) -> Iterator[Any]:

@@ -1,11 +1,11 @@
-"""Which objects make up an artefact: one small object, `citeweave-objects.json`, put last and replaced in one step.
+"""Which objects make up an artifact: one small object, `citeweave-objects.json`, put last and replaced in one step.
 
     {"format": "citeweave-objects", "version": 1,
      "files": {"manifest.json": {"bytes": 812, "sha256": "...", "at": "manifest.json"},
                "papers/year.npy": {"bytes": 128, "sha256": "...", "at": ".generations/1f2e3d4c5b6a/papers/year.npy"}}}
 
 A file lies at its own name; where another version of it lies there, the new one goes below `.generations`, so that the
-old artefact stays whole until the listing names the new one. A folder that other programs uploaded has no such object:
+old artifact stays whole until the listing names the new one. A folder that other programs uploaded has no such object:
 its files are those that are there, and their hashes those of the manifests among them.
 """
 
@@ -38,7 +38,7 @@ _HEX = set("0123456789abcdef")
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of an artefact and where its bytes are."""
+    """A file of an artifact and where its bytes are."""
 
     bytes: int
     sha256: str
@@ -57,7 +57,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class ObjectListing:
-    """The files of an artefact, of a folder or of a pattern; of a single object there is one."""
+    """The files of an artifact, of a folder or of a pattern; of a single object there is one."""
 
     base: Address
     files: dict[str, File]
@@ -100,16 +100,16 @@ def decode(base: Address, data: bytes, place: object) -> ObjectListing:
                 f"{place} is of format {str(told['format'])[:40]!r}, not {FORMAT!r}; name another place"
             )
         if told["version"] != VERSION:
-            again = "copy the artefact there again with `citeweave copy`"
+            again = "copy the artifact there again with `citeweave copy`"
             raise ArtifactError(f"{place} is a list of objects {another_version(told['version'], VERSION, again)}")
         files = {
             str(name): File(file["bytes"], file["sha256"], file["at"], file.get("modified", 0))
             for name, file in told["files"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ArtifactError(f"{place} is damaged: it is no list of objects; copy the artefact there again") from None
+        raise ArtifactError(f"{place} is damaged: it is no list of objects; copy the artifact there again") from None
     if not all(_is_sound(file) for file in files.values()):
-        raise ArtifactError(f"{place} is damaged: it does not describe files; copy the artefact there again")
+        raise ArtifactError(f"{place} is damaged: it does not describe files; copy the artifact there again")
     check_names(list(files), place)
     check_names(sorted({file.at for file in files.values()}), place)
     return ObjectListing(base, files, is_ours=all(file.sha256 for file in files.values()))
@@ -200,7 +200,7 @@ def _with_hashes(address: Address, stored: dict[str, Stored]) -> dict[str, File]
                 if inner in stored and stored[inner].bytes != size:
                     raise ArtifactError(
                         f"{address / inner} has {stored[inner].bytes:,} bytes, its manifest says {size:,}: it is cut off "
-                        "or of another version; copy the artefact there again"
+                        "or of another version; copy the artifact there again"
                     )
                 if inner not in stored:
                     raise ArtifactError(

@@ -1,6 +1,6 @@
-"""Small artefacts of every kind, made of one made-up literature and a tiny model.
+"""Small artifacts of every kind, made of one made-up literature and a tiny model.
 
-places = make_artefacts(folder, save_bert)      {"corpus": folder / "corpus", ...}
+places = make_artifacts(folder, save_bert)      {"corpus": folder / "corpus", ...}
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from citeweave.core.artifact import new_artefact
+from citeweave.core.artifact import new_artifact
 from citeweave.core.progress import QUIET
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import ImportOptions, import_papers
@@ -73,7 +73,7 @@ REQUEST = {"base": "https://api.example.org", "path": "works", "parameters": {"p
 SaveBert = Callable[..., Path]
 
 
-def make_artefacts(place: Path, save_bert: SaveBert) -> dict[str, Path]:
+def make_artifacts(place: Path, save_bert: SaveBert) -> dict[str, Path]:
     """All of them, by their names."""
     place.mkdir(parents=True, exist_ok=True)
     model = save_bert(place / "plain model")
@@ -124,18 +124,18 @@ def _corpus(place: Path) -> Corpus:
 def _graphs(place: Path, corpus: Corpus) -> dict[str, Path]:
     graph = make_graph(corpus, place / "graph")
     write_related(graph, Signal("cocited"), np.arange(10), place / "related")
-    with new_artefact(
+    with new_artifact(
         place / "intents", intent_overlay.KIND, intent_overlay.VERSION, {"corpus": corpus.hash}
-    ) as artefact:
-        out = intent_overlay.OverlayWriter(artefact)
+    ) as artifact:
+        out = intent_overlay.OverlayWriter(artifact)
         out.append_contexts(np.ones(3, np.uint8), np.full((3, 3), 0.5, np.float16))
         out.close()
         number = len(corpus.citing)
         confidence = np.random.default_rng(0).dirichlet([0.4] * 3, number).astype(np.float16)
         mask = intent_overlay.mask_of(confidence, 0.5)
         out.write_citations(mask, confidence, np.full(number, 7), np.zeros(number, bool))
-        artefact.facts |= {"corpus": corpus.hash, "least": 0.5, "citations": {"all": number}, "contexts": {"all": 3}}
-        artefact.finish()
+        artifact.facts |= {"corpus": corpus.hash, "least": 0.5, "citations": {"all": number}, "contexts": {"all": 3}}
+        artifact.finish()
     return {name: place / name for name in ("graph", "related", "intents")}
 
 
@@ -182,7 +182,7 @@ def _models(place: Path, base: Path) -> dict[str, Path]:
         for weight in encoder.network.model.parameters():
             weight += 0.05
     settings, network, card = encoder.settings, encoder.network, ModelCard("tiny")
-    with new_artefact(place / "delta model", ENCODER, 1, {}) as writer:
+    with new_artifact(place / "delta model", ENCODER, 1, {}) as writer:
         save_delta(writer.folder, network.model, settings, base=str(base), changed=changed, kind="bias", card=card)
         save_heads(writer.folder, heads)
         writer.finish()
@@ -221,7 +221,7 @@ def _reports(place: Path) -> dict[str, Path]:
         "tasks": {"cite": about},
         "per_query": {"cite": rows},
     }
-    with new_artefact(place / "report", REPORT, 1, {"tasks": {"cite": "mark"}}) as writer:
+    with new_artifact(place / "report", REPORT, 1, {"tasks": {"cite": "mark"}}) as writer:
         (writer.folder / "report.json").write_text(json.dumps(value))
         (writer.folder / "report.md").write_text("# Report\n")
         writer.finish()
