@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.core.artifact import check_files, matches, new_artifact, read_manifest
+from citeweave.core.artifact import check_files, artifact_matches, new_artifact, read_manifest
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
 from citeweave.core.files import write_json
 from citeweave.core.publish import work_folder
@@ -20,7 +20,7 @@ RECIPE = {"seed": 1}
 def make(folder: Path, text: str = "hello", recipe: dict[str, int] = RECIPE, *, overwrite: bool = False) -> None:
     with new_artifact(folder, "thing", 1, recipe, overwrite=overwrite) as writer:
         (writer.folder / "a.txt").write_text(text)
-        (writer.work("scratch") / "b.txt").write_text("not part of it")
+        (writer.scratch_folder("scratch") / "b.txt").write_text("not part of it")
         writer.facts["words"] = 1
         writer.finish()
 
@@ -33,7 +33,7 @@ def test_an_artifact_has_a_manifest(tmp_path: Path) -> None:
     }
     assert manifest.facts == {"words": 1} and manifest.recipe == RECIPE
     assert sorted(path.name for path in (tmp_path / "x").iterdir()) == ["a.txt", "manifest.json"]
-    assert matches(tmp_path / "x", "thing", 1, RECIPE) and not matches(tmp_path / "x", "thing", 1, {"seed": 2})
+    assert artifact_matches(tmp_path / "x", "thing", 1, RECIPE) and not artifact_matches(tmp_path / "x", "thing", 1, {"seed": 2})
 
 
 def test_the_hash_is_of_the_content_alone(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_what_came_meanwhile_is_not_replaced(tmp_path: Path, kind: str, overwrit
 
 @pytest.mark.parametrize("kind", ["thing", "other"])
 def test_what_came_before_the_lock_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    import citeweave.artifacts.writing as writing
+    import citeweave.core.artifact as writing
 
     real = writing.take_lock
 
@@ -105,7 +105,7 @@ def test_what_fails_leaves_only_what_helps_the_next_run(
     with pytest.raises(error), new_artifact(tmp_path / "a", "corpus", 1, {}) as writer:
         (writer.folder / "data.txt").write_text("begun")
         if keeps:
-            (writer.work("parts") / "done.txt").write_text("done")
+            (writer.scratch_folder("parts") / "done.txt").write_text("done")
         raise error("stop")
     helps = keeps and error is not EmptyResultError
     assert len(list(tmp_path.iterdir())) == (1 if helps else 0)
@@ -114,12 +114,12 @@ def test_what_fails_leaves_only_what_helps_the_next_run(
 def test_what_another_recipe_left_behind_is_not_taken_over(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), new_artifact(tmp_path / "x", "thing", 1, {"seed": 1}) as writer:
         (writer.folder / "old.txt").write_text("of the first recipe")
-        (writer.work("scratch") / "old.txt").write_text("of the first recipe")
-        (writer.shared_work("by-content") / "abc").write_text("of any recipe")
+        (writer.scratch_folder("scratch") / "old.txt").write_text("of the first recipe")
+        (writer.shared_scratch_folder("by-content") / "abc").write_text("of any recipe")
         raise RuntimeError("stop")
     with new_artifact(tmp_path / "x", "thing", 1, {"seed": 2}) as writer:
-        assert not list(writer.work("scratch").iterdir())
-        assert (writer.shared_work("by-content") / "abc").read_text() == "of any recipe"
+        assert not list(writer.scratch_folder("scratch").iterdir())
+        assert (writer.shared_scratch_folder("by-content") / "abc").read_text() == "of any recipe"
         (writer.folder / "new.txt").write_text("of the second")
         assert list(writer.finish().files) == ["new.txt"]
 

@@ -144,7 +144,7 @@ def test_workers_and_memory_never_change_a_byte(tmp_path: Path, memory: int) -> 
             for a, b in rng.integers(0, 6000, (40_000, 2))
         ]
         write_lines(shards / f"citations{shard}.jsonl.gz", edges)  # type: ignore[arg-type]
-    import citeweave.corpus.importing as importing
+    import citeweave.corpus.ingest as importing
 
     limit = importing._ONE_PROCESS_BELOW
     one = import_papers([shards], tmp_path / "one", ImportOptions(workers=1))
@@ -159,7 +159,7 @@ def test_workers_and_memory_never_change_a_byte(tmp_path: Path, memory: int) -> 
 
 
 def test_an_interrupted_import_goes_on(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import citeweave.corpus.importing as importing
+    import citeweave.corpus.ingest as importing
 
     whole = import_papers([library], tmp_path / "whole").corpus
     staged: list[str] = []
@@ -189,7 +189,7 @@ def test_an_interrupted_import_goes_on(library: Path, tmp_path: Path, monkeypatc
 def test_an_input_that_changes_while_it_is_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, is_settled: bool
 ) -> None:
-    import citeweave.corpus.importing as importing
+    import citeweave.corpus.ingest as importing
 
     path, before = tmp_path / "a.jsonl", {"id": "a", "title": "Before"}
     write_lines(path, [before])
@@ -217,7 +217,7 @@ def test_an_input_that_changes_while_it_is_read_is_refused(
 
 
 def test_the_size_of_an_input_is_that_of_what_was_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import citeweave.corpus.intake.sources as sources
+    import citeweave.corpus.input_files as sources
 
     path, real = write_lines(tmp_path / "a.jsonl", [{"id": "a", "title": "T"}]), sources.file_state
 
@@ -235,7 +235,7 @@ def test_the_size_of_an_input_is_that_of_what_was_hashed(tmp_path: Path, monkeyp
 def test_a_base_that_is_replaced_meanwhile_is_not_mixed(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import citeweave.corpus.importing as importing
+    import citeweave.corpus.ingest as importing
 
     import_papers(library, tmp_path / "base")
     new = write_lines(tmp_path / "new.jsonl", [{"id": "new", "title": "A new paper"}])
@@ -253,7 +253,7 @@ def test_a_base_that_is_replaced_meanwhile_is_not_mixed(
 
 
 def test_an_input_that_is_only_touched_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import citeweave.corpus.importing as importing
+    import citeweave.corpus.ingest as importing
 
     path = write_lines(tmp_path / "a.jsonl", [{"id": "a", "title": "T"}])
     real = importing.Source
