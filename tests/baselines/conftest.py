@@ -10,7 +10,7 @@ import pytest
 
 from citeweave import Corpus, synthesize
 from citeweave.baselines.citeomatic import CiteomaticOptions
-from citeweave.baselines.data import texts_of
+from citeweave.baselines.data import read_training_texts
 from citeweave.baselines.doc2vec import Doc2VecOptions
 from citeweave.baselines.elmo import ElmoOptions
 from citeweave.baselines.fit import RandomOptions, fit_baseline, fit_words
@@ -50,7 +50,7 @@ def graph(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> CitationG
 
 @pytest.fixture(scope="session")
 def texts(corpus: Corpus) -> list[str]:
-    return texts_of(corpus, np.arange(len(corpus)))
+    return read_training_texts(corpus, np.arange(len(corpus)))
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from citeweave.baselines.citeomatic import MARGINS, CitationPairs, draw_negatives, near_papers
+from citeweave.baselines.citeomatic import MARGINS, CitationPairs, draw_negatives, find_near_papers
 
 
 def some_citations() -> CitationPairs:
@@ -18,7 +18,7 @@ def test_citations_are_found():
     citations = some_citations()
     known = {*zip(citations.citing.tolist(), citations.cited.tolist(), strict=True)}
     citing, cited = np.divmod(np.arange(1600), 40)
-    assert citations.has(citing, cited).tolist() == [pair in known for pair in zip(citing.tolist(), cited.tolist(), strict=True)]  # fmt: skip
+    assert citations.contains(citing, cited).tolist() == [pair in known for pair in zip(citing.tolist(), cited.tolist(), strict=True)]  # fmt: skip
 
 
 def test_negatives_are_of_their_kind_and_never_cited():
@@ -29,14 +29,14 @@ def test_negatives_are_of_their_kind_and_never_cited():
     assert negatives.shape == (len(queries), len(MARGINS))
     for kind, drawn in zip(MARGINS, negatives.T, strict=True):
         found = drawn >= 0
-        assert found.mean() > 0.8 and not citations.has(queries[found], drawn[found]).any()
+        assert found.mean() > 0.8 and not citations.contains(queries[found], drawn[found]).any()
         assert (drawn[found] != queries[found]).all()
         if kind == "near":
             assert (drawn[found] < 5).all()
         if kind == "second_hop":
             for query, paper in zip(queries[found], drawn[found], strict=True):
                 hops = citations.cited[citations.citing == query]
-                assert citations.has(hops, np.full(len(hops), paper)).any()
+                assert citations.contains(hops, np.full(len(hops), paper)).any()
 
 
 def test_where_there_is_none_it_says_so():
@@ -47,7 +47,7 @@ def test_where_there_is_none_it_says_so():
 
 def test_near_papers_are_the_nearest():
     vectors = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
-    near = near_papers(vectors, np.array([3, 8]), 5)
+    near = find_near_papers(vectors, np.array([3, 8]), 5)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     order = np.argsort(-(unit @ unit[8]))
     assert near[8].tolist() == order[order != 8][:5].tolist() and (near[4] == -1).all()

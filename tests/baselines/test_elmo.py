@@ -7,7 +7,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from citeweave.baselines.elmo import _batch, _targets, language_loss, layers, new_network, text_means, tokens_of  # noqa: E402  # noqa: E402
+from citeweave.baselines.elmo import (  # noqa: E402
+    build_batch,
+    build_targets,
+    language_loss,
+    layers,
+    new_network,
+    split_tokens,
+    text_means,
+)
 
 LONG, SHORT = list("abcdef"), list("bdf")
 
@@ -20,15 +28,15 @@ def network():
 
 def test_padding_changes_no_vector(network):
     with torch.inference_mode():
-        together = text_means(torch, network, _batch(torch, [LONG, SHORT]))
-        alone = text_means(torch, network, _batch(torch, [SHORT]))
+        together = text_means(torch, network, build_batch(torch, [LONG, SHORT]))
+        alone = text_means(torch, network, build_batch(torch, [SHORT]))
     assert np.allclose(together[1], alone[0], atol=1e-5)
 
 
 def test_each_direction_sees_its_own_side_only(network):
     with torch.inference_mode():
-        one = layers(torch, network, _batch(torch, [LONG]))
-        last = layers(torch, network, _batch(torch, [[*LONG[:-1], "z"]]))
+        one = layers(torch, network, build_batch(torch, [LONG]))
+        last = layers(torch, network, build_batch(torch, [[*LONG[:-1], "z"]]))
     assert len(one) == 3 and one[0].shape == (1, 6, 16)
     for before, after in zip(one[1:], last[1:], strict=True):
         assert torch.allclose(before[0, :-1, :8], after[0, :-1, :8]), "from the left the last word is not seen"
@@ -36,19 +44,19 @@ def test_each_direction_sees_its_own_side_only(network):
 
 
 def test_a_vector_is_the_mean_over_words_and_layers(network):
-    batch = _batch(torch, [LONG])
+    batch = build_batch(torch, [LONG])
     with torch.inference_mode():
         expected = torch.stack(layers(torch, network, batch)).mean(dim=(0, 2))
         assert np.allclose(text_means(torch, network, batch), expected.numpy(), atol=1e-5)
 
 
 def test_it_learns_what_comes_next(network):
-    texts = [tokens_of("to be or not to be"), tokens_of("not or")]
+    texts = [split_tokens("to be or not to be"), split_tokens("not or")]
     numbers = {word: number for number, word in enumerate(dict.fromkeys(word for text in texts for word in text))}
     optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
     losses = []
     for _ in range(60):
-        loss = language_loss(torch, network, _batch(torch, texts), _targets(torch, texts, numbers))
+        loss = language_loss(torch, network, build_batch(torch, texts), build_targets(torch, texts, numbers))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

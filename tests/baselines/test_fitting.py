@@ -14,7 +14,7 @@ import pytest
 
 from citeweave import Corpus
 from citeweave.baselines.doc2vec import Doc2VecOptions
-from citeweave.baselines.fit import BASELINES, RandomOptions, fit_baseline, fit_words, revision_of
+from citeweave.baselines.fit import BASELINES, RandomOptions, compute_revision, fit_baseline, fit_words
 from citeweave.baselines.tfidf import TfidfOptions
 from citeweave.baselines.word_sums import SifOptions
 from citeweave.baselines.word_vectors import WordOptions
@@ -88,7 +88,7 @@ def test_citations_are_needed_where_they_are_learned_from(corpus, name):
     with pytest.raises(UserError, match=f"baseline {name} learns from citations and got none; give a graph"):
         fit_baseline(name, corpus, options=SMALL[name])
     other = graph_from_edges(np.array([0]), np.array([1]), nodes=3)
-    with pytest.raises(UserError, match="3 nodes and .* has 240 papers; make the graph from this corpus"):
+    with pytest.raises(UserError, match="3 nodes and .* has 240 papers; build the graph from this corpus"):
         fit_baseline(name, corpus, graph=other, options=SMALL[name])
 
 
@@ -115,21 +115,21 @@ def test_wrong_calls_are_named(corpus):
 
 def test_a_revision_is_known_before_and_names_all_that_matters(fit, corpus, graph):
     half = np.arange(len(corpus)) % 2 == 0
-    assert revision_of("tfidf", corpus, options=SMALL["tfidf"], graph=graph) == fit("tfidf").revision
+    assert compute_revision("tfidf", corpus, options=SMALL["tfidf"], graph=graph) == fit("tfidf").revision
     revisions = [
-        revision_of("tfidf", corpus),
-        revision_of("tfidf", corpus, seed=1),
-        revision_of("tfidf", corpus, papers=half),
-        revision_of("tfidf", corpus, options=TfidfOptions(sublinear=False)),
-        revision_of("sif", corpus),
-        revision_of("sgc", corpus),
-        revision_of("sgc", corpus, graph=graph),
-        revision_of("sgc", corpus, graph=graph.keep(np.arange(graph.edges) > 0)),
+        compute_revision("tfidf", corpus),
+        compute_revision("tfidf", corpus, seed=1),
+        compute_revision("tfidf", corpus, papers=half),
+        compute_revision("tfidf", corpus, options=TfidfOptions(sublinear=False)),
+        compute_revision("sif", corpus),
+        compute_revision("sgc", corpus),
+        compute_revision("sgc", corpus, graph=graph),
+        compute_revision("sgc", corpus, graph=graph.keep(np.arange(graph.edges) > 0)),
     ]
     assert len(set(revisions)) == len(revisions)
     # what it does not learn from makes no difference
-    assert revision_of("tfidf", corpus, graph=graph) == revision_of("tfidf", corpus)
-    assert revision_of("tfidf", corpus, papers=np.ones(len(corpus), bool)) == revision_of("tfidf", corpus)
+    assert compute_revision("tfidf", corpus, graph=graph) == compute_revision("tfidf", corpus)
+    assert compute_revision("tfidf", corpus, papers=np.ones(len(corpus), bool)) == compute_revision("tfidf", corpus)
 
 
 def test_papers_that_are_left_out_are_not_learned_from(corpus, texts):
@@ -143,9 +143,9 @@ def test_word_vectors_made_before_change_nothing(fit, corpus, graph):
     # that the vectors are the same too is seen by the test of the seed: `fit` shares word vectors, the other does not
     for name in ("fasttext", "sif", "sgc"):
         pytest.importorskip("gensim")
-        assert fit(name).revision == revision_of(name, corpus, graph=graph, options=SMALL[name])
+        assert fit(name).revision == compute_revision(name, corpus, graph=graph, options=SMALL[name])
     other = fit_words(corpus, options=replace(WORDS, epochs=1))
-    assert revision_of("sif", corpus, options=SMALL["sif"], words=other) != fit("sif").revision
+    assert compute_revision("sif", corpus, options=SMALL["sif"], words=other) != fit("sif").revision
 
 
 def digests(corpus: Corpus) -> list[str]:
@@ -161,7 +161,7 @@ IMPORTS = """
 import sys
 from citeweave import Corpus
 from citeweave.baselines.doc2vec import Doc2VecOptions
-from citeweave.baselines.fitting import fit_baseline
+from citeweave.baselines.fit import fit_baseline
 from citeweave.baselines.word_sums import SifOptions
 from citeweave.baselines.word_vectors import WordOptions
 

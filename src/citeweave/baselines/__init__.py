@@ -1,1 +1,1 @@
-"""Baselines of the texts: simple encoders, trained on the given corpus."""
+"""Baselines: TF-IDF, Doc2Vec, fastText, SIF, ELMo, SGC and Citeomatic, trained on the corpus itself."""

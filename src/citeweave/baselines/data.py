@@ -1,11 +1,11 @@
-"""What a baseline may learn from: the texts of some papers of a corpus, and citations among them.
+"""The data a baseline is trained on: texts of some papers of a corpus, and the citations among them.
 
-    material = Material(corpus, rows=np.array([0, 2]), graph=graph, seed=0)
-    material.texts()              the texts of papers 0 and 2
-    material.citations()          the citations between papers 0 and 2, as rows of the corpus
+    data = BaselineData(corpus, rows=np.array([0, 2]), graph=graph, seed=0)
+    data.texts()                  the texts of papers 0 and 2
+    data.citations("citeomatic")  the citations between papers 0 and 2, as rows of the corpus
     split_fields("A[SEP]B")       ("A", "B")
 
-Does not train anything. Which citations are held out is the caller's: the graph is used as it is given.
+Trains nothing and holds nothing out: the caller removes held-out citations from the graph.
 """
 
 from __future__ import annotations
@@ -30,50 +30,50 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class BaselineData:
-    """Everything a baseline is trained on."""
+    """Corpus, training papers, citation graph and seed that a baseline is trained with."""
 
     corpus: Corpus
 
     rows: NDArray[np.int64]
-    """The papers whose texts may be learned from, ascending rows of the corpus."""
+    """The papers to train on, ascending rows of the corpus."""
 
     graph: CitationGraph | None = None
     words: WordVectors | None = None
-    """Word vectors made before, so that fasttext, sif and sgc of one corpus need only one training."""
+    """Precomputed word vectors, so that fasttext, sif and sgc of one corpus need only one training."""
 
     seed: int = 0
     reporter: Reporter = field(default_factory=lambda: QUIET)
 
     def texts(self) -> list[str]:
-        """The texts of `rows`, those of papers without any text left out."""
-        found = [text for text in texts_of(self.corpus, self.rows) if text]
-        if not found:
+        """Return the texts of the training papers, leaving out papers without text."""
+        texts = [text for text in read_training_texts(self.corpus, self.rows) if text]
+        if not texts:
             raise EmptyResultError(
                 f"{self.corpus.folder} has no text among its {len(self.rows):,} papers; a baseline needs texts to learn from"
             )
-        return found
+        return texts
 
     def citation_graph(self, name: str) -> CitationGraph:
-        """The graph, for baselines that cannot do without."""
+        """Return the citation graph, or raise an error that names the baseline which needs one."""
         if self.graph is None:
             raise UserError(
                 f"baseline {name} learns from citations and got none; give a graph (`citeweave graph`) "
-                "without the citations that are held out"
+                "without the held-out citations"
             )
         if self.graph.nodes != len(self.corpus):
             raise UserError(
                 f"the graph has {self.graph.nodes:,} nodes and {self.corpus.folder} has {len(self.corpus):,} papers; "
-                "make the graph from this corpus"
+                "build the graph from this corpus"
             )
         return self.graph
 
     def citations(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Citing and cited rows of the citations between papers of `rows`, sorted, each of shape (citations,)."""
+        """Return citing and cited rows of the citations among the training papers, sorted, each (citations,)."""
         graph = self.citation_graph(name)
-        learned = np.zeros(graph.nodes, bool)  # (papers,)
-        learned[self.rows] = True
+        training = np.zeros(graph.nodes, bool)  # (papers,)
+        training[self.rows] = True
         citing, cited = graph.sources(), graph.cited.targets
-        keep = learned[citing] & learned[cited]
+        keep = training[citing] & training[cited]
         if not keep.any():
             raise EmptyResultError(
                 f"baseline {name} learns from citations, and the graph has none among the {len(self.rows):,} papers "
@@ -82,8 +82,8 @@ class BaselineData:
         return citing[keep].astype(np.int64), cited[keep].astype(np.int64)
 
 
-def texts_of(corpus: Corpus, rows: NDArray[np.int64]) -> list[str]:
-    """What an encoder reads of these papers, in their order."""
+def read_training_texts(corpus: Corpus, rows: NDArray[np.int64]) -> list[str]:
+    """Return title and abstract of these rows of a corpus as baselines read them, empty texts included."""
     return [
         paper_text(title, abstract)
         for title, abstract in zip(corpus.titles.take(rows), corpus.abstracts.take(rows), strict=True)
@@ -91,7 +91,7 @@ def texts_of(corpus: Corpus, rows: NDArray[np.int64]) -> list[str]:
 
 
 def split_fields(text: str) -> tuple[str, str]:
-    """Title and abstract of a paper's text; a text of one part is a title.
+    """Split a paper's text at its separator into title and abstract; a text without one is a title.
 
     >>> split_fields("A title[SEP]An abstract."), split_fields("A question"), split_fields("")
     (('A title', 'An abstract.'), ('A question', ''), ('', ''))
@@ -102,7 +102,7 @@ def split_fields(text: str) -> tuple[str, str]:
 
 @contextmanager
 def seeded_torch(seed: int) -> Iterator[Any]:
-    """Torch on one thread with a generator of its own, so that neither cores nor callers change a result."""
+    """Run torch on one thread with a random state of its own, so that a baseline's seed fixes its numbers."""
     torch = require("torch", extra="minilm")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,11 +1,11 @@
-"""Doc2Vec: a vector of each text from which its words can be told (PV-DBOW, Le and Mikolov 2014), in gensim.
+"""Doc2Vec: paragraph vectors that predict the words of a text (PV-DBOW, Le and Mikolov 2014), by gensim.
 
 "vector_size=300, min_count=3, alpha=0.025, min_alpha=0.0001, negative=5, dm=0, dbow=1, dbow_words=0", and a grid over
-window (5, 10, 15; without effect in PV-DBOW), sample (0, 1e-6, 1e-5) and epochs (50, 100, 200) of which the winner is
-not said (Cohan et al. 2020, appendix A). Here sample is 1e-5 and epochs 50, the shortest of the grid.
+window (5, 10, 15; without effect in PV-DBOW), sample (0, 1e-6, 1e-5) and epochs (50, 100, 200) whose winner is not
+given (Cohan et al. 2020, appendix A). Here sample is 1e-5 and epochs 50, the shortest of the grid.
 
-Every text is encoded by fitting a new vector to it, also those that were trained on: gensim's own way, but started
-from the text alone, so that neither other texts nor Python's changing hashes make a difference.
+Every text is encoded by fitting a new vector to it, training texts too, as gensim does; but the random start depends
+on the text alone, so that neither other texts nor Python's changing hashes make a difference.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from citeweave.baselines.data import BaselineData, Floats
-from citeweave.baselines.word_vectors import gensim_seed, silent_dots, stable_hash, words_of
+from citeweave.baselines.word_vectors import gensim_seed, silence_dot_messages, split_words, stable_hash
 from citeweave.core.arguments import as_texts
 from citeweave.core.errors import EmptyResultError, UserError, require
 from citeweave.core.progress import QUIET, Reporter
@@ -26,17 +26,17 @@ from citeweave.core.randomness import stream
 
 @dataclass(frozen=True, slots=True)
 class Doc2VecOptions:
-    """Options of Doc2Vec, by gensim's names."""
+    """Options of Doc2Vec, under gensim's names."""
 
     vector_size: int = 300
     min_count: int = 3
-    """Rarer words are not read."""
+    """Rarer words are ignored."""
 
     epochs: int = 50
-    """How often every text is read; as often a new text is read when it is encoded."""
+    """Passes over the texts in training, and over a text when it is encoded."""
 
     sample: float = 1e-5
-    """Words of a larger share of the text are read less often; 0 = all are read always."""
+    """Words above this share of all words are subsampled; 0 = no subsampling."""
 
     alpha: float = 0.025
     min_alpha: float = 0.0001
@@ -45,13 +45,13 @@ class Doc2VecOptions:
     def __post_init__(self) -> None:
         for name in ("vector_size", "min_count", "epochs", "alpha", "min_alpha", "negative"):
             if not getattr(self, name) > 0:
-                raise UserError(f"{name} of doc2vec is {getattr(self, name)}; it must be over 0")
+                raise UserError(f"{name} of doc2vec is {getattr(self, name)}; it must be greater than 0")
         if not self.sample >= 0:
             raise UserError(f"sample of doc2vec is {self.sample}; it must be 0 or more")
 
 
 class Doc2Vec:
-    """A trained model that fits vectors to texts."""
+    """Trained Doc2Vec model that infers a paragraph vector for each text."""
 
     name = "doc2vec"
 
@@ -62,11 +62,11 @@ class Doc2Vec:
     def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
         texts = as_texts(texts)
         out = np.zeros((len(texts), self.dimension), np.float32)  # (texts, dimension)
-        with silent_dots(), reporter.task("doc2vec", len(texts), "texts") as advance:
+        with silence_dot_messages(), reporter.task("doc2vec", len(texts), "texts") as advance:
             for row, text in enumerate(texts):
-                known = [word for word in words_of(text) if word in self._model.wv.key_to_index]
-                if known:
-                    out[row] = self._infer(known)
+                words = [word for word in split_words(text) if word in self._model.wv.key_to_index]
+                if words:
+                    out[row] = self._infer(words)
                 advance(1)
         return out
 
@@ -92,15 +92,15 @@ class Doc2Vec:
         return np.asarray(vector[0])
 
 
-def fit_doc2vec(material: BaselineData, options: Doc2VecOptions, revision: str) -> Doc2Vec:
-    """Train on the texts, one after the other on one thread, so that the seed fixes the result."""
-    texts = material.texts()
+def fit_doc2vec(data: BaselineData, options: Doc2VecOptions, revision: str) -> Doc2Vec:
+    """Train Doc2Vec on the texts, on one thread, so that the seed fixes the result."""
+    texts = data.texts()
     gensim = require("gensim.models.doc2vec", extra="baselines")
-    material.reporter.say(f"doc2vec: {len(texts):,} texts, {options.epochs} epochs")
-    with silent_dots():
+    data.reporter.say(f"doc2vec: {len(texts):,} texts, {options.epochs} epochs")
+    with silence_dot_messages():
         try:
             model = gensim.Doc2Vec(
-                [gensim.TaggedDocument(words_of(text), [row]) for row, text in enumerate(texts)],
+                [gensim.TaggedDocument(split_words(text), [row]) for row, text in enumerate(texts)],
                 vector_size=options.vector_size,
                 min_count=options.min_count,
                 epochs=options.epochs,
@@ -110,7 +110,7 @@ def fit_doc2vec(material: BaselineData, options: Doc2VecOptions, revision: str) 
                 negative=options.negative,
                 dm=0,
                 dbow_words=0,
-                seed=gensim_seed(material.seed, "doc2vec"),
+                seed=gensim_seed(data.seed, "doc2vec"),
                 workers=1,
                 hashfxn=stable_hash,
             )
@@ -119,4 +119,4 @@ def fit_doc2vec(material: BaselineData, options: Doc2VecOptions, revision: str) 
                 f"no doc2vec model from {len(texts):,} texts ({error}); give more texts, "
                 f"or lower min_count ({options.min_count})"
             ) from None
-    return Doc2Vec(revision, model, options, material.seed)
+    return Doc2Vec(revision, model, options, data.seed)

@@ -1,21 +1,18 @@
-"""The network of the ELMo-style baseline: pieces of words, two LSTM layers in each direction, a softmax over words.
+"""ELMo-style vectors: mean states of a small two-layer LSTM language model, trained on the corpus.
 
-    pieces  of every word -> their mean -> words (words, H)
-    words   (texts, length, H) -> LSTM 1 -> LSTM 2, from the left; and two others from the right
+    n-grams of every word -> their mean -> words (words, H)
+    words   (texts, length, H) -> LSTM 1 -> LSTM 2, left to right; and two others right to left
     layers  words twice | LSTM 1 of both directions | LSTM 2 of both directions, each (texts, length, 2 H)
 
 As in Peters et al. (2018): neither direction sees the other, the second layer adds to the first, both directions share
 words and softmax. Unlike there, a word is the mean of its n-grams of letters instead of a convolution over letters,
 which learns far too slowly for minutes of training, and the softmax is adaptive (Grave et al. 2017) instead of sampled.
-Knows no texts.
-
-ELMo-style vectors: the mean over words and layers of a small language model that is trained on the corpus.
 
 "It can provide paragraph or document embeddings by averaging each token's representation for all 3 LSTM layers. We
 used the 768-dimensional pretrained ELMo model in AllenNLP" (Cohan et al. 2020, appendix A; Peters et al. 2018). That
-model saw a billion words for weeks; this one has its shape (`elmo_network.py`), states of 64 numbers and minutes, and
-is to be read as what such a model learns from some hundred thousand words of the corpus: a weak baseline. More `steps`
-make it better. Runs on one thread, so that a seed fixes the result.
+model was trained for weeks on a billion words; this one has its shape, states of 64 numbers and minutes of training. It
+shows what such a model learns from some hundred thousand words of the corpus: a weak baseline. More `steps` make it
+better. Runs on one thread, so that a seed fixes the result.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.baselines.data import BaselineData, Floats, seeded_torch
-from citeweave.baselines.word_vectors import without_marks
+from citeweave.baselines.word_vectors import break_at_separator
 from citeweave.core.arguments import as_texts
 from citeweave.core.errors import UserError
 from citeweave.core.progress import QUIET, Reporter
@@ -44,42 +41,42 @@ if TYPE_CHECKING:
 
 
 BUCKETS = 40_000
-"""Rows that all pieces share."""
+"""Rows of the embedding shared by all n-grams of words."""
 
-_SIZES = (3, 4, 5)
+_NGRAMS = (3, 4, 5)
 
 
 @dataclass(frozen=True)
 class WordBatch:
-    """Texts as a rectangle of words."""
+    """Texts of a language-model batch as a padded rectangle of words."""
 
-    pieces: Tensor
-    """The pieces of the different words of these texts, one word after the other."""
+    ngrams: Tensor
+    """N-grams of the distinct words of these texts, one word after the other."""
 
     starts: Tensor
-    """(words,): where the pieces of each word begin."""
+    """(words,): where the n-grams of each word begin."""
 
     places: Tensor
-    """(texts, length): which of them stands where; anything beyond the end of a text."""
+    """(texts, length): which word stands where; anything beyond the end of a text."""
 
     lengths: Tensor
-    """(texts,)"""
+    """(texts,): words of each text."""
 
 
 @lru_cache(maxsize=200_000)
-def pieces_of(word: str) -> tuple[int, ...]:
-    """The numbers of a word's pieces: itself and its n-grams of 3 to 5 letters, with marks around the word.
+def hash_ngrams(word: str) -> tuple[int, ...]:
+    """Hash a word and its n-grams of 3 to 5 letters to embedding rows, with marks around the word.
 
-    >>> len(pieces_of("ab")), pieces_of("ab") == pieces_of("ba")
+    >>> len(hash_ngrams("ab")), hash_ngrams("ab") == hash_ngrams("ba")
     (3, False)
     """
     marked = f"<{word}>"
-    grams = {marked} | {marked[at : at + size] for size in _SIZES for at in range(len(marked) - size + 1)}
+    grams = {marked} | {marked[at : at + size] for size in _NGRAMS for at in range(len(marked) - size + 1)}
     return tuple(sorted(zlib.crc32(gram.encode("utf-8", "replace")) % BUCKETS for gram in grams))
 
 
 def new_network(torch: Any, hidden: int, classes: int) -> ModuleDict:
-    """Modules by name; `classes` words can be predicted, the most frequent first."""
+    """Build the LSTM language model; it predicts `classes` words, the most frequent first."""
     nn = torch.nn
     cutoffs = [cut for cut in (500, 3000) if cut < classes] or [max(classes // 2, 1)]
     lstm = {
@@ -96,9 +93,9 @@ def new_network(torch: Any, hidden: int, classes: int) -> ModuleDict:
 
 
 def layers(torch: Any, network: ModuleDict, batch: WordBatch) -> list[Tensor]:
-    """The three layers, (texts, length, 2 hidden) each: from the left in the first half, from the right in the second."""
-    words = network["words"](batch.pieces, batch.starts)[batch.places]  # (texts, length, hidden)
-    turn = _turned(torch, batch)[:, :, None].expand_as(words)
+    """Return the three layers of the LSTM model, (texts, length, 2 hidden) each: left to right, then right to left."""
+    words = network["words"](batch.ngrams, batch.starts)[batch.places]  # (texts, length, hidden)
+    turn = _reverse_places(torch, batch)[:, :, None].expand_as(words)
     left, right = [words], [words.gather(1, turn)]
     for layer in (1, 2):
         for side, states in (("left", left), ("right", right)):
@@ -108,9 +105,9 @@ def layers(torch: Any, network: ModuleDict, batch: WordBatch) -> list[Tensor]:
 
 
 def language_loss(torch: Any, network: ModuleDict, batch: WordBatch, targets: Tensor) -> Tensor:
-    """Mean surprise at the next word, read from the left, and at the word before, read from the right.
+    """Return the language-model loss of predicting the next word from the left and the previous one from the right.
 
-    `targets` (texts, length) are the numbers of the words for the softmax.
+    `targets` (texts, length) are the words' classes in the softmax.
     """
     left, right = layers(torch, network, batch)[-1].chunk(2, dim=2)  # (texts, length, hidden) each
     # a word that has one after it in its text
@@ -122,60 +119,60 @@ def language_loss(torch: Any, network: ModuleDict, batch: WordBatch, targets: Te
 
 
 def text_means(torch: Any, network: ModuleDict, batch: WordBatch) -> NDArray[np.float32]:
-    """Mean over words and layers, (texts, 2 hidden)."""
+    """Return the mean of LSTM states over words and layers, (texts, 2 hidden)."""
     inside = torch.arange(batch.places.shape[1])[None, :] < batch.lengths[:, None]  # (texts, length)
     total = sum(layers(torch, network, batch)) * inside[:, :, None]
     return np.asarray((total.sum(dim=1) / (3 * batch.lengths[:, None].clamp(min=1))).numpy())
 
 
-def _turned(torch: Any, batch: WordBatch) -> Tensor:
-    """(texts, length): the place that each place takes when every text is read backwards; its own inverse."""
+def _reverse_places(torch: Any, batch: WordBatch) -> Tensor:
+    """Return each word's place when every text is read backwards, (texts, length); its own inverse."""
     places = torch.arange(batch.places.shape[1])[None, :]
     lengths = batch.lengths[:, None]
-    turned: Tensor = torch.where(places < lengths, lengths - 1 - places, places)
-    return turned
+    backwards: Tensor = torch.where(places < lengths, lengths - 1 - places, places)
+    return backwards
 
 
-# ELMo-style vectors: the mean over words and layers of a small language model that is trained on the corpus.
+# Training on a corpus, and encoding
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _RECTANGLE = 8192
-"""Words of texts encoded at a time."""
+"""Largest number of words, padding included, encoded at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElmoOptions:
-    """Options of the language model."""
+    """Options of the ELMo-style language model."""
 
     hidden: int = 64
-    """Numbers of a state; a vector has two of them, one of each direction."""
+    """Size of a state; a vector consists of two, one per direction."""
 
     steps: int = 1500
-    """Steps of training, each on `batch` pieces of text."""
+    """Training steps, each on `batch` windows of text."""
 
     batch: int = 16
     length: int = 32
-    """Words of a piece."""
+    """Words of a window."""
 
     rate: float = 0.01
-    """Learning rate of Adam, which falls to 0 in a straight line."""
+    """Learning rate of Adam, decaying linearly to 0."""
 
     vocabulary: int = 10_000
-    """The most frequent words can be predicted; all other words are one. Every word can be read."""
+    """Number of words that can be predicted, the most frequent ones; all others are one class. Every word can be read."""
 
     longest: int = 256
-    """Words of a text that are encoded."""
+    """Maximum number of words encoded of a text."""
 
     def __post_init__(self) -> None:
         for name in ("hidden", "steps", "batch", "rate", "vocabulary", "longest"):
             if not getattr(self, name) > 0:
-                raise UserError(f"{name} of elmo is {getattr(self, name)}; it must be over 0")
+                raise UserError(f"{name} of elmo is {getattr(self, name)}; it must be greater than 0")
         if self.length < 2:
             raise UserError(f"length of elmo is {self.length}; it must be 2 or more")
 
 
 class Elmo:
-    """A trained language model."""
+    """Encoder of texts by a trained ELMo-style language model."""
 
     name = "elmo"
 
@@ -185,44 +182,46 @@ class Elmo:
 
     def encode(self, texts: str | Sequence[str], *, reporter: Reporter = QUIET) -> Floats:
         texts = as_texts(texts)
-        tokens = [tokens_of(text)[: self._options.longest] for text in texts]
+        tokens = [split_tokens(text)[: self._options.longest] for text in texts]
         out = np.zeros((len(texts), self.dimension), np.float32)  # (texts, dimension)
         with (
             seeded_torch(0) as torch,
             torch.inference_mode(),
             reporter.task("elmo", len(texts), "texts") as advance,
         ):
-            for rows in _alike(tokens):
-                batch = _batch(torch, [tokens[row] for row in rows])
+            for rows in _group_by_length(tokens):
+                batch = build_batch(torch, [tokens[row] for row in rows])
                 out[rows] = text_means(torch, self._network, batch)
                 advance(len(rows))
         return out
 
 
-def tokens_of(text: str) -> list[str]:
-    """Words and signs of a text, in small letters.
+def split_tokens(text: str) -> list[str]:
+    """Split a text into lower-case words and punctuation characters for the language model.
 
-    >>> tokens_of("Deep nets[SEP]A (new) idea.")
+    >>> split_tokens("Deep nets[SEP]A (new) idea.")
     ['deep', 'nets', 'a', '(', 'new', ')', 'idea', '.']
     """
-    return _TOKEN.findall(without_marks(text).lower())
+    return _TOKEN.findall(break_at_separator(text).lower())
 
 
-def fit_elmo(material: BaselineData, options: ElmoOptions, revision: str) -> Elmo:
-    """Train the language model on pieces of random texts."""
-    texts = [tokens for text in material.texts() if len(tokens := tokens_of(text)) > 1]
+def fit_elmo(data: BaselineData, options: ElmoOptions, revision: str) -> Elmo:
+    """Train the LSTM language model on windows of random texts of the corpus."""
+    texts = [tokens for text in data.texts() if len(tokens := split_tokens(text)) > 1]
     if not texts:
-        raise UserError(f"{material.corpus.folder} has no text of two words; a language model needs some to learn from")
-    rng = stream(material.seed, "elmo")
-    numbers = _frequent(texts, options.vocabulary)
+        raise UserError(f"{data.corpus.folder} has no text of two words; a language model needs some to learn from")
+    rng = stream(data.seed, "elmo")
+    classes = _rank_words(texts, options.vocabulary)
     with seeded_torch(int(rng.integers(2**62))) as torch:
-        network = new_network(torch, options.hidden, len(numbers) + 1)
+        network = new_network(torch, options.hidden, len(classes) + 1)
         optimizer = torch.optim.Adam(network.parameters(), lr=options.rate)
         schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, options.steps)
-        with material.reporter.task("language model", options.steps, "steps") as advance:
+        with data.reporter.task("language model", options.steps, "steps") as advance:
             for step in range(options.steps):
-                pieces = _pieces(texts, options, rng)
-                loss = language_loss(torch, network, _batch(torch, pieces), _targets(torch, pieces, numbers))
+                windows = _draw_windows(texts, options, rng)
+                loss = language_loss(
+                    torch, network, build_batch(torch, windows), build_targets(torch, windows, classes)
+                )
                 optimizer.zero_grad()
                 torch.autograd.backward(loss)
                 torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -230,53 +229,53 @@ def fit_elmo(material: BaselineData, options: ElmoOptions, revision: str) -> Elm
                 schedule.step()
                 advance(1)
                 if (step + 1) % 250 == 0:
-                    material.reporter.say(f"step {step + 1} of {options.steps}: loss {float(loss.detach()):.4g}")
+                    data.reporter.say(f"step {step + 1} of {options.steps}: loss {float(loss.detach()):.4g}")
     return Elmo(revision, network.eval().requires_grad_(False), options)
 
 
-def _frequent(texts: Sequence[Sequence[str]], most: int) -> dict[str, int]:
-    """The most frequent words and their ranks; of equally frequent ones those that come first."""
+def _rank_words(texts: Sequence[Sequence[str]], size: int) -> dict[str, int]:
+    """Return the `size` most frequent words and their ranks; ties go to the word that occurs first."""
     counts = Counter(token for tokens in texts for token in tokens)
-    return {word: rank for rank, (word, _) in enumerate(counts.most_common(most))}
+    return {word: rank for rank, (word, _) in enumerate(counts.most_common(size))}
 
 
-def _pieces(texts: Sequence[list[str]], options: ElmoOptions, rng: np.random.Generator) -> list[list[str]]:
-    """Pieces of random texts that begin anywhere."""
-    pieces = []
+def _draw_windows(texts: Sequence[list[str]], options: ElmoOptions, rng: np.random.Generator) -> list[list[str]]:
+    """Draw windows of words at random places of random texts."""
+    windows = []
     for row in rng.integers(len(texts), size=options.batch).tolist():
         start = int(rng.integers(max(len(texts[row]) - options.length, 0) + 1))
-        pieces.append(texts[row][start : start + options.length])
-    return pieces
+        windows.append(texts[row][start : start + options.length])
+    return windows
 
 
-def _batch(torch: Any, texts: Sequence[Sequence[str]]) -> WordBatch:
+def build_batch(torch: Any, texts: Sequence[Sequence[str]]) -> WordBatch:
     """Texts side by side, shorter ones filled up."""
     seen: dict[str, int] = {}
     longest = max(len(tokens) for tokens in texts)
     places = np.zeros((len(texts), longest), np.int64)  # (texts, length)
     for row, tokens in enumerate(texts):
         places[row, : len(tokens)] = [seen.setdefault(token, len(seen)) for token in tokens]
-    pieces = [pieces_of(word) for word in seen]
-    starts = np.cumsum([0, *(len(piece) for piece in pieces[:-1])])
+    ngrams = [hash_ngrams(word) for word in seen]
+    starts = np.cumsum([0, *(len(rows) for rows in ngrams[:-1])])
     return WordBatch(
-        torch.tensor([number for piece in pieces for number in piece]),
+        torch.tensor([row for rows in ngrams for row in rows]),
         torch.from_numpy(starts),
         torch.from_numpy(places),
         torch.tensor([len(tokens) for tokens in texts]),
     )
 
 
-def _targets(torch: Any, texts: Sequence[Sequence[str]], numbers: dict[str, int]) -> Tensor:
-    """Numbers of the words for the softmax, (texts, length); the last number is every other word."""
+def build_targets(torch: Any, texts: Sequence[Sequence[str]], classes: dict[str, int]) -> Tensor:
+    """Return the softmax class of each word, (texts, length); the last class stands for all rare words."""
     targets = np.zeros((len(texts), max(len(tokens) for tokens in texts)), np.int64)
     for row, tokens in enumerate(texts):
-        targets[row, : len(tokens)] = [numbers.get(token, len(numbers)) for token in tokens]
-    numbered: Tensor = torch.from_numpy(targets)
-    return numbered
+        targets[row, : len(tokens)] = [classes.get(token, len(classes)) for token in tokens]
+    tensor: Tensor = torch.from_numpy(targets)
+    return tensor
 
 
-def _alike(tokens: Sequence[Sequence[str]]) -> Iterator[NDArray[np.int64]]:
-    """Rows of texts of similar lengths, empty ones left out, in rectangles of limited size."""
+def _group_by_length(tokens: Sequence[Sequence[str]]) -> Iterator[NDArray[np.int64]]:
+    """Yield rows of non-empty texts of similar lengths, in rectangles of at most _RECTANGLE words."""
     lengths = np.array([len(words) for words in tokens], np.int64)
     order = np.argsort(lengths, kind="stable")
     order = order[lengths[order] > 0]

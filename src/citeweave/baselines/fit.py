@@ -1,26 +1,23 @@
-"""Random vectors: what a judge must give to an encoder that knows nothing.
+"""The table of baselines by name: fit one to a corpus, compute its revision, open it as a system to evaluate.
+
+    encoder = fit_baseline("sif", corpus)
+    encoder.encode(["A title[SEP]An abstract."])       (1, 300) float32
+    encoder.name, encoder.revision, encoder.dimension  ("sif", "3f09c2a71b5e", 300)
+
+A revision identifies everything a vector depends on and is known before training (`compute_revision`), so cached
+vectors make training unnecessary: `baseline_system` fits a baseline only when its vectors are first needed.
+BM25 is in `vectors/bm25.py`, Hugging Face encoders are in `encoders/`; sums of sentence vectors
+(`word_sums.SentenceSum`) are not fitted to a corpus but wrap any sentence encoder.
+
+The random baseline is defined here as well:
 
     >>> encoder = RandomVectors("", RandomOptions(), seed=0)
     >>> one, same, empty = encoder.encode(["A title", "A title", ""])
     >>> bool((one == same).all()), float(abs(empty).sum())
     (True, 0.0)
 
-"Zero-mean 25-dimensional vectors were used as representations for each document" (Cohan et al. 2020, appendix A);
-the text does not name the distribution: normal numbers here. They are drawn by the text, so one text has one vector.
-
-The baselines by name, and how one is fitted to a corpus.
-
-    encoder = fit_baseline("sif", corpus)
-    encoder.encode(["A title[SEP]An abstract."])       (1, 300) float32
-    encoder.name, encoder.revision, encoder.dimension  ("sif", "3f09c2a71b5e", 300)
-
-A revision names all that a vector depends on, and is known before anything is trained: `revision_of`.
-BM25 is in `vectors/bm25.py`, Hugging Face encoders are in `encoders/`; sums of sentence vectors
-(`sentence_sum.SentenceSum`) are not fitted to a corpus but put around any encoder of sentences.
-
-Baselines as things that `evaluate` judges: fitted when their vectors are first asked for, not before.
-
-A baseline's revision is known before it is trained, so that vectors in the cache spare the training.
+"Zero-mean 25-dimensional vectors were used as representations for each document" (Cohan et al. 2020, appendix A). The
+paper does not name the distribution: normal here, with the text as the seed, so that equal texts have equal vectors.
 """
 
 from __future__ import annotations
@@ -49,19 +46,19 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import hash_spans, hash_text, stream
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.encoder import Encoder, load_encoder
-from citeweave.evaluation.encoder_systems import Encoded
+from citeweave.evaluation.encoder_systems import EncoderSystem
 from citeweave.evaluation.open_system import OpeningOptions
-from citeweave.evaluation.systems import Judged
+from citeweave.evaluation.systems import System
 from citeweave.evaluation.tasks import Pools, TaskTexts
 from citeweave.graph.citations import CitationGraph
 
 
 @dataclass(frozen=True, slots=True)
 class RandomOptions:
-    """Options of random vectors."""
+    """Options of the random baseline."""
 
     dimension: int = 25
-    """SPECTER's."""
+    """As in SPECTER's appendix A."""
 
     def __post_init__(self) -> None:
         if self.dimension < 1:
@@ -69,7 +66,7 @@ class RandomOptions:
 
 
 class RandomVectors:
-    """An encoder that only tells texts apart."""
+    """Random baseline: a normal vector per text, seeded by the text itself."""
 
     name = "random"
 
@@ -86,20 +83,20 @@ class RandomVectors:
         return out
 
 
-def fit_random(material: BaselineData, options: RandomOptions, revision: str) -> RandomVectors:
-    """Nothing is learned; the corpus is not read."""
-    return RandomVectors(revision, options, material.seed)
+def fit_random(data: BaselineData, options: RandomOptions, revision: str) -> RandomVectors:
+    """Return the random baseline; nothing is trained and the corpus is not read."""
+    return RandomVectors(revision, options, data.seed)
 
 
-# The baselines by name, and how one is fitted to a corpus.
+# The table of baselines, and fitting one of them
 
 _VERSION = 1
-"""Raised when a change of code here changes vectors."""
+"""Increased when a change in this package changes vectors."""
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """One baseline: what it is, and how it is made."""
+    """Entry of the table of baselines: description, class of options, fit function, packages."""
 
     about: str
     options: type[Any]
@@ -107,15 +104,15 @@ class Baseline:
 
     fit: Callable[[BaselineData, Any, str], Encoder]
     packages: tuple[str, ...]
-    """Whose versions its numbers depend on."""
+    """Packages whose versions its numbers depend on."""
 
     graph: bool = False
     """Whether it learns from citations."""
 
 
 BASELINES: dict[str, Baseline] = {
-    "random": Baseline("random vectors, 25 numbers drawn by the text", RandomOptions, fit_random, ("numpy",)),
-    "tfidf": Baseline("weighted words; dense by SVD to 300", TfidfOptions, fit_tfidf, ("scikit-learn",)),
+    "random": Baseline("random vectors seeded by the text, 25", RandomOptions, fit_random, ("numpy",)),
+    "tfidf": Baseline("weighted terms, sparse; dense by SVD, 300", TfidfOptions, fit_tfidf, ("scikit-learn",)),
     "doc2vec": Baseline("PV-DBOW paragraph vectors, 300", Doc2VecOptions, fit_doc2vec, ("gensim",)),
     "fasttext": Baseline(
         "idf-weighted sum of fastText word vectors, 300", FasttextOptions, fit_fasttext, ("gensim", "scikit-learn")
@@ -130,7 +127,7 @@ BASELINES: dict[str, Baseline] = {
         "mean over words and layers of a small two-layer LSTM language model, 128", ElmoOptions, fit_elmo, ("torch",)
     ),
     "sgc": Baseline(
-        "SIF vectors mixed over citations, 300", SgcOptions, fit_sgc, ("gensim", "scikit-learn", "scipy"), graph=True
+        "SIF vectors averaged over citations, 300", SgcOptions, fit_sgc, ("gensim", "scikit-learn", "scipy"), graph=True
     ),
     "citeomatic": Baseline(
         "weighted words trained on citations, 75",
@@ -154,16 +151,16 @@ def fit_baseline(
     seed: int = 0,
     reporter: Reporter = QUIET,
 ) -> Encoder:
-    """Train one baseline on the texts of a corpus, and on the citations of `graph` where it learns from them.
+    """Train the baseline of this name on the texts of a corpus, and on the citations of `graph` if it uses them.
 
-    `papers` (papers of the corpus,) says which may be learned from, None = all: leave out what an evaluation asks for.
-    `graph` must not have the citations that are held out. `options` is an object of `BASELINES[name].options`.
-    `words` (of `fit_words`) spares fasttext, sif and sgc their own training of word vectors.
+    `papers` (papers of the corpus,) says which papers to train on, None = all: leave out what an evaluation tests.
+    `graph` must not contain held-out citations. `options` is an instance of `BASELINES[name].options`.
+    `words` (from `fit_words`) saves fasttext, sif and sgc training word vectors of their own.
     """
-    baseline, chosen = _checked(name, options)
-    material = BaselineData(corpus, _rows(corpus, papers), graph, words, seed, reporter)
-    revision = revision_of(name, corpus, graph=graph, papers=papers, options=chosen, words=words, seed=seed)
-    return baseline.fit(material, chosen, revision)
+    baseline, chosen = _check_options(name, options)
+    data = BaselineData(corpus, _training_rows(corpus, papers), graph, words, seed, reporter)
+    revision = compute_revision(name, corpus, graph=graph, papers=papers, options=chosen, words=words, seed=seed)
+    return baseline.fit(data, chosen, revision)
 
 
 def fit_words(
@@ -174,13 +171,13 @@ def fit_words(
     seed: int = 0,
     reporter: Reporter = QUIET,
 ) -> WordVectors:
-    """Word vectors of a corpus for several baselines; `papers` as in `fit_baseline`."""
-    chosen, rows = options or WordOptions(), _rows(corpus, papers)
+    """Train word vectors of a corpus for several baselines; `papers` as in `fit_baseline`."""
+    chosen, rows = options or WordOptions(), _training_rows(corpus, papers)
     identity = _words_identity(corpus, rows, chosen, seed)
     return train_words(BaselineData(corpus, rows).texts(), chosen, seed=seed, identity=identity, reporter=reporter)
 
 
-def revision_of(
+def compute_revision(
     name: str,
     corpus: Corpus,
     *,
@@ -190,28 +187,32 @@ def revision_of(
     words: WordVectors | None = None,
     seed: int = 0,
 ) -> str:
-    """The revision that `fit_baseline` will give: twelve hex digits of everything that a vector depends on.
+    """Compute the revision of a baseline before it is fitted: twelve hex digits of all that its vectors depend on.
 
-    Word vectors that were given count as those that the baseline would have trained, if they are the same.
+    Precomputed word vectors give the same revision as those that the baseline would have trained itself.
     """
-    baseline, chosen = _checked(name, options)
-    rows = _rows(corpus, papers)
+    baseline, chosen = _check_options(name, options)
+    rows = _training_rows(corpus, papers)
     return hash_json(
         {
             "baseline": name,
             "version": _VERSION,
             "corpus": corpus.hash,
             "papers": _hash_array(rows),
-            "graph": _hash_graph(graph) if baseline.graph and graph is not None else [],
+            "graph": (
+                [_hash_array(graph.cited.offsets), _hash_array(graph.cited.targets)]
+                if baseline.graph and graph is not None
+                else []
+            ),
             "options": asdict(chosen),
-            "words": _words_used(chosen, words, corpus, rows, seed),
+            "words": _used_words_identity(chosen, words, corpus, rows, seed),
             "seed": seed,
             "packages": {package: _version(package) for package in baseline.packages},
         }
     )[:12]
 
 
-def _checked(name: str, options: object) -> tuple[Baseline, Any]:
+def _check_options(name: str, options: object) -> tuple[Baseline, Any]:
     baseline = BASELINES[choose(name, BASELINES, "baseline")]
     chosen = baseline.options() if options is None else options
     if not isinstance(chosen, baseline.options):
@@ -221,7 +222,7 @@ def _checked(name: str, options: object) -> tuple[Baseline, Any]:
     return baseline, chosen
 
 
-def _rows(corpus: Corpus, papers: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+def _training_rows(corpus: Corpus, papers: NDArray[np.bool_] | None) -> NDArray[np.int64]:
     if papers is None:
         return np.arange(len(corpus), dtype=np.int64)
     if papers.dtype != np.bool_ or papers.shape != (len(corpus),):
@@ -231,22 +232,18 @@ def _rows(corpus: Corpus, papers: NDArray[np.bool_] | None) -> NDArray[np.int64]
     return np.flatnonzero(papers).astype(np.int64)
 
 
-def _words_used(
-    options: Any, given: WordVectors | None, corpus: Corpus, rows: NDArray[np.int64], seed: int
+def _used_words_identity(
+    options: Any, words: WordVectors | None, corpus: Corpus, rows: NDArray[np.int64], seed: int
 ) -> dict[str, object]:
-    """What the word vectors of a baseline depend on, nothing for one without."""
+    """Return what a baseline's word vectors depend on; nothing for a baseline without word vectors."""
     holder = options.sif if isinstance(options, SgcOptions) else options
     if not isinstance(holder, FasttextOptions | SifOptions):
         return {}
-    return _words_identity(corpus, rows, holder.words, seed) if given is None else given.identity
+    return _words_identity(corpus, rows, holder.words, seed) if words is None else words.identity
 
 
 def _words_identity(corpus: Corpus, rows: NDArray[np.int64], options: WordOptions, seed: int) -> dict[str, object]:
     return {"corpus": corpus.hash, "papers": _hash_array(rows), "seed": seed, **asdict(options)}
-
-
-def _hash_graph(graph: CitationGraph) -> list[str]:
-    return [_hash_array(graph.cited.offsets), _hash_array(graph.cited.targets)]
 
 
 def _hash_array(array: NDArray[Any]) -> str:
@@ -261,12 +258,12 @@ def _version(package: str) -> str:
         return ""
 
 
-# Baselines as things that `evaluate` judges: fitted when their vectors are first asked for, not before.
+# Baselines as systems to evaluate
 
 SENTENCE_SUM = "sentence_sum"
 
 
-def judged_baseline(
+def baseline_system(
     name: str,
     corpus: Corpus,
     graph: CitationGraph,
@@ -275,25 +272,25 @@ def judged_baseline(
     words: WordVectors | None = None,
     seed: int = 0,
     reporter: Reporter = QUIET,
-) -> Judged:
-    """A baseline over the texts of a corpus and the citations of a graph, which must not hold what is asked for.
+) -> System:
+    """Open a baseline as a system to evaluate, fitted when first needed; `graph` must not contain held-out citations.
 
-    `words` (of `fit_words`) spares fasttext, sif and sgc their own training of word vectors.
+    `words` (from `fit_words`) saves fasttext, sif and sgc training word vectors of their own.
     """
     choose(name, [*BASELINES, SENTENCE_SUM], "baseline")
     if name == SENTENCE_SUM:
-        return Encoded(SentenceSum(load_encoder("minilm")), cache=options.cache, reporter=reporter)
-    encoder = FittedLater(
+        return EncoderSystem(SentenceSum(load_encoder("minilm")), cache=options.cache, reporter=reporter)
+    encoder = LazyBaseline(
         name,
-        revision_of(name, corpus, graph=graph, words=words, seed=seed),
+        compute_revision(name, corpus, graph=graph, words=words, seed=seed),
         lambda: fit_baseline(name, corpus, graph=graph, words=words, seed=seed, reporter=reporter),
     )
-    kind = SparseWords if name == "tfidf" else Encoded
+    kind = SparseTfidf if name == "tfidf" else EncoderSystem
     return kind(encoder, cache=options.cache, reporter=reporter)
 
 
-class FittedLater:
-    """An encoder that is trained at its first text."""
+class LazyBaseline:
+    """Baseline encoder that is fitted when it first encodes a text."""
 
     def __init__(self, name: str, revision: str, fit: Callable[[], Encoder]) -> None:
         self.name, self.revision, self._fit = name, revision, fit
@@ -310,15 +307,15 @@ class FittedLater:
         return self.fitted.encode(texts, reporter=reporter)
 
 
-class SparseWords(Encoded):
-    """TF-IDF: pairs and searches go by the cosine of whole sparse vectors; probes see them reduced."""
+class SparseTfidf(EncoderSystem):
+    """TF-IDF as a system: pairs and rankings use cosines of sparse vectors, probes the dense ones."""
 
     def scores(self, texts: TaskTexts, pools: Pools, distance: str) -> NDArray[np.float64]:
         if distance != "cosine":
             return super().scores(texts, pools, distance)
-        written = texts.paper_texts()
-        scores = self._words.pair_scores(written, pools.offsets, pools.queries, pools.candidates)
-        has_text = np.array([bool(text) for text in written])  # (rows,)
+        papers = texts.paper_texts()
+        scores = self._tfidf.pair_scores(papers, pools.offsets, pools.queries, pools.candidates)
+        has_text = np.array([bool(text) for text in papers])  # (rows,)
         owners = np.repeat(pools.queries, np.diff(pools.offsets))  # (pairs,)
         return np.where(has_text[owners] & has_text[pools.candidates], scores, np.nan)
 
@@ -327,17 +324,17 @@ class SparseWords(Encoded):
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         if distance != "cosine":
             return super().top(texts, queries, candidates, depth, distance)
-        rows = self._words.encode_sparse(texts.paper_texts())  # (rows, terms)
+        rows = self._tfidf.encode_sparse(texts.paper_texts())  # (rows, terms)
         pool, depth = rows[candidates].T.tocsc(), min(depth, len(candidates))
-        found, scores = np.empty((len(queries), depth), np.int64), np.empty((len(queries), depth))
+        hits, scores = np.empty((len(queries), depth), np.int64), np.empty((len(queries), depth))
         for at, query in enumerate(queries.tolist()):
             cosines = np.asarray((rows[query] @ pool).todense()).ravel()  # (candidates,)
             best = np.argsort(-cosines, kind="stable")[:depth]
-            found[at], scores[at] = candidates[best], cosines[best]
-        return found, scores
+            hits[at], scores[at] = candidates[best], cosines[best]
+        return hits, scores
 
     @property
-    def _words(self) -> Tfidf:
-        words = self.encoder.fitted if isinstance(self.encoder, FittedLater) else self.encoder
-        assert isinstance(words, Tfidf)
-        return words
+    def _tfidf(self) -> Tfidf:
+        tfidf = self.encoder.fitted if isinstance(self.encoder, LazyBaseline) else self.encoder
+        assert isinstance(tfidf, Tfidf)
+        return tfidf

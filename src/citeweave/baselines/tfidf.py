@@ -1,13 +1,13 @@
-"""TF-IDF: a paper is its words, the rare ones counting more.
+"""TF-IDF vectors of papers: sparse rows of weighted terms for rankings, dense rows by SVD for probes.
 
     encoder.encode_sparse(texts)                                     (texts, terms) CSR, rows of length 1
     encoder.pair_scores(texts, offsets, query_rows, candidate_rows)  cosines of pairs, computed sparsely
     encoder.encode(texts)                                            (texts, 300) dense, for probes and maps
 
-Rankings should use `pair_scores`: TF-IDF as published is sparse, and `encode` is its projection on the 300 strongest
-directions of the corpus (TruncatedSVD, that is latent semantic analysis), which is another, smoother method.
+Rankings should use `pair_scores`: TF-IDF as published is sparse, and `encode` is its projection onto the 300 strongest
+directions of the corpus (latent semantic analysis), which is a different, smoother method.
 
-SPECTER's tables have no TF-IDF; terms follow its appendix A (see `terms.py`), weights are (1 + ln tf) idf.
+SPECTER's tables have no TF-IDF; terms follow its appendix A (see `fit_terms`), weights are (1 + ln tf) idf.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 
 _PAIRS = 65_536
-"""Pairs whose sparse rows are multiplied at a time."""
+"""Pairs of sparse rows multiplied at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class TfidfOptions:
-    """Options of TF-IDF."""
+    """Options of the TF-IDF baseline."""
 
     terms: TermOptions = field(default_factory=TermOptions)
 
     sublinear: bool = True
-    """A term that stands there tf times counts 1 + ln tf."""
+    """A term that occurs tf times counts 1 + ln tf."""
 
     dimension: int = 300
-    """Numbers of a dense vector; fewer where the corpus has fewer papers or terms."""
+    """Length of a dense vector; less where the corpus has fewer papers or terms."""
 
     def __post_init__(self) -> None:
         if self.dimension < 1:
@@ -49,7 +49,7 @@ class TfidfOptions:
 
 
 class Tfidf:
-    """A fitted vocabulary with its weights, and the directions for dense vectors."""
+    """Fitted TF-IDF: a vocabulary with its weights, and the SVD directions for dense vectors."""
 
     name = "tfidf"
 
@@ -62,7 +62,7 @@ class Tfidf:
         return np.asarray(self.encode_sparse(texts) @ self._directions, np.float32)  # (texts, dimension)
 
     def encode_sparse(self, texts: Sequence[str]) -> Any:
-        """Rows of length 1 as a SciPy CSR matrix of float64, (texts, terms); an empty row has no entries."""
+        """Return TF-IDF rows of length 1 as a CSR matrix of float64, (texts, terms); empty texts have no entries."""
         return count_terms(self._vectorizer, texts)
 
     def pair_scores(
@@ -72,9 +72,9 @@ class Tfidf:
         query_rows: NDArray[np.int64],
         candidate_rows: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        """Cosine of every query with its candidates, (pairs,), higher is nearer.
+        """Return the TF-IDF cosine of every query with its candidates, (pairs,), higher is nearer.
 
-        `query_rows` (queries,) and `candidate_rows` (pairs,) are places in `texts`; the candidates of query i are
+        `query_rows` (queries,) and `candidate_rows` (pairs,) are positions in `texts`; the candidates of query i are
         candidate_rows[offsets[i]:offsets[i + 1]].
         """
         rows = self.encode_sparse(texts)  # (texts, terms)
@@ -86,13 +86,13 @@ class Tfidf:
         return out
 
 
-def fit_tfidf(material: BaselineData, options: TfidfOptions, revision: str) -> Tfidf:
-    """Terms, their frequencies and the strongest directions of the corpus."""
-    texts = material.texts()
+def fit_tfidf(data: BaselineData, options: TfidfOptions, revision: str) -> Tfidf:
+    """Fit TF-IDF: count the terms of the corpus and find its strongest directions by SVD."""
+    texts = data.texts()
     vectorizer = fit_terms(texts, options.terms, idf=True, sublinear=options.sublinear, norm="l2")
     counts = count_terms(vectorizer, texts)  # (papers, terms)
     dimension = min(options.dimension, *counts.shape)
     # an int seed: sklearn takes no Generator
-    start = int(stream(material.seed, "tfidf").integers(2**31))
+    start = int(stream(data.seed, "tfidf").integers(2**31))
     directions = randomized_svd(counts, n_components=dimension, random_state=start)[2]
     return Tfidf(revision, vectorizer, np.ascontiguousarray(directions.T, np.float32))
