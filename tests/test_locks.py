@@ -18,7 +18,7 @@ from citeweave.core.files import LockedError, take_lock
 OWNER = """
 import sys, time
 from pathlib import Path
-from citeweave.locks import take_lock
+from citeweave.core.files import take_lock
 with take_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -17,11 +17,11 @@ import pytest
 from citeweave.core.errors import UserError
 from citeweave.core.plots import (
     MAX_BARS,
-    bars,
-    curve,
-    growth,
-    histograms,
-    points,
+    draw_bars,
+    draw_curves,
+    draw_growth,
+    draw_histograms,
+    draw_points,
 )
 from citeweave.core.randomness import stream
 
@@ -31,7 +31,7 @@ LABELS = {"title": "A title", "x_label": "rank", "y_label": "share"}
 RANDOM = stream(0, "test of plots").normal(size=(200, 2))
 
 DRAW: dict[str, Callable[[Path], None]] = {
-    "curve": lambda path: curve(
+    "curve": lambda path: draw_curves(
         path,
         [1, 10, 2000],
         {"cited": [0.9, 0.4, 0.1], "random": [[0.2, 0.1, 0.3]] * 3},
@@ -39,14 +39,14 @@ DRAW: dict[str, Callable[[Path], None]] = {
         marks={"k = 25": 25, "hard": (100, 300)},
         **LABELS,
     ),
-    "growth": lambda path: growth(path, [10, 1000], {"cited": [0.1, 9], "random": [3, 20]}, **LABELS),
-    "histograms": lambda path: histograms(
+    "growth": lambda path: draw_growth(path, [10, 1000], {"cited": [0.1, 9], "random": [3, 20]}, **LABELS),
+    "histograms": lambda path: draw_histograms(
         path, {"near": RANDOM[:, 0], "far": RANDOM[:, 1] + 3}, title="A title", x_label="distance"
     ),
-    "bars": lambda path: bars(
+    "bars": lambda path: draw_bars(
         path, {"BM25": 0.61, "SPECTER": -0.74}, title="A title", x_label="nDCG", errors={"SPECTER": 0.02}
     ),
-    "points": lambda path: points(path, RANDOM, ["a", "b"] * 100, title="A title"),
+    "points": lambda path: draw_points(path, RANDOM, ["a", "b"] * 100, title="A title"),
 }
 
 
@@ -86,14 +86,14 @@ def test_right_files_of_the_same_bytes_under_any_settings_which_stay_as_they_wer
 def test_the_same_bytes_in_another_process_and_no_global_state(tmp_path):
     code = """if True:
         import sys
-        from citeweave.plots import points
+        from citeweave.core.plots import draw_points
         assert "matplotlib" not in sys.modules
-        points(sys.argv[1], [[0, 0], [1, 2], [2, 1]], ["a", "b", "b"], title="A title")
+        drawing_points(sys.argv[1], [[0, 0], [1, 2], [2, 1]], ["a", "b", "b"], title="A title")
         assert "matplotlib.pyplot" not in sys.modules
     """
     environment = {**os.environ, "PYTHONHASHSEED": "7", "SOURCE_DATE_EPOCH": "1"}
     subprocess.run([sys.executable, "-c", code, tmp_path / "one.svg"], check=True, env=environment)
-    points(tmp_path / "two.svg", [[0, 0], [1, 2], [2, 1]], ["a", "b", "b"], title="A title")
+    draw_points(tmp_path / "two.svg", [[0, 0], [1, 2], [2, 1]], ["a", "b", "b"], title="A title")
     one, two = (hashlib.sha256((tmp_path / name).read_bytes()).digest() for name in ("one.svg", "two.svg"))
     assert one == two
 
@@ -101,28 +101,28 @@ def test_the_same_bytes_in_another_process_and_no_global_state(tmp_path):
 @pytest.mark.parametrize(("count", "legend"), [(4, False), (5, True), (21, True)])
 def test_few_series_are_named_at_their_ends_and_many_in_a_legend(tmp_path, count, legend):
     series = {f"_run {i}": [0, 1, i] for i in range(count)}
-    curve(tmp_path / "p.svg", [1, 2, 3], series, **LABELS)
+    draw_curves(tmp_path / "p.svg", [1, 2, 3], series, **LABELS)
     assert (b'id="legend_1"' in (tmp_path / "p.svg").read_bytes()) == legend
     assert series.keys() <= set(texts(tmp_path / "p.svg"))
 
 
 def test_names_of_lines_are_in_the_order_of_the_lines_and_apart(tmp_path):
     ends = {"a": 5.0, "b": 5.001, "c": 0.0, "d": 5.0}
-    curve(tmp_path / "p.svg", [1, 2], {name: [1, end] for name, end in ends.items()}, **LABELS)
+    draw_curves(tmp_path / "p.svg", [1, 2], {name: [1, end] for name, end in ends.items()}, **LABELS)
     found = heights(tmp_path / "p.svg", {*ends})
     assert sorted(found, key=found.__getitem__) == ["b", "d", "a", "c"]  # from above; y counts downwards
     assert np.diff(sorted(found.values())).min() > 10
 
 
 def test_a_line_is_named_where_its_x_is_largest(tmp_path):
-    curve(tmp_path / "p.svg", [3, 2, 1], {"falls": [0, 5, 9], "rises": [9, 5, 0]}, **LABELS)
+    draw_curves(tmp_path / "p.svg", [3, 2, 1], {"falls": [0, 5, 9], "rises": [9, 5, 0]}, **LABELS)
     found = heights(tmp_path / "p.svg", {"falls", "rises"})
     assert found["rises"] < found["falls"]
 
 
 def test_names_of_marks_that_would_meet_are_above_each_other(tmp_path):
     marks = {"here": 2.0, "almost here": (1.9, 2.2), "far": 9.0}
-    curve(tmp_path / "p.svg", [1, 10], {"a": [1, 2]}, marks=marks, **LABELS)
+    draw_curves(tmp_path / "p.svg", [1, 10], {"a": [1, 2]}, marks=marks, **LABELS)
     found = heights(tmp_path / "p.svg", {*marks})
     assert found["here"] == found["far"] > found["almost here"] + 10
 
@@ -138,22 +138,22 @@ def test_names_of_marks_that_would_meet_are_above_each_other(tmp_path):
     ],
 )
 def test_numbers_of_axes(tmp_path, x, log_x, shown, hidden):
-    curve(tmp_path / "p.svg", x, {"a": [7, 7]}, log_x=log_x, **LABELS)
+    draw_curves(tmp_path / "p.svg", x, {"a": [7, 7]}, log_x=log_x, **LABELS)
     found = set(texts(tmp_path / "p.svg"))
     assert shown <= found and hidden not in found
 
 
 def test_histograms_show_shares_or_counts(tmp_path):
     groups = {"a": [0, 0, 0, 1], "b": [1]}
-    histograms(tmp_path / "p.svg", groups, title="t", x_label="x", bins=2)
+    draw_histograms(tmp_path / "p.svg", groups, title="t", x_label="x", bins=2)
     assert {"1.0", "share of the group", "a", "b"} <= set(texts(tmp_path / "p.svg"))
-    histograms(tmp_path / "q.svg", groups, title="t", x_label="x", bins=2, share=False)
+    draw_histograms(tmp_path / "q.svg", groups, title="t", x_label="x", bins=2, share=False)
     assert {"3", "count"} <= set(texts(tmp_path / "q.svg"))
 
 
 def test_bars_stand_in_their_order_with_their_numbers(tmp_path):
     values = {"first": -12345.6, "second": 0.12345, "third": 7}
-    bars(tmp_path / "p.svg", values, title="t", x_label="x")
+    draw_bars(tmp_path / "p.svg", values, title="t", x_label="x")
     assert {"−12,346", "0.123", "7"} <= set(texts(tmp_path / "p.svg"))
     found = heights(tmp_path / "p.svg", {*values})
     assert found["first"] < found["second"] < found["third"]
@@ -162,14 +162,14 @@ def test_bars_stand_in_their_order_with_their_numbers(tmp_path):
 def test_a_map_names_the_largest_groups_and_is_an_image(tmp_path):
     groups = np.repeat(np.arange(12), np.arange(12, 0, -1) * 10)
     spots = stream(1, "test of plots").normal(size=(len(groups), 2))
-    points(tmp_path / "p.svg", spots, list(groups), title="t")
+    draw_points(tmp_path / "p.svg", spots, list(groups), title="t")
     assert texts(tmp_path / "p.svg") == ["0", "1", "2", "3", "4", "5", "6", "others (5)", "t"]
     data = (tmp_path / "p.svg").read_bytes()
     assert data.count(b"<image") == 1
-    points(tmp_path / "q.svg", spots, None, title="t")
+    draw_points(tmp_path / "q.svg", spots, None, title="t")
     assert texts(tmp_path / "q.svg") == ["t"]
     few = groups < 8
-    points(tmp_path / "r.svg", spots[few], list(groups[few]), title="t")
+    draw_points(tmp_path / "r.svg", spots[few], list(groups[few]), title="t")
     assert "7" in texts(tmp_path / "r.svg")
 
 
@@ -189,12 +189,12 @@ EVIL = [
 @pytest.mark.parametrize("names", [EVIL[:4], EVIL[4:8], EVIL], ids=["markup", "maths", "legend"])
 def test_text_is_text_everywhere(tmp_path, names):
     title, x_label, y_label = names[:3]
-    curve(
+    draw_curves(
         tmp_path / "curve.svg", [1, 2], {name: [1, 2] for name in names},
         title=title, x_label=x_label, y_label=y_label, marks={name + "!": 1.5 for name in names},
     )  # fmt: skip
-    points(tmp_path / "points.svg", RANDOM[: len(names)], names, title=title)
-    bars(tmp_path / "bars.svg", dict.fromkeys(names, 1), title=title, x_label=x_label)
+    draw_points(tmp_path / "points.svg", RANDOM[: len(names)], names, title=title)
+    draw_bars(tmp_path / "bars.svg", dict.fromkeys(names, 1), title=title, x_label=x_label)
     assert {*names, *(name + "!" for name in names)} <= set(texts(tmp_path / "curve.svg"))
     assert {*sorted(names)[:7], title} <= set(texts(tmp_path / "points.svg"))
     assert {*names, title} <= set(texts(tmp_path / "bars.svg"))
@@ -208,82 +208,87 @@ def test_any_unicode_makes_a_readable_file(tmp_path):
     signs[:, 0] = np.arange(33)  # control signs
     signs[:5, 1] = [0xD800, 0xDFFF, 0xFFFE, 0xFFFF, 0x202E]
     names = ["".join(map(chr, row)) + f"name {i}" for i, row in enumerate(signs)]
-    bars(tmp_path / "p.svg", {name: i for i, name in enumerate(names)}, title="".join(names[:5]), x_label="\x00\ud800")
+    draw_bars(
+        tmp_path / "p.svg", {name: i for i, name in enumerate(names)}, title="".join(names[:5]), x_label="\x00\ud800"
+    )
     assert sum("name" in text for text in texts(tmp_path / "p.svg")) == 33 + 1
-    bars(tmp_path / "p.png", dict.fromkeys(names[:5], 1), title="a\nb\x1b[31m", x_label="\ud800")
+    draw_bars(tmp_path / "p.png", dict.fromkeys(names[:5], 1), title="a\nb\x1b[31m", x_label="\ud800")
 
 
 def test_long_text_is_cut_and_long_titles_have_two_lines(tmp_path):
-    bars(tmp_path / "p.svg", {"n" * 10_000: 1}, title="word " * 1000, x_label="x")
+    draw_bars(tmp_path / "p.svg", {"n" * 10_000: 1}, title="word " * 1000, x_label="x")
     found = texts(tmp_path / "p.svg")
     assert "n" * 39 + "…" in found and max(map(len, found)) <= 70
     assert sum(text.startswith("word") for text in found) == 2
 
 
-def draw_curve(x: object, series: object, **options: object) -> Callable[[Path], None]:
-    return lambda path: curve(path / "p.png", x, series, **{**LABELS, **options})  # type: ignore[arg-type]
+def drawing_curve(x: object, series: object, **options: object) -> Callable[[Path], None]:
+    return lambda path: draw_curves(path / "p.png", x, series, **{**LABELS, **options})  # type: ignore[arg-type]
 
 
-def draw_growth(x: object, series: object) -> Callable[[Path], None]:
-    return lambda path: growth(path / "p.png", x, series, **LABELS)  # type: ignore[arg-type]
+def drawing_growth(x: object, series: object) -> Callable[[Path], None]:
+    return lambda path: draw_growth(path / "p.png", x, series, **LABELS)  # type: ignore[arg-type]
 
 
-def draw_bars(values: object, **options: object) -> Callable[[Path], None]:
-    return lambda path: bars(path / "p.png", values, title="t", x_label="x", **options)  # type: ignore[arg-type]
+def drawing_bars(values: object, **options: object) -> Callable[[Path], None]:
+    return lambda path: draw_bars(path / "p.png", values, title="t", x_label="x", **options)  # type: ignore[arg-type]
 
 
-def draw_groups(groups: object, **options: object) -> Callable[[Path], None]:
-    return lambda path: histograms(path / "p.png", groups, title="t", x_label="x", **options)  # type: ignore[arg-type]
+def drawing_groups(groups: object, **options: object) -> Callable[[Path], None]:
+    return lambda path: draw_histograms(path / "p.png", groups, title="t", x_label="x", **options)  # type: ignore[arg-type]
 
 
-def draw_points(xy: object, groups: object = None) -> Callable[[Path], None]:
-    return lambda path: points(path / "p.png", xy, groups, title="t")  # type: ignore[arg-type]
+def drawing_points(xy: object, groups: object = None) -> Callable[[Path], None]:
+    return lambda path: draw_points(path / "p.png", xy, groups, title="t")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda path: curve(path / "p.jpg", [1], {"a": [1]}, **LABELS), "p.jpg is not .* must end in .png or .svg"),
-        (lambda path: points(path / "p", [[0, 0]], title="t"), "must end in .png or .svg"),
-        (draw_curve([], {"a": []}), "x is empty"),
-        (draw_curve([1], {}), "series holds 0 names; a picture shows 1 to 21"),
-        (draw_curve([1], {str(i): [1] for i in range(22)}), "series holds 22 names"),
-        (draw_curve([1, 2], {"a": [1]}), "series 'a' holds 1 values for 2 of x"),
         (
-            draw_curve([1, 2], {"a": [1, np.nan]}),
+            lambda path: draw_curves(path / "p.jpg", [1], {"a": [1]}, **LABELS),
+            "p.jpg is not .* must end in .png or .svg",
+        ),
+        (lambda path: draw_points(path / "p", [[0, 0]], title="t"), "must end in .png or .svg"),
+        (drawing_curve([], {"a": []}), "x is empty"),
+        (drawing_curve([1], {}), "series holds 0 names; a chart shows 1 to 21"),
+        (drawing_curve([1], {str(i): [1] for i in range(22)}), "series holds 22 names"),
+        (drawing_curve([1, 2], {"a": [1]}), "series 'a' holds 1 values for 2 of x"),
+        (
+            drawing_curve([1, 2], {"a": [1, np.nan]}),
             "series 'a' holds nan; it must be a number from -1e\\+100 to 1e\\+100",
         ),
-        (draw_curve([1, 2], {"a": [[1, 2, 3], [1, 2, np.inf]]}), "series 'a' holds inf"),
+        (drawing_curve([1, 2], {"a": [[1, 2, 3], [1, 2, np.inf]]}), "series 'a' holds inf"),
         (
-            draw_curve([1, 2], {"a": [[1, 2], [1, 2]]}),
+            drawing_curve([1, 2], {"a": [[1, 2], [1, 2]]}),
             r"series 'a' has the shape \(2, 2\); it must be \(n,\) or \(n, 3\)",
         ),
-        (draw_curve([1, 2], {"a": np.ones((2, 1, 3, 1))}), "series 'a' has the shape"),
-        (draw_curve([1, 2], {"a": ["x", "y"]}), "series 'a' holds something that is not a number"),
-        (draw_curve([1, 2], {"a": [1, 10**400]}), "series 'a' holds something"),
-        (draw_curve([-np.inf, 2], {"a": [1, 2]}), "x holds -inf"),
-        (draw_curve([0, 2], {"a": [1, 2]}, log_x=True), "x holds 0; it must be a number from 1e-100"),
-        (draw_curve([1, 2], {"a": [1, 2]}, marks={"m": np.nan}), "mark 'm' holds nan"),
-        (draw_curve([1, 2], {"a": [1, 2]}, marks={"m": (0, 1)}, log_x=True), "mark 'm' holds 0"),
-        (draw_growth([1, 2], {"a": [1, 0]}), "series 'a' holds 0; it must be a number from 1e-100"),
-        (draw_growth([0, 2], {"a": [1, 1]}), "x holds 0"),
-        (draw_growth([1, 2], {"a": [1]}), "series 'a' holds 1 values for 2 of x"),
-        (draw_growth([1, 2], {}), "series holds 0 names"),
-        (draw_groups({}), "groups holds 0 names"),
-        (draw_groups({"a": [1], "b": []}), "group 'b' is empty"),
-        (draw_groups({"a": [1, np.inf]}), "group 'a' holds inf"),
-        (draw_groups({"a": [1, 2]}, bins=0), "bins is 0"),
-        (draw_groups({"a": [1e99]}), "bins is 40; .* not finer than the values"),
-        (draw_bars({}), "values holds 0 names"),
-        (draw_bars(dict.fromkeys(map(str, range(MAX_BARS + 1)), 1)), "values holds 201 names"),
-        (draw_bars({"a": np.nan}), "bar 'a' holds nan"),
-        (draw_bars({"alpha": 1}, errors={"alpah": 1}), "Did you mean 'alpha'"),
-        (draw_bars({"a": 1}, errors={"a": -1}), "the error of 'a' holds -1; it must be a number from 0 to"),
-        (draw_points([]), "xy is empty"),
-        (draw_points([[1, 2, 3]]), r"xy has the shape \(1, 3\); it must be \(n, 2\)"),
-        (draw_points(np.ones((2, 3, 2))), "xy has the shape"),
-        (draw_points([[0, np.nan]]), "xy holds nan"),
-        (draw_points([[0, 0]], ["a", "b"]), "groups holds 2 labels for 1 points"),
+        (drawing_curve([1, 2], {"a": np.ones((2, 1, 3, 1))}), "series 'a' has the shape"),
+        (drawing_curve([1, 2], {"a": ["x", "y"]}), "series 'a' holds something that is not a number"),
+        (drawing_curve([1, 2], {"a": [1, 10**400]}), "series 'a' holds something"),
+        (drawing_curve([-np.inf, 2], {"a": [1, 2]}), "x holds -inf"),
+        (drawing_curve([0, 2], {"a": [1, 2]}, log_x=True), "x holds 0; it must be a number from 1e-100"),
+        (drawing_curve([1, 2], {"a": [1, 2]}, marks={"m": np.nan}), "mark 'm' holds nan"),
+        (drawing_curve([1, 2], {"a": [1, 2]}, marks={"m": (0, 1)}, log_x=True), "mark 'm' holds 0"),
+        (drawing_growth([1, 2], {"a": [1, 0]}), "series 'a' holds 0; it must be a number from 1e-100"),
+        (drawing_growth([0, 2], {"a": [1, 1]}), "x holds 0"),
+        (drawing_growth([1, 2], {"a": [1]}), "series 'a' holds 1 values for 2 of x"),
+        (drawing_growth([1, 2], {}), "series holds 0 names"),
+        (drawing_groups({}), "groups holds 0 names"),
+        (drawing_groups({"a": [1], "b": []}), "group 'b' is empty"),
+        (drawing_groups({"a": [1, np.inf]}), "group 'a' holds inf"),
+        (drawing_groups({"a": [1, 2]}, bins=0), "bins is 0"),
+        (drawing_groups({"a": [1e99]}), "bins is 40; .* not finer than the values"),
+        (drawing_bars({}), "values holds 0 names"),
+        (drawing_bars(dict.fromkeys(map(str, range(MAX_BARS + 1)), 1)), "values holds 201 names"),
+        (drawing_bars({"a": np.nan}), "bar 'a' holds nan"),
+        (drawing_bars({"alpha": 1}, errors={"alpah": 1}), "Did you mean 'alpha'"),
+        (drawing_bars({"a": 1}, errors={"a": -1}), "the error of 'a' holds -1; it must be a number from 0 to"),
+        (drawing_points([]), "xy is empty"),
+        (drawing_points([[1, 2, 3]]), r"xy has the shape \(1, 3\); it must be \(n, 2\)"),
+        (drawing_points(np.ones((2, 3, 2))), "xy has the shape"),
+        (drawing_points([[0, np.nan]]), "xy holds nan"),
+        (drawing_points([[0, 0]], ["a", "b"]), "groups holds 2 labels for 1 points"),
     ],
 )
 def test_bad_input_is_one_clear_error_and_leaves_no_file(tmp_path, draw, message):
@@ -308,10 +313,10 @@ def test_growth_names_its_lines_and_the_straight_one(tmp_path):
 
 @pytest.mark.filterwarnings("error")
 def test_numbers_at_the_edge_are_drawn_without_complaint(tmp_path):
-    curve(tmp_path / "a.svg", [5], {"a": [3]}, **LABELS)
-    curve(tmp_path / "b.svg", [1e-100, 1e100], {"a": [-1e100, 1e100]}, log_x=True, **LABELS)
-    histograms(tmp_path / "c.svg", {"a": [1, 1], "b": [1]}, title="t", x_label="x")
-    bars(tmp_path / "d.svg", {"a": 0}, title="t", x_label="x")
-    points(tmp_path / "e.svg", [[1, 1], [1, 1]], ["a", "b"], title="")
-    points(tmp_path / "f.svg", [[0, 0], [1e100, -1e100]], title="t")
+    draw_curves(tmp_path / "a.svg", [5], {"a": [3]}, **LABELS)
+    draw_curves(tmp_path / "b.svg", [1e-100, 1e100], {"a": [-1e100, 1e100]}, log_x=True, **LABELS)
+    draw_histograms(tmp_path / "c.svg", {"a": [1, 1], "b": [1]}, title="t", x_label="x")
+    draw_bars(tmp_path / "d.svg", {"a": 0}, title="t", x_label="x")
+    draw_points(tmp_path / "e.svg", [[1, 1], [1, 1]], ["a", "b"], title="")
+    draw_points(tmp_path / "f.svg", [[0, 0], [1e100, -1e100]], title="t")
     assert len(list(tmp_path.iterdir())) == 6

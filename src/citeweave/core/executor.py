@@ -1,28 +1,25 @@
-"""Work in shards that other processes or machines can do: what is asked of them, and nothing of how.
+"""Shards for other processes or machines, one thread pool for compiled loops, and what this machine has.
 
-    work = Work("citeweave.encoders.remote_shards:embed_maker", {"corpus": "/data/corpus", "model": "minilm"})
-    for number, made in crew.make(work, [0, 1, 2]):       # as they finish, in any order, each number once
-        save(number, made)
+    task = ShardTask("citeweave.encoders.remote_shards:embed_maker", {"corpus": "/data/corpus", "model": "minilm"})
+    for number, content in executor.make(task, [0, 1, 2]):    # as they finish, in any order, each number once
+        save(number, content)
 
-`maker` names a function of this package. A worker calls it once, with `given`, and gets a function from a shard's
-number to its bytes: what `np.savez` writes, or JSON. The caller writes the bytes where a run without a crew would have
-written them, so that an interrupted run goes on in the same way. Knows no engine: `scale/` has the one for Ray.
+`maker` names a function of this package. A worker calls it once, with `arguments`, and gets a function from a shard's
+number to its bytes: what `np.savez` writes, or JSON. The caller writes the bytes where a run without an executor would
+have written them, so that an interrupted run resumes in the same way. Knows no engine: `remote/ray_executor.py` has the
+one for Ray.
 
-One pool of threads for compiled loops: parts of the work on all cores, without starting threads for every call.
+    run_in_threads(7, job)                      job(0) ... job(6), this thread among the workers
+    run_range_in_threads(1000, job, workers=2)  job(0, 500), job(500, 1000)
 
-    share(7, job)                      job(0) ... job(6), this thread among those that work
-    share_range(1000, job, workers=2)  job(0, 500), job(500, 1000)
+A free thread takes the next part, so that a busy core delays little. Jobs write to places of their own, so that it does
+not matter which thread runs them. Nothing here decides how the work is split into parts.
 
-Parts are taken one after the other by whichever thread is free, so that a busy core delays little. Jobs write to places
-of their own, so that it does not matter which thread runs them. Nothing here decides how the work is cut into parts.
-
-What this machine has, on every system: processor, cores and memory.
-
-processor()         its name, such as "Neoverse-N1 (aarch64)"
-instruction_sets()  {"asimddp", "asimdhp", ...}; empty where the system does not say
-cores()             those that this process may use
-memory()            bytes, None where the system does not say, as on Windows
-processes(64, 10)   how many processes do 10 jobs where 64 are allowed: 10
+    processor()             the processor's name, such as "Neoverse-N1 (aarch64)"
+    instruction_sets()      {"asimddp", "asimdhp", ...}; empty where the system does not say
+    available_cores()       the cores that this process may use
+    total_memory()          bytes, None where the system does not say, as on Windows
+    process_count(64, 10)   processes for 10 jobs where 64 are allowed: 10
 """
 
 from __future__ import annotations
@@ -48,70 +45,72 @@ PACKAGE = "citeweave."
 
 @dataclass(frozen=True, slots=True)
 class ShardTask:
-    """What any process needs to make shards: plain data."""
+    """A job in shards that any process can do, as plain data: a function name and its arguments."""
 
     maker: str
-    """`module:function` inside citeweave; called once a worker, as `maker(**given)`. If the function it gives has an
-    attribute `overlaps` that is true, two shards may be asked of it at a time, from two threads."""
+    """`module:function` inside citeweave; called once per worker, as `maker(**arguments)`. If the function it returns has
+    a true attribute `overlaps`, two threads may ask it for a shard at the same time."""
 
-    given: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     """JSON values only: absolute folders, names, options."""
 
     label: str = ""
-    """What is being done, in progress lines and errors."""
+    """Name of the job in progress lines and errors."""
 
     unit: str = "papers"
     gpu: bool = False
-    """Whether a worker wants a graphics card where there are any."""
+    """Whether a worker wants a GPU where there are any."""
 
     def __post_init__(self) -> None:
-        assert json.loads(json.dumps(dict(self.given))) == dict(self.given), "work is told in JSON values"
+        assert json.loads(json.dumps(dict(self.arguments))) == dict(self.arguments), (
+            "arguments of a task are JSON values"
+        )
 
 
 class Executor(Protocol):
-    """Whoever makes shards."""
+    """Makes the shards of a task: in this process, or on a cluster."""
 
-    def make(self, work: ShardTask, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """Every shard once, as they finish; at the end `ShardError` where some could not be made."""
+    def make(self, task: ShardTask, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """Yield every shard once, as it finishes; raise `ShardError` at the end if some could not be made."""
         ...
 
 
 class LocalExecutor:
-    """A crew of this very process: the plainest there is."""
+    """An executor that makes shards in this process, one after the other."""
 
-    def make(self, work: ShardTask, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        make = resolve(work.maker)(**work.given)
+    def make(self, task: ShardTask, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        make = resolve_maker(task.maker)(**task.arguments)
         for number in numbers:
             yield number, make(number)
 
 
-def resolve(maker: str) -> Callable[..., Make]:
-    """The function that a work names; only functions of this package are called.
+def resolve_maker(maker: str) -> Callable[..., Make]:
+    """Return the function that a shard task names; only functions of this package are called.
 
-    >>> resolve("citeweave.remote.ray_workers:squares")(wait=0)(3)
+    >>> resolve_maker("citeweave.remote.ray_workers:squares")(wait=0)(3)
     b'9'
-    >>> resolve("os:system")
+    >>> resolve_maker("os:system")
     Traceback (most recent call last):
     ValueError: 'os:system' is not a function of citeweave
     """
     module, colon, name = maker.partition(":")
     if not (colon and module.startswith(PACKAGE) and name.isidentifier()):
         raise ValueError(f"{maker!r} is not a function of citeweave")
-    found = getattr(importlib.import_module(module), name, None)
-    if not callable(found) or getattr(found, "__module__", "") != module:
+    function = getattr(importlib.import_module(module), name, None)
+    if not callable(function) or getattr(function, "__module__", "") != module:
         raise ValueError(f"{maker!r} is not a function of citeweave")
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]
 
 
-# One pool of threads for compiled loops: parts of the work on all cores, without starting threads for every call.
+# One thread pool for compiled loops, so that no call has to start threads.
 
 _pools: dict[int, ThreadPoolExecutor] = {}
-"""The pool of each process: threads do not survive a fork."""
+"""Process id -> its pool: threads do not survive a fork."""
 
 
-def share(parts: int, job: Callable[[int], object], workers: int = 0) -> None:
-    """Call `job` for every part; 0 workers means one per core. The first error is raised after all threads have stopped."""
-    others = min(workers or cores(), parts) - 1
+def run_in_threads(parts: int, job: Callable[[int], object], workers: int = 0) -> None:
+    """Call `job` for every part in threads; 0 workers: one per core. Raises the first error once all have stopped."""
+    others = min(workers or available_cores(), parts) - 1
     numbers = count()
 
     def work() -> None:
@@ -123,7 +122,7 @@ def share(parts: int, job: Callable[[int], object], workers: int = 0) -> None:
         work()
     finally:
         for future in pending:
-            # one that has not begun, because other calls keep the pool busy, is not needed any more
+            # one that has not begun, because other calls keep the pool busy, is no longer needed
             if not future.cancel():
                 future.exception()
     for future in pending:
@@ -131,30 +130,30 @@ def share(parts: int, job: Callable[[int], object], workers: int = 0) -> None:
             future.result()
 
 
-def share_range(size: int, job: Callable[[int, int], object], workers: int = 0) -> None:
-    """Call `job(start, stop)` for parts of range(size), one part per worker."""
-    parts = min(workers or cores(), size)
-    share(parts, lambda part: job(size * part // parts, size * (part + 1) // parts), workers)
+def run_range_in_threads(size: int, job: Callable[[int, int], object], workers: int = 0) -> None:
+    """Call `job(start, stop)` in threads for parts of range(size), one part per worker."""
+    parts = min(workers or available_cores(), size)
+    run_in_threads(parts, lambda part: job(size * part // parts, size * (part + 1) // parts), workers)
 
 
 def _pool() -> ThreadPoolExecutor:
     own = os.getpid()
     if own not in _pools:
         _pools.clear()
-        _pools[own] = ThreadPoolExecutor(max(cores(), 2), thread_name_prefix="citeweave")
+        _pools[own] = ThreadPoolExecutor(max(available_cores(), 2), thread_name_prefix="citeweave")
     return _pools[own]
 
 
-# What this machine has, on every system: processor, cores and memory.
+# Processor, cores and memory of this machine.
 
 
-def cores() -> int:
-    """Cores that this process may use."""
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def memory() -> int | None:
-    """Bytes of memory, None where the system does not say."""
+def total_memory() -> int | None:
+    """Return the bytes of memory of this machine, None where the system does not say."""
     if not hasattr(os, "sysconf"):
         return None
     try:
@@ -163,10 +162,10 @@ def memory() -> int | None:
         return None
 
 
-def processes(allowed: int, jobs: int) -> int:
-    """How many processes do so many jobs; Windows cannot wait for more than 61.
+def process_count(allowed: int, jobs: int) -> int:
+    """Return how many processes to start for a number of jobs; Windows cannot wait for more than 61.
 
-    >>> processes(4, 10), processes(64, 3)
+    >>> process_count(4, 10), process_count(64, 3)
     (4, 3)
     """
     return min(allowed, jobs, 61 if sys.platform == "win32" else jobs)
@@ -174,32 +173,32 @@ def processes(allowed: int, jobs: int) -> int:
 
 @functools.cache
 def instruction_sets() -> frozenset[str]:
-    """What Linux says that the processor has; empty on other systems."""
-    told = _cpu_info()
-    return frozenset(told.get("flags", told.get("Features", "")).split())
+    """Return the instruction sets of the processor as Linux lists them; empty on other systems."""
+    info = _cpu_info()
+    return frozenset(info.get("flags", info.get("Features", "")).split())
 
 
 @functools.cache
 def processor() -> str:
-    """The processor's name and architecture."""
-    told = _cpu_info()
-    parts = told.get("CPU implementer", ""), told.get("CPU part", "")
-    name = told.get("model name") or _ARM.get(parts) or platform.processor()
+    """Return the processor's name and architecture."""
+    info = _cpu_info()
+    parts = info.get("CPU implementer", ""), info.get("CPU part", "")
+    name = info.get("model name") or _ARM_NAMES.get(parts) or platform.processor()
     return f"{name} ({platform.machine()})" if name and name != platform.machine() else platform.machine()
 
 
-_ARM = {
+_ARM_NAMES = {
     ("0x41", "0xd0c"): "Neoverse-N1",
     ("0x41", "0xd40"): "Neoverse-V1",
     ("0x41", "0xd49"): "Neoverse-N2",
     ("0x41", "0xd4f"): "Neoverse-V2",
     ("0xc0", "0xac3"): "Ampere-1",
 }
-"""Implementer and part of /proc/cpuinfo, where ARM processors have no name -> name."""
+"""Implementer and part in /proc/cpuinfo -> name: ARM processors have no name there."""
 
 
 def _cpu_info() -> dict[str, str]:
-    """The first processor of /proc/cpuinfo."""
+    """Return the first processor of /proc/cpuinfo, by field."""
     path = Path("/proc/cpuinfo")
     if not path.is_file():
         return {}

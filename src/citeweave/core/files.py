@@ -1,29 +1,24 @@
-"""Files that are there whole or not at all, and what they hash to.
+"""Files: atomic writes, hashes, regular files only, links that stay inside their folder, locks between processes.
 
-with new_file(path) as file:     a binary file, on the disk before it has its name; none where the block fails
-write_json(path, value)         the same for JSON
-write_whole(path, content)      the same for bytes, without waiting for the disk's table of names
-move(source, target)            another name for a file or a folder
-hash_file(path)                 SHA-256 of its bytes
-file_state(path)                what is another once it was replaced or written to
-open_input(path)                a file to read, which must not be a pipe or a device
+    with new_file(path) as file:       a binary file, on the disk before it has its name; nothing remains if the block fails
+    write_json(path, value)            the same for JSON
+    write_atomically(path, content)    the same for bytes, without forcing the folder's names to the disk
+    move(source, target)               rename a file or a folder
+    hash_file(path)                    SHA-256 of its bytes
+    file_state(path)                   changes once the file is replaced or written to
+    open_input(path)                   a file to read, which must not be a pipe or a device
+    check_links(folder)                refuse symbolic links that lead outside, and what is not a file
+    check_names(names, path)           the same for the names in a manifest
+    resolve_output(path)               where an output goes: a symbolic link is followed, never replaced
 
-Links and names that lead out of a folder: an artifact may come from a stranger.
+An artifact may come from an untrusted source. Hard links cannot be told from files, so nothing that lies in a folder is
+opened for writing.
 
-    check_links(folder)          a symbolic link to something outside is refused, and what is no file
-    check_names(files, path)     the same for the names in a manifest
-    open_lock(path)              a file to be locked, left as it is
-    output_place(path)           where an output goes: a symbolic link is followed, never replaced
-
-Hard links cannot be told from files; so nothing that lies in a folder is opened for writing.
-
-One process at a time: a lock on a file, which is free as soon as its owner ends, however that happens.
-
-    with take_lock(folder / ".lock"):                LockedError at once where somebody else has it
+    with take_lock(folder / ".lock"):                LockedError at once where another process holds it
     with take_lock(folder / ".lock", wait=60.0):     the same after a minute
 
-The system's own locks, by `filelock`: Linux, macOS, Windows. A file that is locked is never written to. A lock is not
-shared between the threads of a process: a second one waits, or is refused.
+Locks are the system's own, by `filelock`: Linux, macOS, Windows. A lock is free as soon as its owner ends, however that
+happens. A locked file is never written to. The threads of a process do not share a lock: the second waits or is refused.
 """
 
 from __future__ import annotations
@@ -47,27 +42,29 @@ from citeweave.core.errors import ArtifactError, InputError, UserError
 
 
 def open_input(path: Path) -> io.BufferedReader:
-    """A file to read bytes from: the one way to open what a user names.
+    """Open a file that a user names, for reading bytes.
 
-    Refuses pipes and devices: opening one may wait forever, and what it gives cannot be read twice.
+    Refuses pipes and devices: opening one may block forever, and its content cannot be read twice.
     """
     return open(path, "rb", opener=_open_regular)
 
 
 def read_input(path: Path) -> bytes:
-    """All bytes of a file, opened as `open_input` does."""
+    """Return all bytes of a file, opened as `open_input` does."""
     with open_input(path) as file:
         return file.read()
 
 
 def check_regular(path: Path) -> None:
-    """Refuse a path at which something other than a file or a folder lies; OSError where nothing does."""
+    """Refuse a path that is not a file or a folder; OSError where nothing exists."""
     _refuse_special(path.stat().st_mode, path)
 
 
 def _open_regular(path: str, flags: int) -> int:
     check_regular(Path(path))  # first: opening a device may already act on it
-    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe that has just come there does not wait
+    descriptor = os.open(
+        path, flags | getattr(os, "O_NONBLOCK", 0)
+    )  # a pipe that has just appeared there does not block
     try:
         _refuse_special(os.fstat(descriptor).st_mode, path)
     except InputError:
@@ -82,37 +79,37 @@ def _refuse_special(mode: int, path: str | Path) -> None:
 
 
 def hash_file(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
+    """Return the SHA-256 of a file's bytes."""
     with open_input(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_state(path: Path) -> tuple[int, int, int, int]:
-    """What is another where a file was replaced or written to: device, number, bytes, time of the last change."""
+    """Return device, inode, size and modification time of a file, which differ once it is replaced or written to."""
     state = path.stat()
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def hash_json(value: object) -> str:
-    """SHA-256 of a JSON value in one spelling."""
+    """Return the SHA-256 of a JSON value in its canonical spelling."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def seal_of(value: object) -> str:
-    """The same of a value that is about to be written, as it will be read: names are texts, tuples lists."""
+def hash_as_written(value: object) -> str:
+    """Return `hash_json` of a value as it will be read back from JSON: keys are strings, tuples are lists."""
     return hash_json(json.loads(json.dumps(value)))
 
 
 def hidden_name(path: Path) -> Path:
-    """A new name beside a path, which nobody else's file can have."""
+    """Return a new hidden name beside a path, with a random part that no other file has."""
     return path.with_name(f".{path.name[:60]}.citeweave-{secrets.token_hex(4)}")
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which gets its name, in the place of another file or link, once it is whole and on the disk.
+    """Open a file for writing, which gets its name, replacing a file or link, once it is complete and on the disk.
 
-    Until then it has a hidden name with a random part, as `hidden_name` makes it.
+    Until then it has the name that `hidden_name` gives it.
     """
     temporary = hidden_name(path)
     with temporary.open("xb") as file:
@@ -128,26 +125,26 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a JSON file so that it is there whole or not at all."""
+    """Write a JSON file that appears complete or not at all."""
     with new_file(path) as file:
         file.write(f"{json.dumps(value, indent=1, ensure_ascii=False)}\n".encode())
     sync(path.parent)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write bytes to a file that appears complete or not at all."""
     with new_file(path) as file:
         file.write(content)
 
 
-def cache_folder(given: Path | None = None) -> Path:
-    """Where what can be made again is kept: the folder given, else $CITEWEAVE_CACHE, else ~/.cache/citeweave."""
-    named = os.environ.get("CITEWEAVE_CACHE")
-    return given or (Path(named) if named else Path.home() / ".cache" / "citeweave")
+def cache_folder(folder: Path | None = None) -> Path:
+    """Return the cache folder: the given one, else $CITEWEAVE_CACHE, else ~/.cache/citeweave."""
+    variable = os.environ.get("CITEWEAVE_CACHE")
+    return folder or (Path(variable) if variable else Path.home() / ".cache" / "citeweave")
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Share a file between two artifacts; copied where the file system cannot link."""
+    """Share a file between two artifacts by a hard link, or copy it where the file system cannot link."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
@@ -156,9 +153,11 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Force a file's bytes, or the names in a folder, to the disk; Windows opens no folder and looks after names itself."""
+    """Force a file's bytes, or a folder's names, to the disk; Windows cannot open folders and needs no such thing."""
     try:
-        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)  # it syncs only what may be written
+        descriptor = os.open(
+            path, os.O_RDONLY if path.is_dir() else os.O_RDWR
+        )  # Windows syncs only files opened for writing
     except PermissionError:
         if path.is_dir() or os.name == "nt":
             return
@@ -170,9 +169,9 @@ def sync(path: Path) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Give a file or a folder another name, a file also that of another file.
+    """Rename a file or a folder; a file may replace another file.
 
-    Windows refuses while another process has one of them open; who reads is done in a moment, as are virus scanners.
+    Windows refuses while another process, a reader or a virus scanner, has one of them open; so it is tried some times.
     """
     for pause in (0.01, 0.03, 0.1, 0.3, 1.0):
         try:
@@ -185,13 +184,13 @@ def move(source: Path, target: Path) -> None:
     source.replace(target)
 
 
-# Links and names that lead out of a folder: an artifact may come from a stranger.
+# Links and names that lead out of a folder: an artifact may come from an untrusted source.
 
-_NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
+_NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0)  # Windows has none
 
 
 def check_links(folder: Path) -> None:
-    """Refuse a folder in which a symbolic link leads out of it, or something is no file."""
+    """Refuse a folder in which a symbolic link leads out of it, or which holds a pipe or a device."""
     root = os.path.realpath(folder)
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -213,7 +212,7 @@ def _is_within(path: str, root: str) -> bool:
 
 
 def check_names(names: Iterable[str], path: Path) -> None:
-    """Refuse names of files, as the manifest at `path` has them, that lead out of its folder.
+    """Refuse file names in the manifest at `path` that lead out of its folder.
 
     >>> check_names(["papers/year.npy"], Path("corpus/manifest.json"))
     >>> check_names(["../year.npy"], Path("corpus/manifest.json"))
@@ -235,56 +234,56 @@ def _leads_out(place: PurePath) -> bool:
 
 
 def open_lock(path: Path) -> BinaryIO:
-    """A file to be locked; OSError where a symbolic link is in its place."""
-    if not _NO_LINKS and path.is_symlink():
+    """Open the file of a lock; OSError where a symbolic link is in its place."""
+    if not _NO_FOLLOW and path.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINKS, 0o666), "rb")
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | _NO_FOLLOW, 0o666), "rb")
 
 
-def output_place(path: Path) -> Path:
-    """Where an output goes: the target of a symbolic link, whose folder must exist, else the path itself."""
+def resolve_output(path: Path) -> Path:
+    """Return where an output goes: the target of a symbolic link, whose folder must exist, else the path itself."""
     if not path.is_symlink():
         return path
     target = Path(os.path.realpath(path))
     if target.is_symlink() or not target.parent.is_dir():
         raise UserError(
-            f"{path} is a link to {target}, which cannot be made; make {target.parent}, or choose another -o"
+            f"{path} is a link to {target}, which cannot be created; create {target.parent}, or choose another -o"
         )
     return target
 
 
-# One process at a time: a lock on a file, which is free as soon as its owner ends, however that happens.
+# Locks between processes.
 
 _POLL = 0.05
 
 
 class LockedError(OSError):
-    """Somebody else has the lock."""
+    """Another process holds the lock."""
 
 
 def take_lock(path: Path, *, wait: float = 0.0, remove: bool = False) -> ExitStack:
-    """The lock of a file, which is made with its folder where there is none; `with` ends it.
+    """Lock a file, creating it and its folder where needed; `with` releases the lock.
 
-    `remove` takes the file away at the end. OSError where it cannot be opened, LockedError where another has it.
+    `remove` deletes the file at the end. OSError where it cannot be opened, LockedError where another process holds it.
     """
-    path, end = path.absolute(), time.monotonic() + wait  # a command may change its folder before the end
+    path, deadline = path.absolute(), time.monotonic() + wait  # a command may change the current folder before the end
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as held:
-            file = held.enter_context(open_lock(path))
-            is_taken = _is_taken(path, file, held)
-            if is_taken and _is_at(path, file):
-                held.callback(_end, path, file, remove)
-                return held.pop_all()
-        if not is_taken:
-            if time.monotonic() >= end:
+        with ExitStack() as stack:
+            file = stack.enter_context(open_lock(path))
+            is_locked = _try_lock(path, file, stack)
+            if is_locked and _has_its_name(path, file):
+                stack.callback(_release, path, file, remove)
+                return stack.pop_all()
+        if not is_locked:
+            if time.monotonic() >= deadline:
                 raise LockedError(errno.EAGAIN, "in use by another process", str(path))
             time.sleep(_POLL)
 
 
-def _is_taken(path: Path, file: BinaryIO, held: ExitStack) -> bool:
-    """Whether the lock is ours now; some network file systems have none, and a file beside it takes its place."""
-    # a twentieth of a second to import, for which those who only read need not wait
+def _try_lock(path: Path, file: BinaryIO, stack: ExitStack) -> bool:
+    """Try to lock an open file; on network file systems without locks a file beside it takes its place."""
+    # importing it takes 50 ms, which those who only read need not wait for
     from filelock import SoftFileLock, Timeout, lock_descriptor
 
     try:
@@ -293,14 +292,14 @@ def _is_taken(path: Path, file: BinaryIO, held: ExitStack) -> bool:
         if error.errno != errno.ENOSYS:
             raise
     try:
-        held.enter_context(SoftFileLock(path.with_name(path.name + ".held"), timeout=0, thread_local=False))
+        stack.enter_context(SoftFileLock(path.with_name(path.name + ".held"), timeout=0, thread_local=False))
     except Timeout:
         return False
     return True
 
 
-def _is_at(path: Path, file: BinaryIO) -> bool:
-    """Whether the locked file still has its name: its last owner may have removed it between opening and locking."""
+def _has_its_name(path: Path, file: BinaryIO) -> bool:
+    """Return whether the locked file still has its name: its last owner may have removed it between opening and locking."""
     if sys.platform == "win32":  # a file that is open keeps its name
         return True
     try:
@@ -309,12 +308,12 @@ def _is_at(path: Path, file: BinaryIO) -> bool:
         return False
 
 
-def _end(path: Path, file: BinaryIO, remove: bool) -> None:
-    if not remove or os.fstat(file.fileno()).st_size:  # nobody writes to our locks: this is another's file
+def _release(path: Path, file: BinaryIO, remove: bool) -> None:
+    if not remove or os.fstat(file.fileno()).st_size:  # nobody writes to our locks: this file is not ours
         return
     try:
-        path.unlink()  # while it is locked: who waits for it sees that it is gone
-    except PermissionError:  # Windows; who waits for it has it open, and then it stays
+        path.unlink()  # while it is locked: a waiting process sees that it is gone
+    except PermissionError:  # Windows: a waiting process has it open, and then it stays
         file.close()
         with suppress(OSError):
             path.unlink()

@@ -1,17 +1,15 @@
-"""Opening input files that may be compressed, huge, broken or hostile.
+"""Input files that may be compressed, huge, damaged or hostile: streams, lines, documents, JSON records, Parquet tables.
 
-A `Source` is one input file. Readers ask it for a stream, for lines or for a whole document; it
-decompresses (gzip, zstd, bzip2, xz, told by their first bytes), bounds every size before memory is
-taken, and turns damage into one clear error that names the file.
-
-Parquet tables that may be hostile: read some rows at a time, within bounds that are checked before memory is taken.
+A `Source` is one input file. Readers ask it for a stream, for lines or for one document; it decompresses (gzip, zstd,
+bzip2, xz, recognized by their first bytes), bounds every size before memory is taken, and turns damage into one clear
+error that names the file.
 
     with open_parquet(path) as file:
-        for batch in batches(file, path, rows=8192, columns=["id", "title"]):
+        for batch in read_parquet_batches(file, path, rows=8192, columns=["id", "title"]):
             batch.to_pylist()
 
-A text that a file holds once may be the value of a million rows, so texts are read by their dictionaries and the size of a
-batch is known before it is spelled out. What a page of the file holds is in memory at once, 2 GiB at most.
+A text that a Parquet file stores once may be the value of a million rows, so texts are read as dictionaries, and the size
+of a batch is known before it is expanded. A page of the file is in memory at once, 2 GiB at most.
 """
 
 from __future__ import annotations
@@ -47,38 +45,38 @@ MAX_DOCUMENT = 512 * 2**20
 
 _CHUNK = 2**20
 _ZSTD_CHUNK = 2**11
-"""Compressed bytes taken at a time; the worst case of zstd makes some 64 MiB of them."""
+"""Compressed bytes read at a time; in the worst case zstd expands them to some 64 MiB."""
 
 _HEAD = 2**16
-"""Bytes by which a format is recognized, if the first record has no more."""
+"""Bytes by which a format is recognized, unless the first record is longer."""
 
-_UTF_8, _UTF_16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+_UTF_8_MARK, _UTF_16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 _JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["{}\[\]]', re.DOTALL)
 _MAX_DEPTH = 1024
-"""Nested deeper, no JSON is read."""
+"""JSON nested deeper is not read."""
 
 _TOO_LONG = f"line longer than {MAX_LINE >> 20} MiB"
 
 
 class BadRecordError(ValueError):
-    """One record cannot be read; its text is the reason to count, fixed and without the record's own text."""
+    """A record that cannot be read; the message is the reason to count, fixed and without the record's own text."""
 
 
 @dataclass(frozen=True)
 class FileHead:
-    """The beginning of a file, by which a reader recognizes its format: its first record is complete."""
+    """The beginning of an input file, by which a reader recognizes its format; its first record is complete."""
 
     name: str
     data: bytes
 
     @property
     def text(self) -> str:
-        """The first 64 KiB as text: UTF-16 where its mark says so, else UTF-8."""
-        return self.data[:_HEAD].decode("utf-16" if self.data[:2] in _UTF_16 else "utf-8", errors="replace")
+        """Return the first 64 KiB of the file as text: UTF-16 where its mark says so, else UTF-8."""
+        return self.data[:_HEAD].decode("utf-16" if self.data[:2] in _UTF_16_MARKS else "utf-8", errors="replace")
 
     @cached_property
     def record(self) -> dict[str, object] | None:
-        """The first line as a JSON object, or None where the file does not start with one on one line."""
+        """Return the first line as a JSON object, None where the file does not start with one on one line."""
         line = self.data.lstrip().split(b"\n", 1)[0]
         if len(line) > MAX_LINE:
             return None
@@ -96,28 +94,28 @@ class Source:
 
     @property
     def name(self) -> str:
-        """File name without folder and compression suffix: `papers.jsonl`."""
+        """Return the file name without folder and compression suffix: `papers.jsonl`."""
         name = self.path.name
         for suffix in (".gz", ".zst", ".bz2", ".xz"):
             name = name.removesuffix(suffix)
         return name
 
     def open(self) -> BinaryIO:
-        """A stream of the decompressed bytes. Damage surfaces as `InputError` while reading."""
-        return cast(BinaryIO, io.BufferedReader(_Guarded(self.path), buffer_size=_CHUNK))
+        """Open a stream of the decompressed bytes; damage raises `InputError` while reading."""
+        return cast(BinaryIO, io.BufferedReader(_InputStream(self.path), buffer_size=_CHUNK))
 
     def start(self, size: int) -> bytes:
-        """The first decompressed bytes, without the mark of UTF-8."""
+        """Return the first decompressed bytes, without the UTF-8 mark."""
         with self.open() as stream:
-            return stream.read(size).removeprefix(_UTF_8)
+            return stream.read(size).removeprefix(_UTF_8_MARK)
 
     def head(self) -> FileHead:
-        """The name and the beginning, for guessing the format: 64 KiB, or more where the first record is longer."""
+        """Return name and beginning for guessing the format: 64 KiB, or more where the first record is longer."""
         with self.open() as stream:
-            return FileHead(self.name, _with_first_record(_with_first_line(stream), stream).removeprefix(_UTF_8))
+            return FileHead(self.name, _with_first_record(_with_first_line(stream), stream).removeprefix(_UTF_8_MARK))
 
     def raw_lines(self, tally: Tally, kind: str) -> Iterator[bytes]:
-        """Lines with their ends; one that is longer than `MAX_LINE` is skipped and counted under `kind`."""
+        """Yield lines with their ends; one longer than `MAX_LINE` is skipped and counted under `kind`."""
         with self.open() as stream:
             while line := stream.readline(MAX_LINE + 1):
                 if len(line) > MAX_LINE and not line.endswith(b"\n"):
@@ -127,13 +125,13 @@ class Source:
                     yield line
 
     def lines(self, tally: Tally, kind: str) -> Iterator[bytes]:
-        """Non-empty lines, stripped, otherwise as `raw_lines`."""
+        """Yield non-empty lines, stripped; a too long one is skipped and counted under `kind`."""
         for line in self.raw_lines(tally, kind):
-            if line := line.strip().removeprefix(_UTF_8):
+            if line := line.strip().removeprefix(_UTF_8_MARK):
                 yield line
 
     def line_blocks(self, tally: Tally, kind: str, size: int = 8 * 2**20) -> Iterator[bytes]:
-        """The same lines in blocks of about `size` bytes that end where a line ends."""
+        """Yield the lines in blocks of about `size` bytes that end at a line end."""
         with self.open() as stream:
             while block := stream.read(size):
                 if not block.endswith(b"\n"):
@@ -146,8 +144,8 @@ class Source:
                 if block:
                     yield block
 
-    def whole(self) -> bytes:
-        """The whole decompressed file, refused beyond `MAX_DOCUMENT`."""
+    def read_document(self) -> bytes:
+        """Return the decompressed file, refused if it is larger than `MAX_DOCUMENT`."""
         with self.open() as stream:
             data = stream.read(MAX_DOCUMENT + 1)
         if len(data) > MAX_DOCUMENT:
@@ -158,9 +156,9 @@ class Source:
         return data
 
     def text(self, tally: Tally) -> str:
-        """The whole file as text: UTF-8 (or UTF-16 with its mark), else Latin-1, which is noted."""
-        data = self.whole()
-        if data[:2] in _UTF_16:
+        """Return the file as text: UTF-8 (or UTF-16 with its mark), else Latin-1, which is noted."""
+        data = self.read_document()
+        if data[:2] in _UTF_16_MARKS:
             return data.decode("utf-16", errors="replace")
         try:
             return data.decode("utf-8-sig")
@@ -169,15 +167,15 @@ class Source:
             return data.decode("cp1252", errors="replace")
 
     def json(self) -> object:
-        """The whole file as one JSON document."""
+        """Return the file as one JSON document."""
         try:
-            return parse_json(self.whole().removeprefix(_UTF_8))
+            return parse_json(self.read_document().removeprefix(_UTF_8_MARK))
         except BadRecordError as error:
             raise InputError(f"{self.path} is not one JSON document ({error}); is it another format?") from None
 
 
 def parse_json(data: bytes) -> object:
-    """One JSON value; `BadRecordError` for anything else. Accepts the NaN and Infinity that Python writes."""
+    """Parse one JSON value, or raise `BadRecordError`. Accepts the NaN and Infinity that Python writes."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -188,7 +186,7 @@ def parse_json(data: bytes) -> object:
 
 
 def parse_json_object(data: bytes) -> dict[str, object]:
-    """One JSON object; `BadRecordError` for anything else."""
+    """Parse one JSON object, or raise `BadRecordError`."""
     value = parse_json(data)
     if not isinstance(value, dict):
         raise BadRecordError("not a JSON object")
@@ -196,7 +194,7 @@ def parse_json_object(data: bytes) -> dict[str, object]:
 
 
 def read_json_lines(source: Source, tally: Tally, kind: str) -> Iterator[dict[str, object]]:
-    """The objects of a JSON-lines file; lines that are none are counted under `kind`."""
+    """Yield the objects of a JSON-lines file; other lines are counted under `kind`."""
     for line in source.lines(tally, kind):
         try:
             yield parse_json_object(line)
@@ -205,7 +203,7 @@ def read_json_lines(source: Source, tally: Tally, kind: str) -> Iterator[dict[st
 
 
 def _with_first_line(stream: BinaryIO) -> bytes:
-    """The beginning of a file, to the end of its first line; a line that readers reject as too long is passed over."""
+    """Return the beginning of a file up to the end of its first line; a line too long for readers is passed over."""
     start = b""
     while data := stream.read(_HEAD):
         if not data.strip():
@@ -220,33 +218,33 @@ def _with_first_line(stream: BinaryIO) -> bytes:
 
 
 def _with_first_record(data: bytes, stream: BinaryIO) -> bytes:
-    """The same to the end of the first JSON object, where that goes over several lines."""
+    """Extend the beginning of a file to the end of its first JSON object, where that spans several lines."""
     while len(data) < MAX_LINE and _first_object_end(data) < 0 and (more := stream.read(len(data))):
         data += more
     return data
 
 
 def _first_object_end(data: bytes) -> int:
-    """Where the first object of a JSON document ends; 0 where it holds none, -1 where that lies beyond the data.
+    """Return where the first object of a JSON document ends; 0 where there is none, -1 where it ends beyond the data.
 
     >>> _first_object_end(b' {"a": {}} {}'), _first_object_end(b'[{"a": "}"}, {'), _first_object_end(b'[{"a": "}')
     (10, 11, -1)
     """
-    start = data.removeprefix(_UTF_8).lstrip()[:1]
+    start = data.removeprefix(_UTF_8_MARK).lstrip()[:1]
     if start not in (b"{", b"["):
         return 0
     depth, outer = 0, int(start == b"[")
     for token in _JSON_TOKEN.finditer(data):
-        sign = token[0]
-        if sign in (b"{", b"["):
+        text = token[0]
+        if text in (b"{", b"["):
             depth += 1
             if depth > _MAX_DEPTH:
                 return 0
-        elif sign in (b"}", b"]"):
+        elif text in (b"}", b"]"):
             depth -= 1
             if depth <= outer:
                 return token.end()
-        elif sign == b'"':
+        elif text == b'"':
             break
     return -1
 
@@ -271,14 +269,14 @@ _ISAL_ERROR = cast(type[Exception], igzip_lib.IsalError)
 _DAMAGE = (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError, _ISAL_ERROR)
 
 
-class _Guarded(io.RawIOBase):
-    """The decompressed bytes of a file; every failure becomes an `InputError` with the path."""
+class _InputStream(io.RawIOBase):
+    """The decompressed bytes of an input file; every failure becomes an `InputError` with the path."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
             self._file = open_input(path)
-            self._stream = _decompressed(self._file)
+            self._stream = _decompress(self._file)
         except OSError as error:
             raise InputError(
                 f"{path} cannot be opened: {error.strerror or error}; check the path and its permissions"
@@ -290,11 +288,11 @@ class _Guarded(io.RawIOBase):
     def readinto(self, buffer: object) -> int:
         view = memoryview(buffer)  # type: ignore[arg-type]
         try:
-            data = self._stream.read(min(len(view), 8 * _CHUNK))  # a whole document at once would lie in memory twice
+            data = self._stream.read(min(len(view), 8 * _CHUNK))  # else a document would be in memory twice
         except _DAMAGE as error:
             raise InputError(
-                f"{self._path} is damaged or cut off ({str(error) or type(error).__name__}); "
-                "get the file again and repeat the import, which goes on where it stopped"
+                f"{self._path} is damaged or truncated ({str(error) or type(error).__name__}); "
+                "get the file again and repeat the import, which resumes where it stopped"
             ) from None
         view[: len(data)] = data
         return len(data)
@@ -305,7 +303,8 @@ class _Guarded(io.RawIOBase):
         super().close()
 
 
-def _decompressed(file: BinaryIO) -> BinaryIO:
+def _decompress(file: BinaryIO) -> BinaryIO:
+    """Return the stream of a file decompressed, by the magic bytes of its format."""
     magic = file.read(6)
     file.seek(0)
     if magic.startswith(b"\x1f\x8b"):
@@ -320,7 +319,7 @@ def _decompressed(file: BinaryIO) -> BinaryIO:
 
 
 class _ZstdFile:
-    """The bytes of a zstd file. The package's own reader takes a file that is cut off for one that ends there."""
+    """The bytes of a zstd file; the reader of the package takes a truncated file for a complete one."""
 
     def __init__(self, file: BinaryIO) -> None:
         import zstandard
@@ -337,73 +336,73 @@ class _ZstdFile:
                 if self._is_inside:
                     raise EOFError("the file ends inside a frame")
                 return b""
-            self._ready = memoryview(self._decompress(data))
+            self._ready = memoryview(self._decompress_frame(data))
         taken, self._ready = self._ready[:size], self._ready[size:]
         return bytes(taken)
 
-    def _decompress(self, data: bytes) -> bytes:
+    def _decompress_frame(self, data: bytes) -> bytes:
         try:
-            found = self._frame.decompress(data)
+            content = self._frame.decompress(data)
         except self._error as error:
             raise OSError(str(error)) from None
         self._is_inside, self._unread = not self._frame.eof, self._frame.unused_data
         if self._frame.eof:
             self._frame = self._new_frame()
-        return found
+        return content
 
 
-# Parquet tables that may be hostile: read some rows at a time, within bounds that are checked before memory is taken.
+# Parquet tables, read some rows at a time within bounds that are checked before memory is taken.
 
 MAX_BATCH = 1 << 30
 """Bytes of a batch; 8,192 rows of a table with full texts have less."""
 
 _MAX_GROUP, _MAX_ROW = 64 << 20, 1 << 20
-"""Bytes of a row group, and the mean of its rows where it has more; what is larger is no paper."""
+"""Bytes of a row group, and of its mean row where the group is larger; no paper needs more."""
 
 
 def open_parquet(path: Path, **options: Any) -> pq.ParquetFile:
-    """The file, texts as dictionaries; refused where its own figures promise rows that no paper has."""
+    """Open a Parquet file with texts as dictionaries; refused if its metadata promise rows that no paper has."""
     check_regular(path)
     metadata = pq.read_metadata(path)
     for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)  # not its columns: pyarrow 26 aborts where the histogram of one is damaged
+        group = metadata.row_group(number)  # not its columns: pyarrow 26 aborts if the histogram of one is damaged
         if group.total_byte_size > _MAX_GROUP + _MAX_ROW * group.num_rows:
             raise InputError(
-                f"{path}: {group.num_rows:,} rows of the table take {group.total_byte_size:,} bytes; a row has "
-                f"{_MAX_ROW:,} bytes at most in the mean: leave out the columns that hold more"
+                f"{path}: {group.num_rows:,} rows of the table take {group.total_byte_size:,} bytes; a row may have "
+                f"{_MAX_ROW:,} bytes on average: leave out the columns that hold more"
             )
     columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
     texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
     return pq.ParquetFile(path, metadata=metadata, read_dictionary=texts, **options)
 
 
-def batches(
+def read_parquet_batches(
     file: pq.ParquetFile, path: Path, *, rows: int, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The table, so many rows at a time; refused where these would be larger than `MAX_BATCH`."""
+    """Yield a Parquet table in batches of rows; refused if a batch would be larger than `MAX_BATCH`."""
     for batch in file.iter_batches(batch_size=rows, columns=columns):
-        if (size := sum(_spelled_out(column, path) for column in batch.columns)) > MAX_BATCH:
+        if (size := sum(_expanded_size(column, path) for column in batch.columns)) > MAX_BATCH:
             raise InputError(
-                f"{path}: {len(batch):,} rows take {size:,} bytes once they are spelled out; "
+                f"{path}: {len(batch):,} rows take {size:,} bytes once expanded; "
                 f"{MAX_BATCH:,} are allowed: split the table, or leave out columns"
             )
-        yield pa.RecordBatch.from_arrays([_plain(column) for column in batch.columns], names=batch.schema.names)
+        yield pa.RecordBatch.from_arrays([_expand(column) for column in batch.columns], names=batch.schema.names)
 
 
-def _spelled_out(column: pa.Array, path: Path) -> int:
-    """Bytes of a column without dictionaries; refused where it names texts that its dictionary does not have."""
+def _expanded_size(column: pa.Array, path: Path) -> int:
+    """Return the bytes of a column without dictionaries; refused if it refers to texts its dictionary does not hold."""
     if pa.types.is_dictionary(column.type):
         lengths = pc.fill_null(pc.binary_length(column.dictionary), 0).to_numpy(zero_copy_only=False)
         used = pc.drop_null(column.indices).to_numpy(zero_copy_only=False)
         if len(used) and not 0 <= int(used.min()) <= int(used.max()) < len(lengths):  # pyarrow reads beyond its end
-            raise InputError(f"{path} is damaged: a column names texts that it does not hold; get the file again")
+            raise InputError(f"{path} is damaged: a column refers to texts that it does not hold; get the file again")
         return int(lengths.astype(np.int64)[used].sum()) if len(used) else 0
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        return _spelled_out(column.flatten(), path)
+        return _expanded_size(column.flatten(), path)
     if pa.types.is_struct(column.type):
-        return sum(_spelled_out(part, path) for part in column.flatten())
+        return sum(_expanded_size(part, path) for part in column.flatten())
     return int(column.nbytes)
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def _expand(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

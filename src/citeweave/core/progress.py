@@ -1,12 +1,12 @@
-"""Progress of long work: a line with rate and ETA on a terminal, plain lines otherwise, nothing when quiet.
+"""Progress lines of long work, and the tally of every record: read = kept + rejected, by reason.
 
-reporter = Reporter()
-with reporter.task("reading", total=3, unit="files") as advance:
-    for path in paths:
-        ...
-        advance(1)
+    reporter = Reporter()
+    with reporter.task("reading", total=3, unit="files") as advance:
+        for path in paths:
+            ...
+            advance(1)
 
-Accounting for every record: in = kept + rejected, by reason.
+A terminal gets one line with rate and ETA that is rewritten, anything else plain lines, a quiet reporter nothing.
 
 >>> tally = Tally()
 >>> tally.keep("papers", 3)
@@ -27,33 +27,33 @@ from typing import TextIO
 Advance = Callable[[int], None]
 
 SAVE_EVERY = 30.0
-"""Seconds of work that an interruption may cost, at most."""
+"""Most seconds of work that an interruption may cost."""
 
 _TERMINAL_EVERY = 0.2
 _PLAIN_EVERY = 15.0
 _END_AFTER = 1.0
-"""Seconds after which a task's end is worth a line that is not on a terminal."""
+"""Seconds a task must take for its end to be worth a line outside a terminal."""
 
 
 @dataclass(slots=True)
 class Reporter:
-    """Where progress goes. Messages go to standard error, so that standard output stays for results."""
+    """Where progress lines go: standard error, so that standard output stays free for results."""
 
     quiet: bool = False
     stream: TextIO = field(default_factory=lambda: sys.stderr)
 
     def say(self, message: str) -> None:
-        """One plain line."""
+        """Print one plain line, unless quiet."""
         if not self.quiet:
             print(message, file=self.stream, flush=True)
 
     def fail(self, message: str) -> None:
-        """The same about something that was asked for and failed; being quiet does not keep it back."""
+        """Print an error about something the user asked for, even when quiet."""
         print("error:", message, file=self.stream, flush=True)
 
     @contextmanager
     def task(self, label: str, total: int | None = None, unit: str = "") -> Iterator[Advance]:
-        """Report on one piece of work; the value is a function to call with the amount done since the last call."""
+        """Show progress of one task; yields a function to call with the amount done since the last call."""
         if self.quiet:
             yield lambda amount: None
             return
@@ -71,36 +71,36 @@ class _Meter:
     def __init__(self, label: str, total: int | None, unit: str, stream: TextIO) -> None:
         self._label, self._total, self._unit, self._stream = label, total, unit, stream
         self._terminal = stream.isatty()
-        self._start = self._shown = time.monotonic()
-        self._done = self._told = 0
+        self._start = self._shown_at = time.monotonic()
+        self._done = self._reported = 0
 
     def advance(self, amount: int) -> None:
         self._done += amount
         now = time.monotonic()
-        if now - self._shown >= (_TERMINAL_EVERY if self._terminal else _PLAIN_EVERY):
-            self._shown = now
+        if now - self._shown_at >= (_TERMINAL_EVERY if self._terminal else _PLAIN_EVERY):
+            self._shown_at = now
             self._show("\r\033[K" if self._terminal else "", "" if self._terminal else "\n")
 
     def finish(self) -> None:
         if self._terminal:
             self._show("\r\033[K", "\n")
-        elif time.monotonic() - self._start >= _END_AFTER and not (self._told and self._told == self._done):
+        elif time.monotonic() - self._start >= _END_AFTER and not (self._reported and self._reported == self._done):
             self._show("", "\n")
 
     def _show(self, before: str, after: str) -> None:
         elapsed = max(time.monotonic() - self._start, 1e-9)
-        self._told = self._done
-        line = describe(self._label, self._done, self._total, self._unit, elapsed)
+        self._reported = self._done
+        line = progress_line(self._label, self._done, self._total, self._unit, elapsed)
         self._stream.write(before + line + after)
         self._stream.flush()
 
 
-def describe(label: str, done: int, total: int | None, unit: str, elapsed: float) -> str:
-    """One line of progress.
+def progress_line(label: str, done: int, total: int | None, unit: str, elapsed: float) -> str:
+    """Return one line of progress: amount, share, rate, and time left or elapsed.
 
-    >>> describe("reading", 50, 200, "files", 10.0)
+    >>> progress_line("reading", 50, 200, "files", 10.0)
     'reading: 50 of 200 files (25 %), 5/s, 0:30 left'
-    >>> describe("reading", 1500000, None, "records", 3.0)
+    >>> progress_line("reading", 1500000, None, "records", 3.0)
     'reading: 1,500,000 records, 500,000/s, 0:03'
     """
     rate = done / elapsed
@@ -118,14 +118,14 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-# Accounting for every record: in = kept + rejected, by reason.
+# Counting every record.
 
-KINDS = ("papers", "citations", "contexts")
+RECORD_KINDS = ("papers", "citations", "contexts")
 
 
 @dataclass(slots=True)
 class Count:
-    """How many records of one kind were kept, and how many rejected for which reason."""
+    """How many records of one kind were kept, and how many were rejected for which reason."""
 
     kept: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
@@ -137,11 +137,11 @@ class Count:
 
 @dataclass(slots=True)
 class Tally:
-    """What happened to the records of one file, or of a whole import."""
+    """What happened to the records of one file, or of a complete import."""
 
-    counts: dict[str, Count] = field(default_factory=lambda: {kind: Count() for kind in KINDS})
+    counts: dict[str, Count] = field(default_factory=lambda: {kind: Count() for kind in RECORD_KINDS})
     notes: dict[str, int] = field(default_factory=dict)
-    """Repairs worth knowing of that cost no record, such as text decoded as Latin-1."""
+    """Repairs worth knowing about that cost no record, such as text decoded as Latin-1."""
 
     def keep(self, kind: str, number: int = 1) -> None:
         self.counts[kind].kept += number
