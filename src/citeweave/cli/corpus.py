@@ -1,11 +1,4 @@
-"""citeweave import
-
-citeweave info
-
-citeweave synthesize
-
-citeweave derive
-"""
+"""The commands `import`, `info`, `synthesize` and `derive`: corpora and what is in them."""
 
 from __future__ import annotations
 
@@ -32,31 +25,45 @@ from citeweave.core.errors import UserError, choose
 
 
 def import_(
-    inputs: Annotated[list[Path], typer.Argument(help="Files or folders, compressed or not.", show_default=False)],
+    inputs: Annotated[
+        list[Path], typer.Argument(help="Files or folders to import, compressed or not.", show_default=False)
+    ],
     output: Output,
     format: Annotated[
-        str | None, typer.Option("--format", help="Format of all files; guessed where not given.")
+        str | None, typer.Option("--format", help="Format of the input files; detected by default.")
     ] = None,
     outside: Annotated[
-        str, typer.Option("--outside", help="Papers known only as references: drop them, or keep them as rows.")
+        str,
+        typer.Option(
+            "--outside",
+            help="What to do with papers that are only cited: drop them, or keep them as papers without text.",
+        ),
     ] = "drop",
     same_title: Annotated[
-        str, typer.Option("--same-title", help="Merge records of equal title and year: across files, always, never.")
+        str,
+        typer.Option(
+            "--same-title", help="When to merge records with the same title and year: across files, always, never."
+        ),
     ] = "across",
-    update: Annotated[Path | None, typer.Option("--update", help="Corpus that the new one continues.")] = None,
+    update: Annotated[Path | None, typer.Option("--update", help="Existing corpus to update into a new one.")] = None,
     delete: Annotated[
         list[Path] | None,
-        typer.Option("--delete", help="File whose papers and citations the update leaves out; may be repeated."),
+        typer.Option(
+            "--delete", help="With --update: file that lists papers and citations to delete; may be repeated."
+        ),
     ] = None,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Refuse folders with files that no reader takes; without it they are counted."),
+        typer.Option(
+            "--strict",
+            help="Fail if an input folder contains files of unknown format; by default they are counted and skipped.",
+        ),
     ] = False,
-    vectors: Annotated[
-        bool, typer.Option("--vectors", help="The files hold published vectors of papers; make a vectors folder.")
-    ] = False,
-    model: Annotated[str, typer.Option("--model", help="With --vectors: the model that made them.")] = "",
-    dtype: Annotated[str, typer.Option("--dtype", help="With --vectors: float16 or float32.")] = "float16",
+    vectors: Annotated[bool, typer.Option("--vectors", help="Import published vectors instead of papers.")] = False,
+    model: Annotated[str, typer.Option("--model", help="With --vectors: name of the model that computed them.")] = "",
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="With --vectors: number format to store, float16 or float32.")
+    ] = "float16",
     memory: Memory = "256MB",
     workers: Workers = 0,
     overwrite: Overwrite = False,
@@ -64,7 +71,7 @@ def import_(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Make a corpus of files in any known format; every record is accounted for."""
+    """Import files of any known format into a corpus; every record is accounted for."""
     if vectors:
         if format or update or delete or strict or outside != "drop" or same_title != "across":
             raise UserError(
@@ -129,21 +136,16 @@ def _import_vectors(
         print(table([*rows, *((f"  not kept: {why}", n) for why, n in count["rejected"].items())]))
 
 
-# citeweave info
-
-
 def info(
-    corpus: Annotated[
-        Path, typer.Argument(help="Folder of a corpus, or of anything else that was made.", show_default=False)
-    ],
-    samples: Annotated[int, typer.Option("--samples", help="How many papers to show.")] = 3,
-    merges: Annotated[bool, typer.Option("--merges", help="List the records that were merged into one paper.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Check the hash of every file first.")] = False,
+    corpus: Annotated[Path, typer.Argument(help="Folder of a corpus or of any other artifact.", show_default=False)],
+    samples: Annotated[int, typer.Option("--samples", help="Number of sample papers to show.")] = 3,
+    merges: Annotated[bool, typer.Option("--merges", help="Also list the records that were merged.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Verify the hash of every file first.")] = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Show what a corpus holds: counts, coverage, years, degrees, rejected records, some papers; or what intents do.
+    """Summarize a corpus: counts, coverage, years, degrees, rejected records and sample papers; or any other artifact.
 
     Of a graph, samples, vectors, an encoder, an index or a report it shows what they are; --verify works for all.
     """
@@ -167,7 +169,7 @@ def info(
     if json:
         print_json(summary)
     elif not quiet:
-        print(_text_info(summary))
+        print(_info_text(summary))
         if merges and not summary["merges"]:
             print("\nno records were merged")
 
@@ -196,7 +198,7 @@ def _show_other(folder: Path, *, verify: bool, json: bool, quiet: bool) -> None:
         print(table([(name, value) for name, value in told.items() if name != "facts"]))
 
 
-def _text_info(summary: dict[str, Any]) -> str:
+def _info_text(summary: dict[str, Any]) -> str:
     papers = summary["papers"]
     rows: list[tuple[str, object]] = [("papers", papers)]
     rows += [
@@ -261,22 +263,19 @@ def _sample(sample: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# citeweave synthesize
-
-
 def synthesize(
     output: Output,
-    papers: Annotated[int, typer.Option("--papers", help="How many papers to make up.")] = 2000,
-    references: Annotated[float, typer.Option("--references", help="Mean length of a reference list.")] = 10.0,
-    sharers: Annotated[int, typer.Option("--sharers", help="How many papers share a problem, method or finding.")] = 40,
-    noise: Annotated[float, typer.Option("--noise", help="Share of citations made for no reason.")] = 0.05,
-    contexts: Annotated[
-        float, typer.Option("--contexts", help="Share of mentions that have a citing sentence.")
-    ] = 0.75,
+    papers: Annotated[int, typer.Option("--papers", help="Number of papers to generate.")] = 2000,
+    references: Annotated[float, typer.Option("--references", help="Mean number of references per paper.")] = 10.0,
+    sharers: Annotated[
+        int, typer.Option("--sharers", help="Number of papers that share a problem, method or finding.")
+    ] = 40,
+    noise: Annotated[float, typer.Option("--noise", help="Fraction of citations drawn at random.")] = 0.05,
+    contexts: Annotated[float, typer.Option("--contexts", help="Fraction of mentions with a citing sentence.")] = 0.75,
     cocited: Annotated[
-        float, typer.Option("--cocited", help="Chance that a mention stands in the same sentence as the one before.")
+        float, typer.Option("--cocited", help="Probability that a mention shares its sentence with the previous one.")
     ] = 0.35,
-    bare: Annotated[float, typer.Option("--bare", help="Share of papers that have no abstract.")] = 0.03,
+    bare: Annotated[float, typer.Option("--without-abstract", help="Fraction of papers without an abstract.")] = 0.03,
     first_year: Annotated[int, typer.Option("--first-year", help="Year of the earliest papers.")] = 1990,
     last_year: Annotated[int, typer.Option("--last-year", help="Year of the latest papers.")] = 2024,
     seed: Seed = 0,
@@ -287,7 +286,7 @@ def synthesize(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Make up a literature with known problems, methods, findings and citation intents."""
+    """Generate a synthetic literature with known problems, methods, findings and citation intents."""
     from citeweave.corpus.summary import summarize
     from citeweave.corpus.synthetic.literature import Synthetic
     from citeweave.corpus.synthetic.synthesize import synthesize as write
@@ -308,20 +307,18 @@ def synthesize(
         print(f"{output}: a made-up literature; no paper in it exists\n{table(list(counts.items()))}")
 
 
-# citeweave derive
-
 _Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
 _Texts = Annotated[
     str,
     typer.Option(
         "--texts",
-        help="contexts: citing sentences; cloze: sentences and rests of abstracts; titles: papers, titles and abstracts.",
+        help="Texts to derive: contexts (citing sentences), cloze (a sentence and the rest of its abstract), or titles (titles and abstracts apart).",
         show_default=False,
     ),
 ]
 _Set = Annotated[
     list[str],
-    typer.Option("--set", help="KEY=VALUE of a recipe's [texts], such as per_paper=1; may be repeated."),
+    typer.Option("--set", help="KEY=VALUE of the recipe table [texts], such as per_paper=1; may be repeated."),
 ]
 
 
@@ -336,9 +333,9 @@ def derive(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Make a corpus whose papers are other texts: citing sentences, parts of abstracts, titles."""
+    """Derive a corpus of other texts: citing sentences, parts of abstracts, or titles."""
     from citeweave.corpus.corpus import Corpus
-    from citeweave.corpus.derive import KINDS_DERIVED, derive_corpus, texts_options
+    from citeweave.corpus.derive import KINDS_DERIVED, derive_corpus, parse_texts_options
     from citeweave.pipeline.recipe import read_overrides
 
     choose(texts, KINDS_DERIVED, "--texts")
@@ -346,16 +343,16 @@ def derive(
         if "=" not in entry:
             raise UserError(f"--set is {entry!r}; it must be KEY=VALUE, such as per_paper=1")
     given = read_overrides([f"texts.{entry.removeprefix('texts.')}" for entry in set_]).get("texts", {})
-    options = texts_options({"of": texts, "seed": seed, **given})
+    options = parse_texts_options({"of": texts, "seed": seed, **given})
     made = derive_corpus(Corpus.open(corpus), output, options, overwrite=overwrite, reporter=reporter_of(quiet or json))
     facts: dict[str, Any] = made.manifest.facts["derived"]
     if json:
         print_json({**facts, "papers in all": len(made), "citations": len(made.citing), "output": str(output)})
     elif not quiet:
-        print(f"{output}: {texts} of {corpus} as a corpus\n{_text_derive(facts, len(made), len(made.citing))}")
+        print(f"{output}: {texts} of {corpus} as a corpus\n{_derive_text(facts, len(made), len(made.citing))}")
 
 
-def _text_derive(facts: dict[str, Any], entries: int, citations: int) -> str:
+def _derive_text(facts: dict[str, Any], entries: int, citations: int) -> str:
     names = [name for name, value in facts.items() if isinstance(value, int)]
     rows: list[tuple[str, object]] = [(name, facts[name]) for name in names]
     rows += [("entries, hubs counted", entries), ("citations between them", citations)]

@@ -1,9 +1,4 @@
-"""citeweave evaluate
-
-citeweave benchmark
-
-citeweave compare
-"""
+"""The commands `evaluate`, `benchmark` and `compare`: systems on benchmarks."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ import typer
 
 from citeweave.cli.options import Debug, Device, Json, On, Output, Overwrite, Quiet, Seed, print_json, reporter_of
 from citeweave.core.errors import UserError, choose
-from citeweave.core.files import cache_folder, output_place, write_whole
+from citeweave.core.files import cache_folder, resolve_output, write_atomically
 
 if TYPE_CHECKING:
     from citeweave.core.executor import Executor
@@ -28,7 +23,7 @@ if TYPE_CHECKING:
     from citeweave.evaluation.run_tasks import SharedSystem
     from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions
     from citeweave.evaluation.suites.registry import AskedSuite
-    from citeweave.evaluation.systems import Judged
+    from citeweave.evaluation.systems import System
     from citeweave.evaluation.tasks import Suite
 
 
@@ -38,12 +33,11 @@ EVERY = "every"
 _SHOWN = ("suite", "model", "metrics", "intervals", "coverage", "not_evaluated", "notes", "options", "data", "map")
 """Parts of the report that --json prints; `per_query` is left to the file."""
 
-_Judged = Annotated[
+_System = Annotated[
     str,
     typer.Argument(
         metavar="MODEL_OR_VECTORS",
-        help="A model (weave, minilm, a folder, a Hugging Face name), vectors (a folder, .jsonl, .npy, .parquet), "
-        "scores (.run, .json), bm25, or baseline:NAME.",
+        help="System to evaluate: a model (weave, minilm, a folder, a Hugging Face name), vectors (a folder, .jsonl, .npy, .parquet), scores (.run, .json), bm25, or baseline:NAME.",
         show_default=False,
     ),
 ]
@@ -51,7 +45,7 @@ _Suite = Annotated[
     str,
     typer.Option(
         "--suite",
-        help="scidocs, scirepeval, mdcr, csfcube, relish, treccovid_rf, beir, reviewers, corpus, intents, or aspects.",
+        help="Benchmark suite: scidocs, scirepeval, mdcr, csfcube, relish, treccovid_rf, beir, reviewers, corpus, intents, or aspects.",
         show_default=False,
     ),
 ]
@@ -59,99 +53,115 @@ _Data = Annotated[
     Path,
     typer.Option(
         "--data",
-        help="Folder with the suite's own files; for corpus, intents and aspects, a corpus.",
+        help="Folder with the suite's files; for corpus, intents and aspects: a corpus.",
         show_default=False,
     ),
 ]
 _Tasks = Annotated[
-    list[str], typer.Option("--task", help="Only this task of the suite; may be repeated.", show_default=False)
+    list[str], typer.Option("--task", help="Evaluate on this task only; may be repeated.", show_default=False)
 ]
-_Split = Annotated[str, typer.Option("--split", help="Part of the suite's data to judge: test, val or dev.")]
+_Split = Annotated[str, typer.Option("--split", help="Split of the suite to evaluate on: test, val or dev.")]
 _Distance = Annotated[
     str,
     typer.Option(
         "--distance",
-        help="cosine, l2, dot; of sentence vectors single, mean_best, top2, attention, transport; of a model's tokens "
-        "token_best; a sum of some, such as mean_best+token_best. Empty: the protocol's own.",
+        help="Distance: cosine, l2, dot; for sentence vectors single, mean_best, top2, attention, transport; for a model's tokens token_best; or a sum such as mean_best+token_best. Default: the protocol's.",
         show_default=False,
     ),
 ]
 _Missing = Annotated[
     str,
     typer.Option(
-        "--missing", help="A paper without vector: a wrong answer (wrong), or what the peers' code does (peers)."
+        "--missing",
+        help="How to score papers without a vector: as wrong (wrong), or as the published code does (peers).",
     ),
 ]
 _Intercept = Annotated[
     bool,
-    typer.Option("--intercept/--no-intercept", help="Linear probes with an intercept; the peers' solver has none."),
+    typer.Option(
+        "--intercept/--no-intercept", help="Fit linear probes with an intercept; the published solver has none."
+    ),
 ]
 _Precision = Annotated[
-    str, typer.Option("--precision", help="Round vectors of a file: float16, float32 or float64.", show_default=False)
+    str,
+    typer.Option("--precision", help="Round the vectors of a file to float16, float32 or float64.", show_default=False),
 ]
-_Pooling = Annotated[str | None, typer.Option("--pooling", help="Of a model: cls, mean or layers.", show_default=False)]
+_Pooling = Annotated[
+    str | None, typer.Option("--pooling", help="For a model: pooling cls, mean or layers.", show_default=False)
+]
 _Runtime = Annotated[
-    str, typer.Option("--runtime", help="What computes the network: auto (the fastest here), torch, openvino or int8.")
+    str,
+    typer.Option(
+        "--runtime", help="Runtime of the network: auto (the fastest on this machine), torch, openvino or int8."
+    ),
 ]
 _MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", help="Of a model: cut texts at this length.", show_default=False)
+    int | None, typer.Option("--max-tokens", help="For a model: maximum number of tokens per text.", show_default=False)
 ]
 _Temperature = Annotated[
-    float | None, typer.Option("--temperature", help="Of attention and transport.", show_default=False)
+    float | None,
+    typer.Option("--temperature", help="Softmax temperature for attention and transport.", show_default=False),
 ]
 _SentenceMetric = Annotated[
-    str, typer.Option("--sentence-metric", help="Between sentences, in distances of sentence vectors: l2 or cosine.")
+    str, typer.Option("--sentence-metric", help="Metric between sentences in document distances: l2 or cosine.")
 ]
-_Whole = Annotated[
-    bool, typer.Option("--whole", help="With a model and sentences: its own vector of a paper is one more sentence.")
+_DocumentVector = Annotated[
+    bool,
+    typer.Option(
+        "--document-vector",
+        help="With a model and sentences: count the vector of the whole paper as one more sentence.",
+    ),
 ]
 _Aspect = Annotated[
     str,
     typer.Option(
         "--aspect",
-        help="Of a model with aspect heads: the space of one (method), all side by side (all), of each query the one it "
-        "asks about (matching), or every one of these, a report each (every).",
+        help="For a model with aspect heads: one space (such as method), all concatenated (all), the space that each query asks about (matching), or one report for each of these (every).",
         show_default=False,
     ),
 ]
-_Map = Annotated[bool, typer.Option("--map", help="Also draw the papers of a classification on a map, map.html.")]
+_Map = Annotated[bool, typer.Option("--map", help="Also draw a map of the papers of a classification task, map.html.")]
 _Corpus = Annotated[
     Path | None,
-    typer.Option("--corpus", help="Corpus that a baseline is trained on; else that of --data.", show_default=False),
+    typer.Option("--corpus", help="Corpus to train a baseline on; default: that of --data.", show_default=False),
 ]
 _HeldOut = Annotated[
     str,
     typer.Option(
         "--held-out",
-        help="With --suite corpus or intents: citing papers to ask about, year:2016 (from then on) or share:0.1.",
+        help="With --suite corpus or intents: citing papers to hold out, year:2016 (from that year on) or share:0.1.",
     ),
 ]
 _Intents = Annotated[
     Path | None,
     typer.Option(
-        "--intents", help="With --suite intents: what `annotate` wrote; else the corpus's own.", show_default=False
+        "--intents",
+        help="With --suite intents: folder from `citeweave annotate`; default: the corpus's own intents.",
+        show_default=False,
     ),
 ]
 _PoolSeed = Annotated[
     int,
-    typer.Option("--pool-seed", help="With --suite corpus, intents or aspects: seed of what is held out and drawn."),
+    typer.Option(
+        "--pool-seed", help="With --suite corpus, intents or aspects: seed for held-out papers and random candidates."
+    ),
 ]
 _Queries = Annotated[
-    int, typer.Option("--queries", help="With --suite corpus, intents or aspects: at most so many queries a task.")
+    int, typer.Option("--queries", help="With --suite corpus, intents or aspects: maximum number of queries per task.")
 ]
-_Papers = Annotated[int, typer.Option("--papers", help="With --suite aspects: ask about so many papers at most.")]
+_Papers = Annotated[int, typer.Option("--papers", help="With --suite aspects: maximum number of query papers.")]
 _Cache = Annotated[
     Path | None,
     typer.Option(
         "--cache",
-        help="Folder for vectors of models, kept by content; else $CITEWEAVE_CACHE, else ~/.cache/citeweave.",
+        help="Folder for cached vectors of models; default: $CITEWEAVE_CACHE or ~/.cache/citeweave.",
         show_default=False,
     ),
 ]
 
 
 def evaluate(
-    judged: _Judged,
+    system: _System,
     suite: _Suite,
     data: _Data,
     output: Output,
@@ -166,7 +176,7 @@ def evaluate(
     runtime: _Runtime = "auto",
     temperature: _Temperature = None,
     sentence_metric: _SentenceMetric = "l2",
-    whole: _Whole = False,
+    document_vector: _DocumentVector = False,
     aspect: _Aspect = "",
     corpus: _Corpus = None,
     intents: _Intents = None,
@@ -184,19 +194,19 @@ def evaluate(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Judge a model, vectors or scores by a benchmark, exactly by its protocol, and write a report."""
+    """Evaluate a model, vectors or scores on a benchmark with its published protocol, and write a report."""
     from citeweave.evaluation import evaluate as verb
     from citeweave.evaluation.evaluate import evaluate_spaces
     from citeweave.evaluation.open_system import OpeningOptions
     from citeweave.evaluation.run_tasks import SharedSystem
     from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions
     from citeweave.evaluation.suites.registry import AskedSuite
-    from citeweave.remote.ray_executor import open_crew
+    from citeweave.remote.ray_executor import open_executor
 
-    if aspect and judged.startswith(BASELINE):
-        raise UserError(f"--aspect is {aspect!r}, and {judged} is no model; give a model with aspect heads")
-    if on and judged.startswith(BASELINE):
-        raise UserError(f"--on is {on!r}, and {judged} is trained by the process that judges it; leave --on out")
+    if aspect and system.startswith(BASELINE):
+        raise UserError(f"--aspect is {aspect!r}, and {system} is not a model; give a model with aspect heads")
+    if on and system.startswith(BASELINE):
+        raise UserError(f"--on is {on!r}, and {system} is trained by the process that evaluates it; leave --on out")
     reporter = reporter_of(quiet or json)
     options = verb.EvaluationOptions(distance, missing, intercept, seed)
     made_from = CorpusSuiteOptions(held_out=held_out, queries=queries, seed=pool_seed)
@@ -209,13 +219,13 @@ def evaluate(
         cache_folder(cache),
         temperature,
         sentence_metric,
-        whole,
+        document_vector,
         aspect,
         "torch" if on and runtime == "auto" else runtime,  # workers do not choose for themselves
     )
     source = AskedSuite(suite, data, split, made_from, papers, intents)
     asked = source.read(reporter)
-    how: dict[str, Any] = {
+    common: dict[str, Any] = {
         "tasks": task,
         "options": options,
         "with_map": with_map,
@@ -223,17 +233,17 @@ def evaluate(
         "reporter": reporter,
     }
     if aspect == EVERY:
-        with open_crew(on, reporter) as crew:
-            spaces = _spaces(judged, opening, source, crew, reporter)
-            reports = evaluate_spaces(spaces, asked, output, **how)
-        _show_spaces(judged, asked, output, reports, json=json, quiet=quiet)
+        with open_executor(on, reporter) as executor:
+            spaces = _spaces(system, opening, source, executor, reporter)
+            reports = evaluate_spaces(spaces, asked, output, **common)
+        _show_spaces(system, asked, output, reports, json=json, quiet=quiet)
         return
     trained_on = data if suite == "aspects" and corpus is None else corpus
     own_corpus = data if suite in ("corpus", "intents") else None
-    opened = _open(judged, opening, trained_on, own_corpus, made_from, seed, reporter)
-    with open_crew(on, reporter) as crew:
-        thing = opened if crew is None else SharedSystem(opened, crew, source, judged, opening)
-        report = verb.evaluate(thing, asked, output, **how)
+    opened = _open(system, opening, trained_on, own_corpus, made_from, seed, reporter)
+    with open_executor(on, reporter) as executor:
+        thing = opened if executor is None else SharedSystem(opened, executor, source, system, opening)
+        report = verb.evaluate(thing, asked, output, **common)
     if json:
         print_json({**_shown(report), "output": str(output)})
     elif not quiet:
@@ -241,18 +251,18 @@ def evaluate(
 
 
 def _spaces(
-    name: str, opening: OpeningOptions, source: AskedSuite, crew: Executor | None, reporter: Reporter
-) -> dict[str, Judged | SharedSystem]:
-    """A model in all its spaces, each shared with the crew where there is one."""
+    name: str, opening: OpeningOptions, source: AskedSuite, executor: Executor | None, reporter: Reporter
+) -> dict[str, System | SharedSystem]:
+    """Open a model in all its aspect spaces, each shared with the executor if there is one."""
     from citeweave.evaluation.open_system import open_spaces
     from citeweave.evaluation.run_tasks import SharedSystem
 
-    found = open_spaces(name, opening, reporter)
-    if crew is None:
-        return dict(found)
+    systems = open_spaces(name, opening, reporter)
+    if executor is None:
+        return dict(systems)
     return {
-        space: SharedSystem(judged, crew, source, name, replace(opening, aspect=space))
-        for space, judged in found.items()
+        space: SharedSystem(system, executor, source, name, replace(opening, aspect=space))
+        for space, system in systems.items()
     }
 
 
@@ -275,27 +285,27 @@ def _open(
     name: str,
     options: OpeningOptions,
     corpus: Path | None,
-    judged_corpus: Path | None,
+    suite_corpus: Path | None,
     made_from: CorpusSuiteOptions,
     seed: int,
     reporter: Reporter,
-) -> Judged:
-    from citeweave.evaluation.open_system import open_judged
+) -> System:
+    from citeweave.evaluation.open_system import open_system
 
     if not name.startswith(BASELINE):
-        return open_judged(name, options, reporter)
-    folder = corpus or judged_corpus
+        return open_system(name, options, reporter)
+    folder = corpus or suite_corpus
     if folder is None:
         raise UserError(f"{name} is trained on a corpus; name one with --corpus")
-    from citeweave.baselines.fit import judged_baseline
+    from citeweave.baselines.fit import baseline_system
     from citeweave.corpus.corpus import Corpus
     from citeweave.evaluation.suites.from_corpus import training_graph
 
     opened = Corpus.open(folder)
     # what a suite made from this corpus asks for must not be learned from, wherever a copy of it lies
-    is_same = judged_corpus is not None and Corpus.open(judged_corpus).hash == opened.hash
+    is_same = suite_corpus is not None and Corpus.open(suite_corpus).hash == opened.hash
     graph = training_graph(opened, made_from if is_same else None)
-    return judged_baseline(name.removeprefix(BASELINE), opened, graph, options, seed=seed, reporter=reporter)
+    return baseline_system(name.removeprefix(BASELINE), opened, graph, options, seed=seed, reporter=reporter)
 
 
 def _text(folder: Path, report: Report) -> str:
@@ -325,16 +335,14 @@ def _is_gap(what: str) -> bool:
     return any(word in what for word in ("without", "zeros", "tie", "left out"))
 
 
-# citeweave benchmark
-
 _Name = Annotated[
     str,
     typer.Argument(
-        help="treccovid_rf: from TREC-COVID's files; scitldr: a BEIR folder from papers with summaries.",
+        help="Benchmark to build: treccovid_rf (from TREC-COVID's files) or scitldr (a BEIR folder from papers with summaries).",
         show_default=False,
     ),
 ]
-_Source = Annotated[Path, typer.Argument(help="Folder that holds the files it is made from.", show_default=False)]
+_Source = Annotated[Path, typer.Argument(help="Folder with the published files.", show_default=False)]
 
 
 def benchmark(
@@ -347,7 +355,7 @@ def benchmark(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Make a benchmark's files from published ones, for evaluate to read."""
+    """Build a benchmark's files from published data, for `citeweave evaluate`."""
     choose(name, ("treccovid_rf", "scitldr"), "benchmark")
     if name == "scitldr":
         from citeweave.core.artifact import read_manifest
@@ -363,16 +371,14 @@ def benchmark(
     if json:
         print_json({**facts, "output": str(output)})
     elif not quiet:
-        print(f"{output}: judge with `citeweave evaluate MODEL --suite {facts['suite']} --data {output} -o report/`")
+        print(f"{output}: evaluate with `citeweave evaluate MODEL --suite {facts['suite']} --data {output} -o report/`")
 
-
-# citeweave compare
 
 _Reports = Annotated[
     list[str],
     typer.Argument(
         metavar="REPORTS",
-        help="Folders of reports, two or more; NAME=FOLDER, with the same name for the seeds of one system.",
+        help="Two or more report folders; use NAME=FOLDER with the same name for several seeds of one system.",
         show_default=False,
     ),
 ]
@@ -380,10 +386,10 @@ _Metrics = Annotated[
     list[str],
     typer.Option("--metric", help="Compare by this metric, such as all.map; may be repeated.", show_default=False),
 ]
-_Resamples = Annotated[int, typer.Option("--resamples", help="Bootstrap resamples.")]
+_Resamples = Annotated[int, typer.Option("--resamples", help="Number of bootstrap resamples.")]
 _Page = Annotated[
     Path | None,
-    typer.Option("-o", "--output", help="Write the tables to this .md or .html file.", show_default=False),
+    typer.Option("-o", "--output", help="File for the tables, .md or .html.", show_default=False),
 ]
 
 
@@ -397,7 +403,7 @@ def compare(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Say whether systems differ: values with intervals, differences with corrected p-values, a plain sentence each."""
+    """Compare systems: values with intervals, differences with corrected p-values, and a sentence for each."""
     from citeweave.evaluation import compare as verb
     from citeweave.evaluation.report import comparison_as_markdown
 
@@ -410,15 +416,15 @@ def compare(
     if output is not None:
         _write(output, comparison, text)
     if json:
-        found = asdict(comparison)
-        found["differences"] = [{**asdict(each), "significant": each.is_significant} for each in comparison.differences]
-        print_json({**found, "sentences": comparison.sentences})
+        payload = asdict(comparison)
+        payload["differences"] = [{**asdict(each), "significant": each.is_significant} for each in comparison.differences]
+        print_json({**payload, "sentences": comparison.sentences})
     elif not quiet:
         print(text)
 
 
 def _systems(given: list[str]) -> dict[str, list[Report]]:
-    """Reports by system: by the names given, else each for itself."""
+    """Open reports by system: by their given names, or each on its own."""
     from citeweave.evaluation.report import Report
 
     systems: dict[str, list[Report]] = {}
@@ -433,7 +439,7 @@ def _systems(given: list[str]) -> dict[str, list[Report]]:
 
 
 def _free_name(names: list[str], taken: Container[str]) -> str:
-    """The first name that is not taken, else the last with a number.
+    """Return the first name that is not taken, or the last one with a number.
 
     >>> _free_name(["a", "a (b)"], ["a"]), _free_name(["a", "a (b)"], ["a", "a (b)"])
     ('a (b)', 'a (b) 2')
@@ -445,4 +451,6 @@ def _free_name(names: list[str], taken: Container[str]) -> str:
 def _write(path: Path, comparison: Comparison, text: str) -> None:
     from citeweave.evaluation.report_page import comparison_as_page
 
-    write_whole(output_place(path), (comparison_as_page(comparison) if path.suffix == ".html" else text).encode())
+    write_atomically(
+        resolve_output(path), (comparison_as_page(comparison) if path.suffix == ".html" else text).encode()
+    )

@@ -1,9 +1,4 @@
-"""citeweave index
-
-citeweave change
-
-citeweave store
-"""
+"""The commands `index`, `change` and `store`: search indexes and vector stores."""
 
 from __future__ import annotations
 
@@ -34,39 +29,50 @@ if TYPE_CHECKING:
 
 _Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
 _Contexts = Annotated[
-    bool, typer.Option("--contexts/--no-contexts", help="Also the citing sentences, for `search --cite`.")
+    bool,
+    typer.Option("--contexts/--no-contexts", help="Also index the citing sentences, for `citeweave search --cite`."),
 ]
 _Most = Annotated[
-    int, typer.Option("--most-contexts", help="With --contexts: sentences of a paper with the same intents.")
+    int,
+    typer.Option("--max-contexts", help="With --contexts: maximum number of sentences per cited paper and intent."),
 ]
-_Intents_index = Annotated[
+_IndexIntents = Annotated[
     Path | None,
-    typer.Option("--intents", help="Intents that `citeweave annotate` found; else the corpus's.", show_default=False),
+    typer.Option(
+        "--intents", help="Folder of intents from `citeweave annotate`; default: the corpus's own.", show_default=False
+    ),
 ]
-_Dtype = Annotated[str, typer.Option("--dtype", help="Numbers of the vectors: float16 or float32.")]
+_Dtype = Annotated[str, typer.Option("--dtype", help="Number format of the vectors: float16 or float32.")]
 _Runtime = Annotated[
     str,
     typer.Option(
         "--runtime",
-        help="What computes the network: auto (the fastest here), torch, openvino or int8. Searches use the same.",
+        help="Runtime of the network, also for later searches: auto (the fastest on this machine), torch, openvino or int8.",
     ),
 ]
-_Sentences_index = Annotated[
-    bool, typer.Option("--sentences/--no-sentences", help="Also a vector a sentence of the abstracts.")
+_IndexSentences = Annotated[
+    bool, typer.Option("--sentences/--no-sentences", help="Also embed every sentence of the abstracts.")
 ]
-_Words_index = Annotated[
-    bool, typer.Option("--words-only", help="No vectors yet; `citeweave change --fill` adds them.")
+_IndexWords = Annotated[
+    bool, typer.Option("--words-only", help="Index words only; `citeweave change --fill` adds vectors later.")
 ]
-_Vectors_index = Annotated[
+_IndexVectors = Annotated[
     Path | None,
-    typer.Option("--vectors", help="Vectors that `citeweave embed` made of this model.", show_default=False),
+    typer.Option(
+        "--vectors", help="Folder of precomputed vectors of the same model, from `citeweave embed`.", show_default=False
+    ),
 ]
-_SentenceVectors_index = Annotated[
+_IndexSentenceVectors = Annotated[
     Path | None,
-    typer.Option("--sentence-vectors", help="The same of sentences; implies --sentences.", show_default=False),
+    typer.Option(
+        "--sentence-vectors",
+        help="Folder of precomputed sentence vectors of the same model; implies --sentences.",
+        show_default=False,
+    ),
 ]
 TrustIds = Annotated[
-    bool, typer.Option("--trust-ids", help="With --vectors: take those of another corpus too, by the papers' ids.")
+    bool,
+    typer.Option("--trust-ids", help="With --vectors: also accept vectors of another corpus, matched by paper id."),
 ]
 
 
@@ -76,13 +82,13 @@ def index(
     model: OwnModel = "",
     contexts: _Contexts = False,
     most_contexts: _Most = 10,
-    intents: _Intents_index = None,
+    intents: _IndexIntents = None,
     dtype: _Dtype = "float16",
     runtime: _Runtime = "auto",
-    sentences: _Sentences_index = False,
-    words_only: _Words_index = False,
-    vectors: _Vectors_index = None,
-    sentence_vectors: _SentenceVectors_index = None,
+    sentences: _IndexSentences = False,
+    words_only: _IndexWords = False,
+    vectors: _IndexVectors = None,
+    sentence_vectors: _IndexSentenceVectors = None,
     trust_ids: TrustIds = False,
     device: Device = "auto",
     overwrite: Overwrite = False,
@@ -90,13 +96,13 @@ def index(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Make an index of a corpus for `citeweave search`, or bring one to a newer corpus; an interrupted run goes on."""
+    """Build a search index of a corpus, or update one to a newer corpus; an interrupted run resumes."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentOverlay
     from citeweave.search.build import IndexOptions, describe, index_corpus
 
     if contexts and most_contexts < 1:
-        raise UserError(f"--most-contexts is {most_contexts}; it must be at least 1, or leave out --contexts")
+        raise UserError(f"--max-contexts is {most_contexts}; it must be at least 1, or leave out --contexts")
     most = most_contexts if contexts else 0
     options = IndexOptions(
         dtype, most, runtime, device, sentences=sentences or sentence_vectors is not None, vectors=not words_only
@@ -165,35 +171,42 @@ def describe_text(folder: Path, facts: dict[str, Any]) -> str:
     return f"{folder}: {by}\n{table(rows)}"
 
 
-# citeweave change
-
-_Index_change = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
+_ChangeIndex = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
 _Add = Annotated[
-    Path | None, typer.Option("--add", help="Corpus whose papers come or are replaced.", show_default=False)
+    Path | None, typer.Option("--add", help="Corpus whose papers are added or replaced.", show_default=False)
 ]
 _Delete = Annotated[
-    Path | None, typer.Option("--delete", help="File with ids of papers to take out, one a line.", show_default=False)
+    Path | None,
+    typer.Option("--delete", help="File with the ids of papers to delete, one per line.", show_default=False),
 ]
 _Fill = Annotated[bool, typer.Option("--fill", help="Embed the papers that have words only.")]
-_Sentences_change = Annotated[
-    bool, typer.Option("--sentences", help="With --fill: also a vector a sentence of the abstracts.")
+_ChangeSentences = Annotated[
+    bool, typer.Option("--sentences", help="With --fill: also embed every sentence of the abstracts.")
 ]
-_Compact = Annotated[bool, typer.Option("--compact", help="Make one segment of all.")]
-_Words_change = Annotated[bool, typer.Option("--words-only", help="With --add: no vectors yet.")]
-_Intents_change = Annotated[
-    Path | None, typer.Option("--intents", help="With --add: intents of its citations.", show_default=False)
+_Compact = Annotated[bool, typer.Option("--compact", help="Merge all segments into one.")]
+_ChangeWords = Annotated[bool, typer.Option("--words-only", help="With --add: index words only.")]
+_ChangeIntents = Annotated[
+    Path | None,
+    typer.Option("--intents", help="With --add: folder of intents of the corpus's citations.", show_default=False),
 ]
-_Vectors_change = Annotated[
+_ChangeVectors = Annotated[
     Path | None,
     typer.Option(
-        "--vectors", help="With --add or --fill: vectors that `citeweave embed` made of this model.", show_default=False
+        "--vectors",
+        help="With --add or --fill: folder of precomputed vectors of the same model, from `citeweave embed`.",
+        show_default=False,
     ),
 ]
-_SentenceVectors_change = Annotated[
-    Path | None, typer.Option("--sentence-vectors", help="The same of sentences.", show_default=False)
+_ChangeSentenceVectors = Annotated[
+    Path | None,
+    typer.Option(
+        "--sentence-vectors",
+        help="With --add or --fill: folder of precomputed sentence vectors of the same model.",
+        show_default=False,
+    ),
 ]
 _Model = Annotated[
-    str, typer.Option("--model", help="Where the index's model is now, if it moved.", show_default=False)
+    str, typer.Option("--model", help="Folder of the index's model, if it has moved.", show_default=False)
 ]
 
 MOST_BYTES = 256 << 20
@@ -201,16 +214,16 @@ MOST_BYTES = 256 << 20
 
 
 def change(
-    index: _Index_change,
+    index: _ChangeIndex,
     add: _Add = None,
     delete: _Delete = None,
     fill: _Fill = False,
-    sentences: _Sentences_change = False,
+    sentences: _ChangeSentences = False,
     compact: _Compact = False,
-    words_only: _Words_change = False,
-    intents: _Intents_change = None,
-    vectors: _Vectors_change = None,
-    sentence_vectors: _SentenceVectors_change = None,
+    words_only: _ChangeWords = False,
+    intents: _ChangeIntents = None,
+    vectors: _ChangeVectors = None,
+    sentence_vectors: _ChangeSentenceVectors = None,
     trust_ids: TrustIds = False,
     model: _Model = "",
     device: Device = "auto",
@@ -218,7 +231,7 @@ def change(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Change an index: first --delete, then --add, --fill and --compact, each whole or not at all."""
+    """Change an index: first --delete, then --add, --fill and --compact; each step completes or changes nothing."""
     _check(
         nothing=add is None and delete is None and not fill and not compact,
         about_add=add is None and (words_only or intents is not None),
@@ -294,9 +307,7 @@ def _ids(path: Path) -> list[str]:
     return found
 
 
-# citeweave store
-
-_Index_store = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
+_StoreIndex = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
 _Lance = Annotated[
     str | None, typer.Option("--lance", help="Folder of LanceDB, or s3://bucket/name.", show_default=False)
 ]
@@ -304,17 +315,18 @@ _Milvus = Annotated[
     str | None,
     typer.Option(
         "--milvus",
-        help="File of milvus-lite, such as papers.db, or http(s)://host:port of a server, whose token is read from the "
-        "environment variable CITEWEAVE_MILVUS_TOKEN.",
+        help="Milvus Lite file, such as papers.db, or http(s)://host:port of a server; its token is read from the environment variable CITEWEAVE_MILVUS_TOKEN.",
         show_default=False,
     ),
 ]
 _Collection = Annotated[str, typer.Option("--collection", help="With --milvus: name of the collection.")]
-_Overwrite = Annotated[bool, typer.Option("--overwrite", help="Also where another index filled the store.")]
+_Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the contents even if another index filled the store.")
+]
 
 
 def store(
-    index: _Index_store,
+    index: _StoreIndex,
     lance: _Lance = None,
     milvus: _Milvus = None,
     collection: _Collection = "papers",
@@ -323,7 +335,7 @@ def store(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Copy the vectors of an index into LanceDB or Milvus, or bring such a copy up to date; then `search --store`."""
+    """Copy the vectors of an index to LanceDB or Milvus, or update such a copy, for `citeweave search --store`."""
     from citeweave.search.index import Index
     from citeweave.search.store import provenance_for_store, sync_store
     from citeweave.search.store_search import open_store

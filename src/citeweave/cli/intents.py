@@ -1,7 +1,4 @@
-"""citeweave intents train, citeweave intents evaluate
-
-citeweave annotate
-"""
+"""The commands `intents train`, `intents evaluate` and `annotate`: citation intents."""
 
 from __future__ import annotations
 
@@ -41,52 +38,65 @@ app = typer.Typer(
 )
 
 _Files = Annotated[
-    list[Path], typer.Argument(help="JSON lines of labeled citing sentences, such as contexts.jsonl.gz.")
+    list[Path], typer.Argument(help="Files of labeled citing sentences, JSON lines such as contexts.jsonl.gz.")
 ]
 _Task = Annotated[str, typer.Option("--task", help="Label set: scicite (three intents) or acl_arc (six).")]
-_Split = Annotated[str, typer.Option("--split", help="Split to train on, where the records name one.")]
+_Split = Annotated[str, typer.Option("--split", help="Split to train on, if the records name one.")]
 _Dev = Annotated[
     str,
-    typer.Option("--dev", help="Split or file of the sentences to calibrate and judge on; '' holds a tenth back."),
+    typer.Option("--dev", help="Split or file to calibrate and evaluate on; '' holds out a tenth."),
 ]
-_Base = Annotated[str, typer.Option("--base", help="Encoder underneath: minilm, a folder, or a name on the hub.")]
-_Parts = Annotated[str, typer.Option("--parts", help="What is trained: lora (a small change), all, or head.")]
-_Rank = Annotated[int, typer.Option("--rank", help="Rank of the small change.")]
-_Pooling = Annotated[str, typer.Option("--pooling", help="What the head reads: mean, cls, mark, or mean+mark.")]
-_Epochs = Annotated[float, typer.Option("--epochs", help="How often the labeled sentences are read.")]
-_Batch = Annotated[int, typer.Option("--batch", help="Sentences of a step.")]
-_Rate = Annotated[float, typer.Option("--learning-rate", help="Highest learning rate; 0 = what suits --parts.")]
-_Tokens = Annotated[int, typer.Option("--max-tokens", help="Tokens of a sentence; longer ones are cut at the mark.")]
+_Base = Annotated[str, typer.Option("--base", help="Base encoder: minilm, a folder, or a Hugging Face name.")]
+_Parts = Annotated[str, typer.Option("--parts", help="Parameters to train: lora (low-rank adapters), all, or head.")]
+_Rank = Annotated[int, typer.Option("--rank", help="Rank of the low-rank adapters.")]
+_Pooling = Annotated[
+    str, typer.Option("--pooling", help="Pooling for the classifier head: mean, cls, mark, or mean+mark.")
+]
+_Epochs = Annotated[float, typer.Option("--epochs", help="Number of epochs.")]
+_Batch = Annotated[int, typer.Option("--batch", help="Sentences per step.")]
+_Rate = Annotated[float, typer.Option("--learning-rate", help="Peak learning rate; 0 = a default for --parts.")]
+_Tokens = Annotated[
+    int,
+    typer.Option(
+        "--max-tokens", help="Maximum number of tokens per sentence; longer ones are cut around the citation mark."
+    ),
+]
 _Dropped = Annotated[
-    float, typer.Option("--section-dropout", help="Share of sentences whose section is hidden in training.")
+    float, typer.Option("--section-dropout", help="Fraction of training sentences whose section is hidden.")
 ]
-_Balanced = Annotated[bool, typer.Option("--balanced", help="Rare labels count more.")]
-_Teachers = Annotated[int, typer.Option("--teachers", help="Fully trained networks that the classifier imitates.")]
+_Balanced = Annotated[bool, typer.Option("--balanced", help="Weight rare labels more.")]
+_Teachers = Annotated[int, typer.Option("--teachers", help="Number of fully trained teachers to distill from.")]
 _Unlabeled = Annotated[
     Path | None,
     typer.Option(
         "--unlabeled",
-        help="Corpus, or JSON lines, whose citing sentences the teachers label.",
+        help="Corpus or JSON lines of citing sentences for the teachers to label.",
         show_default=False,
     ),
 ]
-_Most = Annotated[int, typer.Option("--most-unlabeled", help="Of these at most so many, drawn at random; 0 = all.")]
+_Most = Annotated[
+    int, typer.Option("--max-unlabeled", help="Maximum number of unlabeled sentences, drawn at random; 0 = all.")
+]
 _Auxiliary = Annotated[
     list[str],
-    typer.Option("--auxiliary", help="TASK=FILE: section, worthiness or acl_arc learned beside; may be repeated."),
+    typer.Option(
+        "--auxiliary", help="TASK=FILE of an auxiliary task: section, worthiness or acl_arc; may be repeated."
+    ),
 ]
-_AuxiliaryWeight = Annotated[float, typer.Option("--auxiliary-weight", help="How much an auxiliary sentence counts.")]
-_Precision = Annotated[str, typer.Option("--precision", help="How the change is saved: float16 or int8.")]
-_About = Annotated[str, typer.Option("--data", help="Where the sentences come from and their license, for the card.")]
+_AuxiliaryWeight = Annotated[float, typer.Option("--auxiliary-weight", help="Weight of an auxiliary sentence.")]
+_Precision = Annotated[str, typer.Option("--precision", help="Number format of the saved adapters: float16 or int8.")]
+_About = Annotated[str, typer.Option("--data", help="Source and license of the sentences, for the model card.")]
 _Set = Annotated[
-    list[str], typer.Option("--set", help="KEY=VALUE: any other option of training, such as smoothing=0.1.")
+    list[str], typer.Option("--set", help="KEY=VALUE of any other training option, such as smoothing=0.1.")
 ]
-_Classifier_intents = Annotated[str, typer.Argument(help="Folder of a classifier, or default for the shipped one.")]
-_Data = Annotated[list[Path], typer.Option("--data", help="JSON lines of labeled sentences; may be repeated.")]
-_Judged = Annotated[str, typer.Option("--split", help="Split to judge on, where the records name one; '' = all.")]
-_AsThree = Annotated[bool, typer.Option("--as-three", help="Read ACL-ARC's six labels as the three of SciCite.")]
+_IntentsClassifier = Annotated[str, typer.Argument(help="Folder of a classifier, or default for the shipped one.")]
+_Data = Annotated[list[Path], typer.Option("--data", help="File of labeled sentences, JSON lines; may be repeated.")]
+_EvaluatedPapers = Annotated[
+    str, typer.Option("--split", help="Split to evaluate on, if the records name one; '' = all.")
+]
+_AsThree = Annotated[bool, typer.Option("--as-three", help="Map ACL-ARC's six labels to SciCite's three.")]
 _Runtime = Annotated[
-    str, typer.Option("--runtime", help="What computes the network: auto (int8 where it runs), torch or int8.")
+    str, typer.Option("--runtime", help="Runtime of the network: auto (int8 where available), torch or int8.")
 ]
 
 
@@ -168,9 +178,9 @@ def train(
 
 @app.command("evaluate")
 def evaluate(
-    classifier: _Classifier_intents,
+    classifier: _IntentsClassifier,
     data: _Data,
-    split: _Judged = "dev",
+    split: _EvaluatedPapers = "dev",
     task: _Task = "scicite",
     as_three: _AsThree = False,
     runtime: _Runtime = "auto",
@@ -179,7 +189,7 @@ def evaluate(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Judge a classifier on labeled citing sentences: macro-F1, every label, calibration."""
+    """Evaluate a classifier on labeled citing sentences: macro-F1, per-label scores, calibration."""
     from citeweave.core.errors import choose
     from citeweave.intents.classifier import IntentClassifier
     from citeweave.intents.examples import LABEL_SETS, THREE_OF_SIX, read_labeled
@@ -280,26 +290,29 @@ def _judged_text(report: dict[str, Any]) -> str:
     return f"{report['classifier']} on {report['task']}\n{table(rows)}"
 
 
-# citeweave annotate
-
 NONE = "none"
 
 _Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
-_Classifier_annotate = Annotated[
+_AnnotateClassifier = Annotated[
     str,
-    typer.Option("--classifier", help="Folder of a classifier; default = the shipped one, none = only what is given."),
+    typer.Option(
+        "--classifier",
+        help="Intent classifier: a folder, default (the shipped one), or none (only intents that the source provides).",
+    ),
 ]
-_Least = Annotated[float, typer.Option("--least", help="Confidence from which on an intent counts.")]
-_KeepGiven = Annotated[bool, typer.Option(help="Keep the intents that the source gave as they are.")]
-_Sections = Annotated[bool, typer.Option(help="Show the classifier the headings of sections.")]
-_MostContexts = Annotated[int, typer.Option("--most-contexts", help="Sentences read of one citation; 0 = all.")]
-_Block = Annotated[int, typer.Option("--block", help="Sentences sorted by length together.")]
+_Least = Annotated[float, typer.Option("--min-confidence", help="Minimum confidence for an intent to count.")]
+_KeepGiven = Annotated[bool, typer.Option(help="Keep the intents that the source provides.")]
+_Sections = Annotated[bool, typer.Option(help="Let the classifier read section headings.")]
+_MostContexts = Annotated[
+    int, typer.Option("--max-contexts", help="Maximum number of sentences to read per citation; 0 = all.")
+]
+_Block = Annotated[int, typer.Option("--block", help="Number of sentences to sort by length at a time.")]
 
 
 def annotate(
     corpus: _Corpus,
     output: Output,
-    classifier: _Classifier_annotate = "default",
+    classifier: _AnnotateClassifier = "default",
     least: _Least = 0.5,
     keep_given: _KeepGiven = True,
     sections: _Sections = True,
@@ -312,17 +325,19 @@ def annotate(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Find out why papers are cited: intents of every citation, told by its citing sentences."""
+    """Classify the intent of every citation from its citing sentences."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.intents.annotate import AnnotateOptions, annotate_intents
-    from citeweave.remote.ray_executor import open_crew
+    from citeweave.remote.ray_executor import open_executor
 
     opened = Corpus.open(corpus)
     options = AnnotateOptions(least, keep_given, sections, most_contexts, block)
     reader = _classifier(opened, classifier, device, keep_given=keep_given)
     reporter = reporter_of(quiet or json)
-    with open_crew(on, reporter) as crew:
-        made = annotate_intents(opened, output, reader, options, overwrite=overwrite, reporter=reporter, crew=crew)
+    with open_executor(on, reporter) as executor:
+        made = annotate_intents(
+            opened, output, reader, options, overwrite=overwrite, reporter=reporter, executor=executor
+        )
     facts = {**made.manifest.facts, "hash": made.hash, "output": str(output)}
     if json:
         print_json(facts)

@@ -1,4 +1,4 @@
-"""citeweave match"""
+"""The command `match`: reviewers for submissions."""
 
 from __future__ import annotations
 
@@ -25,19 +25,30 @@ _Submissions = Annotated[
 ]
 _Reviewers = Annotated[
     Path,
-    typer.Option("--reviewers", help="Who wrote what: JSON lines or CSV, person and paper ids.", show_default=False),
+    typer.Option(
+        "--reviewers",
+        help="File of reviewers and their papers: JSON lines or CSV of person and paper ids.",
+        show_default=False,
+    ),
 ]
 _Papers = Annotated[
     Path | None,
-    typer.Option("--papers", help="Corpus or vectors of the people's papers; else as SUBMISSIONS.", show_default=False),
+    typer.Option(
+        "--papers", help="Corpus or vectors of the reviewers' papers; default: SUBMISSIONS.", show_default=False
+    ),
 ]
 _Output = Annotated[Path, typer.Option("-o", "--output", help="CSV file to write.", show_default=False)]
-_Rule = Annotated[str, typer.Option("--rule", help="Of a person's papers: top3 (mean of the three best), max or mean.")]
-_Fewest = Annotated[int, typer.Option("--fewest", help="Papers that a person must have.")]
-_Best = Annotated[int, typer.Option("--best", help="People of a submission, the best ones; 0 = all.")]
+_Rule = Annotated[
+    str,
+    typer.Option(
+        "--rule", help="How to combine the scores of a reviewer's papers: top3 (mean of the three best), max or mean."
+    ),
+]
+_Fewest = Annotated[int, typer.Option("--min-papers", help="Minimum number of papers per reviewer.")]
+_Best = Annotated[int, typer.Option("--top", help="Number of best reviewers per submission; 0 = all.")]
 _Conflicts = Annotated[
     Path | None,
-    typer.Option("--conflicts", help="CSV of submission and person: pairs that must not be.", show_default=False),
+    typer.Option("--conflicts", help="CSV of submissions and persons with conflicts of interest.", show_default=False),
 ]
 
 
@@ -57,7 +68,7 @@ def match(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Score how well people's papers fit submissions, for programs that assign reviewers; authors are left out."""
+    """Score how well reviewers' papers match submissions, for tools that assign reviewers; authors are excluded."""
     from citeweave.search.reviewers import (
         MatchOptions,
         People,

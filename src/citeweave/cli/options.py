@@ -1,13 +1,11 @@
-"""Addresses instead of folders, for every command: what they name is fetched before it runs, its output sent after it.
+"""What all commands share: common options, old option names, printing results, and object storage addresses as folders.
 
     citeweave info s3://lab/corpus              fetched into the cache, then read there
-    citeweave embed corpus -o s3://lab/vectors  made in the cache, then sent
-    citeweave change s3://lab/index --compact   fetched, changed, and the changes sent
+    citeweave embed corpus -o s3://lab/vectors  written to the cache, then uploaded
+    citeweave change s3://lab/index --compact   fetched, changed, and the changes uploaded
 
-Done between the parsing of the command line and the command, so that no command knows of it. Paths of the cache in what a
-command prints are shown as the addresses they stand for.
-
-Options that several commands share, and the way results are printed.
+Addresses are resolved between parsing the command line and running the command, so that no command knows about them. Paths
+of the cache in a command's output are shown as the addresses they stand for.
 """
 
 from __future__ import annotations
@@ -34,46 +32,74 @@ if TYPE_CHECKING:
     from citeweave.remote.copy import PendingUpload
 
 
-_PLACE = re.compile(r"((?:[^=/:\s]+=)?)((?:s3|gs)://?[^/\s].*|file:/.+)", re.DOTALL)
-"""An address, alone or as NAME=ADDRESS; of a path one slash is left."""
+RENAMED = {
+    "--bare": "--without-abstract",
+    "--best": "--top",
+    "--each": "--each-sentence",
+    "--fewest": "--min-papers",
+    "--first": "--rescore",
+    "--least": "--min-confidence",
+    "--least-share": "--min-share",
+    "--most": "--max-papers",
+    "--most-contexts": "--max-contexts",
+    "--most-unlabelled": "--max-unlabeled",
+    "--whole": "--document-vector",
+}
+"""Old option names, which work for one more release."""
 
-_AS_GIVEN = {"copy": {"source", "target"}, "store": {"lance"}}
+_PLACE = re.compile(r"((?:[^=/:\s]+=)?)((?:s3|gs)://?[^/\s].*|file:/.+)", re.DOTALL)
+"""An address, alone or as NAME=ADDRESS; a `Path` keeps only one of its slashes."""
+
+_PASSED_ON = {"copy": {"source", "target"}, "store": {"lance"}}
 """Options whose addresses the command reads itself."""
 
 _ONLY = {"search": {"index", "model"}}
-"""Commands with texts of the user's own: their other options are never addresses."""
+"""Commands that take free text: only these parameters can be addresses."""
 
 _CHANGED = {"change": "index"}
 """Commands that change a folder in place."""
 
 _HERE = {"export": "--export", "pictures": "--pictures", "tokens": "--tokens", "cache": "--cache"}
-"""Options that name a place on this machine to write to."""
+"""Options that name a local path to write to."""
 
 _HERE_OF = {"explore": {"folder": "--folder"}, "store": {"milvus": "--milvus"}}
-"""The same of single commands."""
+"""Local output paths of single commands."""
 
 
 class AddressCommand(TyperCommand):
-    """A command whose folders may be addresses, and which asks for its extras first."""
+    """A command that accepts addresses for folders and old option names, and checks its extras first."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        names = {name for parameter in self.params for name in parameter.opts}
+        return list(super().parse_args(ctx, [_current_name(arg, names) for arg in args]))
 
     def invoke(self, ctx: Any) -> Any:
         if not any(_PLACE.fullmatch(text) for value in ctx.params.values() for text in _texts(value)):
             check_needs(_name(ctx), ctx.params)
             return super().invoke(ctx)
         quiet = bool(ctx.params.get("quiet") or ctx.params.get("json"))
-        places = _Places(str(ctx.info_name), Reporter(quiet=quiet))
+        addresses = _Addresses(str(ctx.info_name), Reporter(quiet=quiet))
         with ExitStack() as held:
             for name, value in list(ctx.params.items()):
-                ctx.params[name] = places.resolve(name, value, held)
+                ctx.params[name] = addresses.resolve(name, value, held)
             check_needs(_name(ctx), ctx.params)
-            with _renamed(places.known):
+            with _renamed(addresses.known):
                 result = super().invoke(ctx)
-                places.send(overwrite=bool(ctx.params.get("overwrite")))
+                addresses.send(overwrite=bool(ctx.params.get("overwrite")))
         return result
 
 
+def _current_name(argument: str, names: set[str]) -> str:
+    """Return an argument with an old option name replaced by the current one, with a note on standard error."""
+    option, equals, value = argument.partition("=")
+    if option in names or RENAMED.get(option) not in names:
+        return argument
+    print(f"note: {option} is now {RENAMED[option]}; the old name stops working in the next release", file=sys.stderr)
+    return f"{RENAMED[option]}{equals}{value}"
+
+
 def _name(ctx: Any) -> str:
-    """The name of a command with that of its group: `intents train`."""
+    """Return the name of a command with that of its group: `intents train`."""
     names = []
     while ctx.parent is not None:
         names.append(str(ctx.info_name))
@@ -81,8 +107,8 @@ def _name(ctx: Any) -> str:
     return " ".join(reversed(names))
 
 
-class _Places:
-    """The addresses of one command line."""
+class _Addresses:
+    """The object storage addresses on one command line."""
 
     def __init__(self, command: str, reporter: Reporter) -> None:
         self._command, self._reporter = command, reporter
@@ -93,9 +119,9 @@ class _Places:
     def resolve(self, name: str, value: Any, held: ExitStack) -> Any:
         here = {**_HERE, **_HERE_OF.get(self._command, {})}
         if name in here and any(_is_remote(text) for text in _texts(value)):
-            raise UserError(f"{here[name]} is {value}; it must be a place on this machine: `citeweave copy` it then")
-        given = name in _AS_GIVEN.get(self._command, ()) and any(map(_is_remote, _texts(value)))
-        if given or name not in _ONLY.get(self._command, {name}):
+            raise UserError(f"{here[name]} is {value}; it must be a local path; run `citeweave copy` afterwards")
+        is_raw = name in _PASSED_ON.get(self._command, ()) and any(map(_is_remote, _texts(value)))
+        if is_raw or name not in _ONLY.get(self._command, {name}):
             return value
         if isinstance(value, list | tuple):
             paths = [path for text in value for path in self._paths(name, text, held)]
@@ -106,10 +132,10 @@ class _Places:
         return paths[0]
 
     def _paths(self, name: str, value: Any, held: ExitStack) -> list[Any]:
-        found = _PLACE.fullmatch(str(value)) if isinstance(value, str | Path) else None
-        if found is None:
+        match = _PLACE.fullmatch(str(value)) if isinstance(value, str | Path) else None
+        if match is None:
             return [value]
-        label, text = found.groups()
+        label, text = match.groups()
         if text.startswith("file:"):
             return [_like(value, label + "/" + unquote(text.removeprefix("file:")).lstrip("/"))]
         from citeweave.remote.object_storage import Address
@@ -132,7 +158,7 @@ class _Places:
     def _prepare(self, address: Any, held: ExitStack, *, must_exist: bool) -> Path:
         from citeweave.remote.copy import PendingUpload
 
-        out = held.enter_context(PendingUpload(address).working(self._reporter, must_exist=must_exist))
+        out = held.enter_context(PendingUpload(address).prepare(self._reporter, must_exist=must_exist))
         self._outgoing.append(out)
         self.known[str(out.folder)] = str(address)
         return out.folder
@@ -140,20 +166,20 @@ class _Places:
     def send(self, *, overwrite: bool) -> None:
         for out in self._outgoing:
             done = out.send(overwrite=overwrite)
-            self._reporter.say(f"{out.address}: {done or 'nothing was made, nothing sent'}")
+            self._reporter.say(f"{out.address}: {done or 'no output, nothing uploaded'}")
 
 
 def _is_remote(text: str) -> bool:
-    found = _PLACE.fullmatch(text)
-    return found is not None and not found[2].startswith("file:")
+    match = _PLACE.fullmatch(text)
+    return match is not None and not match[2].startswith("file:")
 
 
 def _check_alone(address: Any) -> None:
-    """Refuse to write to an address from several processes: each would send its own."""
+    """Refuse to write to an address from several processes, since each would upload its own files."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError(
-            f"-o is {address}, and several processes were started; name a folder that all of them see, and then "
-            "`citeweave copy` it"
+            f"-o is {address}, and several processes were started; name a folder that all of them share, and "
+            "run `citeweave copy` afterwards"
         )
 
 
@@ -168,7 +194,7 @@ def _texts(value: Any) -> list[str]:
 
 @contextmanager
 def _renamed(known: dict[str, str]) -> Iterator[None]:
-    """Show addresses where a command names paths of the cache, in its errors too."""
+    """Show addresses instead of cache paths in everything a command prints and in its errors."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _Renaming(sys.stdout, known), _Renaming(sys.stderr, known)
     try:
@@ -181,7 +207,7 @@ def _renamed(known: dict[str, str]) -> Iterator[None]:
 
 
 class _Renaming:
-    """A stream that shows addresses for paths."""
+    """An output stream that replaces cache paths by addresses."""
 
     def __init__(self, stream: TextIO, known: dict[str, str]) -> None:
         self._stream, self._known = stream, known
@@ -203,39 +229,37 @@ def _rename(text: str, known: dict[str, str]) -> str:
     return text
 
 
-# Options that several commands share, and the way results are printed.
-
-Output = Annotated[Path, typer.Option("-o", "--output", help="Folder to make.", show_default=False)]
+Output = Annotated[Path, typer.Option("-o", "--output", help="Output folder.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no remarks.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything random.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing folder made from other inputs.")]
-Memory = Annotated[str, typer.Option("--memory", help="Memory that each sorting step may hold, such as 256MB or 2GB.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress and no notes.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
+Seed = Annotated[int, typer.Option("--seed", help="Random seed.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an existing output folder made from other inputs.")
+]
+Memory = Annotated[str, typer.Option("--memory", help="Memory limit of each sorting step, such as 256MB or 2GB.")]
 Recipe = Annotated[
     str | None,
     typer.Option("--recipe", help="Name of a shipped recipe, such as scincl, or a TOML file.", show_default=False),
 ]
 Set = Annotated[
-    list[str], typer.Option("--set", help="TABLE.KEY=VALUE: another value than the recipe's; may be repeated.")
+    list[str], typer.Option("--set", help="TABLE.KEY=VALUE to override a value of the recipe; may be repeated.")
 ]
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda, or auto.")]
-Model = Annotated[
-    str, typer.Option("--model", help=f"{', '.join(NAMED)}, folder of a model, or name of one on the hub.")
-]
+Device = Annotated[str, typer.Option("--device", help="Device: cpu, cuda, or auto.")]
+Model = Annotated[str, typer.Option("--model", help=f"Model: {', '.join(NAMED)}, a folder, or a Hugging Face name.")]
 OwnModel = Annotated[
     str,
     typer.Option(
         "--model",
-        help=f"{', '.join(NAMED)}, folder of a model, or name of one on the hub; else what is there has, or {DEFAULT_MODEL}.",
+        help=f"Model: {', '.join(NAMED)}, a folder, or a Hugging Face name; default: that of the existing index, or {DEFAULT_MODEL}.",
         show_default=False,
     ),
 ]
-Workers = Annotated[int, typer.Option("--workers", help="Processes to use; 0 = one a core.")]
+Workers = Annotated[int, typer.Option("--workers", help="Number of processes; 0 = one per core.")]
 
 
 def _check_on(text: str) -> str:
-    """Refuse a bad --on before anything is done."""
+    """Refuse an invalid --on before any work is done."""
     if text:
         from citeweave.remote.ray_workers import parse_on
 
@@ -247,8 +271,7 @@ On = Annotated[
     str,
     typer.Option(
         "--on",
-        help="Where the shards are made: ray (a cluster on this machine for the time of the command), ray:auto, "
-        "ray:HOST:6379 or ray://HOST:10001, with options such as ray,workers=2. Default: in this process.",
+        help="Where to run the shards: ray (a temporary cluster on this machine), ray:auto, ray:HOST:6379 or ray://HOST:10001, with options such as ray,workers=2. Default: this process.",
         callback=_check_on,
         show_default=False,
     ),
@@ -262,11 +285,11 @@ def parse_size(text: str, option: str) -> int:
     >>> parse_size("256MB", "--memory"), parse_size("1.5 gb", "--memory")
     (268435456, 1610612736)
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?B?)\s*", text.upper())
-    if not found:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?B?)\s*", text.upper())
+    if not match:
         raise UserError(f"{option} is {text!r}; it must be a number with KB, MB or GB, such as 256MB")
-    unit = found.group(2)
-    return int(float(found.group(1)) * _UNITS[unit if unit.endswith("B") or not unit else unit + "B"])
+    unit = match.group(2)
+    return int(float(match.group(1)) * _UNITS[unit if unit.endswith("B") or not unit else unit + "B"])
 
 
 def named_paths(pairs: list[str], option: str, example: str) -> dict[str, Path]:
@@ -280,7 +303,7 @@ def named_paths(pairs: list[str], option: str, example: str) -> dict[str, Path]:
         if not (name and equals and path):
             raise UserError(f"{option} is {pair!r}; it must be NAME=PATH, such as {example}")
         if name in named:
-            raise UserError(f"{option} names {name!r} twice; give each a name of its own")
+            raise UserError(f"{option} names {name!r} twice; give every path its own name")
         named[name] = Path(path)
     return named
 
@@ -290,13 +313,13 @@ def reporter_of(quiet: bool) -> Reporter:
 
 
 def print_json(value: Mapping[str, object]) -> None:
-    """One object on standard output, nothing else."""
+    """Print one JSON object on standard output, and nothing else."""
     json.dump(value, sys.stdout, ensure_ascii=False, indent=1)
     sys.stdout.write("\n")
 
 
 def table(rows: list[tuple[str, object]]) -> str:
-    """Two columns, numbers with separators.
+    """Format two columns, numbers with thousands separators.
 
     >>> print(table([("papers", 1234), ("with abstract", "80 %")]))
     papers         1,234

@@ -1,9 +1,4 @@
-"""citeweave run, and citeweave recipes
-
-citeweave sweep
-
-citeweave estimate
-"""
+"""The commands `run`, `recipes`, `sweep` and `estimate`: complete recipes."""
 
 from __future__ import annotations
 
@@ -46,71 +41,77 @@ CorpusFolder = Annotated[Path, typer.Option("--corpus", help="Folder of a corpus
 Init = Annotated[
     str,
     typer.Option(
-        "--init", help="Start model in place of the recipe's: minilm, a folder, a hub name.", show_default=False
+        "--init",
+        help="Start model that replaces the recipe's: minilm, a folder, or a Hugging Face name.",
+        show_default=False,
     ),
 ]
 Aligner = Annotated[
     str,
     typer.Option(
-        "--aligner", help="Encoder for aligning sentences in place of the recipe's; as --init.", show_default=False
+        "--aligner", help="Encoder for sentence alignment that replaces the recipe's; see --init.", show_default=False
     ),
 ]
 SuiteFolders = Annotated[
     list[str],
     typer.Option(
         "--suite",
-        help="NAME=FOLDER of a published suite to judge by too, or intents=OVERLAY (or =CORPUS) to judge by held-out "
-        "intents; may be repeated.",
+        help="NAME=FOLDER of a published suite to evaluate on as well, or intents=OVERLAY (or =CORPUS) for held-out intents; may be repeated.",
         show_default=False,
     ),
 ]
 TaskNames = Annotated[
-    list[str], typer.Option("--task", help="Judge by this task only; may be repeated.", show_default=False)
+    list[str], typer.Option("--task", help="Evaluate on this task only; may be repeated.", show_default=False)
 ]
 Seeds = Annotated[
-    int, typer.Option("--seeds", help="Models to train, with seeds one after the other; 0 = the recipe's.")
+    int, typer.Option("--seeds", help="Number of models to train, with consecutive seeds; 0 = as the recipe says.")
 ]
 HeldOut = Annotated[
     str,
-    typer.Option("--held-out", help="Papers whose references are asked for: share:0.1, year:2016, or none."),
+    typer.Option(
+        "--held-out", help="Papers whose references are held out for evaluation: share:0.1, year:2016, or none."
+    ),
 ]
-Queries = Annotated[int, typer.Option("--queries", help="At most so many queries a task of the corpus's own suite.")]
+Queries = Annotated[
+    int, typer.Option("--queries", help="Maximum number of queries per task of the corpus's own suite.")
+]
 BandsHow = Annotated[
     str,
     typer.Option(
         "--bands",
-        help="Ranks: recipe (as written), auto (chosen for the corpus), share, or fit (written where they fit).",
+        help="Rank bands: recipe (as written), auto (chosen for the corpus), share (scaled to the pool), or fit (as written if they fit).",
     ),
 ]
 Tables = Annotated[
-    list[str], typer.Option("--table", help="NAME=FILE of pairs that rules name; may be repeated.", show_default=False)
+    list[str],
+    typer.Option("--table", help="NAME=FILE of pairs that the rules refer to; may be repeated.", show_default=False),
 ]
 Pool = Annotated[
     Path | None,
-    typer.Option("--pool", help="File with the ids of the papers that samples are chosen from.", show_default=False),
+    typer.Option("--pool", help="File with the ids of the papers that may be selected as samples.", show_default=False),
 ]
 Intents = Annotated[
     str,
     typer.Option(
         "--intents",
-        help="Of citations: auto (the corpus's, else found by a classifier), corpus, sections, or a folder of annotate.",
+        help="Citation intents: auto (the corpus's, else classified), corpus, sections, or a folder from `citeweave annotate`.",
     ),
 ]
 Classifier = Annotated[
     Path | None,
     typer.Option(
-        "--classifier", help="Folder of an intent classifier in place of the shipped one.", show_default=False
+        "--classifier", help="Folder of an intent classifier that replaces the shipped one.", show_default=False
     ),
 ]
 Cache = Annotated[
     Path | None,
     typer.Option(
         "--cache",
-        help="Folder for vectors of start models; else $CITEWEAVE_CACHE, else ~/.cache/citeweave.",
+        help="Folder for cached vectors of start models; default: $CITEWEAVE_CACHE or ~/.cache/citeweave.",
         show_default=False,
     ),
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Show stages, sizes, time and memory; make nothing.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the stages with their sizes, time and memory.")]
 
 
 def run(
@@ -138,7 +139,7 @@ def run(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Run a whole recipe: graph, samples, training, and reports before and after."""
+    """Run a complete recipe: graph, samples, training, and reports before and after."""
     from citeweave.pipeline.recipe import load_recipe
     from citeweave.pipeline.run_folder import RunOptions
 
@@ -179,7 +180,7 @@ def run(
 
 
 def recipes(json: Json = False, debug: Debug = False) -> None:
-    """List the recipes that come with citeweave."""
+    """List the recipes that ship with citeweave."""
     from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
     found = {name: load_recipe(name).table("recipe") for name in shipped_recipes()}
@@ -232,11 +233,9 @@ def _plan_json(plan: RunPlan) -> dict[str, Any]:
     return {"stages": stages, "seconds": plan.seconds, "memory": plan.memory, "device": plan.device}
 
 
-# citeweave sweep
-
 _Over = Annotated[
     str,
-    typer.Option("--over", help="TABLE.KEY=VALUE,VALUE,...: what is swept, over which values.", show_default=False),
+    typer.Option("--over", help="TABLE.KEY=VALUE,VALUE,...: the key to sweep and its values.", show_default=False),
 ]
 
 
@@ -263,7 +262,7 @@ def sweep(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Run a recipe for several values of one key and draw a curve a task."""
+    """Run a recipe for several values of one key and plot one curve per task."""
     from citeweave.pipeline.run import RECORD, as_table, parse_over, sweep_recipe
     from citeweave.pipeline.run_folder import RunOptions
 
@@ -296,8 +295,6 @@ def sweep(
         print(f"curves: {output / 'curves'}")
 
 
-# citeweave estimate
-
 _Recipe = Annotated[
     str,
     typer.Argument(
@@ -305,38 +302,41 @@ _Recipe = Annotated[
     ),
 ]
 _Papers = Annotated[
-    str | None, typer.Option("--papers", help="Papers, such as 52e6, 52M or 52_000_000.", show_default=False)
+    str | None, typer.Option("--papers", help="Number of papers, such as 52e6, 52M or 52_000_000.", show_default=False)
 ]
 _Citations = Annotated[
-    str | None, typer.Option("--citations", help="Citations among them; else ten a paper.", show_default=False)
+    str | None, typer.Option("--citations", help="Number of citations; default: ten per paper.", show_default=False)
 ]
 _Texts = Annotated[
     str | None,
-    typer.Option("--texts", help="Papers with title and abstract; else all.", show_default=False),
+    typer.Option("--texts", help="Number of papers with title and abstract; default: all.", show_default=False),
 ]
 _Edges = Annotated[
-    bool, typer.Option("--edges", help="Citations come as a table of edges (import --format edges), not as JSON.")
+    bool, typer.Option("--edges", help="The citations are a table of edges (import --format edges), not JSON.")
 ]
 _Corpus = Annotated[
-    Path | None, typer.Option("--corpus", help="Count a corpus in place of the four numbers.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--corpus", help="Take the sizes from this corpus instead of the four options above.", show_default=False
+    ),
 ]
-_Tokens = Annotated[float | None, typer.Option("--tokens", help="Of a text; else 230.", show_default=False)]
+_Tokens = Annotated[float | None, typer.Option("--tokens", help="Tokens per text; default: 230.", show_default=False)]
 _Machine = Annotated[
-    str, typer.Option("--machine", help="here, laptop, server, cpu:N (cores), h200, or NxGPU such as 8xh200.")
+    str, typer.Option("--machine", help="Machine: here, laptop, server, cpu:N (cores), h200, or NxGPU such as 8xh200.")
 ]
-_Cores = Annotated[str | None, typer.Option("--cores", help="Cores in place of the machine's.", show_default=False)]
+_Cores = Annotated[
+    str | None, typer.Option("--cores", help="Number of cores, if not the machine's.", show_default=False)
+]
 _Memory = Annotated[
-    str | None, typer.Option("--memory", help="Memory in place of the machine's, such as 24GB.", show_default=False)
+    str | None, typer.Option("--memory", help="Memory, if not the machine's, such as 24GB.", show_default=False)
 ]
-_Gpu = Annotated[
-    str, typer.Option("--gpu", help="Kind of GPU: h200, h100, a100, l40s, rtx4090, l4.", show_default=False)
-]
-_Gpus = Annotated[str | None, typer.Option("--gpus", help="How many of them; 0 = none.", show_default=False)]
+_Gpu = Annotated[str, typer.Option("--gpu", help="GPU model: h200, h100, a100, l40s, rtx4090, l4.", show_default=False)]
+_Gpus = Annotated[str | None, typer.Option("--gpus", help="Number of GPUs; 0 = none.", show_default=False)]
 _Init = Annotated[
     str,
     typer.Option(
         "--init",
-        help="Start model in place of the recipe's: minilm, bert-base, a folder, a hub name.",
+        help="Start model that replaces the recipe's: minilm, bert-base, a folder, or a Hugging Face name.",
         show_default=False,
     ),
 ]
@@ -361,7 +361,7 @@ def estimate(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Foretell time, memory and disk of a recipe's stages for a literature and a machine; runs nothing."""
+    """Estimate the time, memory and disk space of a recipe for a corpus size and a machine; runs nothing."""
     from citeweave.pipeline.cost import parse_count
     from citeweave.pipeline.cost_constants import machine_of
     from citeweave.pipeline.plan import estimate_recipe

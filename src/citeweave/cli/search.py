@@ -1,7 +1,4 @@
-"""Hits as lines of text, with the reasons for them; titles and sentences are strangers' text and may hold anything.
-
-citeweave search
-"""
+"""The command `search`, with hits printed as lines of text and the reasons for them."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from citeweave.evaluation.html import one_line
 if TYPE_CHECKING:
     from citeweave.search.explain import Why
     from citeweave.search.filters import Filter
-    from citeweave.search.hits import SearchResult
+    from citeweave.search.answer import SearchResult
     from citeweave.search.index import Index
     from citeweave.search.query import Query, SentenceQuery
 
@@ -114,62 +111,94 @@ def _why(index: Index, hit: dict[str, Any]) -> Iterator[str]:
             yield f"     {at:>3}  {one_line(texts[at]) if at < len(texts) else ''}".rstrip()
 
 
-# citeweave search
-
 _Index = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
 _Text = Annotated[
     str,
-    typer.Argument(help="What to search for: a question, or a title, a line break, an abstract.", show_default=False),
+    typer.Argument(
+        help="Text to search for: a question, or a title, a line break and an abstract.", show_default=False
+    ),
 ]
-_Paper = Annotated[str, typer.Option("--paper", help="Id of a paper to search with.", show_default=False)]
-_Like = Annotated[list[str], typer.Option("--like", help="Id of a paper that is liked; may be repeated.")]
-_Unlike = Annotated[list[str], typer.Option("--unlike", help="With --like: id of a paper that is not.")]
+_Paper = Annotated[str, typer.Option("--paper", help="Id of a paper to search by.", show_default=False)]
+_Like = Annotated[list[str], typer.Option("--like", help="Id of a relevant paper; may be repeated.")]
+_Unlike = Annotated[
+    list[str], typer.Option("--unlike", help="With --like: id of a paper that is not relevant; may be repeated.")
+]
 _Sentences = Annotated[
     str,
-    typer.Option("--sentences", help="Sentences of a paper's abstract, from 0, as ID:2,3.", show_default=False),
+    typer.Option(
+        "--sentences",
+        help="Search by sentences of a paper's abstract, counted from 0, such as ID:2,3.",
+        show_default=False,
+    ),
 ]
-_Sentence = Annotated[list[str], typer.Option("--sentence", help="A sentence to search by; may be repeated.")]
+_Sentence = Annotated[list[str], typer.Option("--sentence", help="Sentence to search by; may be repeated.")]
 _Cite = Annotated[
-    str, typer.Option("--cite", help="A sentence or paragraph of a draft: what to cite in it.", show_default=False)
+    str, typer.Option("--cite", help="Sentence or paragraph of a draft to find citations for.", show_default=False)
 ]
 _Intent = Annotated[
-    str, typer.Option("--intent", help="With --cite: background, method, result, ...", show_default=False)
+    str,
+    typer.Option(
+        "--intent",
+        help="With --cite: intent of the citation, such as background, method or result.",
+        show_default=False,
+    ),
 ]
 _Draft = Annotated[
     str, typer.Option("--draft", help="With --cite: title and abstract of the draft.", show_default=False)
 ]
 _Share = Annotated[
-    float, typer.Option("--least-share", help="With --intent: only papers cited so at least that often, 0 to 1.")
+    float,
+    typer.Option(
+        "--min-share",
+        help="With --intent: only papers of whose citations at least this fraction has the intent, 0 to 1.",
+    ),
 ]
-_Each = Annotated[bool, typer.Option("--each", help="With --cite: for every sentence that seems to need a citation.")]
+_Each = Annotated[
+    bool,
+    typer.Option("--each-sentence", help="With --cite: find papers for every sentence that seems to need a citation."),
+]
 _By = Annotated[
     str,
     typer.Option(
-        "--by", help="hybrid, vectors or words; else hybrid for a text, vectors otherwise.", show_default=False
+        "--by",
+        help="Rank by hybrid, vectors or words; default: hybrid for a text, vectors otherwise.",
+        show_default=False,
     ),
 ]
 _Aspect = Annotated[
-    str, typer.Option("--aspect", help="Space of one of the model's aspects, or all of them.", show_default=False)
+    str,
+    typer.Option(
+        "--aspect", help="Search in the space of one of the model's aspects, or all of them.", show_default=False
+    ),
 ]
-_Year = Annotated[str, typer.Option("--year", help="As 2015-2020, 2015-, -2020 or 2015.", show_default=False)]
-_Venue = Annotated[list[str], typer.Option("--venue", help="Only of this venue; may be repeated.")]
-_Field = Annotated[list[str], typer.Option("--field", help="Only of this field; may be repeated.")]
-_Diversity = Annotated[float, typer.Option("--diversity", help="0 to 1: papers unlike each other.")]
-_Approximate = Annotated[bool, typer.Option("--approximate", help="Without the proof that nothing is missing.")]
+_Year = Annotated[
+    str,
+    typer.Option(
+        "--year", help="Only papers of these years, such as 2015-2020, 2015-, -2020 or 2015.", show_default=False
+    ),
+]
+_Venue = Annotated[list[str], typer.Option("--venue", help="Only papers of this venue; may be repeated.")]
+_Field = Annotated[list[str], typer.Option("--field", help="Only papers of this field; may be repeated.")]
+_Diversity = Annotated[float, typer.Option("--diversity", help="Diversity of the results, 0 to 1.")]
+_Approximate = Annotated[bool, typer.Option("--approximate", help="Faster approximate search that may miss papers.")]
 _Store = Annotated[
     str,
-    typer.Option("--store", help="Compare vectors in lance:FOLDER or milvus:ADDRESS[#COLLECTION].", show_default=False),
+    typer.Option(
+        "--store", help="Search vectors in a store: lance:FOLDER or milvus:ADDRESS[#COLLECTION].", show_default=False
+    ),
 ]
-_Outside = Annotated[bool, typer.Option("--outside", help="Also papers that are known only as references of others.")]
-_Count = Annotated[int, typer.Option("--count", help="How many papers.")]
-_Offset = Annotated[int, typer.Option("--offset", help="How many to pass over: those of the pages before.")]
-_Explain = Annotated[bool, typer.Option("--explain", help="Say under each paper why it is there.")]
+_Outside = Annotated[
+    bool, typer.Option("--outside", help="Also return papers that are only known as references of others.")
+]
+_Count = Annotated[int, typer.Option("--count", help="Number of papers.")]
+_Offset = Annotated[int, typer.Option("--offset", help="Number of papers to skip.")]
+_Explain = Annotated[bool, typer.Option("--explain", help="Explain under each paper why it matches.")]
 _Export = Annotated[
     Path | None,
     typer.Option("--export", help="Also write the papers to FILE.bib, .csv or .json.", show_default=False),
 ]
 _Model = Annotated[
-    str, typer.Option("--model", help="Where the index's model is now, if it moved.", show_default=False)
+    str, typer.Option("--model", help="Folder of the index's model, if it has moved.", show_default=False)
 ]
 
 
@@ -205,7 +234,7 @@ def search(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Papers of an index that are near to a text, to papers or to sentences, or that a draft should cite."""
+    """Search an index by a text, by papers or by sentences, or find papers to cite in a draft."""
     from citeweave.search.index import Index
     from citeweave.search.query import Passage, Query
 
@@ -253,7 +282,7 @@ def _check(*, kinds: int, cite: str, aspect: str, about_cite: bool) -> None:
     if cite and aspect:
         raise UserError("--aspect is for a text or a paper; with --cite the space is that of --intent")
     if about_cite and not cite:
-        raise UserError("--intent, --draft, --least-share and --each go with --cite; did you mean --aspect?")
+        raise UserError("--intent, --draft, --min-share and --each-sentence go with --cite; did you mean --aspect?")
 
 
 def _check_export(path: Path | None) -> None:
@@ -306,22 +335,22 @@ def parse_years(text: str) -> tuple[int | None, int | None]:
 
 
 def _answer(index: Index, query: Query, model: str, device: str, store: str) -> SearchResult:
-    from citeweave.search.answer import answer, needs_reader
-    from citeweave.search.nearest import open_reader
+    from citeweave.search.answer import answer, needs_query_encoder
+    from citeweave.search.index_model import open_query_encoder
 
     index.check_aspect(query.aspect)
     # a model that nothing could be compared with is not worth its loading
-    reads = needs_reader(query) and bool(index.with_vector.any())
-    reader = open_reader(index, model, device=device) if reads else None
+    reads = needs_query_encoder(query) and bool(index.with_vector.any())
+    reader = open_query_encoder(index, model, device=device) if reads else None
     if not store:
         return answer(index, reader, query)
-    from citeweave.search.store_search import near_in, open_store, refuse_aspect
+    from citeweave.search.store_search import nearest_by_store, open_store, refuse_aspect
 
     refuse_aspect(query.aspect)
     if query.kind not in ("text", "paper", "liked") or query.by == "words":
         raise UserError("--store holds the vectors of papers: it goes with a text, --paper or --like, not by words")
     with open_store(store) as opened:
-        return answer(index, reader, query, near=near_in(opened, query.where))
+        return answer(index, reader, query, near=nearest_by_store(opened, query.where))
 
 
 def _told(index: Index, found: SearchResult, *, explain: bool) -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""citeweave serve
-
-citeweave explore
-"""
+"""The commands `serve` and `explore`: an index over HTTP, and a library in the browser."""
 
 from __future__ import annotations
 
@@ -24,44 +21,44 @@ if TYPE_CHECKING:
 
 _Index = Annotated[Path, typer.Argument(help="Folder of an index.", show_default=False)]
 _Compare = Annotated[
-    list[str], typer.Option("--compare", help="NAME=INDEX: another index to ask by name; may be repeated.")
+    list[str], typer.Option("--compare", help="NAME=INDEX of another index to serve; may be repeated.")
 ]
-_Samples_serve = Annotated[
-    Path | None, typer.Option("--samples", help="Folder of mined samples to look at.", show_default=False)
+_ServeSamples = Annotated[
+    Path | None, typer.Option("--samples", help="Folder of mined samples to browse.", show_default=False)
 ]
 _Corpus = Annotated[
     Path | None, typer.Option("--corpus", help="With --samples: the corpus they were mined from.", show_default=False)
 ]
-_Host = Annotated[str, typer.Option("--host", help="Address to listen at; 127.0.0.1 is this machine only.")]
-_Port_serve = Annotated[int, typer.Option("--port", help="Port to listen at.")]
-_Workers = Annotated[int, typer.Option("--workers", help="Processes; each loads the model by itself.")]
+_Host = Annotated[str, typer.Option("--host", help="Address to listen on; 127.0.0.1 is this machine only.")]
+_ServePort = Annotated[int, typer.Option("--port", help="Port to listen on.")]
+_Workers = Annotated[int, typer.Option("--workers", help="Number of server processes; each loads its own model.")]
 _Allow = Annotated[
-    list[str], typer.Option("--allow-host", help="Name under which clients may ask, * for any; may be repeated.")
+    list[str], typer.Option("--allow-host", help="Host name that clients may use, * for any; may be repeated.")
 ]
-_Rate = Annotated[float, typer.Option("--rate", help="Requests a second of one client address; 0 = any number.")]
-_Time = Annotated[float, typer.Option("--time-limit", help="Seconds of a request.")]
-_Concurrent = Annotated[int, typer.Option("--concurrent", help="Requests worked on at a time, in each process.")]
-_Runtime_serve = Annotated[
+_Rate = Annotated[float, typer.Option("--rate", help="Maximum requests per second and client address; 0 = no limit.")]
+_Time = Annotated[float, typer.Option("--time-limit", help="Time limit of a request in seconds.")]
+_Concurrent = Annotated[int, typer.Option("--concurrent", help="Maximum number of concurrent requests per process.")]
+_ServeRuntime = Annotated[
     str,
     typer.Option(
         "--runtime",
-        help="What computes the network: auto, torch, openvino or int8; else as the index was made.",
+        help="Runtime of the network: auto, torch, openvino or int8; default: the index's.",
         show_default=False,
     ),
 ]
-_Log = Annotated[str, typer.Option("--log", help="Form of the log's lines: json, text or none.")]
+_Log = Annotated[str, typer.Option("--log", help="Log format: json, text or none.")]
 _Model = Annotated[
-    str, typer.Option("--model", help="Where the index's model is now, if it moved.", show_default=False)
+    str, typer.Option("--model", help="Folder of the index's model, if it has moved.", show_default=False)
 ]
 
 
 def serve(
     index: _Index,
     compare: _Compare = [],  # noqa: B006 - typer reads the default and makes a list of its own
-    samples: _Samples_serve = None,
+    samples: _ServeSamples = None,
     corpus: _Corpus = None,
     host: _Host = "127.0.0.1",
-    port: _Port_serve = 8000,
+    port: _ServePort = 8000,
     workers: _Workers = 1,
     allow_host: _Allow = [],  # noqa: B006
     rate: _Rate = 0.0,
@@ -69,12 +66,12 @@ def serve(
     concurrent: _Concurrent = 64,
     log: _Log = "text",
     model: _Model = "",
-    runtime: _Runtime_serve = "",
+    runtime: _ServeRuntime = "",
     device: Device = "auto",
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Serve an index over HTTP: the page at /, the API's description at /docs."""
+    """Serve an index over HTTP: the search page at /, the API documentation at /docs."""
     from citeweave.core.errors import require
 
     require("uvicorn", extra="serve")
@@ -131,35 +128,41 @@ def _check(port: int, workers: int) -> None:
         raise UserError(f"--workers is {workers}; it must be from 1 to 256")
 
 
-# citeweave explore
-
 _Source = Annotated[
     str,
     typer.Argument(
-        help='A .bib, .ris or CSL JSON file, a Zotero folder, a corpus, an index, or "openalex:WORDS" or "s2:WORDS".',
+        help='Library to open: a .bib, .ris or CSL JSON file, a Zotero folder, a corpus, an index, or "openalex:WORDS" or "s2:WORDS".',
         show_default=False,
     ),
 ]
 _Folder = Annotated[
     Path | None,
-    typer.Option("--folder", help="Where the work is kept; else a folder of your data.", show_default=False),
+    typer.Option(
+        "--folder",
+        help="Folder for the library's corpus and index; default: a folder in your user data.",
+        show_default=False,
+    ),
 ]
 _Enrich = Annotated[
     str,
-    typer.Option("--enrich", help="Fetch abstracts, references and citations: openalex or s2.", show_default=False),
+    typer.Option("--enrich", help="Fetch abstracts, references and citations from openalex or s2.", show_default=False),
 ]
-_Most = Annotated[int, typer.Option("--most", help="With openalex: or s2: papers, at most.")]
-_Refresh = Annotated[bool, typer.Option("--refresh", help="Ask the services again, whatever was kept.")]
-_Runtime_explore = Annotated[
+_Most = Annotated[int, typer.Option("--max-papers", help="With openalex: or s2: maximum number of papers to fetch.")]
+_Refresh = Annotated[
+    bool, typer.Option("--refresh", help="Query the services again instead of using cached responses.")
+]
+_ExploreRuntime = Annotated[
     str,
-    typer.Option("--runtime", help="What computes the network: auto (the fastest here), torch, openvino or int8."),
+    typer.Option(
+        "--runtime", help="Runtime of the network: auto (the fastest on this machine), torch, openvino or int8."
+    ),
 ]
-_Samples_explore = Annotated[
-    Path | None, typer.Option("--samples", help="Mined samples of the corpus to look at.", show_default=False)
+_ExploreSamples = Annotated[
+    Path | None, typer.Option("--samples", help="Folder of mined samples of the corpus to browse.", show_default=False)
 ]
-_Port_explore = Annotated[int, typer.Option("--port", help="Port of the page; 0 = any that is free.")]
+_ExplorePort = Annotated[int, typer.Option("--port", help="Port of the page; 0 = any free port.")]
 _Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")]
-_Once = Annotated[bool, typer.Option("--once", help="Prepare everything, then end.")]
+_Once = Annotated[bool, typer.Option("--once", help="Prepare everything, then exit.")]
 
 _HOST = "127.0.0.1"
 
@@ -171,9 +174,9 @@ def explore(
     most: _Most = 1000,
     refresh: _Refresh = False,
     model: OwnModel = "",
-    runtime: _Runtime_explore = "auto",
-    samples: _Samples_explore = None,
-    port: _Port_explore = 0,
+    runtime: _ExploreRuntime = "auto",
+    samples: _ExploreSamples = None,
+    port: _ExplorePort = 0,
     browser: _Browser = True,
     once: _Once = False,
     device: Device = "auto",
@@ -181,7 +184,7 @@ def explore(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Search, read and map your own papers on a page in the browser; the first start makes what the next ones use."""
+    """Search, read and map your own papers in the browser; later starts reuse the work of the first."""
     from citeweave.serve.library import open_library
     from citeweave.serve.options import ServeOptions
     from citeweave.serve.prepare_library import LibraryOptions

@@ -1,14 +1,4 @@
-"""What the commands about sentences share: titles and sentences of papers by id, and the distance that was asked for.
-
-    corpus/            a corpus
-    abstracts.jsonl    {"paper_id": "1", "title": "T", "abstract": ["One.", "Two."]}, the abstract also as one text
-
-Sentences of a corpus are split as `embed` splits them, so that their numbers are those of the vectors.
-
-citeweave similar
-
-citeweave explain
-"""
+"""The commands `similar` and `explain`: nearest papers, and which of their sentences match."""
 
 from __future__ import annotations
 
@@ -21,7 +11,7 @@ import typer
 from citeweave.cli.options import Debug, Device, Json, Overwrite, Quiet, print_json, reporter_of
 from citeweave.core.artifact import kind_of
 from citeweave.core.errors import ArtifactError, InputError, UserError, choose
-from citeweave.core.files import output_place, write_whole
+from citeweave.core.files import resolve_output, write_atomically
 from citeweave.evaluation.html import one_line
 
 if TYPE_CHECKING:
@@ -101,64 +91,70 @@ def document_distance(name: str, metric: str, temperature: float | None, *, by_s
     return DocumentDistance(name, usual if temperature is None else temperature, metric or "l2")
 
 
-# citeweave similar
-
-_Vectors_similar = Annotated[Path, typer.Argument(help="Folder of vectors or of sentence vectors.", show_default=False)]
-_Paper = Annotated[str, typer.Option("--paper", help="Id of the paper to ask with.", show_default=False)]
-_Sentences_similar = Annotated[
+_SimilarVectors = Annotated[Path, typer.Argument(help="Folder of vectors or of sentence vectors.", show_default=False)]
+_Paper = Annotated[str, typer.Option("--paper", help="Id of the query paper.", show_default=False)]
+_SimilarSentences = Annotated[
     str,
     typer.Option(
         "--sentences",
-        help="Of sentence vectors: only these sentences of the paper, from 0, as 2,3.",
+        help="For sentence vectors: query with these sentences only, counted from 0, such as 2,3.",
         show_default=False,
     ),
 ]
-_Texts_similar = Annotated[
+_SimilarTexts = Annotated[
     Path | None,
-    typer.Option("--corpus", help="Corpus, or abstracts as JSON lines: for titles and sentences.", show_default=False),
+    typer.Option(
+        "--corpus", help="Corpus, or abstracts as JSON lines, to show titles and sentences.", show_default=False
+    ),
 ]
-_K = Annotated[int, typer.Option("-k", help="How many papers.")]
-_Distance_similar = Annotated[
-    str, typer.Option("--distance", help="Of sentence vectors: single, mean_best, top2, attention, transport.")
+_K = Annotated[int, typer.Option("-k", help="Number of papers.")]
+_SimilarDistance = Annotated[
+    str,
+    typer.Option(
+        "--distance", help="For sentence vectors: document distance single, mean_best, top2, attention or transport."
+    ),
 ]
-_Metric_similar = Annotated[
+_SimilarMetric = Annotated[
     str,
     typer.Option(
         "--metric",
-        help="Of vectors cosine, l2 or dot, else cosine; between sentences l2 or cosine, else l2.",
+        help="Metric between vectors (cosine, l2 or dot; default cosine) or between sentences (l2 or cosine; default l2).",
         show_default=False,
     ),
 ]
-_Temperature_similar = Annotated[
+_SimilarTemperature = Annotated[
     float | None,
     typer.Option(
         "--temperature",
-        help="Of attention and transport; else 0.5 with --sentences and 5000 without.",
+        help="Softmax temperature for attention and transport; default: 0.5 with --sentences, 5000 without.",
         show_default=False,
     ),
 ]
 _First = Annotated[
     int,
-    typer.Option("--first", help="Papers scored by top2, attention or transport; 0 = until nothing can be missing."),
+    typer.Option(
+        "--rescore",
+        help="Number of papers to rescore with top2, attention or transport; 0 = as many as an exact result needs.",
+    ),
 ]
 
 
 def similar(
-    vectors: _Vectors_similar,
+    vectors: _SimilarVectors,
     paper: _Paper,
-    sentences: _Sentences_similar = "",
-    corpus: _Texts_similar = None,
+    sentences: _SimilarSentences = "",
+    corpus: _SimilarTexts = None,
     k: _K = 10,
-    distance: _Distance_similar = "transport",
-    metric: _Metric_similar = "",
-    temperature: _Temperature_similar = None,
+    distance: _SimilarDistance = "transport",
+    metric: _SimilarMetric = "",
+    temperature: _SimilarTemperature = None,
     first: _First = 200,
     device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """The papers of a folder of vectors that are nearest to one of them, whole or by chosen sentences."""
+    """List the papers nearest to a paper in a folder of vectors, by the whole paper or by selected sentences."""
     kind = kind_of(vectors)
     if kind not in ("vectors", "sentence_vectors"):
         raise ArtifactError(f"{vectors} holds no vectors; give a folder that `citeweave embed` made")
@@ -177,7 +173,7 @@ def similar(
     if json:
         print_json(found)
     else:
-        print(_text_similar(found, texts))
+        print(_similar_text(found, texts))
 
 
 def _by_vectors(folder: Path, paper: str, k: int, metric: str, device: str, reporter: Reporter) -> dict[str, Any]:
@@ -247,7 +243,7 @@ def _by_sentences(
     return {"id": paper, "sentences": numbers, **facts, "is_exact": bool(found.is_exact[0]), "hits": hits}
 
 
-def _text_similar(found: dict[str, Any], texts: PaperSentences) -> str:
+def _similar_text(found: dict[str, Any], texts: PaperSentences) -> str:
     lines = [f"{found['id']}  {found['title']}".rstrip()]
     for place, hit in enumerate(found["hits"], 1):
         # + 0.0, as -0.0 is a strange thing to read
@@ -258,13 +254,11 @@ def _text_similar(found: dict[str, Any], texts: PaperSentences) -> str:
     if not found["hits"]:
         lines.append("no other paper has vectors")
     if not found["is_exact"]:
-        lines.append("not proved to be the nearest of all; --first 0 makes sure")
+        lines.append("not proved to be the nearest of all; --rescore 0 makes sure")
     return "\n".join(lines)
 
 
-# citeweave explain
-
-_Texts_explain = Annotated[
+_ExplainTexts = Annotated[
     Path,
     typer.Argument(
         metavar="CORPUS_OR_TEXTS",
@@ -272,21 +266,24 @@ _Texts_explain = Annotated[
         show_default=False,
     ),
 ]
-_Vectors_explain = Annotated[Path, typer.Option("--vectors", help="Folder of sentence vectors.", show_default=False)]
+_ExplainVectors = Annotated[Path, typer.Option("--vectors", help="Folder of sentence vectors.", show_default=False)]
 _Papers = Annotated[tuple[str, str], typer.Option("--papers", help="Ids of the two papers, A B.", show_default=False)]
 _Page = Annotated[
-    Path | None, typer.Option("-o", "--output", help="Page to write, such as page.html.", show_default=False)
+    Path | None, typer.Option("-o", "--output", help="HTML page to write, such as page.html.", show_default=False)
 ]
-_Sentences_explain = Annotated[
-    str, typer.Option("--sentences", help="Only these sentences of A, from 0, as 2,3.", show_default=False)
+_ExplainSentences = Annotated[
+    str,
+    typer.Option("--sentences", help="Use these sentences of A only, counted from 0, such as 2,3.", show_default=False),
 ]
-_Distance_explain = Annotated[str, typer.Option("--distance", help="single, mean_best, top2, attention or transport.")]
-_Metric_explain = Annotated[str, typer.Option("--metric", help="Between sentences: l2 or cosine.")]
-_Temperature_explain = Annotated[
+_ExplainDistance = Annotated[
+    str, typer.Option("--distance", help="Document distance: single, mean_best, top2, attention or transport.")
+]
+_ExplainMetric = Annotated[str, typer.Option("--metric", help="Metric between sentences: l2 or cosine.")]
+_ExplainTemperature = Annotated[
     float | None,
     typer.Option(
         "--temperature",
-        help="Of attention and transport; else 0.5 with --sentences and 5000 without.",
+        help="Softmax temperature for attention and transport; default: 0.5 with --sentences, 5000 without.",
         show_default=False,
     ),
 ]
@@ -296,20 +293,20 @@ MOST = 10
 
 
 def explain(
-    texts: _Texts_explain,
-    vectors: _Vectors_explain,
+    texts: _ExplainTexts,
+    vectors: _ExplainVectors,
     papers: _Papers,
     output: _Page = None,
-    sentences: _Sentences_explain = "",
-    distance: _Distance_explain = "transport",
-    metric: _Metric_explain = "l2",
-    temperature: _Temperature_explain = None,
+    sentences: _ExplainSentences = "",
+    distance: _ExplainDistance = "transport",
+    metric: _ExplainMetric = "l2",
+    temperature: _ExplainTemperature = None,
     overwrite: Overwrite = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Which sentences of two papers match, and how much each pair counts; as a table, and as a page with pictures."""
+    """Explain which sentences of two papers match and how much each pair counts, as a table and as an HTML page."""
     from citeweave.vectors.explain import explain_pair
     from citeweave.vectors.sentence_vectors import SentenceVectors
 
@@ -327,15 +324,15 @@ def explain(
         titles = [known.title(paper) or paper for paper in papers]
         shown = PairTexts(titles[0], titles[1], known.sentences(papers[0]), known.sentences(papers[1]))
         page = explain_page(found, shown, chosen, model=opened.provenance.label)
-        write_whole(output_place(output), page.encode())
+        write_atomically(resolve_output(output), page.encode())
     if json:
         names = {"papers": list(papers), "titles": [known.title(paper) for paper in papers], "name": chosen.name}
         print_json({**names, **found.as_json(), "output": str(output) if output else None})
     elif not quiet:
-        print(_text_explain(papers, found, known, chosen.name, output))
+        print(_explain_text(papers, found, known, chosen.name, output))
 
 
-def _text_explain(
+def _explain_text(
     papers: tuple[str, str], found: Explanation, known: PaperSentences, name: str, output: Path | None
 ) -> str:
     lines = [f"{letter}: {paper}  {known.title(paper)}".rstrip() for letter, paper in zip("AB", papers, strict=True)]

@@ -1,11 +1,4 @@
-"""citeweave doctor
-
-citeweave copy, citeweave cache
-
-citeweave audit, where the folder holds samples.
-
-citeweave audit
-"""
+"""The commands `audit`, `doctor`, `copy` and `cache`."""
 
 from __future__ import annotations
 
@@ -23,7 +16,7 @@ import typer
 from citeweave.cli.options import Debug, Json, Overwrite, Quiet, named_paths, print_json, reporter_of
 from citeweave.core.artifact import kind_of
 from citeweave.core.errors import UserError
-from citeweave.core.executor import memory
+from citeweave.core.executor import total_memory
 
 if TYPE_CHECKING:
     from citeweave.core.progress import Reporter
@@ -33,12 +26,12 @@ if TYPE_CHECKING:
 
 
 def doctor(json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
-    """Show versions, extras, devices, and what would be downloaded: nothing."""
+    """Show versions, extras and devices; downloads nothing."""
     report = examine()
     if json:
         print_json(report)
     elif not quiet:
-        print(_text_doctor(report))
+        print(_doctor_text(report))
 
 
 def examine() -> dict[str, Any]:
@@ -79,7 +72,7 @@ def _version(package: str) -> str | None:
 
 
 def _memory_gb() -> float | None:
-    return None if (found := memory()) is None else round(found / 2**30, 1)
+    return None if (found := total_memory()) is None else round(found / 2**30, 1)
 
 
 def _devices() -> list[str]:
@@ -93,7 +86,7 @@ def _devices() -> list[str]:
     return found + (["mps"] if torch.backends.mps.is_available() else [])
 
 
-def _text_doctor(report: dict[str, Any]) -> str:
+def _doctor_text(report: dict[str, Any]) -> str:
     lines = [
         f"citeweave {report['citeweave']}, Python {report['python']}, {report['platform']}",
         f"{report['cores']} cores, {report['memory_gb'] or 'unknown'} GB memory, {report['free_disk_gb']} GB free disk here",
@@ -107,15 +100,13 @@ def _text_doctor(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# citeweave copy, citeweave cache
-
 _Source = Annotated[
     str,
-    typer.Argument(help="Folder or file, or an address such as s3://bucket/corpus.", show_default=False),
+    typer.Argument(help="Source: a folder, a file, or an address such as s3://bucket/corpus.", show_default=False),
 ]
-_Target = Annotated[str, typer.Argument(help="Where it goes: an address, or a place here.", show_default=False)]
-_Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once the new one is whole.")]
-_Clear = Annotated[bool, typer.Option("--clear", help="Remove all of it, except what is in use.")]
+_Target = Annotated[str, typer.Argument(help="Target: an address or a local path.", show_default=False)]
+_Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing target once the copy is complete.")]
+_Clear = Annotated[bool, typer.Option("--clear", help="Remove everything that is not in use.")]
 
 
 def copy(
@@ -126,7 +117,7 @@ def copy(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Copy an artifact to or from object storage; only what is missing there travels, and a broken copy goes on."""
+    """Copy an artifact to or from object storage; only missing files are transferred, and an interrupted copy resumes."""
     from citeweave.remote.copy import copy as copy_artifact
 
     done = copy_artifact(source, target, overwrite=overwrite, reporter=reporter_of(quiet or json))
@@ -137,12 +128,12 @@ def copy(
 
 
 def cache(clear: _Clear = False, json: Json = False, quiet: Quiet = False, debug: Debug = False) -> None:
-    """Show what was fetched from object storage and how much room it takes, or remove it."""
+    """Show or clear the cache of artifacts fetched from object storage."""
     from citeweave.core.files import cache_folder
-    from citeweave.remote.fetch import clear as clear_slot
-    from citeweave.remote.fetch import kept_in
+    from citeweave.remote.fetch import clear_cache_entry as clear_slot
+    from citeweave.remote.fetch import list_cache
 
-    kept = kept_in()
+    kept = list_cache()
     removed = [slot for slot in kept if clear and clear_slot(slot)]
     if json:
         told = [{**slot._asdict(), "folder": str(slot.folder), "removed": slot in removed} for slot in kept]
@@ -154,9 +145,6 @@ def cache(clear: _Clear = False, json: Json = False, quiet: Quiet = False, debug
             print(f"{slot.address}: {slot.bytes:,} bytes, {slot.versions} versions, {what}")
         left = sum(slot.bytes for slot in kept if slot not in removed)
         print(f"{cache_folder() / 'cloud'}: {left:,} bytes")
-
-
-# citeweave audit, where the folder holds samples.
 
 
 def audit_samples_folder(
@@ -171,7 +159,7 @@ def audit_samples_folder(
     reporter: Reporter,
 ) -> Any:
     """Audit samples against the corpus they were mined from; what is not named is found where mining left it."""
-    from citeweave.corpus.leakage import papers_of
+    from citeweave.corpus.leakage import load_paper_table
     from citeweave.graph.citations import CitationGraph, graph_from_edges
     from citeweave.mining.audit import AuditOptions, audit_samples
     from citeweave.mining.audit import pictures as draw
@@ -186,7 +174,7 @@ def audit_samples_folder(
     if built is None:
         built = graph_from_edges(opened.citing, opened.cited, len(opened), intents=opened.intents)
     benchmarks = {
-        name: papers_of(path) for name, path in named_paths(against, "--against", "csfcube=data/csfcube").items()
+        name: load_paper_table(path) for name, path in named_paths(against, "--against", "csfcube=data/csfcube").items()
     }
     report = audit_samples(
         samples,
@@ -220,30 +208,33 @@ def _corpus_of(samples: Samples, corpus: Path | None) -> Corpus:
     return Corpus.open(place)
 
 
-# citeweave audit
-
 _Folder = Annotated[Path, typer.Argument(help="Folder of a corpus or of samples.", show_default=False)]
 _Against = Annotated[
     list[str],
     typer.Option("--against", help="NAME=PATH of a benchmark's papers; may be repeated.", show_default=False),
 ]
-_SameIds = Annotated[bool, typer.Option("--same-ids", help="Ids without a prefix mean the same on both sides.")]
-_NearDuplicates = Annotated[
-    bool, typer.Option("--near-duplicates/--exact", help="Also compare texts, or ids and titles only.")
+_SameIds = Annotated[
+    bool, typer.Option("--same-ids", help="Ids without a prefix mean the same paper in both collections.")
 ]
-_Show = Annotated[int, typer.Option("--show", help="How many matches or collisions to list.")]
+_NearDuplicates = Annotated[
+    bool, typer.Option("--near-duplicates/--exact", help="Compare texts too, or only ids and titles.")
+]
+_Show = Annotated[int, typer.Option("--show", help="Number of matches or collisions to list.")]
 _Output = Annotated[
-    Path | None, typer.Option("-o", "--output", help="Write a corpus without the papers found.", show_default=False)
+    Path | None,
+    typer.Option("-o", "--output", help="Output folder for a corpus without the matched papers.", show_default=False),
 ]
 _Corpus = Annotated[
     Path | None,
-    typer.Option("--corpus", help="Samples: their corpus, where it was moved.", show_default=False),
+    typer.Option("--corpus", help="For samples: their corpus, if it has moved.", show_default=False),
 ]
 _Graph = Annotated[
     Path | None,
-    typer.Option("--graph", help="Samples: folder of a graph, for distances.", show_default=False),
+    typer.Option("--graph", help="For samples: folder of a graph, to measure distances.", show_default=False),
 ]
-_Pictures = Annotated[Path | None, typer.Option("--pictures", help="Samples: folder for pictures.", show_default=False)]
+_Pictures = Annotated[
+    Path | None, typer.Option("--pictures", help="For samples: folder for plots.", show_default=False)
+]
 
 
 def audit(
@@ -261,7 +252,7 @@ def audit(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Find what should not be trained on.
+    """Audit a corpus for benchmark papers, or samples for collisions and false negatives.
 
     In a corpus: the papers of benchmarks, by id, DOI, title and near-duplicate text; exclude them with -o. In samples:
     collisions, negatives that are related or copies, repeats, coverage, leaks.
@@ -295,7 +286,7 @@ def audit(
     if json:
         print_json(found.result)
     elif not quiet:
-        print(_text_audit(found.report, found.result))
+        print(_audit_text(found.report, found.result))
 
 
 class _Found(NamedTuple):
@@ -306,11 +297,11 @@ class _Found(NamedTuple):
 
 def _audit_corpus(folder: Path, against: list[str], *, same_ids: bool, near_duplicates: bool, show: int) -> _Found:
     from citeweave.corpus.corpus import Corpus
-    from citeweave.corpus.leakage import CorpusPapers, LeakageOptions, audit_leakage, papers_of
+    from citeweave.corpus.leakage import CorpusPapers, LeakageOptions, audit_leakage, load_paper_table
 
     opened = Corpus.open(folder)
     named = named_paths(against, "--against", "csfcube=data/csfcube")
-    benchmarks = {name: papers_of(path) for name, path in named.items()}
+    benchmarks = {name: load_paper_table(path) for name, path in named.items()}
     options = LeakageOptions(same_id_space=same_ids, near_duplicates=near_duplicates)
     report = audit_leakage(CorpusPapers(opened), benchmarks, options)
     result: dict[str, Any] = report.as_json()
@@ -342,7 +333,7 @@ def _exclude(corpus: Corpus, report: LeakageReport, output: Path, *, overwrite: 
     return len(rows)
 
 
-def _text_audit(report: LeakageReport, result: dict[str, Any]) -> str:
+def _audit_text(report: LeakageReport, result: dict[str, Any]) -> str:
     lines = [str(report)]
     for name, matches in result.get("matches", {}).items():
         lines += [

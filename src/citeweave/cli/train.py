@@ -1,7 +1,4 @@
-"""citeweave train, citeweave bundle
-
-citeweave model
-"""
+"""The commands `train`, `bundle` and `model`: encoders."""
 
 from __future__ import annotations
 
@@ -35,30 +32,38 @@ if TYPE_CHECKING:
     from citeweave.training.train import EncoderRun
 
 
-_Corpus = Annotated[Path | None, typer.Argument(help="Folder of a corpus; not with --bundle.", show_default=False)]
+_Corpus = Annotated[
+    Path | None, typer.Argument(help="Folder of a corpus; leave it out with --bundle.", show_default=False)
+]
 _BundledCorpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
 _Samples = Annotated[
-    Path | None, typer.Option("--samples", help="Folder of samples mined from it.", show_default=False)
+    Path | None, typer.Option("--samples", help="Folder of samples mined from the corpus.", show_default=False)
 ]
 _Init = Annotated[
     str | None,
     typer.Option(
-        "--init", help="Start model: minilm, a folder, or a Hugging Face name; else the recipe's.", show_default=False
+        "--init",
+        help="Start model: minilm, a folder, or a Hugging Face name; default: the recipe's.",
+        show_default=False,
     ),
 ]
 _Graph = Annotated[
     Path | None,
-    typer.Option("--graph", help="Graph of the corpus, for losses with in-batch negatives.", show_default=False),
+    typer.Option(
+        "--graph", help="Folder of the corpus's graph, for losses with in-batch negatives.", show_default=False
+    ),
 ]
 _Teacher = Annotated[
     Path | None,
-    typer.Option("--teacher", help="Vectors for the student-teacher loss, such as graph/vectors.", show_default=False),
+    typer.Option(
+        "--teacher", help="Teacher vectors for the student-teacher loss, such as graph/vectors.", show_default=False
+    ),
 ]
 _HeldOut = Annotated[
     str,
     typer.Option(
         "--held-out",
-        help="Also validate by citations of these papers, share:0.1 or year:2016, which the samples must not hold.",
+        help="Also validate on the citations of held-out papers, share:0.1 or year:2016; the samples must not contain them.",
         show_default=False,
     ),
 ]
@@ -66,10 +71,11 @@ _Bundle = Annotated[
     Path | None, typer.Option("--bundle", help="Train from a bundle instead of a corpus.", show_default=False)
 ]
 _Seeds = Annotated[
-    int, typer.Option("--seeds", help="Train so many models, in folders seed-0, seed-1, ...; 0 = as the recipe says.")
+    int,
+    typer.Option("--seeds", help="Number of models to train, in folders seed-0, seed-1, ...; 0 = as the recipe says."),
 ]
 _Weights = Annotated[
-    str, typer.Option("--weights", help="Numbers of the start model's weights in the bundle: float16 or float32.")
+    str, typer.Option("--weights", help="Number format of the start model's weights in the bundle: float16 or float32.")
 ]
 
 
@@ -91,7 +97,7 @@ def train(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Train an encoder on mined samples, from any start model; interrupted, the same command goes on."""
+    """Train an encoder on mined samples from any start model; an interrupted run resumes."""
     if os.environ.get("RANK", "0") != "0":  # torchrun started several: the first one tells
         quiet, json = True, False
     reporter = reporter_of(quiet or json)
@@ -128,7 +134,7 @@ def bundle(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Put tokens, samples and start model into one folder, to train where there is no corpus and little software."""
+    """Pack tokens, samples and the start model into one folder, to train on a machine without the corpus."""
     from citeweave.mining.samples import Samples
     from citeweave.training.bundle import make_bundle
 
@@ -266,15 +272,11 @@ def _text(run: EncoderRun) -> str:
     return "\n".join(lines)
 
 
-# citeweave model
-
 _Name = Annotated[
     str,
-    typer.Argument(
-        metavar="MODEL", help="weave, minilm, folder of a model, or name of one on the hub.", show_default=False
-    ),
+    typer.Argument(metavar="MODEL", help="Model: weave, minilm, a folder, or a Hugging Face name.", show_default=False),
 ]
-_Dtype = Annotated[str, typer.Option("--dtype", help="Numbers of the saved weights: float32 or float16.")]
+_Dtype = Annotated[str, typer.Option("--dtype", help="Number format of the saved weights: float32 or float16.")]
 
 
 def model(
@@ -286,7 +288,7 @@ def model(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Write a model whole, as a folder that sentence-transformers and other programs load; deltas are added in."""
+    """Write a complete model folder for sentence-transformers and other programs; deltas are merged in."""
     from citeweave.encoders.save import write_whole
 
     made = write_whole(name, output, dtype=dtype, overwrite=overwrite)

@@ -1,7 +1,4 @@
-"""citeweave graph
-
-citeweave embed
-"""
+"""The commands `graph` and `embed`: node vectors of a citation graph, and vectors of papers."""
 
 from __future__ import annotations
 
@@ -40,55 +37,59 @@ if TYPE_CHECKING:
     from citeweave.encoders.shards import Loading, RemoteShards
     from citeweave.graph.build import GraphIntents
     from citeweave.graph.citations import CitationGraph
-    from citeweave.remote.ray_executor import RayCrew
+    from citeweave.remote.ray_executor import RayExecutor
 
 
-_Corpus_graph = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_GraphCorpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
 _Method = Annotated[
     str | None,
-    typer.Option("--method", help="fastrp (default), prone, edges, or none: no vectors.", show_default=False),
+    typer.Option(
+        "--method", help="Node embedding method: fastrp (default), prone, edges, or none.", show_default=False
+    ),
 ]
 _Dim = Annotated[int | None, typer.Option("--dim", help="Dimension of the node vectors.", show_default=False)]
 _Signal = Annotated[
     str | None,
     typer.Option(
         "--signal",
-        help="What is embedded: citations, or signals with weights such as connected:1,cocited:0.5.",
+        help="Graph to embed: citations, or weighted signals such as connected:1,cocited:0.5.",
         show_default=False,
     ),
 ]
 _Direction = Annotated[
-    str | None, typer.Option("--direction", help="both (default), cited or citing.", show_default=False)
+    str | None,
+    typer.Option("--direction", help="Direction of citations: both (default), cited or citing.", show_default=False),
 ]
-_Weighted = Annotated[bool, typer.Option("--weighted", help="Citations count by their strength.")]
+_Weighted = Annotated[bool, typer.Option("--weighted", help="Weight citations by their strength.")]
 _HeldOut = Annotated[
-    float, typer.Option("--held-out", help="Share of citations to hold out and find again, such as 0.01.")
+    float, typer.Option("--held-out", help="Fraction of citations to hold out for link prediction, such as 0.01.")
 ]
 _Intents = Annotated[
     str,
     typer.Option(
-        "--intents", help="corpus: those it has; sections: also read off headings; or a folder that annotate made."
+        "--intents",
+        help="Citation intents: corpus (those in the corpus), sections (also inferred from headings), or a folder from `citeweave annotate`.",
     ),
 ]
 _PerIntent = Annotated[
     bool,
-    typer.Option("--per-intent", help="Also node vectors of background, method and result citations each alone."),
+    typer.Option("--per-intent", help="Also embed the background, method and result citations separately."),
 ]
 _Memory = Annotated[
-    str, typer.Option("--memory", help="Working memory for sorting citations and for node vectors, such as 1GB.")
+    str, typer.Option("--memory", help="Memory limit for sorting citations and for node vectors, such as 1GB.")
 ]
-_Dtype_graph = Annotated[
+_GraphDtype = Annotated[
     str | None,
-    typer.Option("--dtype", help="Numbers of the vectors: float32 (default), or float16.", show_default=False),
+    typer.Option("--dtype", help="Number format of the vectors: float32 (default) or float16.", show_default=False),
 ]
 
 
 def graph(
-    corpus: _Corpus_graph,
+    corpus: _GraphCorpus,
     output: Output,
     method: _Method = None,
     dim: _Dim = None,
-    dtype: _Dtype_graph = None,
+    dtype: _GraphDtype = None,
     signal: _Signal = None,
     direction: _Direction = None,
     weighted: _Weighted = False,
@@ -106,9 +107,9 @@ def graph(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Build the citation graph of a corpus and vectors of its nodes; with --held-out also judge them."""
+    """Build the citation graph of a corpus and its node vectors; with --held-out, also evaluate them."""
     from citeweave.corpus.corpus import Corpus
-    from citeweave.evaluation.links import held_out_judge
+    from citeweave.evaluation.links import held_out_evaluator
     from citeweave.graph.build import graph_options, make_graph
     from citeweave.graph.citations import build_graph
     from citeweave.graph.node_vectors import METHODS
@@ -140,15 +141,17 @@ def graph(
         values |= {key: value for key, value in given.items() if value is not None}
         values |= {"seed": seed, "memory": parse_size(memory, "--memory"), "workers": workers, "device": device}
         options = graph_options(values)
-        judge = held_out_judge(held_out, seed=seed, score=METHODS[options.vectors.method].score) if held_out else None
+        judge = (
+            held_out_evaluator(held_out, seed=seed, score=METHODS[options.vectors.method].score) if held_out else None
+        )
         judged = f"{held_out:g} held out" if held_out else ""
         reporter = reporter_of(quiet or json)
         built = make_graph(
             opened,
             output,
             options,
-            judge=judge,
-            judged=judged,
+            evaluate_links=judge,
+            evaluation=judged,
             intents=_given(intents, opened, per_intent=per_intent),
             overwrite=overwrite,
             reporter=reporter,
@@ -157,17 +160,17 @@ def graph(
     if json:
         print_json({**facts, "output": str(output)})
     elif not quiet:
-        print(_text_graph(output, facts))
+        print(_graph_text(output, facts))
 
 
 def _given(intents: str, corpus: Corpus, *, per_intent: bool) -> GraphIntents | None:
     """Intents for the graph's edges; None where it keeps those of the corpus and needs no more."""
     from citeweave.graph.build import GraphIntents
     from citeweave.graph.intent_overlay import LABELS
-    from citeweave.mining.inputs import GivenIntents
+    from citeweave.mining.inputs import IntentSource
     from citeweave.mining.rules import intent_bits
 
-    given = GivenIntents(intents)
+    given = IntentSource(intents)
     if not per_intent and given.where == "corpus":
         return None
     apart = {name: intent_bits(name, "--per-intent") for name in LABELS} if per_intent else {}
@@ -188,7 +191,7 @@ def _facts(folder: Path, graph: CitationGraph) -> dict[str, Any]:
     return facts
 
 
-def _text_graph(folder: Path, facts: dict[str, Any]) -> str:
+def _graph_text(folder: Path, facts: dict[str, Any]) -> str:
     rows: list[tuple[str, object]] = [
         ("papers", facts["nodes"]),
         ("citations", facts["edges"]),
@@ -211,53 +214,64 @@ def _text_graph(folder: Path, facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# citeweave embed
-
-_Corpus_embed = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
+_EmbedCorpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
 _Aspect = Annotated[
     str,
     typer.Option(
-        "--aspect", help="Of a model with aspect heads: the space of one (method), or all.", show_default=False
+        "--aspect",
+        help="For a model with aspect heads: the space of one aspect, such as method, or all.",
+        show_default=False,
     ),
 ]
-_Sentences = Annotated[bool, typer.Option("--sentences", help="A vector a sentence of the abstract.")]
+_Sentences = Annotated[
+    bool, typer.Option("--sentences", help="Embed every sentence of the abstracts: one vector per sentence.")
+]
 _FullText = Annotated[
     Path | None,
-    typer.Option("--full-text", help="JSON lines with id and sections: read the full text.", show_default=False),
+    typer.Option("--full-text", help="JSON lines with id and sections: embed the full text.", show_default=False),
 ]
-_Chunks = Annotated[bool, typer.Option("--keep-chunks", help="With --full-text: a vector a chunk.")]
-_Text = Annotated[str, typer.Option("--text", help="What is read: of title, abstract, venue, authors.")]
+_Chunks = Annotated[bool, typer.Option("--keep-chunks", help="With --full-text: keep one vector per chunk.")]
+_Text = Annotated[str, typer.Option("--text", help="Parts of a paper to read: title, abstract, venue, authors.")]
 _As = Annotated[
-    str | None, typer.Option("--as", help="Smaller vectors: int8, binary or truncate:N.", show_default=False)
+    str | None, typer.Option("--as", help="Compress the vectors: int8, binary or truncate:N.", show_default=False)
 ]
-_Dtype_embed = Annotated[str, typer.Option("--dtype", help="Numbers of the vectors: float32 or float16.")]
-_Precision = Annotated[str, typer.Option("--precision", help="Numbers of the network: float32, bfloat16 or float16.")]
+_EmbedDtype = Annotated[str, typer.Option("--dtype", help="Number format of the vectors: float32 or float16.")]
+_Precision = Annotated[
+    str, typer.Option("--precision", help="Number format of the network: float32, bfloat16 or float16.")
+]
 _Pooling = Annotated[
-    str | None, typer.Option("--pooling", help="cls, mean, layers or mix; else the model's own.", show_default=False)
+    str | None,
+    typer.Option("--pooling", help="Pooling: cls, mean, layers or mix; default: the model's own.", show_default=False),
 ]
 _MaxTokens = Annotated[
-    int | None, typer.Option("--max-tokens", help="Where texts are cut; else the model's own.", show_default=False)
+    int | None,
+    typer.Option(
+        "--max-tokens", help="Maximum number of tokens per text; default: the model's own.", show_default=False
+    ),
 ]
 _Runtime = Annotated[
-    str, typer.Option("--runtime", help="What computes the network: auto (the fastest here), torch, openvino or int8.")
+    str,
+    typer.Option(
+        "--runtime", help="Runtime of the network: auto (the fastest on this machine), torch, openvino or int8."
+    ),
 ]
 _Compiled = Annotated[
-    bool, typer.Option("--compiled", help="With torch on a GPU: compile the layers first; pays in long runs.")
+    bool, typer.Option("--compiled", help="With torch on a GPU: compile the layers first, which pays off in long runs.")
 ]
-_Device = Annotated[str, typer.Option("--device", help="cpu, cuda, several such as cuda:0,cuda:1, cuda:all, or auto.")]
+_Device = Annotated[
+    str, typer.Option("--device", help="Device: cpu, cuda, several such as cuda:0,cuda:1, cuda:all, or auto.")
+]
 _BatchTokens = Annotated[
-    int | None, typer.Option("--batch-tokens", help="Tokens of a batch; else by device.", show_default=False)
+    int | None, typer.Option("--batch-tokens", help="Tokens per batch; default: by device.", show_default=False)
 ]
 _Shard = Annotated[
-    int | None, typer.Option("--shard", help="Papers sorted by length together; 16384 by default.", show_default=False)
+    int | None, typer.Option("--shard", help="Number of papers per shard; default: 16384.", show_default=False)
 ]
-_Tokens = Annotated[
-    Path | None, typer.Option("--tokens", help="Folder in which to keep the tokens.", show_default=False)
-]
+_Tokens = Annotated[Path | None, typer.Option("--tokens", help="Folder to cache the tokens in.", show_default=False)]
 
 
 def embed(
-    corpus: _Corpus_embed,
+    corpus: _EmbedCorpus,
     output: Output,
     model: Model = DEFAULT_MODEL,
     aspect: _Aspect = "",
@@ -266,7 +280,7 @@ def embed(
     keep_chunks: _Chunks = False,
     text: _Text = "title,abstract",
     as_: _As = None,
-    dtype: _Dtype_embed = "float32",
+    dtype: _EmbedDtype = "float32",
     precision: _Precision = "float32",
     pooling: _Pooling = None,
     max_tokens: _MaxTokens = None,
@@ -282,14 +296,14 @@ def embed(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Turn the papers of a corpus into vectors; an interrupted run goes on where it stopped."""
+    """Embed the papers of a corpus; an interrupted run resumes."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.corpus.text import TextRecipe
     from citeweave.encoders.embed import SHARD, EmbeddingOptions
     from citeweave.encoders.full_text import FULL_TEXT_SHARD
     from citeweave.encoders.runtimes import Runtime
     from citeweave.encoders.shards import Loading
-    from citeweave.remote.ray_executor import open_crew
+    from citeweave.remote.ray_executor import open_executor
 
     opened = Corpus.open(corpus)
     usual = FULL_TEXT_SHARD if full_text else SHARD
@@ -303,12 +317,12 @@ def embed(
         )
     settings = {"pooling": pooling, "max_tokens": max_tokens, "dtype": precision, "batch_tokens": batch_tokens}
     reporter = reporter_of(quiet or json)
-    with open_crew(on, reporter) as crew:
-        if crew is None:
+    with open_executor(on, reporter) as executor:
+        if executor is None:
             encoders = _load(model, aspect, device, replace(Runtime.parse(runtime), compiled=compiled), settings)
         else:
             loading = Loading(model, aspect, device, runtime, compiled, settings)
-            encoders, elsewhere = _load_for(crew, loading)
+            encoders, elsewhere = _load_for(executor, loading)
             options = replace(options, elsewhere=elsewhere)
         computed = encoders[0].runtime
         options = replace(options, precision=precision if computed.label == "torch" else computed.label)
@@ -318,7 +332,7 @@ def embed(
     if json:
         print_json(facts)
     elif not quiet:
-        print(_text_embed(output, facts))
+        print(_embed_text(output, facts))
 
 
 def _load(model: str, aspect: str, device: str, runtime: Runtime, settings: dict[str, Any]) -> list[Any]:
@@ -330,8 +344,8 @@ def _load(model: str, aspect: str, device: str, runtime: Runtime, settings: dict
     ]
 
 
-def _load_for(crew: RayCrew, loading: Loading) -> tuple[list[Any], RemoteShards]:
-    """The encoder on this processor, which says what the vectors are; and how the workers of a crew load theirs."""
+def _load_for(executor: RayExecutor, loading: Loading) -> tuple[list[Any], RemoteShards]:
+    """The encoder on this processor, which says what the vectors are; and how the workers of an executor load theirs."""
     from citeweave.encoders.encoder import BATCH_TOKENS
     from citeweave.encoders.runtimes import Runtime
     from citeweave.encoders.shards import RemoteShards
@@ -340,8 +354,10 @@ def _load_for(crew: RayCrew, loading: Loading) -> tuple[list[Any], RemoteShards]
         raise UserError(
             f"--device is {loading.device!r}; with --on it must be cpu, cuda or auto: a worker has one device"
         )
-    gpu = loading.device == "cuda" or (loading.device == "auto" and loading.runtime in ("auto", "torch") and crew.gpus)
-    if gpu and not crew.gpus:
+    gpu = loading.device == "cuda" or (
+        loading.device == "auto" and loading.runtime in ("auto", "torch") and executor.gpus
+    )
+    if gpu and not executor.gpus:
         raise UserError("--device is cuda, and the cluster has no graphics cards for it; take --device cpu")
     settings = dict(loading.settings)
     if gpu and settings["batch_tokens"] is None:
@@ -352,7 +368,7 @@ def _load_for(crew: RayCrew, loading: Loading) -> tuple[list[Any], RemoteShards]
     encoders = _load(loading.model, loading.aspect, "cpu", Runtime.parse(name), here)
     label = encoders[0].runtime.label  # workers do not choose for themselves
     loading = replace(loading, device="cuda" if gpu else "cpu", settings=settings, runtime=label)
-    return encoders, RemoteShards(crew, loading)
+    return encoders, RemoteShards(executor, loading)
 
 
 @dataclass(frozen=True)
@@ -402,7 +418,7 @@ class _VectorKind:
         return embed_full_text(corpus, encoders, self.output, full, options, several=self.keep_chunks, **how)
 
 
-def _text_embed(folder: Path, facts: dict[str, Any]) -> str:
+def _embed_text(folder: Path, facts: dict[str, Any]) -> str:
     rows: list[tuple[str, object]] = [("papers", facts["papers"]), ("vectors", facts["rows"])]
     for count in facts["records"].values():
         rows += [(f"  not kept: {reason}", number) for reason, number in count["rejected"].items()]
