@@ -124,7 +124,7 @@ def test_a_revision_is_known_before_and_names_all_that_matters(fit, corpus, grap
         compute_revision("sif", corpus),
         compute_revision("sgc", corpus),
         compute_revision("sgc", corpus, graph=graph),
-        compute_revision("sgc", corpus, graph=graph.keep(np.arange(graph.edges) > 0)),
+        compute_revision("sgc", corpus, graph=graph.keep_edges(np.arange(graph.edges) > 0)),
     ]
     assert len(set(revisions)) == len(revisions)
     # what it does not learn from makes no difference

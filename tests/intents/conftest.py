@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.intents.citances import ASKED, OTHER, Citance
+from citeweave.intents.citances import OTHER, TARGET, Citance
 from citeweave.intents.examples import SCICITE, Example, LabeledSet
 
 WORDS = ("paper", "cell", "models", "data", "graphs", "citations")
@@ -23,7 +23,7 @@ def marked_bert(save_bert: Callable[..., Path], tmp_path_factory: pytest.TempPat
     path = folder / "tokenizer.json"
     found = json.loads(path.read_text())
     vocabulary = found["model"]["vocab"]
-    vocabulary[ASKED], vocabulary[OTHER] = vocabulary.pop("##x"), vocabulary.pop("##q")
+    vocabulary[TARGET], vocabulary[OTHER] = vocabulary.pop("##x"), vocabulary.pop("##q")
     path.write_text(json.dumps(found))
     return folder
 

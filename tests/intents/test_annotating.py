@@ -20,9 +20,8 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.publish import work_folder
 from citeweave.corpus.citation_marks import find_marks
 from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay
-from citeweave.intents.annotate import AnnotateOptions, annotate_intents
-from citeweave.intents.blocks import describe_agreement
-from citeweave.intents.citances import Citance, given_span, looks_foreign, own_mark, read_citances
+from citeweave.intents.annotate import AnnotateOptions, annotate_intents, describe_agreement
+from citeweave.intents.citances import Citance, find_own_mark, looks_foreign, read_corpus_citances, read_span
 
 WORDS = {"result": ("compared", "agree"), "background": ("known", "introduction"), "method": ("use", "methods")}
 
@@ -78,7 +77,7 @@ def brute_force(corpus: Corpus, classifier: WordClassifier, options: AnnotateOpt
     for citing, cited, own in zip(corpus.citing.tolist(), corpus.cited.tolist(), corpus.intents.tolist(), strict=True):
         best, spoke, told = [0.0, 0.0, 0.0], 0, own if options.keep_given else 0
         for writer, rows, record in records:
-            if writer != citing or cited not in rows or (options.most_contexts and spoke >= options.most_contexts):
+            if writer != citing or cited not in rows or (options.max_contexts and spoke >= options.max_contexts):
                 continue
             spoke += 1
             if options.keep_given and record.intents:
@@ -90,7 +89,7 @@ def brute_force(corpus: Corpus, classifier: WordClassifier, options: AnnotateOpt
         if told:
             best = [float(bool(told & bit)) for bit in (1, 2, 4)]
         rounded = [float(np.float16(value)) for value in best]
-        limit = float(np.float16(options.least))
+        limit = float(np.float16(options.min_confidence))
         mask = told or sum(bit for bit, value in zip((1, 2, 4), rounded, strict=True) if value >= limit)
         found.append((mask, rounded, spoke, bool(told)))
     return found
@@ -111,10 +110,10 @@ SENTENCES = [
 SECTIONS = ["", "Methods", "1 Introduction"]
 OPTIONS = st.builds(
     AnnotateOptions,
-    least=st.sampled_from([0.3, 0.5, 0.8]),
+    min_confidence=st.sampled_from([0.3, 0.5, 0.8]),
     keep_given=st.booleans(),
     sections=st.booleans(),
-    most_contexts=st.integers(0, 2),
+    max_contexts=st.integers(0, 2),
     block=st.sampled_from([7, 30, 100]),
 )
 
@@ -169,7 +168,7 @@ def test_interruption_and_blocks_give_the_same_bytes(corpus: Corpus, tmp_path: P
     idle = WordClassifier(fail_at=1)
     assert annotate_intents(corpus, tmp_path / "cut", idle, AnnotateOptions(block=3)).hash == whole.hash
     with pytest.raises(UserError, match="made from other inputs or options"):
-        annotate_intents(corpus, tmp_path / "cut", WordClassifier(), AnnotateOptions(least=0.7))
+        annotate_intents(corpus, tmp_path / "cut", WordClassifier(), AnnotateOptions(min_confidence=0.7))
 
 
 def test_what_the_source_says_stays(corpus: Corpus, tmp_path: Path) -> None:
@@ -272,7 +271,7 @@ def test_a_classifier_must_know_the_labels_and_give_its_numbers(corpus: Corpus, 
     reader.one = lambda citance: [float("nan")] * 3  # type: ignore[method-assign]
     with pytest.raises(UserError, match="not finite"):
         annotate_intents(corpus, tmp_path / "x", reader)
-    for wrong in ({"least": 0.0}, {"least": 1.5}, {"block": 0}, {"most_contexts": -1}):
+    for wrong in ({"min_confidence": 0.0}, {"min_confidence": 1.5}, {"block": 0}, {"max_contexts": -1}):
         with pytest.raises(UserError, match=f"--{next(iter(wrong)).replace('_', '-')} is"):
             AnnotateOptions(**wrong)  # type: ignore[arg-type]
 
@@ -289,15 +288,15 @@ def test_where_the_mark_stands(tmp_path: Path) -> None:
             context(1, "So [4].", 2, 3),
         ],
     )
-    read = read_citances(corpus, np.arange(4), sections=False)
+    read = read_corpus_citances(corpus, np.arange(4), sections=False)
     spans = {
         (number, citance.span and citance.text[slice(*citance.span)]) for number, citance in enumerate(read.citances)
     }
     assert spans == {(0, "Author2 et al., 2003"), (1, None), (2, "Unlike"), (3, "[4]")}
-    assert own_mark(text, find_marks(text), "author2", 2010) is None  # the name fits, the year does not
-    assert [
-        given_span(json.dumps({"cite_span": span}), 9) for span in ([3, 3], [2, 10], [-1, 4], ["a", 2], [1], 7)
-    ] == [None] * 6
+    assert find_own_mark(text, find_marks(text), "author2", 2010) is None  # the name fits, the year does not
+    assert [read_span(json.dumps({"cite_span": span}), 9) for span in ([3, 3], [2, 10], [-1, 4], ["a", 2], [1], 7)] == [
+        None
+    ] * 6
 
 
 def test_languages() -> None:
@@ -311,8 +310,7 @@ def test_languages() -> None:
 @pytest.fixture(scope="module")
 def trained(bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package's own kind of classifier, on a small random encoder."""
-    from citeweave.intents.examples import SCICITE, Example, LabeledSet
-    from citeweave.intents.fit import TrainingSets
+    from citeweave.intents.examples import SCICITE, Example, LabeledSet, TrainingSets
     from citeweave.intents.options import ClassifierOptions
     from citeweave.intents.train import train_classifier
 
@@ -327,11 +325,11 @@ def test_a_trained_classifier(corpus: Corpus, trained: Path, tmp_path: Path) -> 
     from citeweave.intents.classifier import IntentClassifier
 
     classifier = IntentClassifier.open(trained, device="cpu")
-    overlay = annotate_intents(corpus, tmp_path / "intents", classifier, AnnotateOptions(least=0.34))
+    overlay = annotate_intents(corpus, tmp_path / "intents", classifier, AnnotateOptions(min_confidence=0.34))
     spoken = overlay.context_confidence[overlay.context_confidence.any(axis=1) & (corpus.contexts.intents == 0)]
     assert len(spoken) == overlay.manifest.facts["contexts"]["annotated"] == 63
     assert np.allclose(spoken.astype(np.float64).sum(axis=1), 1, atol=2e-3)
-    again = annotate_intents(corpus, tmp_path / "blocks", classifier, AnnotateOptions(least=0.34, block=10))
+    again = annotate_intents(corpus, tmp_path / "blocks", classifier, AnnotateOptions(min_confidence=0.34, block=10))
     assert np.allclose(again.confidence.astype(np.float64), overlay.confidence.astype(np.float64), atol=2e-3)
     assert overlay.manifest.facts["classifier_hash"] == classifier.hash
 

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from citeweave.core.errors import UserError
 from citeweave.corpus.paper import Intent
 from citeweave.intents.classifier import (
-    cross_fitted,
+    cross_fit_probabilities,
     decide,
     expected_calibration_error,
     fit_temperature,
     fit_thresholds,
     intent_bits,
+    measure_predictions,
     negative_log_likelihood,
     softmax,
 )
-from citeweave.intents.fit import judge
 
 
 def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -43,7 +43,7 @@ def test_the_planted_temperature_is_found(planted: float) -> None:
 def test_calibration_lowers_the_error() -> None:
     logits, labels = drawn(4_000, 2)
     before = expected_calibration_error(softmax(5 * logits), labels)
-    after = expected_calibration_error(cross_fitted(5 * logits, labels), labels)
+    after = expected_calibration_error(cross_fit_probabilities(5 * logits, labels), labels)
     assert before > 0.1 and after < 0.03
 
 
@@ -64,12 +64,12 @@ def test_calibration_error_by_hand(count: int, seed: int) -> None:
 def test_decisions() -> None:
     rows = np.array([[0.8, 0.1, 0.1], [0.45, 0.45, 0.1], [0.4, 0.3, 0.3]])
     assert decide(rows).tolist() == [1, 0, 0]
-    assert decide(rows, least=(0.4, 0.4, 0.3)).tolist() == [1, 3, 5]
+    assert decide(rows, threshold=(0.4, 0.4, 0.3)).tolist() == [1, 3, 5]
     assert decide(rows[:0]).tolist() == []
     assert intent_bits(("uses", "compareorcontrast")).tolist() == [Intent.USES, Intent.COMPARES]
-    with pytest.raises(UserError, match="the least probability of an intent is 0; it must be above 0"):
-        decide(rows, least=0)
-    with pytest.raises(UserError, match="the label 'none' is no intent"):
+    with pytest.raises(UserError, match="the threshold of an intent is 0; it must be greater than 0"):
+        decide(rows, threshold=0)
+    with pytest.raises(UserError, match="the label 'none' is not an intent"):
         intent_bits(("background", "none"))
 
 
@@ -79,18 +79,18 @@ def test_thresholds_are_the_best_of_all() -> None:
     for label, found in enumerate(fit_thresholds(probabilities, labels)):
         assert 0.25 <= found <= 0.5
 
-        def f1(least: float, label: int = label) -> float:
-            said, true = probabilities[:, label] >= least, labels == label
+        def f1(threshold: float, label: int = label) -> float:
+            said, true = probabilities[:, label] >= threshold, labels == label
             return float(2 * (said & true).sum() / max(1, said.sum() + true.sum()))
 
-        assert f1(found) == pytest.approx(max(f1(least) for least in np.arange(0.25, 0.5001, 0.01)), abs=1e-9)
+        assert f1(found) == pytest.approx(max(f1(threshold) for threshold in np.arange(0.25, 0.5001, 0.01)), abs=1e-9)
 
 
 def test_measures_against_sklearn() -> None:
     metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
     random = np.random.default_rng(0)
     predicted, labels = random.integers(3, size=(2, 200))
-    found = judge(predicted, labels, ("a", "b", "c"))
+    found = measure_predictions(predicted, labels, ("a", "b", "c"))
     assert found["macro_f1"] == pytest.approx(100 * metrics.f1_score(labels, predicted, average="macro"), abs=0.006)
     assert found["accuracy"] == pytest.approx(100 * metrics.accuracy_score(labels, predicted), abs=0.006)
     assert found["confusion"] == metrics.confusion_matrix(labels, predicted).tolist()

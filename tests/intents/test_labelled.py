@@ -16,12 +16,14 @@ from citeweave.intents.examples import (
     THREE_OF_SIX,
     Example,
     LabeledSet,
-    read_citances,
+    SetFiles,
+    drop_dev_sentences,
+    parse_auxiliary,
     read_labeled,
+    read_sets,
+    read_unlabeled,
     section_examples,
-    without,
 )
-from citeweave.intents.train import SetFiles, parse_auxiliary, read_sets
 
 
 def write(path: Path, *records: object) -> Path:
@@ -54,7 +56,7 @@ def test_three_spellings(tmp_path: Path) -> None:
         "rejected": {"another split": 1, "no text": 1},
         "labels": {"background": 0, "method": 2, "result": 1},
     }
-    assert len(read_citances(path)) == 4 and len(read_citances(path, most=2)) == 2
+    assert len(read_unlabeled(path)) == 4 and len(read_unlabeled(path, limit=2)) == 2
 
 
 @pytest.mark.parametrize(
@@ -72,11 +74,11 @@ def test_what_is_refused(tmp_path: Path, lines: list[object], words: str) -> Non
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no file; give JSON lines"):
+    with pytest.raises(UserError, match="is not a file; give JSON lines"):
         read_labeled([tmp_path / "none.jsonl"])
     cut = write(tmp_path / "c.jsonl.gz", {"text": "a " * 999, "intent": "method"})
     cut.write_bytes(cut.read_bytes()[:-9])
-    with pytest.raises(InputError, match="is no whole gzip file"):
+    with pytest.raises(InputError, match="is not a complete gzip file"):
         read_labeled([cut])
     other = write(tmp_path / "o.jsonl", {"text": "a", "intent": "method", "split": "test"})
     with pytest.raises(EmptyResultError, match=r"no labeled sentence of split 'train' \(it has test\)"):
@@ -104,10 +106,10 @@ def test_dev_sentences_in_another_spelling_are_left_out() -> None:
     train = made(
         "The cells have grown 4–7 times as told [3].", "The cells have grown in vitro as told [3].", "[3]", "[4]"
     )
-    left = without(train, made("The cells have grown 4‚Äì7 times as told [3].", "[4]"))
+    left = drop_dev_sentences(train, made("The cells have grown 4‚Äì7 times as told [3].", "[4]"))
     assert left.examples == train.examples[1:3]
     assert left.rejected == {"also a dev sentence": 2}
-    assert without(train, made("Something else altogether is said here.")) is train
+    assert drop_dev_sentences(train, made("Something else altogether is said here.")) is train
 
 
 def test_auxiliary_tasks(tmp_path: Path) -> None:

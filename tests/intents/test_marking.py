@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from citeweave.corpus.citation_marks import find_marks
 from citeweave.intents.citances import (
-    ASKED,
     OTHER,
+    TARGET,
     Citance,
-    MarkReader,
-    make_mark_reader,
-    mark_parts,
+    CitanceTokenizer,
+    make_citance_tokenizer,
     normalize_section,
+    split_at_marks,
 )
 
 
@@ -28,24 +28,32 @@ def test_any_text_is_cut_without_loss(text: str, start: int, end: int) -> None:
     spans = find_marks(text)
     assert all(0 <= first < last <= len(text) for first, last in spans)
     assert all(before[1] <= after[0] for before, after in pairwise(spans))
-    parts = mark_parts(text, (start, end))
-    kept = "".join(part for part in parts if part not in (ASKED, OTHER))
+    parts = split_at_marks(text, (start, end))
+    kept = "".join(part for part in parts if part not in (TARGET, OTHER))
     rest = iter(text)
     assert all(character in rest for character in kept)  # in order, nothing added
-    assert "".join(mark_parts(text, None, remove=True)) == "".join(
-        part for part in mark_parts(text, None) if part != ASKED
+    assert "".join(split_at_marks(text, None, remove=True)) == "".join(
+        part for part in split_at_marks(text, None) if part != TARGET
     )
 
 
 def test_the_span_among_others() -> None:
     text = "Growth (Li, 2001; Wu, 2002; Xu, 2003) and [4] use Ruffus here."
     start = text.index("Wu")
-    assert mark_parts(text, (start, start + 8)) == ["Growth ", OTHER, ASKED, OTHER, " and ", OTHER, " use Ruffus here."]
+    assert split_at_marks(text, (start, start + 8)) == [
+        "Growth ",
+        OTHER,
+        TARGET,
+        OTHER,
+        " and ",
+        OTHER,
+        " use Ruffus here.",
+    ]
     start = text.index("Ruffus")
-    assert mark_parts(text, (start, start + 6))[-2:] == [ASKED, " here."]
-    assert "Ruffus" in mark_parts(text, (start, start + 6))[-3]
-    assert mark_parts("By Wolfe (2010).", (2, 14)) == ["By ", ASKED, "."]  # one character short, one too early
-    assert mark_parts("By Wolfe (2010).", (90, 99)) == ["By ", ASKED, "."]  # outside: found by its form
+    assert split_at_marks(text, (start, start + 6))[-2:] == [TARGET, " here."]
+    assert "Ruffus" in split_at_marks(text, (start, start + 6))[-3]
+    assert split_at_marks("By Wolfe (2010).", (2, 14)) == ["By ", TARGET, "."]  # one character short, one too early
+    assert split_at_marks("By Wolfe (2010).", (90, 99)) == ["By ", TARGET, "."]  # outside: found by its form
 
 
 def test_titles_of_sections() -> None:
@@ -55,29 +63,29 @@ def test_titles_of_sections() -> None:
 
 
 @pytest.fixture(scope="module")
-def reader(marked_bert: Path) -> MarkReader:
+def reader(marked_bert: Path) -> CitanceTokenizer:
     pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
     from citeweave.encoders.encoder import load_encoder
 
-    return make_mark_reader(load_encoder(marked_bert).reader, 32)
+    return make_citance_tokenizer(load_encoder(marked_bert).reader, 32)
 
 
-def words(reader: MarkReader, ids: np.ndarray) -> list[str]:
+def words(reader: CitanceTokenizer, ids: np.ndarray) -> list[str]:
     return list(reader.reader.tokenizer.convert_ids_to_tokens(ids.tolist()))
 
 
-def test_what_the_network_reads(reader: MarkReader) -> None:
+def test_what_the_network_reads(reader: CitanceTokenizer) -> None:
     found = reader.read([Citance("we find [3] and [4] .", (8, 11), "2.1 Data")])[0]
-    assert words(reader, found.ids) == ["[CLS]", "data", "[SEP]", "we", "find", ASKED, "and", OTHER, ".", "[SEP]"]
+    assert words(reader, found.ids) == ["[CLS]", "data", "[SEP]", "we", "find", TARGET, "and", OTHER, ".", "[SEP]"]
     assert found.marks.tolist() == [5]
-    hidden = reader.put_together(reader.pieces([Citance("we find [3]", None, "Data")])[0], hide_section=True)
-    assert words(reader, hidden.ids) == ["[CLS]", "we", "find", ASKED, "[SEP]"]
-    removed = reader.pieces([Citance("we find [3] .")], remove=True)[0]
+    hidden = reader.assemble(reader.tokenize([Citance("we find [3]", None, "Data")])[0], hide_section=True)
+    assert words(reader, hidden.ids) == ["[CLS]", "we", "find", TARGET, "[SEP]"]
+    removed = reader.tokenize([Citance("we find [3] .")], remove=True)[0]
     assert words(reader, removed.body) == ["we", "find", "."] and not len(removed.marks)
 
 
 @pytest.mark.parametrize("place", [0, 1000, 1999])
-def test_a_long_sentence_is_cut_around_its_mark(reader: MarkReader, place: int) -> None:
+def test_a_long_sentence_is_cut_around_its_mark(reader: CitanceTokenizer, place: int) -> None:
     parts = ["data"] * 2000
     parts[place] = "[3]"
     text = " ".join(parts)
@@ -85,11 +93,11 @@ def test_a_long_sentence_is_cut_around_its_mark(reader: MarkReader, place: int) 
     for span in ((start, start + 3), None):
         found = reader.read([Citance(text, span, "Models")])[0]
         assert len(found.ids) == 32 and len(found.marks) == 1
-        assert words(reader, found.ids)[found.marks[0]] == ASKED
+        assert words(reader, found.ids)[found.marks[0]] == TARGET
         assert words(reader, found.ids)[:3] == ["[CLS]", "models", "[SEP]"]
 
 
-def test_short_and_empty_sentences(reader: MarkReader) -> None:
+def test_short_and_empty_sentences(reader: CitanceTokenizer) -> None:
     one, mark, empty, blank, odd = reader.read([Citance(text) for text in ("cell", "[3]", "", " \n", "\ud800 cell")])
     assert words(reader, one.ids) == ["[CLS]", "cell", "[SEP]"] and not len(one.marks)
     assert mark.marks.tolist() == [1] and len(mark.ids) == 3
@@ -99,7 +107,7 @@ def test_short_and_empty_sentences(reader: MarkReader) -> None:
     assert len(titled.ids) <= 32 and words(reader, titled.ids)[-3:] == ["a", "cell", "[SEP]"]
 
 
-def test_a_page_taken_for_a_sentence(reader: MarkReader) -> None:
+def test_a_page_taken_for_a_sentence(reader: CitanceTokenizer) -> None:
     text = "data " * 200_000 + "[3] cell"
     found = reader.read([Citance(text, (1_000_000, 1_000_003))])[0]
-    assert words(reader, found.ids)[found.marks[0]] == ASKED
+    assert words(reader, found.ids)[found.marks[0]] == TARGET

@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.intents.network import (  # noqa: E402
     IntentNetwork,
+    build_network,
     load_base,
-    make_network,
     predict_logits,
 )
 
@@ -29,7 +29,7 @@ CITANCES = [
 
 def make(folder: Path, **options: object) -> IntentNetwork:
     base = load_base(str(folder), 32, "cpu")
-    return make_network(base, ClassifierOptions(rank=4, **options), {"scicite": 3})  # type: ignore[arg-type]
+    return build_network(base, ClassifierOptions(rank=4, **options), {"scicite": 3})  # type: ignore[arg-type]
 
 
 def changed(network: IntentNetwork) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Annotating by a crew: the same bytes as without one, resumed block by block."""
+"""Annotating by an executor: the same bytes as without one, resumed block by block."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from citeweave.core.executor import LocalExecutor, ShardTask
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.intents.annotate import AnnotateOptions, annotate_intents
 from citeweave.intents.citances import Citance
-from citeweave.intents.examples import LabeledSet
+from citeweave.intents.examples import LabeledSet, TrainingSets
 
 pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
 from citeweave.intents.classifier import IntentClassifier
-from citeweave.intents.fit import TrainingSets
 from citeweave.intents.options import ClassifierOptions
 from citeweave.intents.train import train_classifier
 
@@ -47,44 +46,44 @@ OPTIONS = AnnotateOptions(keep_given=False, block=70)
 
 @pytest.fixture(scope="module")
 def alone(corpus: Corpus, classifier: IntentClassifier, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a run without a crew writes."""
+    """What a run without an executor writes."""
     folder = tmp_path_factory.mktemp("remote") / "alone"
     annotate_intents(corpus, folder, classifier, OPTIONS)
     return content(folder)
 
 
 def test_the_same_bytes(corpus: Corpus, classifier: IntentClassifier, alone: dict[str, Any], tmp_path: Path) -> None:
-    crew = Told()
-    overlay = annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS, crew=crew)
+    executor = Told()
+    overlay = annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS, executor=executor)
     assert content(tmp_path / "a") == alone
-    assert len(crew.made) == -(-len(corpus.contexts) // 70) >= 4
+    assert len(executor.made) == -(-len(corpus.contexts) // 70) >= 4
     assert overlay.confidence.any()
-    assert crew.works[0].unit == "contexts" and not crew.works[0].gpu
+    assert executor.works[0].unit == "contexts" and not executor.works[0].gpu
 
 
 def test_failed_blocks_are_read_by_the_next_run(
     corpus: Corpus, classifier: IntentClassifier, alone: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(ShardError, match=r"annotating: 2 of .* \(0, 2; "):
-        annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS, crew=Told(failing=(0, 2)))
+        annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS, executor=Told(failing=(0, 2)))
     assert not (tmp_path / "a").exists()
-    crew = Told(failing=(2,))
+    executor = Told(failing=(2,))
     with pytest.raises(ShardError):
-        annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS, crew=crew)
-    assert crew.made == [0]
+        annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS, executor=executor)
+    assert executor.made == [0]
     annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS)  # the last one is read here
     assert content(tmp_path / "a") == alone
 
 
 def test_blocks_in_which_nothing_is_read_are_not_sent(classifier: IntentClassifier, tmp_path: Path) -> None:
     corpus = synthesize(tmp_path / "corpus", Synthetic(papers=25))
-    options, crew = AnnotateOptions(keep_given=False, most_contexts=1, block=1), Told()
-    overlay = annotate_intents(corpus, tmp_path / "a", classifier, options, crew=crew)
+    options, executor = AnnotateOptions(keep_given=False, max_contexts=1, block=1), Told()
+    overlay = annotate_intents(corpus, tmp_path / "a", classifier, options, executor=executor)
     read = np.flatnonzero(overlay.context_confidence.any(axis=1))
-    assert sorted(crew.made) == read.tolist()
-    assert 0 < len(crew.made) < len(corpus.contexts)
+    assert sorted(executor.made) == read.tolist()
+    assert 0 < len(executor.made) < len(corpus.contexts)
     nobody = Told()
-    annotate_intents(corpus, tmp_path / "b", classifier, AnnotateOptions(), crew=nobody)  # the source gave them all
+    annotate_intents(corpus, tmp_path / "b", classifier, AnnotateOptions(), executor=nobody)  # the source gave them all
     assert not nobody.works
 
 
@@ -98,18 +97,18 @@ class Words:
 
 
 def test_a_classifier_without_a_folder_is_refused(corpus: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="classifier words is only in this process"):
-        annotate_intents(corpus, tmp_path / "a", Words(), OPTIONS, crew=Told())
+    with pytest.raises(UserError, match="classifier words exists only in this process"):
+        annotate_intents(corpus, tmp_path / "a", Words(), OPTIONS, executor=Told())
 
 
 @pytest.mark.parametrize(("key", "value"), [("expected", "0" * 64), ("corpus", "0" * 64)])
 def test_others_in_the_same_place_are_refused(
     key: str, value: str, corpus: Corpus, classifier: IntentClassifier, tmp_path: Path
 ) -> None:
-    crew = Told(failing=range(99))
+    executor = Told(failing=range(99))
     with pytest.raises(ShardError):
-        annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS, crew=crew)
-    told = dict(crew.works[0].given)
-    told[key] = value if key == "expected" else [told["corpus"][0], value]
-    with pytest.raises(UserError, match="is another one here"):
-        next(LocalExecutor().make(ShardTask(crew.works[0].maker, told), [0]))
+        annotate_intents(corpus, tmp_path / "a", classifier, OPTIONS, executor=executor)
+    changed = dict(executor.works[0].arguments)
+    changed[key] = value if key == "expected" else [changed["corpus"][0], value]
+    with pytest.raises(UserError, match="differs from the one where annotating began"):
+        next(LocalExecutor().make(ShardTask(executor.works[0].maker, changed), [0]))

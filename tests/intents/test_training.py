@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import ArtifactError, UserError
-from citeweave.intents.classifier import DELTA, Citance, IntentClassifier
-from citeweave.intents.examples import SCICITE, LabeledSet, section_examples
+from citeweave.intents.classifier import DELTA, Citance, IntentClassifier, evaluate_classifier
+from citeweave.intents.examples import SCICITE, LabeledSet, TrainingSets, section_examples
 from citeweave.intents.options import ClassifierOptions
-from citeweave.intents.train import evaluate_classifier
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
 
-from citeweave.intents.fit import TrainingSets  # noqa: E402
-from citeweave.intents.train import ClassifierCardNotes, TrainedClassifier, hold_back, train_classifier  # noqa: E402
+from citeweave.intents.train import ClassifierCardNotes, TrainedClassifier, hold_out_dev, train_classifier  # noqa: E402
 
 Planted = Callable[[int, int], LabeledSet]
 
@@ -147,7 +145,7 @@ def test_other_parts_survive_their_folder(
 
 
 def test_a_tenth_of_each_label_is_held_back(planted: Planted) -> None:
-    sets = hold_back(TrainingSets(planted(200, 1)), seed=3)
+    sets = hold_out_dev(TrainingSets(planted(200, 1)), seed=3)
     assert sets.dev is not None
     whole, kept, held = (found.counts()["labels"] for found in (planted(200, 1), sets.train, sets.dev))
     assert all(whole[name] == kept[name] + held[name] and held[name] == round(whole[name] / 10) for name in whole)
@@ -169,7 +167,7 @@ def test_bad_input_is_named(
 ) -> None:
     one = planted(30, 1)
     one = dataclasses.replace(one, examples=tuple(dataclasses.replace(row, label=1) for row in one.examples))
-    with pytest.raises(UserError, match="all 30 labeled sentences are 'method'; training needs two labels"):
+    with pytest.raises(UserError, match="all 30 labeled sentences are 'method'; training needs at least two labels"):
         train_classifier(TrainingSets(one), tmp_path / "one", options)
     with pytest.raises(UserError, match="--rank is 99; the layers of this encoder allow 1 to 32"):
         train_classifier(TrainingSets(planted(30, 1)), tmp_path / "rank", dataclasses.replace(options, rank=99))

@@ -1,1 +1,1 @@
-"""Citation intents: why a sentence cites a paper, told by a small classifier over citing sentences."""
+"""Citation intents: why a sentence cites a paper, predicted by a small classifier of citing sentences."""

@@ -1,4 +1,4 @@
-"""Annotating: a classifier reads the citing sentences of a corpus, and every citation gets the intents they tell.
+"""Annotate the citations of a corpus with intents: classify citing sentences, aggregate, write an overlay.
 
     overlay = annotate_intents(corpus, "intents/", default_classifier())
     overlay.mask, overlay.confidence, overlay.manifest.facts["citations"]
@@ -7,22 +7,23 @@
     sentence 2 cites paper 7:  background 0.2  method 0.7  result 0.1
     the citation of 7:         background 0.9  method 0.7  result 0.1   ->  background, method
 
-The confidence of an intent is the largest over the sentences of one citation, not their mean: a citation can have
-several intents, each told by another sentence, and the sentences that tell of one are no evidence against the other.
-Which intents are sure enough is `least`; a citation none of whose intents is, is unknown. What the source itself says,
-on the citation or on one of its sentences, is kept as it is and nothing is added to it.
+The confidence of an intent is the maximum over the sentences of one citation, not their mean: a citation can have
+several intents, each expressed by another sentence, and a sentence with one intent is no evidence against another.
+An intent counts from `min_confidence` on; a citation without one is unknown. Intents that the source gives for a
+citation or for one of its sentences stay as they are.
 
-Sentences are read block by block (`block_reading.py`), here or by a crew. A block that is done is kept in the partial
-folder, and of one that is not its batches are saved by time, so an interrupted run resumes where it stopped. Beside one block, memory holds some 40 bytes a citation and ten a
-context.
+Sentences are classified block by block (`blocks.py`), in this process or by an executor. Finished blocks are kept in
+the partial folder, and batches of an unfinished one are saved from time to time, so an interrupted run resumes where it
+stopped. Besides one block, memory holds some 40 bytes per citation and ten per context.
 
-Blocks of citing sentences that a crew reads: what its workers are told, and what they do with it.
+The manifest counts what was annotated:
 
-    for number, part in crew.make(reading_work(corpus, classifier, wanted, folder, block=2048, sections=True), missing): ...
+    contexts     all 100, of_a_citation 85, annotated 80, given 5, empty 1, another_language 2, without_mark 3, ...
+    citations    all 60, with_contexts 50, with_intent 45, share 0.75, share_of_those_with_contexts 0.9, unknown 5, ...
+    agreement    citations 20, share 0.8, chance_corrected 0.61
 
-Which contexts are read the driver decides and writes beside the blocks; workers open the corpus and the classifier where
-the driver did, so every machine must see them, and the output, under the same names. Only a classifier that has a folder
-can be sent. Does not decide what is missing: `annotating.py` does.
+`unknown` citations have classified sentences, none with enough confidence. Agreement compares the likeliest labels of
+the sentences of one citation, where two or more were classified.
 """
 
 from __future__ import annotations
@@ -36,70 +37,70 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, matches, new_artifact
-from citeweave.core.columns import open_numbers, write_numbers
+from citeweave.core.artifact import ArtifactWriter, artifact_matches, new_artifact
 from citeweave.core.errors import EmptyResultError, UserError
-from citeweave.core.executor import Executor, Make, ShardTask
-from citeweave.core.files import move, write_whole
+from citeweave.core.executor import Executor
+from citeweave.core.files import write_atomically
 from citeweave.core.progress import QUIET, SAVE_EVERY, Advance, Reporter
-from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.corpus import Contexts, Corpus
+from citeweave.corpus.paper import Intent
 from citeweave.encoders.batches import SavedBatches
 from citeweave.graph.intent_overlay import (
     KIND,
+    LABELS,
     VERSION,
     CitationPlaces,
     IntentOverlay,
     OverlayWriter,
-    confidence_of,
-    mask_of,
+    confidence_from_mask,
+    mask_from_confidence,
 )
 from citeweave.intents.blocks import (
     AnnotationCounts,
     BlockIntents,
     BlockMentions,
-    Votes,
-    describe_citations,
-    describe_contexts,
+    CitationIntents,
+    block_task,
+    classify_block,
     label_columns,
     mention_blocks,
-    read_block,
-    read_part,
-    remarks,
+    read_block_file,
 )
 from citeweave.intents.blocks import Classifier as Classifier
-from citeweave.intents.classifier import IntentClassifier
 
 _SCAN = 1 << 16
-"""Contexts whose citations are looked up at a time, before any is read."""
+"""Contexts whose citations are looked up at a time, before any is classified."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnnotateOptions:
-    """How to annotate."""
+    """Options of annotating citations with intents."""
 
-    least: float = 0.5
-    """Confidence from which on an intent counts."""
+    min_confidence: float = 0.5
+    """Minimum confidence of an intent."""
 
     keep_given: bool = True
-    """Intents that the source gave stay as they are; else the classifier reads those sentences too."""
+    """Whether intents given by the source stay as they are; otherwise those sentences are classified too."""
 
     sections: bool = True
-    """The classifier sees the section's heading where there is one."""
+    """Whether the classifier sees the section's title where there is one."""
 
-    most_contexts: int = 0
-    """Sentences read of one citation, the first of them; 0 = all."""
+    max_contexts: int = 0
+    """Maximum number of sentences classified per citation, the first ones; 0 = all."""
 
     block: int = 2048
-    """Sentences that are sorted by length together; changes nothing but how a network rounds in other batches."""
+    """Sentences sorted by length together; it changes results only by rounding in other batches."""
 
     save_every: float = SAVE_EVERY
-    """Seconds of work that an interruption may cost, at most; with a crew it is a block of each worker."""
+    """Maximum seconds of work lost by an interruption; with an executor it is a block per worker."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.least <= 1:
-            raise UserError(f"--least is {self.least}; it must be a confidence over 0 and up to 1, such as 0.5")
-        if self.most_contexts < 0:
-            raise UserError(f"--most-contexts is {self.most_contexts}; it must be 0 (all) or more")
+        if not 0 < self.min_confidence <= 1:
+            raise UserError(
+                f"--min-confidence is {self.min_confidence}; it must be a confidence greater than 0 and at most 1, such as 0.5"
+            )
+        if self.max_contexts < 0:
+            raise UserError(f"--max-contexts is {self.max_contexts}; it must be 0 (all) or more")
         if self.block < 1:
             raise UserError(f"--block is {self.block}; it must be 1 or more sentences, such as 2048")
 
@@ -112,71 +113,71 @@ def annotate_intents(
     *,
     overwrite: bool = False,
     reporter: Reporter = QUIET,
-    crew: Executor | None = None,
+    executor: Executor | None = None,
 ) -> IntentOverlay:
-    """Find the intents of a corpus's citations and write them as an overlay; the same run again opens it.
+    """Annotate the citations of a corpus with intents and write them as an overlay; an existing equal one is opened.
 
-    Without a classifier (None) the overlay holds what the source gave.
+    Without a classifier (None) the overlay holds only the intents given by the source.
     """
     folder, options = Path(folder), options or AnnotateOptions()
     recipe = {
         "corpus": corpus.hash,
         "classifier": None if classifier is None else classifier.hash,
-        "least": options.least,
+        "least": options.min_confidence,
         "keep_given": options.keep_given,
         "sections": options.sections,
-        "most_contexts": options.most_contexts,
+        "most_contexts": options.max_contexts,
     }
-    if not matches(folder, KIND, VERSION, recipe):
+    if not artifact_matches(folder, KIND, VERSION, recipe):
         run = _Annotation(corpus, classifier, options)
         run.check()
         with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as artifact:
-            run.write(artifact, reporter, crew)
+            run.write(artifact, reporter, executor)
             artifact.finish()
     return IntentOverlay.open(folder)
 
 
 class _Annotation:
-    """One run over the contexts of a corpus."""
+    """Run of annotating: selects contexts, classifies missing blocks, and writes the overlay."""
 
     def __init__(self, corpus: Corpus, classifier: Classifier | None, options: AnnotateOptions) -> None:
         self._corpus, self._classifier, self._options = corpus, classifier, options
         self._table = corpus.contexts
         self._places = CitationPlaces(corpus)
         if classifier is not None:
-            label_columns(classifier)  # told before anything is read
+            label_columns(classifier)  # fails before anything is read
         own = self._table.intents if options.keep_given else np.zeros(len(self._table), np.uint8)
         self._given: NDArray[np.uint8] = own  # (contexts,)
-        self._wanted, self._linked = self._plan()
+        self._selected, self._linked = self._select()
 
-    def _plan(self) -> tuple[NDArray[np.bool_], int]:
-        """Which contexts the classifier is to read, and how many belong to a citation of the corpus."""
-        wanted, linked = np.zeros(len(self._table), bool), 0
+    def _select(self) -> tuple[NDArray[np.bool_], int]:
+        """Select the contexts to classify, (contexts,), and count those that belong to a citation of the corpus."""
+        selected, linked = np.zeros(len(self._table), bool), 0
         for block in self._blocks(_SCAN):
-            wanted[block.contexts] = True
+            selected[block.contexts] = True
             linked += len(np.unique(block.contexts[block.citations >= 0]))
-        wanted &= (self._given == 0) & (self._table.texts.lengths() > 0)
-        return wanted & (self._classifier is not None), linked
+        selected &= (self._given == 0) & (self._table.texts.lengths() > 0)
+        return selected & (self._classifier is not None), linked
 
     def check(self) -> None:
-        """Refuse a corpus of which nothing can be told."""
+        """Refuse a corpus without citations, citing sentences or intents to annotate."""
         corpus, given = self._corpus, self._options.keep_given and bool(self._corpus.intents.any())
         instead = "recipes such as specter_cl and scincl need no intents"
         if not len(corpus.citing):
             raise EmptyResultError(
                 f"{corpus.folder} has no citations between its papers, so there is nothing to annotate; import the "
-                "citing and the cited papers together, or cited ones too with --outside keep"
+                "citing and the cited papers together, or add cited ones with --outside keep"
             )
         if given or (self._linked and (self._classifier is not None or self._given.any())):
             return
         if self._linked:
             raise EmptyResultError(
-                f"the source of {corpus.folder} gave no intents, and no classifier is to read its citing sentences; "
+                f"the source of {corpus.folder} gave no intents, and no classifier is to annotate its citing sentences; "
                 "leave out --classifier none"
             )
         if not len(self._table):
             raise EmptyResultError(
-                f"{corpus.folder} has no citing sentences and no intents of its source; import contexts (S2ORC, "
+                f"{corpus.folder} has no citing sentences and no intents from its source; import contexts (S2ORC, "
                 f"unarXive, JATS, GROBID, Semantic Scholar citations, or lines of contexts). Without them: {instead}"
             )
         raise EmptyResultError(
@@ -184,155 +185,226 @@ class _Annotation:
             f"papers; import the papers that cite and are cited. Without them: {instead}"
         )
 
-    def write(self, artifact: ArtifactWriter, reporter: Reporter, crew: Executor | None = None) -> None:
-        """All columns and facts."""
-        votes, reading = Votes(len(self._corpus.citing)), AnnotationCounts()
-        out, work = OverlayWriter(artifact), artifact.work("blocks")
+    def write(self, artifact: ArtifactWriter, reporter: Reporter, executor: Executor | None = None) -> None:
+        """Classify the missing blocks, aggregate them per citation, and write the overlay's columns and statistics."""
+        intents, counts = CitationIntents(len(self._corpus.citing)), AnnotationCounts()
+        out, work = OverlayWriter(artifact), artifact.scratch_folder("blocks")
         try:
-            with reporter.task("annotating", int(self._wanted.sum()), "contexts") as advance:
-                self._fill(work, advance, crew)
+            with reporter.task("annotating", int(self._selected.sum()), "contexts") as advance:
+                self._classify_missing(work, advance, executor)
             for block in self._blocks(self._options.block):
-                told = self._tell(block, work)
-                out.append_contexts(told.mask, told.confidence)
-                votes.add(block, told)
-                reading.add(told.reading)
+                predicted = self._read_block(block, work)
+                out.append_contexts(predicted.mask, predicted.confidence)
+                intents.add(block, predicted)
+                counts.add(predicted.counts)
         finally:
             out.close()
-        mask, confidence, given = self._settle(votes)
-        out.write_citations(mask, confidence, votes.contexts, given)
-        facts = {
+        mask, confidence, given = self._decide(intents)
+        out.write_citations(mask, confidence, intents.contexts, given)
+        statistics = {
             "corpus": self._corpus.hash,
             "corpus_folder": str(self._corpus.folder),
             "classifier": "" if self._classifier is None else self._classifier.name,
             "classifier_hash": "" if self._classifier is None else self._classifier.hash,
-            "least": self._options.least,
-            "contexts": describe_contexts(self._table, self._given, self._linked, reading),
-            **describe_citations(mask, confidence, given, votes.contexts, votes.tops),
+            "least": self._options.min_confidence,
+            "contexts": describe_contexts(self._table, self._given, self._linked, counts),
+            **describe_citations(mask, confidence, given, intents.contexts, intents.top_counts),
         }
         if not self._options.keep_given and self._corpus.intents.any():
-            facts["agrees_with_source"] = _agreement_with_source(self._corpus.intents, confidence)
-        artifact.facts |= {**facts, "remarks": remarks(facts)}
+            statistics["agrees_with_source"] = _agreement_with_source(self._corpus.intents, confidence)
+        artifact.facts |= {**statistics, "remarks": _warnings(statistics)}
 
     def _blocks(self, size: int) -> Iterator[BlockMentions]:
-        return mention_blocks(self._corpus, self._places, size, limit=self._options.most_contexts)
+        return mention_blocks(self._corpus, self._places, size, limit=self._options.max_contexts)
 
-    def _fill(self, work: Path, advance: Advance, crew: Executor | None) -> None:
-        """Read every block that no earlier run had read."""
+    def _classify_missing(self, work: Path, advance: Advance, executor: Executor | None) -> None:
+        """Classify every block that no earlier run has finished."""
         firsts = range(0, len(self._table), self._options.block)
-        parts = [self._part(work, first) for first in firsts]
+        parts = [self._block_file(work, first) for first in firsts]
         missing = [number for number, (path, _) in enumerate(parts) if not path.exists()]
-        advance(int(self._wanted.sum()) - sum(len(parts[number][1]) for number in missing))
-        for number, part in self._read(missing, parts, work, crew):
+        advance(int(self._selected.sum()) - sum(len(parts[number][1]) for number in missing))
+        for number, part in self._classify(missing, parts, work, executor):
             path, numbers = parts[number]
-            write_whole(path, part)
+            write_atomically(path, part)
             self._saved(path).remove()
             advance(len(numbers))
 
-    def _read(
-        self, missing: list[int], parts: list[tuple[Path, NDArray[np.int64]]], work: Path, crew: Executor | None
+    def _classify(
+        self, missing: list[int], parts: list[tuple[Path, NDArray[np.int64]]], work: Path, executor: Executor | None
     ) -> Iterator[tuple[int, bytes]]:
-        """Number and content of every missing block; one in which nothing is to be read needs nobody else."""
-        if crew is not None and self._classifier is not None and self._wanted.any():
-            told = reading_work(
+        """Yield number and bytes of every missing block; only blocks with something to classify go to the executor."""
+        if executor is not None and self._classifier is not None and self._selected.any():
+            task = block_task(
                 self._corpus,
                 self._classifier,
-                self._wanted,
+                self._selected,
                 work,
                 block=self._options.block,
                 sections=self._options.sections,
             )
-            yield from crew.make(told, [number for number in missing if len(parts[number][1])])
+            yield from executor.make(task, [number for number in missing if len(parts[number][1])])
             missing = [number for number in missing if not len(parts[number][1])]
         for number in missing:
             path, numbers = parts[number]
             saved, sections = self._saved(path), self._options.sections
-            yield number, read_block(self._corpus, self._classifier, numbers, sections=sections, saved=saved)
+            yield number, classify_block(self._corpus, self._classifier, numbers, sections=sections, saved=saved)
 
     def _saved(self, path: Path) -> SavedBatches:
-        """The batches of a block that is not done."""
+        """Return the saved batches of an unfinished block."""
         return SavedBatches(path.with_suffix(""), every=self._options.save_every)
 
-    def _part(self, work: Path, first: int) -> tuple[Path, NDArray[np.int64]]:
-        """The file of a block, and the contexts of it that are read."""
-        numbers = first + np.flatnonzero(self._wanted[first : first + self._options.block])
-        # named by what it holds: another block size makes other blocks
+    def _block_file(self, work: Path, first: int) -> tuple[Path, NDArray[np.int64]]:
+        """Return the file of a block, and the numbers of its contexts to classify."""
+        numbers = first + np.flatnonzero(self._selected[first : first + self._options.block])
+        # named by its contexts, since another block size makes other blocks
         return work / f"{first:012d}-{hashlib.sha256(numbers.tobytes()).hexdigest()[:32]}.npz", numbers
 
-    def _tell(self, block: BlockMentions, work: Path) -> BlockIntents:
-        """Masks and confidences of a block's contexts."""
-        path, numbers = self._part(work, block.first)
-        spoken, reading = read_part(path)
+    def _read_block(self, block: BlockMentions, work: Path) -> BlockIntents:
+        """Combine the predictions in a block's file with the source's intents."""
+        path, numbers = self._block_file(work, block.first)
+        predicted, counts = read_block_file(path)
         given = np.array(self._given[block.first : block.last])
-        confidence = confidence_of(given)  # (contexts of the block, 3)
-        confidence[numbers - block.first] = spoken
-        mask = np.where(given > 0, given, mask_of(confidence, self._options.least))
-        return BlockIntents(block.first, mask, confidence, given, reading)
+        confidence = confidence_from_mask(given)  # (contexts of the block, 3)
+        confidence[numbers - block.first] = predicted
+        mask = np.where(given > 0, given, mask_from_confidence(confidence, self._options.min_confidence))
+        return BlockIntents(block.first, mask, confidence, given, counts)
 
-    def _settle(self, votes: Votes) -> tuple[NDArray[np.uint8], NDArray[np.float16], NDArray[np.bool_]]:
-        """Mask, confidence and origin of every citation."""
-        own = votes.given | (self._corpus.intents if self._options.keep_given else np.uint8(0))  # (citations,)
+    def _decide(self, intents: CitationIntents) -> tuple[NDArray[np.uint8], NDArray[np.float16], NDArray[np.bool_]]:
+        """Return mask and confidence of every citation's intents, and whether they come from the source."""
+        own = intents.given | (self._corpus.intents if self._options.keep_given else np.uint8(0))  # (citations,)
         given = own > 0
-        confidence = np.where(given[:, None], confidence_of(own), votes.confidence)
-        return np.where(given, own, mask_of(votes.confidence, self._options.least)), confidence, given
+        confidence = np.where(given[:, None], confidence_from_mask(own), intents.confidence)
+        return (
+            np.where(given, own, mask_from_confidence(intents.confidence, self._options.min_confidence)),
+            confidence,
+            given,
+        )
 
 
 def _agreement_with_source(given: NDArray[np.uint8], confidence: NDArray[np.float16]) -> dict[str, Any]:
-    """How often the likeliest intent of a citation is one that the source names, where both speak."""
-    named = confidence_of(np.asarray(given)) > 0  # (citations, 3)
+    """Measure how often a citation's likeliest predicted intent is one that the source names."""
+    named = confidence_from_mask(np.asarray(given)) > 0  # (citations, 3)
     both = np.flatnonzero(named.any(axis=1) & confidence.any(axis=1))
     agree = named[both, confidence[both].argmax(axis=1)]
     return {"citations": len(both), "share": round(float(agree.mean()), 4) if len(both) else None}
 
 
-# Blocks of citing sentences that a crew reads: what its workers are told, and what they do with it.
+# Statistics of an annotation
 
 
-def reading_work(
-    corpus: Corpus, classifier: Classifier, wanted: NDArray[np.bool_], folder: Path, *, block: int, sections: bool
-) -> ShardTask:
-    """The blocks of an annotation as work for a crew; `wanted` says of every context whether it is read."""
-    if not isinstance(classifier, IntentClassifier):
-        raise UserError(
-            f"classifier {classifier.name} is only in this process, where the workers of --on cannot read it; give the "
-            "folder of a classifier that `citeweave intents train` made"
-        )
-    path = folder / "wanted.npy"
-    temporary = path.with_name("wanted.npy.new")
-    write_numbers(temporary, wanted.astype(np.uint8))
-    move(temporary, path)
-    given = {
-        "corpus": [str(corpus.folder.absolute()), corpus.hash],
-        "classifier": {
-            "folder": str(classifier.folder.absolute()),
-            "device": classifier.device,
-            "runtime": classifier.runtime,
-            "threads": classifier.threads,
-        },
-        "expected": classifier.hash,
-        "wanted": str(path.absolute()),
-        "block": block,
-        "sections": sections,
+def describe_contexts(
+    table: Contexts, given: NDArray[np.uint8], linked: int, counts: AnnotationCounts
+) -> dict[str, int]:
+    """Count the contexts of a corpus: annotated, with the source's intents, empty, in another language, unmarked."""
+    return {
+        "all": len(table),
+        "of_a_citation": linked,
+        "cite_no_paper_of_the_corpus": int((np.diff(table.cited_offsets) == 0).sum()),
+        "annotated": counts.annotated,
+        "given": int((given > 0).sum()),
+        "empty": int((table.texts.lengths() == 0).sum()) + counts.blank,
+        "another_language": counts.foreign,
+        "without_mark": counts.unmarked,
     }
-    maker = "citeweave.intents.annotate:reading_maker"
-    return ShardTask(maker, given, "annotating", "contexts", gpu=classifier.device != "cpu")
 
 
-def reading_maker(
-    corpus: list[str], classifier: dict[str, Any], expected: str, wanted: str, block: int, sections: bool
-) -> Make:
-    """A worker's side: number of a block -> the part that a run without a crew would write."""
-    folder, content = corpus
-    opened, reader = Corpus.open(folder), IntentClassifier.open(**classifier)
-    for place, found, known in ((folder, opened.hash, content), (classifier["folder"], reader.hash, expected)):
-        if found != known:
-            raise UserError(
-                f"{place} is another one here ({found[:12]}) than where annotating began ({known[:12]}); copy it"
-            )
-    is_read = open_numbers(Path(wanted), np.uint8)  # (contexts,)
+def describe_citations(
+    mask: NDArray[np.uint8],
+    confidence: NDArray[np.float16],
+    given: NDArray[np.bool_],
+    contexts: NDArray[np.int64],
+    top_counts: NDArray[np.uint32],
+) -> dict[str, Any]:
+    """Return coverage, distribution, agreement and mean confidence of citations' intents; shares of nothing are None."""
+    has_intent, has_context = mask > 0, contexts > 0
+    classified = top_counts.any(axis=1) & ~given
+    sizes = np.bincount(sum(((mask >> bit) & 1 for bit in range(8)), np.zeros(len(mask), np.int64)), minlength=4)
+    return {
+        "citations": {
+            "all": len(mask),
+            "with_contexts": int(has_context.sum()),
+            "with_intent": int(has_intent.sum()),
+            "share": _share(has_intent.sum(), len(mask)),
+            "share_of_those_with_contexts": _share((has_intent & has_context).sum(), has_context.sum()),
+            "given": int(given.sum()),
+            "unknown": int((classified & ~has_intent).sum()),
+            "unknown_share": _share((classified & ~has_intent).sum(), classified.sum()),
+        },
+        "intents": {
+            name: count
+            for name, count in ((str(bit.name).lower(), int(((mask & bit) > 0).sum())) for bit in Intent if bit)
+            if count or name in LABELS
+        },
+        "intents_per_citation": {str(size): int(count) for size, count in enumerate(sizes)},
+        "agreement": describe_agreement(top_counts),
+        "mean_confidence": _mean(confidence[classified].max(axis=1, initial=0)),
+    }
 
-    def make(number: int) -> bytes:
-        first = number * block
-        numbers = first + np.flatnonzero(is_read[first : first + block])
-        return read_block(opened, reader, numbers, sections=sections)
 
-    return make
+def describe_agreement(top_counts: NDArray[np.integer[Any]]) -> dict[str, Any]:
+    """Measure how often all contexts of a citation have the same predicted intent, also corrected for chance.
+
+    The second is Fleiss' kappa with as many raters as a citation has contexts (Fleiss 1971; for numbers that differ,
+    Fleiss, Levin and Paik 2003, 18.3): the mean over citations of the share of agreeing pairs.
+
+    >>> describe_agreement(np.array([[2, 0, 0], [0, 2, 0], [1, 1, 0], [1, 0, 0]]))
+    {'citations': 3, 'share': 0.6667, 'chance_corrected': 0.3333}
+    """
+    counts = top_counts[top_counts.sum(axis=1) > 1].astype(np.float64)  # (citations, 3)
+    if not len(counts):
+        return {"citations": 0, "share": None, "chance_corrected": None}
+    sizes = counts.sum(axis=1)
+    agreeing = ((counts**2).sum(axis=1) - sizes) / (sizes * (sizes - 1))
+    chance = float(((counts.sum(axis=0) / sizes.sum()) ** 2).sum())
+    corrected = None if chance >= 1 else round((float(agreeing.mean()) - chance) / (1 - chance), 4)
+    return {
+        "citations": len(counts),
+        "share": _share((counts.max(axis=1) == sizes).sum(), len(counts)),
+        "chance_corrected": corrected,
+    }
+
+
+def _warnings(statistics: dict[str, Any]) -> list[str]:
+    """Return warnings to read before training on these intents."""
+    warnings, citations, contexts = [], statistics["citations"], statistics["contexts"]
+    absent = [label for label in LABELS if not statistics["intents"][label]]
+    if len(absent) == len(LABELS):
+        warnings.append(
+            "no citation has the intent background, method or result: recipes with aspects cannot run on this; "
+            "lower --min-confidence, or use a recipe without intents such as specter_cl"
+        )
+    elif absent:
+        present = [label for label in LABELS if label not in absent]
+        only = f"; {present[0]} is the only intent, so intents distinguish nothing" if len(present) == 1 else ""
+        warnings.append(
+            f"no citation has the intent {' or '.join(absent)}: recipes that learn the aspect {' or '.join(absent)} "
+            f"(sciaspect and its variants) cannot run{only}; recipes without intents such as specter_cl can"
+        )
+    if not contexts["of_a_citation"]:
+        warnings.append(
+            "no citing sentence belongs to a citation between papers of the corpus: "
+            "the overlay has only the intents that the source gave; import contexts for the rest"
+        )
+    if contexts["another_language"]:
+        warnings.append(
+            f"{contexts['another_language']:,} of {contexts['annotated']:,} sentences look like another language than "
+            "English; they are annotated, but less reliably"
+        )
+    if contexts["without_mark"]:
+        warnings.append(
+            f"{contexts['without_mark']:,} of {contexts['annotated']:,} sentences have no recognizable citation mark; "
+            "they are classified without one"
+        )
+    if citations["all"] and citations["with_contexts"] < 0.5 * citations["all"]:
+        warnings.append(
+            f"only {citations['with_contexts']:,} of {citations['all']:,} citations have an annotated citing sentence"
+        )
+    return warnings
+
+
+def _share(part: Any, total: Any) -> float | None:
+    return round(float(part) / float(total), 4) if total else None
+
+
+def _mean(values: NDArray[np.float16]) -> float | None:
+    return round(float(values.mean(dtype=np.float64)), 4) if len(values) else None

@@ -1,27 +1,15 @@
-"""What annotating found, in numbers: coverage, distribution, agreement of several sentences, and what was odd.
-
-    contexts     all 100, of_a_citation 85, annotated 80, given 5, empty 1, another_language 2, without_mark 3, ...
-    citations    all 60, with_contexts 50, with_intent 45, share 0.75, share_of_those_with_contexts 0.9, unknown 5, ...
-    agreement    citations 20, share 0.8, chance_corrected 0.61
-
-`unknown` are citations of which sentences spoke, none surely enough. Agreement is about the classifier's likeliest
-label, in citations of which it read two sentences or more.
-
-Which citations a corpus's citing sentences belong to, and what these have told of each of them so far.
+"""Blocks of a corpus's citing sentences: which citations they belong to, and the intents predicted for them.
 
     context 0 of paper 5: cites 7, 9        mentions: (0, citation 5-7), (0, citation 5-9)
     context 1 of paper 5: cites 7                     (1, citation 5-7)
-    votes for citation 5-7: those of contexts 0 and 1
+    intents of citation 5-7: aggregated over contexts 0 and 1 (`CitationIntents`)
 
-Does not read sentences, and does not say which intents are sure: `annotating.py` does both.
+    part = classify_block(corpus, classifier, numbers, sections=True)      bytes of the block's file
+    confidence, counts = read_block_file(path)                             (contexts, 3) confidences, and counts
 
-One block of citing sentences, read by a classifier: what a part of an annotation holds.
-
-    part = read_block(corpus, classifier, numbers, sections=True)      bytes, as its file holds them
-    spoken, reading = read_part(path)                                  (contexts, 3) confidences, and counts
-
-A sentence that stands several times in a block is read once. Does not say which contexts are read, nor what their
-confidences mean for a citation: `annotating.py` does.
+A sentence that occurs several times in a block is classified once. Workers of an executor (`block_task`) open the corpus
+and the classifier under the same paths as the driver, so every machine must see them there. Which contexts are
+classified, and from which confidence an intent counts, is decided in `annotate.py`.
 """
 
 from __future__ import annotations
@@ -35,20 +23,21 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.columns import read_kept
+from citeweave.core.columns import open_numbers, read_saved_arrays, write_numbers
 from citeweave.core.errors import UserError
+from citeweave.core.executor import Make, ShardTask
+from citeweave.core.files import move
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.corpus.corpus import Contexts, Corpus
-from citeweave.corpus.paper import Intent
+from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.batches import NOT_SAVED, SavedBatches
 from citeweave.graph.intent_overlay import LABELS, CitationPlaces
-from citeweave.intents.citances import Citance, read_citances
+from citeweave.intents.citances import Citance, read_corpus_citances
 from citeweave.intents.classifier import IntentClassifier
 
 
 @dataclass(slots=True)
 class AnnotationCounts:
-    """What became of contexts that were to be read."""
+    """Counts of a block's contexts: classified, blank, in another language, without a citation mark."""
 
     annotated: int = 0
     blank: int = 0
@@ -61,134 +50,13 @@ class AnnotationCounts:
         self.foreign += other.foreign
         self.unmarked += other.unmarked
 
-    def numbers(self) -> tuple[int, ...]:
-        return astuple(self)
 
-
-def describe_contexts(
-    table: Contexts, given: NDArray[np.uint8], linked: int, reading: AnnotationCounts
-) -> dict[str, int]:
-    """Contexts by what became of them."""
-    return {
-        "all": len(table),
-        "of_a_citation": linked,
-        "cite_no_paper_of_the_corpus": int((np.diff(table.cited_offsets) == 0).sum()),
-        "annotated": reading.annotated,
-        "given": int((given > 0).sum()),
-        "empty": int((table.texts.lengths() == 0).sum()) + reading.blank,
-        "another_language": reading.foreign,
-        "without_mark": reading.unmarked,
-    }
-
-
-def describe_citations(
-    mask: NDArray[np.uint8],
-    confidence: NDArray[np.float16],
-    given: NDArray[np.bool_],
-    contexts: NDArray[np.int64],
-    tops: NDArray[np.uint32],
-) -> dict[str, Any]:
-    """Coverage, distribution, agreement and mean confidence; shares are None where there is nothing to share."""
-    intended, spoken = mask > 0, contexts > 0
-    heard = tops.any(axis=1) & ~given  # the classifier decides
-    sizes = np.bincount(sum(((mask >> bit) & 1 for bit in range(8)), np.zeros(len(mask), np.int64)), minlength=4)
-    return {
-        "citations": {
-            "all": len(mask),
-            "with_contexts": int(spoken.sum()),
-            "with_intent": int(intended.sum()),
-            "share": _share(intended.sum(), len(mask)),
-            "share_of_those_with_contexts": _share((intended & spoken).sum(), spoken.sum()),
-            "given": int(given.sum()),
-            "unknown": int((heard & ~intended).sum()),
-            "unknown_share": _share((heard & ~intended).sum(), heard.sum()),
-        },
-        "intents": {
-            name: count
-            for name, count in ((str(bit.name).lower(), int(((mask & bit) > 0).sum())) for bit in Intent if bit)
-            if count or name in LABELS
-        },
-        "intents_per_citation": {str(size): int(count) for size, count in enumerate(sizes)},
-        "agreement": describe_agreement(tops),
-        "mean_confidence": _mean(confidence[heard].max(axis=1, initial=0)),
-    }
-
-
-def describe_agreement(tops: NDArray[np.integer[Any]]) -> dict[str, Any]:
-    """How often all contexts of one citation have the same likeliest label, and the same beyond chance.
-
-    The second is Fleiss' kappa with as many raters as a citation has contexts (Fleiss 1971; for numbers that differ,
-    Fleiss, Levin and Paik 2003, 18.3): the share of agreeing pairs, of each citation, then their mean.
-
-    >>> describe_agreement(np.array([[2, 0, 0], [0, 2, 0], [1, 1, 0], [1, 0, 0]]))
-    {'citations': 3, 'share': 0.6667, 'chance_corrected': 0.3333}
-    """
-    counts = tops[tops.sum(axis=1) > 1].astype(np.float64)  # (citations, 3)
-    if not len(counts):
-        return {"citations": 0, "share": None, "chance_corrected": None}
-    sizes = counts.sum(axis=1)
-    agreeing = ((counts**2).sum(axis=1) - sizes) / (sizes * (sizes - 1))
-    chance = float(((counts.sum(axis=0) / sizes.sum()) ** 2).sum())
-    corrected = None if chance >= 1 else round((float(agreeing.mean()) - chance) / (1 - chance), 4)
-    return {
-        "citations": len(counts),
-        "share": _share((counts.max(axis=1) == sizes).sum(), len(counts)),
-        "chance_corrected": corrected,
-    }
-
-
-def remarks(facts: dict[str, Any]) -> list[str]:
-    """Lines a person should read before training on these intents."""
-    found, citations, contexts = [], facts["citations"], facts["contexts"]
-    absent = [label for label in LABELS if not facts["intents"][label]]
-    if len(absent) == len(LABELS):
-        found.append(
-            "no citation has the intent background, method or result: recipes with aspects cannot run on this; "
-            "lower --least, or take a recipe without intents such as specter_cl"
-        )
-    elif absent:
-        there = [label for label in LABELS if label not in absent]
-        only = f"; {there[0]} is the only intent, so nothing can be told apart by intent" if len(there) == 1 else ""
-        found.append(
-            f"no citation has the intent {' or '.join(absent)}: recipes that learn the aspect {' or '.join(absent)} "
-            f"(sciaspect and its relatives) cannot run{only}; recipes without intents such as specter_cl can"
-        )
-    if not contexts["of_a_citation"]:
-        found.append(
-            "no citing sentence belongs to a citation between papers of the corpus: "
-            "only the intents that the source gave are here; import contexts for the rest"
-        )
-    if contexts["another_language"]:
-        found.append(
-            f"{contexts['another_language']:,} of {contexts['annotated']:,} sentences look like another language than "
-            "English; they are annotated all the same, and less surely right"
-        )
-    if contexts["without_mark"]:
-        found.append(
-            f"{contexts['without_mark']:,} of {contexts['annotated']:,} sentences have no recognizable citation mark; "
-            "they are read as a whole"
-        )
-    if citations["all"] and citations["with_contexts"] < 0.5 * citations["all"]:
-        found.append(
-            f"only {citations['with_contexts']:,} of {citations['all']:,} citations have a citing sentence that spoke"
-        )
-    return found
-
-
-def _share(part: Any, whole: Any) -> float | None:
-    return round(float(part) / float(whole), 4) if whole else None
-
-
-def _mean(values: NDArray[np.float16]) -> float | None:
-    return round(float(values.mean(dtype=np.float64)), 4) if len(values) else None
-
-
-# Which citations a corpus's citing sentences belong to, and what these have told of each of them so far.
+# Contexts and the citations they belong to
 
 
 @dataclass(frozen=True, slots=True)
 class BlockMentions:
-    """Which citations the contexts of one block belong to; each pair once."""
+    """Pairs of contexts of one block and the citations they belong to, each pair once."""
 
     first: int
     last: int
@@ -200,7 +68,7 @@ class BlockMentions:
 
 
 def mention_blocks(corpus: Corpus, places: CitationPlaces, size: int, *, limit: int = 0) -> Iterator[BlockMentions]:
-    """The contexts in blocks, each with the citations that it counts for: at most so many of one citation, 0 = all."""
+    """Yield the contexts of a corpus in blocks with their citations; at most `limit` contexts per citation, 0 = all."""
     table = corpus.contexts
     seen = np.zeros(len(corpus.citing) if limit else 0, np.int64)
     for first in range(0, len(table), size):
@@ -211,63 +79,64 @@ def mention_blocks(corpus: Corpus, places: CitationPlaces, size: int, *, limit: 
         numbers, cited = first + pairs // max(len(corpus), 1), pairs % max(len(corpus), 1)
         citations = places.find(table.citing[numbers], cited)
         if limit:
-            known = citations >= 0
-            keep = ~known
-            keep[known] = _count_before(citations[known]) + seen[citations[known]] < limit
-            np.add.at(seen, citations[known], 1)
+            linked = citations >= 0
+            keep = ~linked
+            keep[linked] = _count_before(citations[linked]) + seen[citations[linked]] < limit
+            np.add.at(seen, citations[linked], 1)
             numbers, citations = numbers[keep], citations[keep]
         yield BlockMentions(first, last, numbers, citations)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockIntents:
-    """What is known of a block's contexts."""
+    """Intents of a block's contexts: mask, confidence, intents of the source, and counts."""
 
     first: int
     mask: NDArray[np.uint8]
     confidence: NDArray[np.float16]
     given: NDArray[np.uint8]
-    reading: AnnotationCounts
+    counts: AnnotationCounts
 
 
 @dataclass
-class Votes:
-    """What the contexts told of every citation so far."""
+class CitationIntents:
+    """Intents of every citation, aggregated over the contexts added so far."""
 
     citations: int
     confidence: NDArray[np.float16] = field(init=False)
     """Largest confidence of the classifier, (citations, 3)."""
 
     given: NDArray[np.uint8] = field(init=False)
-    """Intents that the source gave to contexts, (citations,)."""
+    """Intents that the source gives for contexts, (citations,)."""
 
     contexts: NDArray[np.int64] = field(init=False)
-    """Contexts that spoke, (citations,)."""
+    """Contexts with an intent, (citations,)."""
 
-    tops: NDArray[np.uint32] = field(init=False)
-    """How many contexts the classifier gave each label as the likeliest, (citations, 3)."""
+    top_counts: NDArray[np.uint32] = field(init=False)
+    """Number of contexts for which the classifier predicts each label, (citations, 3)."""
 
     def __post_init__(self) -> None:
         self.confidence = np.zeros((self.citations, len(LABELS)), np.float16)
         self.given = np.zeros(self.citations, np.uint8)
         self.contexts = np.zeros(self.citations, np.int64)
-        self.tops = np.zeros((self.citations, len(LABELS)), np.uint32)
+        self.top_counts = np.zeros((self.citations, len(LABELS)), np.uint32)
 
-    def add(self, block: BlockMentions, told: BlockIntents) -> None:
-        known = block.citations >= 0
-        citations, at = block.citations[known], block.contexts[known] - told.first
-        spoke = told.confidence[at].any(axis=1) | (told.given[at] > 0)
-        citations, at = citations[spoke], at[spoke]
+    def add(self, block: BlockMentions, intents: BlockIntents) -> None:
+        """Add the intents of a block's contexts to the citations they belong to."""
+        linked = block.citations >= 0
+        citations, at = block.citations[linked], block.contexts[linked] - intents.first
+        has_intent = intents.confidence[at].any(axis=1) | (intents.given[at] > 0)
+        citations, at = citations[has_intent], at[has_intent]
         np.add.at(self.contexts, citations, 1)
-        np.bitwise_or.at(self.given, citations, told.given[at])
-        heard = told.given[at] == 0
-        citations, confidence = citations[heard], told.confidence[at[heard]]  # (mentions, 3)
+        np.bitwise_or.at(self.given, citations, intents.given[at])
+        predicted = intents.given[at] == 0
+        citations, confidence = citations[predicted], intents.confidence[at[predicted]]  # (mentions, 3)
         np.maximum.at(self.confidence, citations, confidence)
-        np.add.at(self.tops, (citations, confidence.argmax(axis=1)), 1)
+        np.add.at(self.top_counts, (citations, confidence.argmax(axis=1)), 1)
 
 
 def _count_before(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often each value stands before its own place.
+    """Count how often each value occurs before its own position.
 
     >>> _count_before(np.array([7, 3, 7, 7])).tolist()
     [0, 0, 1, 2]
@@ -280,11 +149,11 @@ def _count_before(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return before
 
 
-# One block of citing sentences, read by a classifier: what a part of an annotation holds.
+# Classifying one block
 
 
 class Classifier(Protocol):
-    """What tells intents of citing sentences."""
+    """Anything that predicts intents of citing sentences: a trained classifier, or a user's own."""
 
     @property
     def name(self) -> str: ...
@@ -293,10 +162,10 @@ class Classifier(Protocol):
     @property
     def labels(self) -> tuple[str, ...]: ...
     def predict(self, citances: Sequence[Citance], *, reporter: Reporter = QUIET) -> NDArray[np.float32]:
-        """Confidence of every label, (citances, labels)."""
+        """Return the confidence of every label, (citances, labels)."""
 
 
-def read_block(
+def classify_block(
     corpus: Corpus,
     classifier: Classifier | None,
     numbers: NDArray[np.int64],
@@ -304,54 +173,109 @@ def read_block(
     sections: bool,
     saved: SavedBatches = NOT_SAVED,
 ) -> bytes:
-    """What the classifier makes of some contexts, (contexts, 3), zeros where a text is blank; with the counts of it."""
-    spoken = np.zeros((len(numbers), len(LABELS)), np.float16)
+    """Predict intents of some contexts and return the bytes of their block's file; blank texts get zeros."""
+    confidence = np.zeros((len(numbers), len(LABELS)), np.float16)
     if not len(numbers):
-        return _part_bytes(spoken, AnnotationCounts())
-    read = read_citances(corpus, numbers, sections=sections)
+        return _block_bytes(confidence, AnnotationCounts())
+    read = read_corpus_citances(corpus, numbers, sections=sections)
     filled = np.array([bool(citance.text.strip()) for citance in read.citances])
-    # sources that give a sentence once for every paper it cites repeat it
+    # some sources repeat a sentence for every paper it cites
     places: dict[Citance, int] = {}
     at = [places.setdefault(citance, len(places)) for citance in read.citances if citance.text.strip()]
     if places:
         assert classifier is not None
-        spoken[filled] = _predicted(classifier, list(places), saved)[:, label_columns(classifier)][at]
+        confidence[filled] = _predict(classifier, list(places), saved)[:, label_columns(classifier)][at]
     done = int(filled.sum())
-    return _part_bytes(spoken, AnnotationCounts(done, len(numbers) - done, read.foreign, read.unmarked))
+    return _block_bytes(confidence, AnnotationCounts(done, len(numbers) - done, read.foreign, read.unmarked))
 
 
 def label_columns(classifier: Classifier) -> list[int]:
-    """Where the classifier has each of the three labels."""
+    """Return the classifier's column of each of the three intents, or refuse a classifier that lacks one."""
     missing = [label for label in LABELS if label not in classifier.labels]
     if missing:
         raise UserError(
             f"classifier {classifier.name} knows {', '.join(classifier.labels)}; intents of citations are "
-            f"{', '.join(LABELS)}, so one that knows {missing[0]} too is needed: leave out --classifier, or train one"
+            f"{', '.join(LABELS)}, so it must know {missing[0]} too: leave out --classifier, or train one that does"
         )
     return [classifier.labels.index(label) for label in LABELS]
 
 
-def _predicted(classifier: Classifier, citances: list[Citance], saved: SavedBatches) -> NDArray[np.float32]:
+def _predict(classifier: Classifier, citances: list[Citance], saved: SavedBatches) -> NDArray[np.float32]:
+    """Predict confidences with a classifier, and check their shape and that they are finite."""
     if isinstance(classifier, IntentClassifier):
-        spoken = classifier.predict(citances, saved=saved)
+        confidence = classifier.predict(citances, saved=saved)
     else:
-        spoken = classifier.predict(citances)
-    found = np.asarray(spoken, np.float32)
-    if found.shape != (len(citances), len(classifier.labels)) or not np.isfinite(found).all():
+        confidence = np.asarray(classifier.predict(citances), np.float32)
+    if confidence.shape != (len(citances), len(classifier.labels)) or not np.isfinite(confidence).all():
         raise UserError(
-            f"classifier {classifier.name} gave numbers of shape {found.shape} for {len(citances):,} sentences and "
-            f"{len(classifier.labels)} labels, or some that are not finite; train it again"
+            f"classifier {classifier.name} returned an array of shape {confidence.shape} for {len(citances):,} sentences "
+            f"and {len(classifier.labels)} labels, or values that are not finite; train it again"
         )
-    return found
+    return confidence
 
 
-def _part_bytes(spoken: NDArray[np.float16], reading: AnnotationCounts) -> bytes:
+def _block_bytes(confidence: NDArray[np.float16], counts: AnnotationCounts) -> bytes:
     file = io.BytesIO()
-    np.savez(file, spoken=spoken, reading=np.array(reading.numbers(), np.int64))
+    np.savez(file, spoken=confidence, reading=np.array(astuple(counts), np.int64))
     return file.getvalue()
 
 
-def read_part(path: Path) -> tuple[NDArray[np.float16], AnnotationCounts]:
-    """What the file of a block holds."""
-    columns = read_kept(path, ["spoken", "reading"])
+def read_block_file(path: Path) -> tuple[NDArray[np.float16], AnnotationCounts]:
+    """Read the confidences (contexts, 3) and counts from a block's file."""
+    columns = read_saved_arrays(path, ["spoken", "reading"])
     return columns["spoken"], AnnotationCounts(*columns["reading"].tolist())
+
+
+# Blocks classified by the workers of an executor
+
+
+def block_task(
+    corpus: Corpus, classifier: Classifier, selected: NDArray[np.bool_], folder: Path, *, block: int, sections: bool
+) -> ShardTask:
+    """Describe the blocks of an annotation as an executor's task; `selected` (contexts,) are those to classify."""
+    if not isinstance(classifier, IntentClassifier):
+        raise UserError(
+            f"classifier {classifier.name} exists only in this process, where the workers of --on cannot read it; give the "
+            "folder of a classifier trained by `citeweave intents train`"
+        )
+    path = folder / "wanted.npy"
+    temporary = path.with_name("wanted.npy.new")
+    write_numbers(temporary, selected.astype(np.uint8))
+    move(temporary, path)
+    settings = {
+        "corpus": [str(corpus.folder.absolute()), corpus.hash],
+        "classifier": {
+            "folder": str(classifier.folder.absolute()),
+            "device": classifier.device,
+            "runtime": classifier.runtime,
+            "threads": classifier.threads,
+        },
+        "expected": classifier.hash,
+        "wanted": str(path.absolute()),
+        "block": block,
+        "sections": sections,
+    }
+    maker = "citeweave.intents.blocks:make_block_reader"
+    return ShardTask(maker, settings, "annotating", "contexts", gpu=classifier.device != "cpu")
+
+
+def make_block_reader(
+    corpus: list[str], classifier: dict[str, Any], expected: str, wanted: str, block: int, sections: bool
+) -> Make:
+    """Return a worker's function from the number of a block to the bytes that a run without an executor would write."""
+    folder, content = corpus
+    opened, reader = Corpus.open(folder), IntentClassifier.open(**classifier)
+    for place, actual, required in ((folder, opened.hash, content), (classifier["folder"], reader.hash, expected)):
+        if actual != required:
+            raise UserError(
+                f"{place} on this worker ({actual[:12]}) differs from the one where annotating began ({required[:12]}); "
+                "copy it here"
+            )
+    selected = open_numbers(Path(wanted), np.uint8)  # (contexts,)
+
+    def make(number: int) -> bytes:
+        first = number * block
+        numbers = first + np.flatnonzero(selected[first : first + block])
+        return classify_block(opened, reader, numbers, sections=sections)
+
+    return make

@@ -1,14 +1,14 @@
-"""Citing sentences with their labels, read from JSON lines.
+"""Labeled citing sentences for intent training, read from JSON lines: SciCite, ACL-ARC, auxiliary tasks.
 
     {"text": "... [17, 18] ...", "cite_span": [4, 12], "section": "Methods", "intent": "method", "split": "train"}
     {"string": "...", "citeStart": 4, "citeEnd": 12, "sectionName": "Methods", "label": "method"}       SciCite's own
     {"text": "...", "intent": "Uses", "section_name": "experiments", "citation_id": "..."}               ACL-ARC's own
 
-    found = read_labeled([Path("contexts.jsonl.gz")], SCICITE, split="train")
-    found.examples[0].citance, found.labels[found.examples[0].label], found.counts()
+    labeled = read_labeled([Path("contexts.jsonl.gz")], SCICITE, split="train")
+    labeled.examples[0].citance, labeled.labels[labeled.examples[0].label], labeled.counts()
 
-Needs nothing but the standard library and numpy's kin: it also runs where a GPU is and the rest of the package is not.
-A record without a text or with another split is counted and left out; a label that is not known is an error.
+Needs only the standard library and numpy, so that it runs on GPU machines without the rest of the package's
+dependencies. A record without a text or of another split is counted and left out; an unknown label is an error.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from citeweave.core.columns import is_finite
-from citeweave.core.errors import EmptyResultError, InputError, UserError
+from citeweave.core.errors import EmptyResultError, InputError, UserError, choose
 from citeweave.core.files import open_input
 from citeweave.intents.citances import Citance, normalize_section
 
-_LONGEST_LINE = 1 << 24
-"""Bytes; a few of a compressed file may be gigabytes."""
+_MAX_LINE_BYTES = 1 << 24
+"""A few bytes of a compressed file may decompress to gigabytes."""
 
 SCICITE = ("background", "method", "result")
 ACL_ARC = ("background", "motivation", "uses", "extends", "compareorcontrast", "future")
@@ -41,7 +44,7 @@ LABEL_SETS: dict[str, tuple[str, ...]] = {
     "worthiness": WORTHINESS,
     "section": SECTIONS,
 }
-"""Task -> its labels."""
+"""Labels by task."""
 
 THREE_OF_SIX = {
     "compareorcontrast": "result",
@@ -51,7 +54,7 @@ THREE_OF_SIX = {
     "motivation": "background",
     "future": "background",
 }
-"""ACL-ARC's labels read as SciCite's, for the cross-check."""
+"""ACL-ARC's six labels mapped to SciCite's three, to evaluate across datasets."""
 
 _ALIASES = {
     "results": "result",
@@ -69,8 +72,8 @@ _SECTION_WORDS = {
     "results": ("result", "finding", "analysis"),
     "conclusion": ("conclusion", "concluding", "future work", "summary"),
 }
-_TELLING = 20
-"""Letters with which a sentence is taken for one of a kind."""
+_MIN_LETTERS = 20
+"""Letters from which on sentences with equal letters count as the same sentence."""
 
 NO_TEXT, OTHER_SPLIT, NO_SECTION = "no text", "another split", "no telling section"
 IN_DEV = "also a dev sentence"
@@ -78,32 +81,41 @@ IN_DEV = "also a dev sentence"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A citance with its label, a row of `LabeledSet.labels`."""
+    """A citance with its label, an index into `LabeledSet.labels`."""
 
     citance: Citance
     label: int
     confidence: float = 1.0
-    """How sure the annotators were, 0 to 1; 1 where nobody says."""
+    """The annotators' confidence, 0 to 1; 1 where it is not given."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabeledSet:
-    """Examples of one task."""
+    """Labeled citing sentences of one task."""
 
     task: str
     labels: tuple[str, ...]
     examples: tuple[Example, ...]
     rejected: Mapping[str, int] = field(default_factory=dict)
-    """Reason -> records that are no examples."""
+    """Records left out, by reason."""
+
+    @property
+    def citances(self) -> list[Citance]:
+        return [example.citance for example in self.examples]
+
+    @property
+    def targets(self) -> NDArray[np.int64]:
+        """Index of each example's label, (sentences,)."""
+        return np.array([example.label for example in self.examples], np.int64)
 
     def counts(self) -> dict[str, Any]:
-        """Records read, kept and rejected by reason, and the examples of every label."""
-        found = Counter(example.label for example in self.examples)
+        """Count records read, kept and rejected by reason, and examples by label."""
+        labels = Counter(example.label for example in self.examples)
         return {
             "read": len(self.examples) + sum(self.rejected.values()),
             "kept": len(self.examples),
             "rejected": dict(sorted(self.rejected.items())),
-            "labels": {name: found[row] for row, name in enumerate(self.labels)},
+            "labels": {name: labels[row] for row, name in enumerate(self.labels)},
         }
 
 
@@ -115,13 +127,13 @@ def read_labeled(
     label_map: Mapping[str, str] | None = None,
     task: str = "scicite",
 ) -> LabeledSet:
-    """Examples of some files; with `split` those of this split only, where a record names one."""
+    """Read labeled sentences from files; with `split` only those of that split, where a record names one."""
     rows = {label: row for row, label in enumerate(labels)}
     examples, rejected = [], Counter[str]()
     splits = set()
     for path in paths:
         for number, record in read_records(path):
-            citance = citance_of(record)
+            citance = parse_citance(record)
             own = str(record.get("split") or "")
             splits.add(own)
             if split and own and own != split:
@@ -129,98 +141,101 @@ def read_labeled(
             elif not citance.text.strip():
                 rejected[NO_TEXT] += 1
             else:
-                label = _label(record, rows, label_map or {}, f"{path}, line {number}")
-                examples.append(Example(citance, rows[label], _confidence(record)))
+                label = _parse_label(record, rows, label_map or {}, f"{path}, line {number}")
+                examples.append(Example(citance, rows[label], _parse_confidence(record)))
     if not examples:
         where = ", ".join(map(str, paths))
-        known = ", ".join(sorted(splits - {""})) or "no splits"
+        present = ", ".join(sorted(splits - {""})) or "no splits"
         raise EmptyResultError(
-            f"{where}: no labeled sentence" + (f" of split {split!r} (it has {known})" if split else "")
+            f"{where}: no labeled sentence" + (f" of split {split!r} (it has {present})" if split else "")
         )
     return LabeledSet(task, tuple(labels), tuple(examples), dict(rejected))
 
 
-def without(train: LabeledSet, dev: LabeledSet) -> LabeledSet:
-    """The training sentences that are not among the dev ones: SciCite has 42 twice, often with other spellings of a sign."""
-    judged = {_letters(example.citance.text) for example in dev.examples} - {""}
-    kept = tuple(example for example in train.examples if _letters(example.citance.text) not in judged)
-    shared = len(train.examples) - len(kept)
-    return replace(train, examples=kept, rejected={**train.rejected, IN_DEV: shared}) if shared else train
+def drop_dev_sentences(train: LabeledSet, dev: LabeledSet) -> LabeledSet:
+    """Drop training sentences that are dev sentences too: SciCite has 42, often in another character encoding."""
+    held_out = {_sentence_key(example.citance.text) for example in dev.examples} - {""}
+    examples = tuple(example for example in train.examples if _sentence_key(example.citance.text) not in held_out)
+    shared = len(train.examples) - len(examples)
+    return replace(train, examples=examples, rejected={**train.rejected, IN_DEV: shared}) if shared else train
 
 
-def _letters(text: str) -> str:
-    """What of a text no encoding changes; empty where that is too little to tell texts apart.
+def _sentence_key(text: str) -> str:
+    """Return the letters of a sentence, which no encoding changes; the text itself where it has too few.
 
-    >>> _letters("A Cell grows 43–47 % (in vitro), as told.")
+    >>> _sentence_key("A Cell grows 43–47 % (in vitro), as told.")
     'acellgrowsinvitroastold'
     """
     letters = re.sub(r"[^a-z]", "", text.lower())
-    return letters if len(letters) >= _TELLING else " ".join(text.split())
+    return letters if len(letters) >= _MIN_LETTERS else " ".join(text.split())
 
 
-def read_citances(path: Path, *, split: str = "", most: int = 0) -> list[Citance]:
-    """Sentences without labels: {"text", "span" or "cite_span", "section"} a line; at most `most` of them, 0 = all."""
-    found: list[Citance] = []
+def read_unlabeled(path: Path, *, split: str = "", limit: int = 0) -> list[Citance]:
+    """Read sentences without labels, {"text", "span" or "cite_span", "section"} per line; at most `limit`, 0 = all."""
+    citances: list[Citance] = []
     for _, record in read_records(path):
-        citance, own = citance_of(record), record.get("split")
+        citance, own = parse_citance(record), record.get("split")
         if citance.text.strip() and not (split and own and own != split):
-            found.append(citance)
-        if most and len(found) == most:
+            citances.append(citance)
+        if limit and len(citances) == limit:
             break
-    return found
+    return citances
 
 
 def section_examples(citances: Sequence[Citance]) -> LabeledSet:
-    """The task of telling the section from the sentence: those whose title is a telling one."""
+    """Make examples of the auxiliary task of predicting a sentence's section, where its title names a known one."""
     rows = {name: row for row, name in enumerate(SECTIONS)}
-    classes = [section_class(citance.section) for citance in citances]
+    classes = [classify_section(citance.section) for citance in citances]
     examples = tuple(
-        Example(replace(citance, section=""), rows[found])
-        for citance, found in zip(citances, classes, strict=True)
-        if found
+        Example(replace(citance, section=""), rows[name])
+        for citance, name in zip(citances, classes, strict=True)
+        if name
     )
     return LabeledSet("section", SECTIONS, examples, {NO_SECTION: len(citances) - len(examples)})
 
 
-def section_class(title: str) -> str:
-    """
-    >>> section_class("2. Related Work"), section_class("Materials and Methods"), section_class("The cerebellum")
-    ('related work', 'method', '')
+def classify_section(title: str) -> str:
+    """Return the kind of section that a title names, empty where it names none.
+
+    >>> [classify_section(title) for title in ("2. Related Work", "Materials and Methods", "The cerebellum")]
+    ['related work', 'method', '']
     """
     plain = normalize_section(title)
     return next((name for name, words in _SECTION_WORDS.items() if any(word in plain for word in words)), "")
 
 
 def read_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and object of every line of a .jsonl or .jsonl.gz file; empty lines are passed over."""
+    """Yield line number and JSON object of every non-empty line of a .jsonl or .jsonl.gz file of sentences."""
     if not path.is_file():
-        raise UserError(f"{path} is no file; give JSON lines such as contexts.jsonl.gz")
+        raise UserError(f"{path} is not a file; give JSON lines such as contexts.jsonl.gz")
     try:
         with open_input(path) as raw, gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw as file:
-            for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE + 1), b""), 1):
-                if len(line) > _LONGEST_LINE:
-                    raise InputError(f"{path}, line {number} has more than {_LONGEST_LINE:,} bytes; it is no sentence")
+            for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE_BYTES + 1), b""), 1):
+                if len(line) > _MAX_LINE_BYTES:
+                    raise InputError(
+                        f"{path}, line {number} has more than {_MAX_LINE_BYTES:,} bytes; that is not a sentence"
+                    )
                 if line.strip():
-                    yield number, _record(path, number, line)
+                    yield number, _parse_line(path, number, line)
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise InputError(f"{path} is no whole gzip file; download it again") from None
+        raise InputError(f"{path} is not a complete gzip file; download it again") from None
 
 
-def citance_of(record: Mapping[str, Any]) -> Citance:
-    """The sentence of a record in any of the known spellings; a span that is none is left out."""
-    text = _text(record, "text", "string", "cleaned_cite_text", "sentence")
-    section = _text(record, "section", "sectionName", "section_name", "section_title")
-    given = record.get("cite_span", record.get("span"))
-    if given is None:
-        given = (record.get("citeStart"), record.get("citeEnd"))
+def parse_citance(record: Mapping[str, Any]) -> Citance:
+    """Parse the citing sentence of a record of any known format; an invalid span is ignored."""
+    text = _first_text(record, "text", "string", "cleaned_cite_text", "sentence")
+    section = _first_text(record, "section", "sectionName", "section_name", "section_title")
+    pair = record.get("cite_span", record.get("span"))
+    if pair is None:
+        pair = (record.get("citeStart"), record.get("citeEnd"))
     span = None
-    if isinstance(given, list | tuple) and len(given) == 2:
-        start, end = (_whole(value) for value in given)
+    if isinstance(pair, list | tuple) and len(pair) == 2:
+        start, end = (int(value) if is_finite(value) else None for value in pair)
         span = (start, end) if start is not None and end is not None and start < end else None
     return Citance(text, span, section)
 
 
-def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def _parse_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -230,28 +245,104 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return record
 
 
-def _label(record: Mapping[str, Any], rows: Mapping[str, int], label_map: Mapping[str, str], where: str) -> str:
-    given = next((record[key] for key in ("intent", "label", "is_citation") if record.get(key) is not None), None)
-    word = "".join(str(given).replace("_", " ").lower().split()) if given is not None else ""
+def _parse_label(record: Mapping[str, Any], rows: Mapping[str, int], label_map: Mapping[str, str], where: str) -> str:
+    value = next((record[key] for key in ("intent", "label", "is_citation") if record.get(key) is not None), None)
+    word = "".join(str(value).replace("_", " ").lower().split()) if value is not None else ""
     word = word if word in rows or word in label_map else _ALIASES.get(word, word)
-    found = label_map.get(word, word)
-    if found in rows:
-        return found
-    known = ", ".join([*rows, *(name for name in label_map if name not in rows)])
-    raise InputError(f"{where}: the label is {given!r}; it must be one of {known}")
+    label = label_map.get(word, word)
+    if label in rows:
+        return label
+    choices = ", ".join([*rows, *(name for name in label_map if name not in rows)])
+    raise InputError(f"{where}: the label is {value!r}; it must be one of {choices}")
 
 
-def _confidence(record: Mapping[str, Any]) -> float:
+def _parse_confidence(record: Mapping[str, Any]) -> float:
     value = record.get("intent_confidence", record.get("label_confidence"))
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1:
         return float(value)
     return 1.0
 
 
-def _text(record: Mapping[str, Any], *keys: str) -> str:
-    """The first of these fields that is a text; some files have NaN where there is none."""
+def _first_text(record: Mapping[str, Any], *keys: str) -> str:
+    """Return the first of these fields of a record that is text; some files have NaN instead."""
     return next((value for key in keys if isinstance(value := record.get(key), str)), "")
 
 
-def _whole(value: object) -> int | None:
-    return int(value) if is_finite(value) else None
+# Training, dev and auxiliary sentences of one run
+
+AUXILIARY = ("acl_arc", "scicite", "section", "worthiness")
+"""Tasks that can be trained beside the main one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSets:
+    """Labeled, dev, auxiliary and unlabeled sentences that a classifier is trained and evaluated on."""
+
+    train: LabeledSet
+    dev: LabeledSet | None = None
+    """Sentences for calibration and for the figures of the card; None = hold out a tenth of the labeled ones."""
+
+    auxiliary: tuple[LabeledSet, ...] = ()
+    unlabeled: tuple[Citance, ...] = ()
+
+    def tasks(self) -> dict[str, int]:
+        """Return the number of labels by task, the main one first."""
+        return {labeled.task: len(labeled.labels) for labeled in (self.train, *self.auxiliary)}
+
+
+@dataclass(frozen=True, slots=True)
+class SetFiles:
+    """Files and splits that the labeled sentences of a training run come from."""
+
+    files: Sequence[Path]
+    task: str = "scicite"
+    split: str = "train"
+    dev: str = "dev"
+    """Split of the dev sentences, or a file of them; empty = a tenth of the training ones is held out."""
+
+    auxiliary: Mapping[str, Path] = field(default_factory=dict)
+    """File by auxiliary task."""
+
+
+def read_sets(source: SetFiles) -> tuple[LabeledSet, LabeledSet | None, tuple[LabeledSet, ...]]:
+    """Read the training, dev and auxiliary sentences of a run; unlabeled ones may come from a corpus instead."""
+    labels = LABEL_SETS[choose(source.task, LABEL_SETS, "--task")]
+    train = read_labeled(source.files, labels, split=source.split, task=source.task)
+    dev = None
+    if source.dev and Path(source.dev).is_file():
+        dev = read_labeled([Path(source.dev)], labels, task=source.task)
+    elif source.dev:
+        if source.dev == source.split:
+            raise UserError(f"--dev and --split are both {source.dev!r}; the dev sentences must not be trained on")
+        dev = read_labeled(source.files, labels, split=source.dev, task=source.task)
+        if not source.split or not dev.rejected.get(OTHER_SPLIT):
+            raise UserError(
+                f"the records name no splits, so --split {source.split!r} and --dev {source.dev!r} are the same "
+                "sentences; give the dev sentences as a file, or --dev '' to hold out a tenth"
+            )
+    return train, dev, tuple(_read_auxiliary(task, path, source.split) for task, path in source.auxiliary.items())
+
+
+def _read_auxiliary(task: str, path: Path, split: str) -> LabeledSet:
+    choose(task, AUXILIARY, "the task of --auxiliary")
+    if task != "section":
+        return read_labeled([path], LABEL_SETS[task], split=split, task=task)
+    labeled = section_examples(read_unlabeled(path, split=split))
+    if not labeled.examples:
+        raise UserError(f"{path}: no sentence has a known section title such as Methods; leave out --auxiliary section")
+    return labeled
+
+
+def parse_auxiliary(pairs: Sequence[str]) -> dict[str, Path]:
+    """Parse --auxiliary TASK=FILE into files by auxiliary task.
+
+    >>> parse_auxiliary(["section=contexts.jsonl.gz"])
+    {'section': PosixPath('contexts.jsonl.gz')}
+    """
+    files = {}
+    for pair in pairs:
+        task, equals, path = pair.partition("=")
+        if not (task and equals and path):
+            raise UserError(f"--auxiliary is {pair!r}; it must be TASK=FILE, such as section=contexts.jsonl.gz")
+        files[choose(task, AUXILIARY, "the task of --auxiliary")] = Path(path)
+    return files
