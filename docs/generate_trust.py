@@ -72,9 +72,9 @@ REMOVALS = (
     (
         "files inside that work folder: parts, sorted runs, blocks, panels, tokens, checkpoints, logs",
         "the writer has the lock and wrote them",
-        "core/columns.py, corpus/paper_columns.py, corpus/external_sort.py, corpus/external_sort.py, "
+        "core/columns.py, corpus/paper_columns.py, corpus/external_sort.py, "
         "corpus/staged_parts.py, corpus/update.py, encoders/batches.py, encoders/tokens.py, graph/citations.py, "
-        "graph/walks.py, graph/node_vectors.py, intents/annotate.py, mining/mine.py, search/segment_vectors.py, "
+        "graph/fastrp.py, graph/node_vectors.py, intents/annotate.py, mining/mine.py, search/segment_vectors.py, "
         "training/checkpoints.py, training/trainer.py",
     ),
     (
@@ -95,15 +95,15 @@ REMOVALS = (
     (
         "in the cache: versions of what was fetched, older than a week or with `citeweave cache --clear`; what is being sent",
         "a slot has `address.txt`, and versions are named by their hash",
-        "remote/fetch.py, remote/fetch.py, remote/copy.py, remote/push.py",
+        "remote/fetch.py, remote/push.py",
     ),
     (
         "in object storage: objects that the last listing or the manifests of citeweave at the address name and the new listing "
         "does not",
         "`citeweave-objects.json` of that address or a manifest of citeweave there names them; of an index its state",
-        "remote/push.py, remote/object_storage.py, remote/push.py",
+        "remote/push.py, remote/object_storage.py",
     ),
-    ("of a copy from an address: the older folder, with `--overwrite`", "as of any output", "remote/copy.py"),
+    ("of a copy from an address: the older folder, with `--overwrite`", "as of any output", "remote/push.py"),
 )
 """What may be removed or replaced, why it is ours, and the modules that do it. A test knows all that could."""
 

@@ -12,8 +12,8 @@ import pytest
 
 from citeweave import Corpus, import_papers, synthesize
 from citeweave.core.errors import EmptyResultError, UserError
-from citeweave.corpus import cloze, derived_texts
-from citeweave.corpus.derive import DerivedTexts, derive_corpus, expected_texts, texts_options
+from citeweave.corpus import derive, paraphrases
+from citeweave.corpus.derive import DerivedTexts, derive_corpus, estimate_texts, parse_texts_options
 from citeweave.corpus.ingest import exclude_papers
 from citeweave.corpus.synthetic.literature import Synthetic
 from citeweave.graph.citations import build_graph
@@ -114,7 +114,7 @@ def test_sets_and_relatives_are_those_of_brute_force(drawn: Corpus, tmp_path: Pa
     assert facts["contexts"] == len(ids) and facts["sets"] == len(set(wanted.values()))
     assert facts["pairs"] * 2 == len(paraphrases)
     assert len(ids) + sum(facts["rejected"].values()) == len(drawn.contexts)
-    assert len(ids) <= expected_texts(drawn, DerivedTexts("contexts")).anchors < len(drawn.contexts)
+    assert len(ids) <= estimate_texts(drawn, DerivedTexts("contexts")).anchors < len(drawn.contexts)
 
 
 def test_widely_cited_papers_relate_only_within_a_set(drawn: Corpus, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_large_sets_are_drawn_by_the_seed(tmp_path: Path, monkeypatch: pytest.Mo
     first, made = chosen("a")
     assert len(first) == 7 and len(made.citing) == 14  # to the hub and back
     assert chosen("b", seed=1)[0] != first
-    monkeypatch.setattr(cloze, "BLOCK", 5)
+    monkeypatch.setattr(paraphrases, "BLOCK", 5)
     assert chosen("c")[1].hash == made.hash
 
 
@@ -228,7 +228,7 @@ def test_cloze_takes_sentences_from_their_abstracts(tmp_path: Path, monkeypatch:
         "sentence: under 5 words": 1,
         "sentence: repeats another one": 1,
     }
-    monkeypatch.setattr(cloze, "BLOCK", 2)
+    monkeypatch.setattr(derive, "BLOCK", 2)
     again_made = derive_corpus(corpus, tmp_path / "blocks", DerivedTexts("cloze", per_paper=3, removed=1.0))
     assert again_made.hash == made.hash
     whole_rests = derive_corpus(corpus, tmp_path / "whole", DerivedTexts("cloze", removed=0.0))
@@ -281,7 +281,7 @@ def test_bad_input_is_told(literature: Corpus, tmp_path: Path) -> None:
 )
 def test_wrong_tables_are_refused(table: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        texts_options(table)
+        parse_texts_options(table)
 
 
 def test_a_ranking_of_papers_cannot_be_watched() -> None:
@@ -331,9 +331,9 @@ def test_titles_find_their_abstracts(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "title: repeats another one": 1,
         "paper: no title or no abstract": 2,
     }
-    expected = expected_texts(corpus, DerivedTexts("titles"))
+    expected = estimate_texts(corpus, DerivedTexts("titles"))
     assert len(corpus) + 2 * len(split) <= expected.anchors and expected.characters > 0
-    monkeypatch.setattr(derived_texts, "BLOCK", 2)
+    monkeypatch.setattr(derive, "BLOCK", 2)
     assert derive_corpus(corpus, tmp_path / "blocks", DerivedTexts("titles")).hash == made.hash
     wider = derive_corpus(corpus, tmp_path / "wider", DerivedTexts("titles", least_words=1))
     assert f"title:{corpus.row('p:3')}" in list(wider.ids)
@@ -349,7 +349,7 @@ def test_titles_that_a_suite_asks_with_are_left_out_and_citing_sentences_stay(tm
         {"citing": "p:9", "text": "Written by nobody of the corpus [1].", "cited": ["p:1"]},
     ]
     corpus = write_corpus(tmp_path, rows, said)
-    made = derive_corpus(corpus, tmp_path / "texts", DerivedTexts("titles"), untold=["p:1", "p:7"])
+    made = derive_corpus(corpus, tmp_path / "texts", DerivedTexts("titles"), excluded_titles=["p:1", "p:7"])
     asked = corpus.row("p:1")
     assert f"title:{asked}" not in list(made.ids) and f"title:{corpus.row('p:2')}" in list(made.ids)
     assert made.manifest.facts["derived"]["rejected"] == {"title: a question of a suite": 1}
@@ -364,7 +364,7 @@ def test_titles_need_abstracts(tmp_path: Path) -> None:
     with pytest.raises(EmptyResultError, match="has no paper with a title and an abstract; import a source with both"):
         derive_corpus(bare, tmp_path / "x", DerivedTexts("titles"))
     with pytest.raises(UserError, match="texts.removed is for texts of cloze"):
-        texts_options({"of": "titles", "removed": 0.5})
+        parse_texts_options({"of": "titles", "removed": 0.5})
     short = with_abstracts(tmp_path / "short", "One sentence.", "And another one.")
     with pytest.raises(EmptyResultError, match="2 title: under 9 words.*lower texts.least_words"):
         derive_corpus(short, tmp_path / "x", DerivedTexts("titles", least_words=9))

@@ -144,34 +144,34 @@ def test_workers_and_memory_never_change_a_byte(tmp_path: Path, memory: int) -> 
             for a, b in rng.integers(0, 6000, (40_000, 2))
         ]
         write_lines(shards / f"citations{shard}.jsonl.gz", edges)  # type: ignore[arg-type]
-    import citeweave.corpus.ingest as importing
+    import citeweave.corpus.ingest as ingest
 
-    limit = importing._ONE_PROCESS_BELOW
+    limit = ingest._ONE_PROCESS_BELOW
     one = import_papers([shards], tmp_path / "one", ImportOptions(workers=1))
     try:
-        importing._ONE_PROCESS_BELOW = 0
+        ingest._ONE_PROCESS_BELOW = 0
         two = import_papers([shards], tmp_path / "two", ImportOptions(workers=2, memory=memory))
     finally:
-        importing._ONE_PROCESS_BELOW = limit
+        ingest._ONE_PROCESS_BELOW = limit
     assert one.corpus.hash == two.corpus.hash
     assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
     assert len(one.corpus.citing) > 100_000
 
 
 def test_an_interrupted_import_goes_on(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import citeweave.corpus.ingest as importing
+    import citeweave.corpus.ingest as ingest
 
     whole = import_papers([library], tmp_path / "whole").corpus
     staged: list[str] = []
-    real = importing.stage_file
+    real = ingest.stage_file
 
-    def stage(file: importing.InputFile, folder: Path, *, keep_ids: bool) -> None:
+    def stage(file: ingest.InputFile, folder: Path, *, keep_ids: bool) -> None:
         if file.path.name.startswith("papers") and len(staged) == 2:
             raise KeyboardInterrupt
         staged.append(file.path.name)
         real(file, folder, keep_ids=keep_ids)
 
-    monkeypatch.setattr(importing, "stage_file", stage)
+    monkeypatch.setattr(ingest, "stage_file", stage)
     with pytest.raises(KeyboardInterrupt):
         import_papers([library], tmp_path / "broken")
     assert not (tmp_path / "broken").exists()
@@ -189,7 +189,7 @@ def test_an_interrupted_import_goes_on(library: Path, tmp_path: Path, monkeypatc
 def test_an_input_that_changes_while_it_is_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, is_settled: bool
 ) -> None:
-    import citeweave.corpus.ingest as importing
+    import citeweave.corpus.ingest as ingest
 
     path, before = tmp_path / "a.jsonl", {"id": "a", "title": "Before"}
     write_lines(path, [before])
@@ -197,16 +197,16 @@ def test_an_input_that_changes_while_it_is_read_is_refused(
         os.utime(path, (1e9, 1e9))
     whole = import_papers(path, tmp_path / "whole").corpus
 
-    def read(place: Path) -> importing.Source:
+    def read(place: Path) -> ingest.Source:
         shutil.copyfile(place, tmp_path / "kept")
         write_lines(place, [{"id": "a", "title": "After!"}])  # of the same size
         if change == "removed":
             place.rename(tmp_path / "gone")
-            return importing_source(tmp_path / "gone")
-        return importing_source(place)
+            return real_source(tmp_path / "gone")
+        return real_source(place)
 
-    importing_source = importing.Source
-    monkeypatch.setattr(importing, "Source", read)
+    real_source = ingest.Source
+    monkeypatch.setattr(ingest, "Source", read)
     with pytest.raises(InputError, match=r"a\.jsonl was changed or removed while it was read"):
         import_papers(path, tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
@@ -217,17 +217,17 @@ def test_an_input_that_changes_while_it_is_read_is_refused(
 
 
 def test_the_size_of_an_input_is_that_of_what_was_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import citeweave.corpus.input_files as sources
+    import citeweave.corpus.input_files as input_files
 
-    path, real = write_lines(tmp_path / "a.jsonl", [{"id": "a", "title": "T"}]), sources.file_state
+    path, real = write_lines(tmp_path / "a.jsonl", [{"id": "a", "title": "T"}]), input_files.file_state
 
     def late(place: Path) -> tuple[int, int, int, int]:
         state = real(place)
-        monkeypatch.setattr(sources, "file_state", real)
+        monkeypatch.setattr(input_files, "file_state", real)
         write_lines(place, [{"id": "a", "title": "A longer title"}])
         return state
 
-    monkeypatch.setattr(sources, "file_state", late)
+    monkeypatch.setattr(input_files, "file_state", late)
     made = import_papers(path, tmp_path / "corpus").corpus
     assert made.titles[0] == "A longer title" and made.manifest.facts["files"]["bytes_read"] == path.stat().st_size
 
@@ -235,29 +235,29 @@ def test_the_size_of_an_input_is_that_of_what_was_hashed(tmp_path: Path, monkeyp
 def test_a_base_that_is_replaced_meanwhile_is_not_mixed(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import citeweave.corpus.ingest as importing
+    import citeweave.corpus.ingest as ingest
 
     import_papers(library, tmp_path / "base")
     new = write_lines(tmp_path / "new.jsonl", [{"id": "new", "title": "A new paper"}])
-    real = importing.check_files
+    real = ingest.check_files
 
     def late(*given: object, **options: bool) -> None:
         real(*given, **options)  # type: ignore[arg-type]
         monkeypatch.undo()
         import_papers(library, tmp_path / "base", ImportOptions(outside="keep"), overwrite=True)
 
-    monkeypatch.setattr(importing, "check_files", late)
+    monkeypatch.setattr(ingest, "check_files", late)
     with pytest.raises(ArtifactError, match="base/.* was replaced while it was read"):
         import_papers(new, tmp_path / "corpus", update=tmp_path / "base")
     assert not (tmp_path / "corpus").exists()
 
 
 def test_an_input_that_is_only_touched_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import citeweave.corpus.ingest as importing
+    import citeweave.corpus.ingest as ingest
 
     path = write_lines(tmp_path / "a.jsonl", [{"id": "a", "title": "T"}])
-    real = importing.Source
-    monkeypatch.setattr(importing, "Source", lambda place: os.utime(place, (1e9, 1e9)) or real(place))
+    real = ingest.Source
+    monkeypatch.setattr(ingest, "Source", lambda place: os.utime(place, (1e9, 1e9)) or real(place))
     assert len(import_papers(path, tmp_path / "corpus").corpus) == 1
 
 
@@ -590,7 +590,7 @@ def test_excluding_papers_makes_a_new_generation(library: Path, tmp_path: Path) 
 def test_a_file_that_cannot_be_read_leaves_no_corpus(library: Path, tmp_path: Path) -> None:
     whole = (library / "papers.jsonl.gz").read_bytes()
     (library / "papers.jsonl.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match=r"papers\.jsonl\.gz is damaged or cut off"):
+    with pytest.raises(InputError, match=r"papers\.jsonl\.gz is damaged or truncated"):
         import_papers([library], tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
     (library / "papers.jsonl.gz").write_bytes(whole)

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.core.errors import UserError
-from citeweave.corpus.leakage import LeakageEvidence, LeakageOptions, LeakageReport, PaperColumns, audit_leakage
-from citeweave.corpus.near_duplicates import ShingleIndex, Threshold, shingle_texts
+from citeweave.corpus.leakage import LeakageEvidence, LeakageOptions, LeakageReport, ListedPapers, audit_leakage
+from citeweave.corpus.near_duplicates import DuplicateThreshold, ShingleIndex, shingle_texts
 
 ABSTRACT = (
     "We present a method that learns vectors of scientific papers from their citations and their text. "
@@ -27,7 +27,7 @@ def pairs_of(report: LeakageReport, name: str = "b") -> list[tuple[int, int, Lea
     return [(match.corpus_row, match.benchmark_row, match.evidence) for match in report.benchmarks[name]]
 
 
-def audit(corpus: PaperColumns, benchmark: PaperColumns, **options: object) -> list[tuple[int, int, LeakageEvidence]]:
+def audit(corpus: ListedPapers, benchmark: ListedPapers, **options: object) -> list[tuple[int, int, LeakageEvidence]]:
     return pairs_of(audit_leakage(corpus, {"b": benchmark}, LeakageOptions(**options)))  # type: ignore[arg-type]
 
 
@@ -37,80 +37,80 @@ def years(*values: int) -> np.ndarray:
 
 class TestIds:
     def test_prefixed_ids_count(self) -> None:
-        found = audit(PaperColumns(["s2:1", "s2:2"]), PaperColumns(["s2:2"]))
+        found = audit(ListedPapers(["s2:1", "s2:2"]), ListedPapers(["s2:2"]))
         assert found == [(1, 0, LeakageEvidence.ID | LeakageEvidence.OTHER_ID)]
 
     def test_bare_ids_count_only_in_one_id_space(self) -> None:
-        corpus, benchmark = PaperColumns(["1", "2"]), PaperColumns(["2"])
+        corpus, benchmark = ListedPapers(["1", "2"]), ListedPapers(["2"])
         assert audit(corpus, benchmark) == []
         assert audit(corpus, benchmark, same_id_space=True) == [(1, 0, LeakageEvidence.ID)]
 
     def test_an_own_id_may_be_the_others_other_id(self) -> None:
-        corpus = PaperColumns(["s2:1"], other_ids=[("doi:10.1000/ABC", "arxiv:1706.03762")])
-        assert audit(corpus, PaperColumns(["doi:10.1000/abc"])) == [(0, 0, LeakageEvidence.OTHER_ID)]
-        assert audit(corpus, PaperColumns(["doi:10.48550/arXiv.1706.03762"])) == [(0, 0, LeakageEvidence.OTHER_ID)]
+        corpus = ListedPapers(["s2:1"], other_ids=[("doi:10.1000/ABC", "arxiv:1706.03762")])
+        assert audit(corpus, ListedPapers(["doi:10.1000/abc"])) == [(0, 0, LeakageEvidence.OTHER_ID)]
+        assert audit(corpus, ListedPapers(["doi:10.48550/arXiv.1706.03762"])) == [(0, 0, LeakageEvidence.OTHER_ID)]
 
     def test_a_repeated_id_is_believed_but_not_multiplied(self) -> None:
-        found = audit(PaperColumns(["s2:1"] * 20), PaperColumns(["s2:1"] * 20))
+        found = audit(ListedPapers(["s2:1"] * 20), ListedPapers(["s2:1"] * 20))
         assert [pair[:2] for pair in found] == [(row, 0) for row in range(20)]
 
 
 class TestTitles:
     def test_case_signs_and_accents_do_not_matter(self) -> None:
-        corpus = PaperColumns(["a"], ["Naïve Bayes — a (re)view of methods"])
-        assert audit(corpus, PaperColumns(["b"], ["NAIVE BAYES: A RE VIEW OF METHODS."])) == [
+        corpus = ListedPapers(["a"], ["Naïve Bayes — a (re)view of methods"])
+        assert audit(corpus, ListedPapers(["b"], ["NAIVE BAYES: A RE VIEW OF METHODS."])) == [
             (0, 0, LeakageEvidence.TITLE)
         ]
 
     @pytest.mark.parametrize(("year", "expected"), [(2015, 1), (2017, 1), (2018, 0), (0, 0)])
     def test_short_titles_need_near_years(self, year: int, expected: int) -> None:
-        corpus = PaperColumns(["a"], ["Visual Dialog"], years=years(2015))
-        assert len(audit(corpus, PaperColumns(["b"], ["Visual dialog"], years=years(year)))) == expected
+        corpus = ListedPapers(["a"], ["Visual Dialog"], years=years(2015))
+        assert len(audit(corpus, ListedPapers(["b"], ["Visual dialog"], years=years(year)))) == expected
 
     def test_one_word_is_no_title(self) -> None:
-        corpus = PaperColumns(["a"], ["Editorial"], years=years(2015))
+        corpus = ListedPapers(["a"], ["Editorial"], years=years(2015))
         assert audit(corpus, corpus) == []
 
     def test_generic_titles_count_for_nothing(self) -> None:
-        corpus = PaperColumns([str(i) for i in range(11)], ["A letter to the editor"] * 11)
-        report = audit_leakage(corpus, {"b": PaperColumns(["x"], ["A letter to the editor"])})
+        corpus = ListedPapers([str(i) for i in range(11)], ["A letter to the editor"] * 11)
+        report = audit_leakage(corpus, {"b": ListedPapers(["x"], ["A letter to the editor"])})
         assert pairs_of(report) == []
         assert report.benchmarks["b"].generic_titles == 1
 
     def test_empty_titles_do_not_match(self) -> None:
-        assert audit(PaperColumns(["a"]), PaperColumns(["b"])) == []
+        assert audit(ListedPapers(["a"]), ListedPapers(["b"])) == []
 
 
 class TestNearDuplicates:
     def test_another_title_and_a_cut_abstract(self) -> None:
         cut = ABSTRACT[: len(ABSTRACT) * 3 // 4].upper()
-        corpus = PaperColumns(["a", "c"], ["Paper vectors", "Fish"], [cut, "Salmon swim up the river. " * 9])
-        report = audit_leakage(corpus, {"b": PaperColumns(["b"], ["Vectors for papers"], [ABSTRACT])})
+        corpus = ListedPapers(["a", "c"], ["Paper vectors", "Fish"], [cut, "Salmon swim up the river. " * 9])
+        report = audit_leakage(corpus, {"b": ListedPapers(["b"], ["Vectors for papers"], [ABSTRACT])})
         (match,) = report.benchmarks["b"]
         assert (match.corpus_row, match.benchmark_row, match.strongest) == (0, 0, LeakageEvidence.TEXT)
         assert match.similarity > 0.8
 
     def test_long_titles_decide_where_an_abstract_is_missing(self) -> None:
         title = "Using summarization to discover argument facets in online {} dialog"
-        corpus = PaperColumns(["a"], [title.format("idealogical")])
-        benchmark = PaperColumns(["b"], [title.format("ideological")], [ABSTRACT])
+        corpus = ListedPapers(["a"], [title.format("idealogical")])
+        benchmark = ListedPapers(["b"], [title.format("ideological")], [ABSTRACT])
         assert audit(corpus, benchmark) == [(0, 0, LeakageEvidence.NEAR_TITLE)]
-        with_text = PaperColumns(
+        with_text = ListedPapers(
             ["a"], corpus.titles, ["Salmon swim up the river to the place of their birth. " * 3 + title]
         )
         assert audit(with_text, benchmark) == []
 
     def test_short_titles_do_not_decide(self) -> None:
-        corpus = PaperColumns(["a"], ["Question answering based on semantic structures"])
-        assert audit(corpus, PaperColumns(["b"], ["Question answering based on semantic roles"])) == []
+        corpus = ListedPapers(["a"], ["Question answering based on semantic structures"])
+        assert audit(corpus, ListedPapers(["b"], ["Question answering based on semantic roles"])) == []
 
     def test_can_be_switched_off(self) -> None:
-        corpus = PaperColumns(["a"], ["x y"], [ABSTRACT])
-        assert audit(corpus, PaperColumns(["b"], ["y z"], [ABSTRACT]), near_duplicates=False) == []
+        corpus = ListedPapers(["a"], ["x y"], [ABSTRACT])
+        assert audit(corpus, ListedPapers(["b"], ["y z"], [ABSTRACT]), near_duplicates=False) == []
 
     def test_passes_do_not_change_the_result(self) -> None:
         texts = [ABSTRACT.replace("method", f"method {i}") for i in range(7)]
-        table = PaperColumns([f"x:{i}" for i in range(7)], [f"Title number {i} of these" for i in range(7)], texts)
+        table = ListedPapers([f"x:{i}" for i in range(7)], [f"Title number {i} of these" for i in range(7)], texts)
         one = audit_leakage(table, {"b": table, "c": table}, LeakageOptions(papers_per_pass=14))
         many = audit_leakage(table, {"b": table, "c": table}, LeakageOptions(papers_per_pass=3))
         for name in "bc":
@@ -120,9 +120,9 @@ class TestNearDuplicates:
 
 class TestReport:
     def report(self) -> LeakageReport:
-        corpus = PaperColumns(["s2:1", "s2:2", "s2:3"], ["One title of the four", "", ""], ["", ABSTRACT, ""])
-        benchmark = PaperColumns(["s2:1", "x", "y"], ["One title of the four", "", ""], ["", ABSTRACT, ABSTRACT])
-        return audit_leakage(corpus, {"b": benchmark, "none": PaperColumns([])})
+        corpus = ListedPapers(["s2:1", "s2:2", "s2:3"], ["One title of the four", "", ""], ["", ABSTRACT, ""])
+        benchmark = ListedPapers(["s2:1", "x", "y"], ["One title of the four", "", ""], ["", ABSTRACT, ABSTRACT])
+        return audit_leakage(corpus, {"b": benchmark, "none": ListedPapers([])})
 
     def test_counts(self) -> None:
         counts = self.report().as_json()
@@ -164,8 +164,8 @@ class LazyColumn(Sequence[str]):
 
 def test_lazy_columns_will_do() -> None:
     ids, titles, abstracts = LazyColumn(["s2:1"]), LazyColumn(["Some title"]), LazyColumn([ABSTRACT])
-    corpus = PaperColumns(ids, titles, abstracts)
-    assert len(audit(corpus, PaperColumns(["x"], ["Other"], [ABSTRACT]))) == 1
+    corpus = ListedPapers(ids, titles, abstracts)
+    assert len(audit(corpus, ListedPapers(["x"], ["Other"], [ABSTRACT]))) == 1
 
 
 def test_wrong_options_and_tables_are_refused() -> None:
@@ -174,7 +174,7 @@ def test_wrong_options_and_tables_are_refused() -> None:
     with pytest.raises(UserError, match="papers_per_pass is 0"):
         LeakageOptions(papers_per_pass=0)
     with pytest.raises(UserError, match="short has 2 ids and 1 titles"):
-        audit_leakage(PaperColumns([]), {"short": PaperColumns(["a", "b"], ["one"])})
+        audit_leakage(ListedPapers([]), {"short": ListedPapers(["a", "b"], ["one"])})
 
 
 def test_words_of_other_scripts() -> None:
@@ -208,7 +208,7 @@ def test_equals_plain_sets(known: list[str], asked: list[str], words: int, boile
             if min(len(left), len(right)) >= 2 and both and both >= 0.4 * min(len(left), len(right)):
                 expected[query, row] = (both, both / min(len(left), len(right)), both / len(left | right))
     index = ShingleIndex.build(shingle_texts(known, words), boilerplate)
-    found = index.find(shingle_texts(asked, words), Threshold(containment=0.4, minimum=2))
+    found = index.find(shingle_texts(asked, words), DuplicateThreshold(containment=0.4, minimum=2))
     keys = list(zip(found.queries.tolist(), found.rows.tolist(), strict=True))
     assert set(keys) == set(expected) and len(keys) == len(expected)
     for place, key in enumerate(keys):
@@ -219,13 +219,13 @@ def test_equals_plain_sets(known: list[str], asked: list[str], words: int, boile
 def test_more_pairs_than_room() -> None:
     texts = ["we learn vectors of papers"] * 90
     index = ShingleIndex.build(shingle_texts(texts, 2))
-    assert len(index.find(shingle_texts(texts, 2), Threshold(containment=0.5)).queries) == 90 * 90
+    assert len(index.find(shingle_texts(texts, 2), DuplicateThreshold(containment=0.5)).queries) == 90 * 90
 
 
-def read_papers(folder: Path) -> tuple[PaperColumns, list[bool]]:
+def read_papers(folder: Path) -> tuple[ListedPapers, list[bool]]:
     with gzip.open(folder / "papers.jsonl.gz", "rt", encoding="utf-8") as lines:
         papers = [json.loads(line) for line in lines]
-    columns = PaperColumns(
+    columns = ListedPapers(
         ids=[paper["id"] for paper in papers],
         titles=[paper["title"] or "" for paper in papers],
         abstracts=[paper["abstract"] or "" for paper in papers],

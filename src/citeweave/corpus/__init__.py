@@ -1,1 +1,1 @@
-"""Papers, citations and contexts: read from anywhere, merged, kept as columns on disk."""
+"""Corpora: papers, citations and citing sentences, imported from any source, merged, and stored as columns."""

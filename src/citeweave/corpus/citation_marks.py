@@ -1,20 +1,18 @@
-"""Where citations stand in a sentence, found by the forms that publishers and extraction tools give them.
+"""Citation marks such as "(Smith et al., 2019)" or "[3, 4]" in a text, and the citing sentences that hold them.
 
     >>> text = "It grows (Smith et al., 2019; Li, 2020), as Otto (1999) and others [3, 4] saw."
     >>> [text[start:end] for start, end in find_marks(text)]
     ['(Smith et al., 2019; Li, 2020)', 'Otto (1999)', '[3, 4]']
 
-Known are author and year in brackets of any kind and spacing, author before a year in brackets, numbers in square
-brackets, numbers in round ones (only where a sentence has no other mark: such numbers are often equations), raised
-numbers behind a word, and the placeholders of LaTeX and of text extraction. Does not know what a mark points to, and
-does not find a mark that looks like prose, such as a tool's bare name.
+`find_marks` recognizes author and year in brackets of any kind and spacing, an author before a year in brackets,
+numbers in square brackets, numbers in round brackets (only where a sentence has no other mark: such numbers are often
+equations), superscript numbers after a word, and the placeholders of LaTeX and of text extraction. It does not resolve
+which paper a mark points to, and does not find a mark that looks like prose, such as a tool's bare name.
 
-Cutting a passage with citation marks into its citing sentences.
+`citing_sentences` cuts a passage whose marks are known already, because a reader found them, into citing sentences:
 
     "It works. [1] Others, as in [2], failed. No mark here."
     -> "It works. [1]" cites 1; "Others, as in [2], failed." cites 2
-
-Does not find the marks: the readers know where they stand and which papers they mean.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from citeweave.corpus.plain_text import clean_text
 from citeweave.corpus.text import sentences
 
 Span = tuple[int, int]
-"""First character and the one behind the last."""
+"""Start and end of a citation mark, in characters; the end is exclusive."""
 
 _YEAR = r"(?:1[6-9]|20)\d\d[a-z]?(?!\d|\.\d|%)"
 _NAME = r"[^\W\d_][\w'’.\-\u0300-\u036f]*"
@@ -42,7 +40,7 @@ _PLACEHOLDERS = re.compile(
 _BRACKETS = re.compile(r"[(\[（【［]([^()\[\]（）【】［］]{3,600})(?:[)\]）】］]|$)")
 _BEHIND = rf"(?:\s*[,;:]\s*(?:{_YEAR}|[a-z]\b|(?:pages?|pp?\.?)\s*[\d\-–]+|\d+[\d\-–]*|also [^()]{{1,60}})){{0,6}}"
 _COMMA = r"(?:\s*,)?\s*"
-_YEAR_ALONE = re.compile(  # begins where blanks begin, so that a long row of them is looked at once
+_YEAR_ALONE = re.compile(  # starts where blanks start, so that a long run of blanks is scanned once
     rf"(?<!\s)(?:{_COMMA}[(\[（［]\s*{_YEAR}{_BEHIND}\s*[)\]）］]|{_LAST}{_COMMA}{_YEAR})"
 )
 _NAMES_BEFORE = re.compile(
@@ -53,7 +51,7 @@ _CUT_BEGINNING = re.compile(
 )
 _CUT_END = re.compile(rf"[(\[][^()\[\]]{{0,300}}{_LAST}{_COMMA}$")
 _REACH = 90
-"""Characters before a mark among which names, and words that make it no mark, are looked for."""
+"""Characters before a mark that are searched for author names, and for words that rule the mark out."""
 
 _NUMBER = r"[1-9]\d{0,2}[a-z]?"
 _NUMBERS = rf"{_NUMBER}(?:\s*[,;–—\-]\s*{_NUMBER}){{0,40}}"
@@ -73,7 +71,7 @@ _MONTHS = re.compile(
     re.IGNORECASE,
 )
 _LOWER_WORD, _BETWEEN = r"[a-z][\w.\-]*", r"(?:\s+|\s*,\s*|\s*(?:,\s*)?&\s*)"
-_LOWER_WORDS = re.compile(  # only one way to read a text as such words: others take time that doubles with every letter
+_LOWER_WORDS = re.compile(  # only one way to match: ambiguous patterns take time that doubles with every letter
     rf"^{_LOWER_WORD}(?:{_BETWEEN}{_LOWER_WORD})*{_BETWEEN}?(?=[^\Wa-z\d_])"
 )
 _DATED = re.compile(rf"(?<!\d){_YEAR}|\bin press\b|\bforthcoming\b|\bsubmitted\b|\bunpublished\b")
@@ -85,33 +83,33 @@ _NOT_NAMES = re.compile(
 
 
 def find_marks(text: str) -> list[Span]:
-    """Spans of the citation marks of a sentence, in order and apart from each other."""
-    found = [match.span() for match in _PLACEHOLDERS.finditer(text)]
-    found += [match.span() for match in _SQUARE.finditer(text)]
+    """Return the spans of the citation marks in a sentence, in order and without overlaps."""
+    spans = [match.span() for match in _PLACEHOLDERS.finditer(text)]
+    spans += [match.span() for match in _SQUARE.finditer(text)]
     if _DATED.search(text):
-        found += [match.span() for match in _BRACKETS.finditer(text) if _is_author_year(match[1])]
-        found += _after_names(text)
-    found += [match.span() for pattern in (_CUT_BEGINNING, _CUT_END) if (match := pattern.search(text))]
-    if not found:
-        found = [match.span(match.lastindex or 0) for match in _RAISED.finditer(text)]
-    return merge_spans(found or list(_round_numbers(text)))
+        spans += [match.span() for match in _BRACKETS.finditer(text) if _is_author_year(match[1])]
+        spans += _author_year_spans(text)
+    spans += [match.span() for pattern in (_CUT_BEGINNING, _CUT_END) if (match := pattern.search(text))]
+    if not spans:
+        spans = [match.span(match.lastindex or 0) for match in _RAISED.finditer(text)]
+    return _merge_spans(spans or list(_round_number_spans(text)))
 
 
-def _after_names(text: str) -> list[Span]:
-    """Years in brackets, or behind "et al.", together with the names before them."""
-    found = []
+def _author_year_spans(text: str) -> list[Span]:
+    """Return citation marks made of author names and a year in brackets, or a year after "et al."."""
+    spans = []
     for match in _YEAR_ALONE.finditer(text):
         begin = max(0, match.start() - _REACH)
         names = _NAMES_BEFORE.search(text[begin : match.start()])
         if names and _names_someone(names[0]):
-            found.append((match.start() - len(_after_lower_words(names[0])), match.end()))
-    return found
+            spans.append((match.start() - len(_strip_prose(names[0])), match.end()))
+    return spans
 
 
-def merge_spans(spans: list[Span]) -> list[Span]:
-    """Spans in order, those that overlap made one.
+def _merge_spans(spans: list[Span]) -> list[Span]:
+    """Sort the spans of citation marks and merge those that overlap.
 
-    >>> merge_spans([(5, 9), (0, 3), (2, 4)])
+    >>> _merge_spans([(5, 9), (0, 3), (2, 4)])
     [(0, 4), (5, 9)]
     """
     merged: list[Span] = []
@@ -124,7 +122,7 @@ def merge_spans(spans: list[Span]) -> list[Span]:
 
 
 def _is_author_year(inside: str) -> bool:
-    """Whether a bracket's text names somebody and a year.
+    """Return whether the text inside a bracket cites an author and a year.
 
     >>> [_is_author_year(text) for text in ("Och , 2003", "王等, 2019", "in 2003", "May 2003", "n = 2010", "P < 0.01")]
     [True, True, False, False, False, False]
@@ -138,22 +136,24 @@ def _is_author_year(inside: str) -> bool:
 
 
 def _is_name(word: str) -> bool:
-    """A word with a capital, or of a script that has none; not one of those that stand before any year."""
+    """Return whether a word before a year may be an author name: capitalized, or of a script without capitals."""
     first = word[0]
     return not _NOT_NAMES.fullmatch(word) and (first.isupper() or first.lower() == first.upper() or "’" in word)
 
 
 def _names_someone(match: str) -> bool:
-    name = re.match(_NAME, _after_lower_words(match))
+    """Return whether the words before a cited year contain an author name, not just a month."""
+    name = re.match(_NAME, _strip_prose(match))
     return name is not None and _is_name(name[0]) and not _MONTHS.match(match)
 
 
-def _after_lower_words(text: str) -> str:
-    """The names without the words of prose before them: "others and Otto" is Otto."""
+def _strip_prose(text: str) -> str:
+    """Drop lower-case words of prose before the author names of a citation mark: "others and Otto" becomes "Otto"."""
     return _LOWER_WORDS.sub("", text)
 
 
-def _round_numbers(text: str) -> Iterator[Span]:
+def _round_number_spans(text: str) -> Iterator[Span]:
+    """Yield the spans of citation numbers in round brackets, leaving out equation numbers and enumerations."""
     matches = [match for match in _ROUND.finditer(text) if not _is_counted(text, match.start())]
     numbers = [int(re.sub(r"\D.*", "", match[0].strip("(（ ") or "0", flags=re.DOTALL) or 0) for match in matches]
     if len(numbers) > 1 and numbers == list(range(1, len(numbers) + 1)):
@@ -163,11 +163,11 @@ def _round_numbers(text: str) -> Iterator[Span]:
 
 
 def _is_counted(text: str, at: int) -> bool:
-    """Whether what stands before this place makes a number the number of something, such as an equation."""
+    """Return whether the number at this position counts something other than a citation, such as an equation."""
     return _COUNTED.search(text, max(0, at - _REACH), at) is not None
 
 
-# Cutting a passage with citation marks into its citing sentences.
+# --- citing sentences --------------------------------------------------------------------------------
 
 _LOOK_AROUND = 50
 _LONGEST_MARK = 1000
@@ -175,7 +175,7 @@ _LONGEST_MARK = 1000
 
 @dataclass(frozen=True, slots=True)
 class CitationMark:
-    """One citation mark in a text: where it stands, and the id it means (None where that is not known)."""
+    """A citation mark in a text: its start and end in characters, and the id it cites (None where unknown)."""
 
     start: int
     end: int
@@ -184,14 +184,14 @@ class CitationMark:
 
 @dataclass(frozen=True, slots=True)
 class CitingSentence:
-    """A sentence with marks; `cited` is empty where none of them is known."""
+    """A sentence with citation marks and the ids it cites; `cited` is empty where none is known."""
 
     text: str
     cited: tuple[str, ...]
 
 
 def citing_sentences(text: str, marks: Iterable[CitationMark]) -> Iterator[CitingSentence]:
-    """The sentences that hold marks. Marks outside the text, or longer than any mark is, are left out.
+    """Yield the sentences of a passage that hold citation marks; marks outside the text or too long are ignored.
 
     >>> text = "It works. [1] Others, as in [2], failed. No mark here."
     >>> marks = [CitationMark(10, 13, "s2:1"), CitationMark(28, 31, "s2:2")]
@@ -203,29 +203,29 @@ def citing_sentences(text: str, marks: Iterable[CitationMark]) -> Iterator[Citin
     if not inside:
         return
     position = 0
-    for start, end in sentences(_without_marks(text, inside)):
+    for start, end in sentences(_blank_marks(text, inside)):
         first = position
         while position < len(inside) and inside[position].start < end:
             position += 1
         if position > first:
             cited = dict.fromkeys(mark.cited for mark in inside[first:position] if mark.cited)
-            # a mark such as "Smith. 2004" may reach over the cut
+            # a mark such as "Smith. 2004" may extend past the sentence boundary
             yield CitingSentence(clean_text(text[start : max(end, inside[position - 1].end)]), tuple(cited))
 
 
-def _without_marks(text: str, marks: list[CitationMark]) -> str:
-    """The text in the same length with marks blanked, so that "diseases. 1 Successful ..." is cut before the S.
+def _blank_marks(text: str, marks: list[CitationMark]) -> str:
+    """Blank the citation marks of a text, keeping its length, so that "diseases. 1 Successful ..." is cut before the S.
 
-    A mark that is the subject of its sentence ("It works. [1] showed more.") becomes a capitalized word, as the
-    splitter expects no sentence to begin with a small letter.
+    A mark that is the subject of its sentence ("It works. [1] showed more.") becomes a capitalized word, because the
+    splitter expects no sentence to start with a lower-case letter.
     """
-    signs = list(text)
+    characters = list(text)
     for mark in marks:
-        signs[mark.start : mark.end] = " " * (mark.end - mark.start)
-    blanked = "".join(signs)
+        characters[mark.start : mark.end] = " " * (mark.end - mark.start)
+    blanked = "".join(characters)
     for mark in marks:
         before = blanked[max(0, mark.start - _LOOK_AROUND) : mark.start].rstrip()[-1:]
         after = blanked[mark.end : mark.end + _LOOK_AROUND].lstrip()[:1]
         if before in (".", "?", "!") and after.islower() and mark.end - mark.start > 1:
-            signs[mark.start : mark.end] = "X" + "x" * (mark.end - mark.start - 1)
-    return "".join(signs)
+            characters[mark.start : mark.end] = "X" + "x" * (mark.end - mark.start - 1)
+    return "".join(characters)

@@ -5,25 +5,19 @@
       papers/     id title abstract venue authors fields ids extra (texts), year citation_count updated flags
       citations/  citing cited intents strength influential        sorted by citing and cited row
       contexts/   citing citing_key text section intents extra, cited and outside (ragged, with offsets)
-      references_outside/   citing key intents strength influential: references to papers not in the corpus
-      outside_names/        key id title year: what those papers are called
-      index/      from the key of an id to a row
-      merges/     which records became one paper
-      changes/    only in a corpus that updates another: what became of every row
+      references_outside/   citing key intents strength influential: references to papers outside the corpus
+      outside_names/        key id title year: names of those papers
+      index/      maps the key of an id to a row
+      merges/     which records were merged into one paper
+      changes/    only in a corpus that updates another: what changed in every row
 
-A row is an integer and an id is a text. Nothing is loaded that is not asked for:
+A row is an integer and an id is a string. Columns are opened on first use:
 
     corpus = Corpus.open("corpus/")
     corpus.titles[7], corpus.years[7], corpus.row("doi:10.1/x"), corpus.paper(7)
 
-From ids to rows: a sorted table of id keys, memory-mapped, one or two cache misses a lookup.
-
-Keys are spread evenly (`core/randomness.py`), so their leading bits tell where to look: `starts[b]` is the
-position of the first key whose leading bits are at least b.
-
-What a corpus is on disk: its columns and their types, declared once.
-
-Writers (`intake/`) and readers (`corpus.py`) both go by these tables; another layout is another VERSION.
+`IdIndex` maps ids to rows by a sorted, memory-mapped table of id keys, with one or two cache misses per lookup. Does not
+write a corpus: `ingest.py` does.
 """
 
 from __future__ import annotations
@@ -48,21 +42,47 @@ from citeweave.core.files import file_state
 from citeweave.core.randomness import Keys, hash_texts
 from citeweave.corpus.paper import Citation, Context, Intent, OutsideNames, Paper
 
+# The columns on disk and their types; another layout is another VERSION.
+KIND = "corpus"
+VERSION = 1
+
+PAPER_TEXTS = ("id", "title", "abstract", "venue", "authors", "fields", "ids", "extra")
+PAPER_NUMBERS = {"year": np.int16, "citation_count": np.int32, "updated": np.int32}
+UNKNOWN_COUNT = -1
+
+LOCAL, STUB = 1, 2
+"""Bits of the column `flags`: the id is a name inside one file; the paper is known only as a reference of others."""
+
+CITATION_COLUMNS = {
+    "citing": np.int32,
+    "cited": np.int32,
+    "intents": np.uint8,
+    "strength": np.float32,
+    "influential": np.bool_,
+}
+REFERENCE_COLUMNS = {
+    "citing": np.int32,
+    "key": np.uint64,
+    "intents": np.uint8,
+    "strength": np.float32,
+    "influential": np.bool_,
+}
+
 _Opened = TypeVar("_Opened")
 
 
 class Corpus:
-    """A literature on disk. Every property is a memory-mapped column, opened when first used."""
+    """A corpus folder of papers and citations. Every property is a memory-mapped column, opened on first use."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
         self._states: dict[str, tuple[int, ...]] = {}
-        """Of every file when the corpus was opened."""
+        """Size and time stamps of every file when the corpus was opened."""
 
     @classmethod
     def open(cls, folder: str | Path) -> Corpus:
-        """Open a corpus folder; its files' sizes are checked, their content is not read."""
+        """Open a corpus folder and check the sizes of its files without reading their content."""
         folder = Path(folder)
         manifest = read_manifest(folder, KIND, VERSION)
         corpus = cls(folder, manifest)
@@ -79,7 +99,7 @@ class Corpus:
 
     @property
     def hash(self) -> str:
-        """Hash of the content: what later stages name as their input."""
+        """Hash of the corpus content, which later stages record as their input."""
         return self.manifest.hash
 
     @cached_property
@@ -100,37 +120,37 @@ class Corpus:
 
     @cached_property
     def authors(self) -> TextColumn:
-        """Names, one a line."""
+        """Author names of every paper, one per line."""
         return self._texts("authors")
 
     @cached_property
     def fields(self) -> TextColumn:
-        """Fields of study, one a line, most important first."""
+        """Fields of study of every paper, one per line, most important first."""
         return self._texts("fields")
 
     @cached_property
     def other_ids(self) -> TextColumn:
-        """Further ids of the paper, one a line."""
+        """Further ids of every paper, one per line."""
         return self._texts("ids")
 
     @cached_property
     def extras(self) -> TextColumn:
-        """Whatever else the source knows, as a JSON object or nothing."""
+        """Further metadata of every paper from its source, as a JSON object or the empty string."""
         return self._texts("extra")
 
     @cached_property
     def years(self) -> NDArray[np.int16]:
-        """Year of publication, 0 where unknown."""
+        """Year of publication of every paper, 0 where unknown."""
         return self._numbers("year")
 
     @cached_property
     def citation_counts(self) -> NDArray[np.int32]:
-        """Citations in the whole literature as the source says, -1 where it does not."""
+        """Citations of every paper in the entire literature as its source reports them, -1 where unknown."""
         return self._numbers("citation_count")
 
     @cached_property
     def flags(self) -> NDArray[np.uint8]:
-        """Bits: 1 = the id is a name inside one file, 2 = known only as a reference of other papers."""
+        """Bits of every paper: 1 = its id is a name inside one file, 2 = known only as a reference of other papers."""
         return self._same("papers/flags.npy", open_numbers(self.folder / "papers" / "flags.npy", np.uint8))
 
     @cached_property
@@ -144,7 +164,7 @@ class Corpus:
 
     @cached_property
     def intents(self) -> NDArray[np.uint8]:
-        """Bits of `Intent` for every citation; 0 where unknown."""
+        """Bits of `Intent` of every citation; 0 where unknown."""
         return self._citations("intents")
 
     @cached_property
@@ -159,7 +179,7 @@ class Corpus:
     def contexts(self) -> Contexts:
         table = self._same("contexts/", Contexts(self.folder / "contexts"))
         self.check_rows(table.cited)
-        self.check_rows(table.citing, least=-1)
+        self.check_rows(table.citing, minimum=-1)
         release(table.cited, table.citing)
         return table
 
@@ -169,7 +189,7 @@ class Corpus:
 
     @cached_property
     def changes(self) -> Changes | None:
-        """What the update that made this corpus did to the rows, None where it updated nothing."""
+        """What the update that wrote this corpus changed in every row; None where it updated no other corpus."""
         folder = self.folder / "changes"
         if not folder.is_dir():
             return None
@@ -180,28 +200,28 @@ class Corpus:
         return self._same("changes/", Changes(change, previous))
 
     def references_outside(self, name: str) -> NDArray[Any]:
-        """A column of the references to papers outside: citing (row), key (of the cited id), intents, ..."""
+        """Return a column of the references to papers outside the corpus: citing (row), key (of the cited id), intents, ..."""
         file = f"references_outside/{name}.npy"
         return self._same(file, open_numbers(self.folder / file, REFERENCE_COLUMNS[name]))
 
     @cached_property
     def outside_names(self) -> OutsideNames | None:
-        """What the papers outside are called; None where the corpus does not say."""
+        """Names of the cited papers outside the corpus; None where it stores none."""
         return self._same("outside_names/", OutsideNames.open(self.folder))
 
     def merges(self) -> tuple[NDArray[np.int32], NDArray[np.int32], TextColumn]:
-        """Row, part and id of every record that shares its paper with another record."""
+        """Return row, part and id of every imported record that was merged with another record of the same paper."""
         folder = self.folder / "merges"
         rows, parts = (open_numbers(folder / f"{name}.npy", np.int32) for name in ("row", "part"))
         return self._same("merges/", (rows, parts, TextColumn(folder, "id")))
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.int32]:
-        """The row of every id (any id of the paper), -1 where the corpus has no such paper."""
+        """Return the row of every paper id (any of a paper's ids), -1 where the corpus has no such paper."""
         ids = as_texts(ids, "ids")
         return self.index.rows_of(hash_texts(ids))
 
     def row(self, id: str) -> int:
-        """The row of one id."""
+        """Return the row of the paper with this id, or raise an error that explains what ids look like."""
         row = int(self.rows([id])[0])
         if row == NOT_FOUND:
             raise UserError(
@@ -210,7 +230,7 @@ class Corpus:
         return row
 
     def paper(self, row: int | str) -> Paper:
-        """One paper, by its row or any of its ids."""
+        """Return one paper as a record, by its row or any of its ids."""
         row = self.row(row) if isinstance(row, str) else row
         if not 0 <= row < len(self):
             raise UserError(f"row {row} is not in {self.folder}; it has rows 0 to {len(self) - 1}, or give an id")
@@ -233,7 +253,7 @@ class Corpus:
         )
 
     def citation(self, number: int) -> Citation:
-        """One citation with the papers' ids."""
+        """Return one citation as a record, with the ids of both papers."""
         citing, cited = self._ids_of(np.array([self.citing[number], self.cited[number]]))
         return Citation(
             citing=citing,
@@ -244,7 +264,7 @@ class Corpus:
         )
 
     def context(self, number: int) -> Context:
-        """One context with the papers' ids; papers outside the corpus are left out."""
+        """Return one citing sentence as a record, with the papers' ids; cited papers outside the corpus are left out."""
         table = self.contexts
         citing, extra = int(table.citing[number]), table.extras[number]
         return Context(
@@ -257,7 +277,7 @@ class Corpus:
         )
 
     def check_unchanged(self, start: str = "") -> None:
-        """Refuse files, those whose names start so, that were replaced or removed since the corpus was opened."""
+        """Raise an error if a corpus file whose name begins with `start` was replaced or removed since opening."""
         for name, state in self._states.items():
             path = self.folder / name
             if name.startswith(start) and not (path.is_file() and file_state(path) == state):
@@ -265,19 +285,19 @@ class Corpus:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """A block that opens files of the corpus itself, all of them of the one that was opened."""
+        """Guard a block that reads files of the corpus folder: raise an error if the corpus was replaced meanwhile."""
         try:
             yield
         except ArtifactError:
             raise
         except Exception:
-            self.check_unchanged()  # which explains why its columns did not fit
+            self.check_unchanged()  # explains why the columns did not match
             raise
         self.check_unchanged()
 
-    def check_rows(self, rows: NDArray[np.integer[Any]], *, least: int = 0) -> None:
-        """Refuse rows out of the corpus's own columns that no paper has: of a large corpus nobody looked at them."""
-        if len(rows) and not (int(rows.min()) >= least and int(rows.max()) < len(self)):
+    def check_rows(self, rows: NDArray[np.integer[Any]], *, minimum: int = 0) -> None:
+        """Raise an error if a row number stored in the corpus is out of range: opening a corpus does not check rows."""
+        if len(rows) and not (int(rows.min()) >= minimum and int(rows.max()) < len(self)):
             raise self._damage("a citation names a row that no paper has")
 
     def _ids_of(self, rows: NDArray[np.integer[Any]]) -> list[str]:
@@ -285,18 +305,18 @@ class Corpus:
         return self.ids.take(rows)
 
     def _object(self, text: str) -> dict[str, Any]:
-        """A JSON object of a column, or nothing."""
+        """Parse the JSON object in an `extra` column; the empty string is an empty object."""
         try:
-            found = json.loads(text) if text else {}
+            value = json.loads(text) if text else {}
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
-            raise self._damage("what else is known of a paper is no JSON")
-        return found
+            value = None
+        if not isinstance(value, dict):
+            raise self._damage("the extra metadata of a paper is not a JSON object")
+        return value
 
     def _damage(self, what: str) -> ArtifactError:
         return ArtifactError(
-            f"{self.folder} is damaged: {what}; `citeweave info {self.folder} --verify` names the file, make it again"
+            f"{self.folder} is damaged: {what}; `citeweave info {self.folder} --verify` names the file; make the corpus again"
         )
 
     def _texts(self, name: str) -> TextColumn:
@@ -311,17 +331,17 @@ class Corpus:
         return self._same(file, open_numbers(self.folder / file, CITATION_COLUMNS[name]))
 
     def _same(self, start: str, opened: _Opened) -> _Opened:
-        """What was opened, unless its files, whose names start so, were replaced since the corpus was opened."""
+        """Return an opened column after checking that its files were not replaced since the corpus was opened."""
         self.check_unchanged(start)
         return opened
 
 
 class Contexts:
-    """The citing sentences of a corpus, as columns."""
+    """The citing sentences (contexts) of a corpus, as memory-mapped columns."""
 
     def __init__(self, folder: Path) -> None:
         self.citing: NDArray[np.int32] = open_numbers(folder / "citing.npy", np.int32)
-        """Row of the citing paper, -1 where it is not in the corpus."""
+        """Row of the citing paper, -1 where it is outside the corpus."""
         self.texts = TextColumn(folder, "text")
         self.sections = TextColumn(folder, "section")
         self.extras = TextColumn(folder, "extra")
@@ -330,10 +350,10 @@ class Contexts:
         """Rows of the cited papers of all contexts, one list after the other."""
         self.cited_offsets: NDArray[np.int64] = open_numbers(folder / "cited_offsets.npy", np.int64)
         self.outside: NDArray[np.uint64] = open_numbers(folder / "outside.npy", np.uint64)
-        """Keys of the cited papers that are not in the corpus, one list after the other."""
+        """Keys of the cited papers outside the corpus, one list after the other."""
         self.outside_offsets: NDArray[np.int64] = open_numbers(folder / "outside_offsets.npy", np.int64)
         self.citing_keys: NDArray[np.uint64] = open_numbers(folder / "citing_key.npy", np.uint64)
-        # everybody follows these numbers without looking: damaged ones must stop here
+        # offsets are used unchecked everywhere: damaged ones must be refused here
         lists = ((self.cited_offsets, self.cited), (self.outside_offsets, self.outside))
         if not all(offsets_fit(offsets, len(self.citing), len(values)) for offsets, values in lists):
             raise ArtifactError(f"{folder} is damaged: its columns do not fit together; make the corpus again")
@@ -342,13 +362,13 @@ class Contexts:
         return len(self.citing)
 
     def cited_rows(self, number: int) -> NDArray[np.int32]:
-        """Rows of the papers that one context cites, those in the corpus."""
+        """Return the rows of the papers in the corpus that one citing sentence cites."""
         return self.cited[self.cited_offsets[number] : self.cited_offsets[number + 1]]
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an update did to every row of the new corpus."""
+    """What an update changed in every row of the new corpus."""
 
     change: NDArray[np.uint8]
     """Bits: 1 = title or abstract, 2 = other columns, 4 = references, 8 = the paper is new. Shape (papers,)."""
@@ -363,7 +383,7 @@ class Changes:
 
 
 def lines(text: str) -> tuple[str, ...]:
-    """The entries of a column that holds one a line.
+    """Split a text of a corpus column that holds one entry per line, such as `authors`.
 
     >>> lines("Ada Lovelace\\nAlan Turing"), lines("")
     (('Ada Lovelace', 'Alan Turing'), ())
@@ -371,24 +391,29 @@ def lines(text: str) -> tuple[str, ...]:
     return tuple(text.split("\n")) if text else ()
 
 
-# From ids to rows: a sorted table of id keys, memory-mapped, one or two cache misses a lookup.
+# --- from ids to rows --------------------------------------------------------------------------------
 
 Rows = NDArray[np.int32]
 NOT_FOUND = -1
 
 
 class IdIndex:
-    """Sorted keys with the row each leads to."""
+    """Maps paper ids to rows: sorted keys of ids, each with the row of its paper.
+
+    Keys are evenly distributed (`core/randomness.py`), so their leading bits say where to look: `starts[b]` is the
+    position of the first key whose leading bits are at least b.
+    """
 
     def __init__(self, keys: Keys, rows: Rows, starts: NDArray[np.int64]) -> None:
         self.keys, self.rows, self._starts = keys, rows, starts
 
     @classmethod
     def open(cls, folder: Path) -> IdIndex:
+        """Open the id index in the folder `index/` of a corpus, memory-mapped."""
         keys = open_numbers(folder / "key.npy", np.uint64)
         rows = open_numbers(folder / "row.npy", np.int32)
         starts = open_numbers(folder / "starts.npy", np.int64)
-        # compiled code follows these numbers without looking: a damaged table must stop here
+        # compiled code uses these numbers unchecked: a damaged table must be refused here
         buckets = len(starts) - 1
         sound = buckets > 1 and buckets & (buckets - 1) == 0 and len(keys) == len(rows)
         if not sound or starts[0] != 0 or starts[-1] != len(keys) or (np.diff(starts) < 0).any():
@@ -397,7 +422,7 @@ class IdIndex:
 
     @classmethod
     def of(cls, keys: Keys, rows: Rows) -> IdIndex:
-        """An index of sorted, distinct keys."""
+        """Build an id index from sorted, distinct keys and their rows."""
         return cls(keys, rows, _starts_of(keys))
 
     def save(self, folder: Path) -> None:
@@ -406,14 +431,14 @@ class IdIndex:
         write_numbers(folder / "starts.npy", self._starts)
 
     def rows_of(self, keys: Keys) -> Rows:
-        """The row of every key, or -1."""
+        """Return the row of every id key, -1 where the index does not have it."""
         out = np.empty(len(keys), np.int32)
         _look_up(np.ascontiguousarray(keys), self.keys, self.rows, self._starts, _shift(len(self._starts)), out)
         return out
 
 
 def _starts_of(keys: Keys) -> NDArray[np.int64]:
-    """About four keys a bucket; a power of two of buckets and one more entry for the end."""
+    """Return where each bucket of id keys starts: about four keys per bucket, a power of two of buckets, and the end."""
     bits = max(1, min(32, int(np.log2(max(len(keys), 8) / 4))))
     edges = np.arange(1, 2**bits, dtype=np.uint64) << np.uint64(64 - bits)
     inner = np.searchsorted(keys, edges).astype(np.int64)
@@ -426,6 +451,7 @@ def _shift(starts: int) -> np.uint64:
 
 @numba.njit(cache=True, nogil=True)
 def _look_up(wanted: Keys, keys: Keys, rows: Rows, starts: NDArray[np.int64], shift: np.uint64, out: Rows) -> None:
+    """Write the row of every wanted id key to `out`, -1 where there is none."""
     for i in range(len(wanted)):
         key = wanted[i]
         bucket = key >> shift
@@ -435,31 +461,3 @@ def _look_up(wanted: Keys, keys: Keys, rows: Rows, starts: NDArray[np.int64], sh
                 if keys[at] == key:
                     out[i] = rows[at]
                 break
-
-
-# What a corpus is on disk: its columns and their types, declared once.
-
-KIND = "corpus"
-VERSION = 1
-
-PAPER_TEXTS = ("id", "title", "abstract", "venue", "authors", "fields", "ids", "extra")
-PAPER_NUMBERS = {"year": np.int16, "citation_count": np.int32, "updated": np.int32}
-UNKNOWN_COUNT = -1
-
-LOCAL, STUB = 1, 2
-"""Bits of the column `flags`: the id is a name inside one file; the paper is known only as a reference."""
-
-CITATION_COLUMNS = {
-    "citing": np.int32,
-    "cited": np.int32,
-    "intents": np.uint8,
-    "strength": np.float32,
-    "influential": np.bool_,
-}
-REFERENCE_COLUMNS = {
-    "citing": np.int32,
-    "key": np.uint64,
-    "intents": np.uint8,
-    "strength": np.float32,
-    "influential": np.bool_,
-}

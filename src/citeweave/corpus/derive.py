@@ -1,25 +1,49 @@
-"""`derive_corpus`: a corpus whose papers are other texts of a corpus, so that all that works on papers works on them.
+"""Derive a corpus whose papers are other texts of a corpus: citing sentences, cloze sentences, or titles and abstracts.
 
     texts = derive_corpus(Corpus.open("corpus/"), "texts/", DerivedTexts(of="contexts"))
     texts.ids[0], texts.abstracts[0]       ("context:12", "Graphs can be matched [3, 7].")
 
-Texts that are derived have no title. What must not be told apart as a negative is related by textless hubs: see `contexts.py`,
-`cloze.py` and `titles.py`. Graph, mining and training need nothing else; `mining.text = "either"` keeps hubs out of samples.
+Everything that works on papers then works on these texts. Derived texts have no title, and texts that must not be
+negatives of each other are related by textless hubs; `mining.text = "either"` keeps hubs out of samples. The kinds:
+
+contexts    citing sentences; those that cite the same papers are paraphrases (`paraphrases.py`)
+
+cloze       the inverse cloze task: a sentence of an abstract finds the rest of it (Lee et al., ACL 2019, section 4)
+
+    paper 7: "We walk on graphs. It is fast. It is simple."
+    sentence:7.1 = "It is fast."        cites        rest:7.1 = "We walk on graphs. It is simple."
+
+    A tenth of the rests keep their sentence, so that shared words count too. All texts of one paper are cited by a
+    textless hub, `paper:7`, and so are `cocited`: the rest of one sentence is no negative of another sentence. Repeated
+    sentences and repeated abstracts count once.
+
+titles      papers together with their titles and abstracts as texts of their own: a title finds its abstract
+
+    paper 7: "Walks on graphs" / "We walk on graphs. It is fast."       stays, with its citations
+    title:7 = "Walks on graphs"        cites        abstract:7 = "We walk on graphs. It is fast."
+
+    Papers that cite nothing become useful for training, and a short text learns to find the long one that it
+    summarizes. A paper, its title and its abstract are cited by a textless hub, `paper:7`, so that none is a negative of
+    another. A title is left out where an earlier paper has the same one, where it has too few words, or where it is
+    excluded, such as a query of a benchmark. Citing sentences stay, so that papers cited close together are known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from citeweave.core.artifact import matches, new_artifact
-from citeweave.core.errors import UserError
+from citeweave.core.artifact import artifact_matches, new_artifact
+from citeweave.core.columns import BLOCK
+from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.corpus.cloze import cloze_records, context_records, possible_contexts
+from citeweave.core.randomness import Keys, hash_texts, mix_keys, stream
 from citeweave.corpus.corpus import KIND, VERSION, Corpus
 from citeweave.corpus.derived_texts import (
     CLOZE,
@@ -28,12 +52,21 @@ from citeweave.corpus.derived_texts import (
     TITLES,
     DerivedRecords,
     DerivedTexts,
-    texts_options,
-    title_records,
+    citation_blocks,
+    count_rejected,
+    list_rejected,
+    parse_texts_options,
+    repeat_keys,
+    word_reason,
 )
 from citeweave.corpus.ingest import build_corpus
 from citeweave.corpus.merge import MergeOptions
+from citeweave.corpus.paper import Context, Intent, Paper, StagedRecord
+from citeweave.corpus.paraphrases import candidate_contexts, context_records
 from citeweave.corpus.staged_parts import PartWriter, StagedFile
+from citeweave.corpus.text import sentences
+
+Numbers = NDArray[np.int64]
 
 KINDS_DERIVED = (CONTEXTS, CLOZE, TITLES)
 
@@ -45,8 +78,8 @@ __all__ = [
     "TITLES",
     "DerivedTexts",
     "derive_corpus",
-    "expected_texts",
-    "texts_options",
+    "estimate_texts",
+    "parse_texts_options",
 ]
 
 
@@ -56,63 +89,284 @@ def derive_corpus(
     options: DerivedTexts,
     *,
     before: Corpus | None = None,
-    untold: Sequence[str] = (),
+    excluded_titles: Sequence[str] = (),
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> Corpus:
-    """Write the texts of a corpus as a corpus; the same call again opens it.
+    """Derive a corpus from other texts of a corpus and write it to a folder; the same call again opens it.
 
-    `before` is the corpus before papers left it, such as those of a benchmark: what they wrote is no text. `untold` are
-    ids of papers whose title must not find its abstract, since a benchmark asks just that.
+    `before` is the corpus before papers were excluded from it, such as those of a benchmark: their sentences are left
+    out. `excluded_titles` are ids of papers whose title is not paired with its abstract, such as queries of a benchmark.
     """
     folder = Path(folder)
     if options.of == PAPERS:
         raise UserError(f"texts.of is {PAPERS!r}, which derives nothing; name {CONTEXTS}, {CLOZE} or {TITLES}")
     recipe = {"of": corpus.hash, "texts": options.as_recipe(), "before": None if before is None else before.hash}
-    if untold:
-        recipe["untold"] = hash_json(sorted(untold))
-    if not matches(folder, KIND, VERSION, recipe):
+    if excluded_titles:
+        recipe["untold"] = hash_json(sorted(excluded_titles))
+    if not artifact_matches(folder, KIND, VERSION, recipe):
         with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-            found = _derived_records(corpus, options, before, untold, reporter)
-            part = PartWriter(writer.work("texts"), keep_ids=False)
-            part.add(found.records)
+            derived = _derived_records(corpus, options, before, excluded_titles, reporter)
+            part = PartWriter(writer.scratch_folder("texts"), keep_ids=False)
+            part.add(derived.records)
             part.finish({"name": f"{options.of} of a corpus", "format": "derived"})
             # hubs are known only by their citations and must stay
             build_corpus(
                 writer, [StagedFile(part.folder)], MergeOptions(same_title="never", outside="keep"), reporter=reporter
             )
-            writer.facts |= {"derived": {"texts": options.of, "of": corpus.hash, **found.facts}}
+            writer.facts |= {"derived": {"texts": options.of, "of": corpus.hash, **derived.counts}}
             writer.finish()
     return Corpus.open(folder)
 
 
 def _derived_records(
-    corpus: Corpus, options: DerivedTexts, before: Corpus | None, untold: Sequence[str], reporter: Reporter
+    corpus: Corpus, options: DerivedTexts, before: Corpus | None, excluded_titles: Sequence[str], reporter: Reporter
 ) -> DerivedRecords:
+    """Return the records of the derived corpus for the kind of texts in the options."""
     if options.of == CONTEXTS:
         return context_records(corpus, options, before=before, reporter=reporter)
     if options.of == CLOZE:
         return cloze_records(corpus, options, reporter=reporter)
-    return title_records(corpus, options, untold=untold, reporter=reporter)
+    return title_records(corpus, options, excluded_titles=excluded_titles, reporter=reporter)
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """How much would be derived, guessed without reading texts."""
+class ExpectedTexts:
+    """Estimated number and mean length of the texts that would be derived from a corpus."""
 
     anchors: int
     characters: float
     """Mean length of a text, in bytes."""
 
 
-def expected_texts(corpus: Corpus, options: DerivedTexts) -> Expected:
-    """A guess for plans: at most so many texts that look for a partner."""
+def estimate_texts(corpus: Corpus, options: DerivedTexts) -> ExpectedTexts:
+    """Estimate how many texts would be derived from a corpus, at most, without reading any text."""
     if options.of == CONTEXTS:
-        lengths = corpus.contexts.texts.lengths()[possible_contexts(corpus, options)]
-        return Expected(len(lengths), float(lengths.mean()) if len(lengths) else 0.0)
+        lengths = corpus.contexts.texts.lengths()[candidate_contexts(corpus, options)]
+        return ExpectedTexts(len(lengths), float(lengths.mean()) if len(lengths) else 0.0)
     lengths = corpus.abstracts.lengths()
     lengths = lengths[lengths > 0]
     if options.of == TITLES:
-        return Expected(len(corpus) + 2 * len(lengths), float(np.mean(lengths)) / 2 if len(lengths) else 0.0)
-    # a sentence and its rest make one abstract: half of one in the mean
-    return Expected(options.per_paper * len(lengths), float(np.mean(lengths)) / 2 if len(lengths) else 0.0)
+        return ExpectedTexts(len(corpus) + 2 * len(lengths), float(np.mean(lengths)) / 2 if len(lengths) else 0.0)
+    # a sentence and its rest make up one abstract: half of it on average
+    return ExpectedTexts(options.per_paper * len(lengths), float(np.mean(lengths)) / 2 if len(lengths) else 0.0)
+
+
+# --- cloze: a sentence and the rest of its abstract ------------------------------------------------
+
+_SPAN = np.dtype([("row", "<i8"), ("number", "<i4"), ("start", "<i4"), ("end", "<i4")])
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnSentences:
+    """Sentences drawn from abstracts for the cloze task, by paper and position in its abstract."""
+
+    spans: NDArray[np.void]
+    """`row` of the paper, `number` of the sentence, its `start` and `end` in characters; shape (sentences,)."""
+
+    rejected: dict[str, int] = field(default_factory=dict)
+
+    def counts(self) -> dict[str, Any]:
+        """Return the number of drawn sentences and of their papers, for the manifest."""
+        papers = len(np.unique(self.spans["row"]))
+        return {"sentences": len(self.spans), "papers": papers, "rejected": self.rejected}
+
+
+def draw_sentences(corpus: Corpus, options: DerivedTexts, *, reporter: Reporter = QUIET) -> DrawnSentences:
+    """Draw up to `per_paper` cloze sentences from every abstract that has enough of them."""
+    rejected: dict[str, int] = {}
+    rows = _abstract_rows(corpus, rejected)
+    drawn, keys = [np.zeros(0, _SPAN)], [np.zeros(0, np.uint64)]
+    with reporter.task("reading", len(rows), "abstracts") as advance:
+        for start in range(0, len(rows), BLOCK):
+            block = rows[start : start + BLOCK]
+            texts = corpus.abstracts.take(block)
+            usable = _usable_sentences(block, texts, options, rejected)
+            spans = _draw_per_paper(usable, options)
+            excess = f"sentence: more than {options.per_paper} of an abstract"
+            count_rejected(rejected, excess, len(usable) - len(spans))
+            text_of = dict(zip(block.tolist(), texts, strict=True))
+            drawn.append(spans)
+            keys.append(repeat_keys([text_of[row][a:b] for row, _, a, b in spans.tolist()]))
+            advance(len(block))
+    spans, key = np.concatenate(drawn), np.concatenate(keys)
+    first = np.sort(np.unique(key, return_index=True)[1])
+    papers, left = (len(np.unique(rows)) for rows in (spans["row"], spans["row"][first]))
+    count_rejected(rejected, "sentence: repeats another one", len(spans) - len(first))
+    count_rejected(rejected, "abstract: what was drawn of it repeats others", papers - left)
+    if not len(first):
+        raise EmptyResultError(
+            f"no abstract of {corpus.folder} has a sentence and a rest ({list_rejected(rejected)}); import papers with abstracts of at "
+            f"least {options.least_sentences} sentences, or lower texts.least_sentences"
+        )
+    return DrawnSentences(spans[first], rejected)
+
+
+def cloze_records(corpus: Corpus, options: DerivedTexts, *, reporter: Reporter = QUIET) -> DerivedRecords:
+    """Return the records of a cloze corpus: sentences, the rests of their abstracts, hubs for papers, citations."""
+    drawn = draw_sentences(corpus, options, reporter=reporter)
+    return DerivedRecords(_cloze_records(corpus, drawn.spans, options), drawn.counts())
+
+
+def _cloze_records(corpus: Corpus, spans: NDArray[np.void], options: DerivedTexts) -> Iterator[StagedRecord]:
+    """Yield every cloze sentence and its rest as papers, with the citations between them and hubs of their papers."""
+    complete = _random_keys(spans, options, "rest") >= np.uint64(min(options.removed * 2.0**64, 2.0**64 - 2048))
+    several = np.zeros(len(corpus), bool)
+    several[spans["row"][1:][spans["row"][1:] == spans["row"][:-1]]] = True
+    for start in range(0, len(spans), BLOCK):
+        block = spans[start : start + BLOCK]
+        names = [f"{row}.{number}" for row, number in zip(block["row"].tolist(), block["number"].tolist(), strict=True)]
+        texts, ids = corpus.abstracts.take(block["row"]), corpus.ids.take(block["row"])
+        for name, text, id, (_, _, a, b), keep in zip(
+            names, texts, ids, block.tolist(), complete[start : start + BLOCK].tolist(), strict=True
+        ):
+            rest = text if keep else f"{text[:a].rstrip()} {text[b:].lstrip()}"
+            yield Paper(f"sentence:{name}", abstract=text[a:b].strip(), extra={"paper": id})
+            yield Paper(f"rest:{name}", abstract=rest.strip(), extra={"paper": id})
+        sentence, rest_of = (hash_texts([f"{kind}:{name}" for name in names]) for kind in ("sentence", "rest"))
+        yield from citation_blocks(sentence, rest_of)
+        hub = several[block["row"]]
+        keys = hash_texts([f"paper:{row}" for row in block["row"].tolist()])
+        for side in (sentence, rest_of):
+            yield from citation_blocks(keys[hub], side[hub])
+    for row in np.flatnonzero(several).tolist():
+        yield Paper(f"paper:{row}", stub=True)
+
+
+def _abstract_rows(corpus: Corpus, rejected: dict[str, int]) -> Numbers:
+    """Return the rows of papers with an abstract, each distinct abstract once."""
+    filled = np.flatnonzero(corpus.abstracts.lengths() > 0)
+    if not len(filled):
+        raise EmptyResultError(
+            f"{corpus.folder} has no abstracts; import a source that has them, such as S2ORC or PubMed"
+        )
+    rows = filled[np.sort(np.unique(corpus.abstracts.keys()[filled], return_index=True)[1])]
+    counts = {"abstract: none": len(corpus) - len(filled), "abstract: repeats another one": len(filled) - len(rows)}
+    rejected |= {reason: number for reason, number in counts.items() if number}
+    return rows
+
+
+def _usable_sentences(
+    rows: Numbers, texts: list[str], options: DerivedTexts, rejected: dict[str, int]
+) -> NDArray[np.void]:
+    """Return the spans of all sentences of these abstracts that may be drawn for the cloze task, in order."""
+    spans: list[tuple[int, int, int, int]] = []
+    short = f"abstract: under {options.least_sentences} sentences"
+    for row, text in zip(rows.tolist(), texts, strict=True):
+        places = [(a, b) for a, b in sentences(text) if text[a:b].strip()]
+        if len(places) < options.least_sentences:
+            count_rejected(rejected, short, 1)
+            count_rejected(rejected, f"sentence: of an abstract {short.removeprefix('abstract: ')}", len(places))
+            continue
+        reasons = [word_reason(text[a:b], options.least_words, options.most_words) for a, b in places]
+        for reason in filter(None, reasons):
+            count_rejected(rejected, f"sentence: {reason}", 1)
+        count_rejected(rejected, "abstract: no sentence of fitting length", int(all(reasons)))
+        spans += [(row, n, a, b) for n, (a, b) in enumerate(places) if not reasons[n]]
+    return np.array(spans, _SPAN)
+
+
+def _draw_per_paper(spans: NDArray[np.void], options: DerivedTexts) -> NDArray[np.void]:
+    """Draw at most `per_paper` sentences of every abstract, those with the lowest random keys, keeping their order."""
+    order = np.lexsort([_random_keys(spans, options, "sentence"), spans["row"]])
+    row = spans["row"][order]
+    starts = np.flatnonzero(np.diff(row, prepend=-1))
+    place = np.arange(len(row)) - np.repeat(starts, np.diff(np.append(starts, len(row))))
+    return spans[np.sort(order[place < options.per_paper])]
+
+
+def _random_keys(spans: NDArray[np.void], options: DerivedTexts, purpose: str) -> Keys:
+    """Return a random key for every cloze sentence, independent of the block it is in."""
+    salt = stream(options.seed, "texts", purpose).integers(2**63, dtype=np.uint64)
+    rows, numbers = spans["row"].astype(np.uint64), spans["number"].astype(np.uint64)
+    return mix_keys(mix_keys(rows, numbers), np.full(len(spans), salt))
+
+
+# --- titles: a title and its abstract --------------------------------------------------------------
+
+
+def title_records(
+    corpus: Corpus, options: DerivedTexts, *, excluded_titles: Sequence[str] = (), reporter: Reporter = QUIET
+) -> DerivedRecords:
+    """Return the records of a corpus of papers, and beside them titles that cite their abstracts, and hubs."""
+    rejected: dict[str, int] = {}
+    split = _titled_rows(corpus, options, rejected, reporter)
+    excluded = np.isin(split, corpus.rows(list(excluded_titles)))  # (titles,)
+    if excluded.any():
+        split, rejected["title: a question of a suite"] = split[~excluded], int(excluded.sum())
+    counts = {"papers": len(corpus), "titles": len(split), "citations": len(corpus.citing), "rejected": rejected}
+    return DerivedRecords(_title_records(corpus, split), counts)
+
+
+def _titled_rows(corpus: Corpus, options: DerivedTexts, rejected: dict[str, int], reporter: Reporter) -> Numbers:
+    """Return the rows of the papers whose title can be paired with their abstract, ascending."""
+    both = np.flatnonzero((corpus.titles.lengths() > 0) & (corpus.abstracts.lengths() > 0))
+    usable, keys = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
+    with reporter.task("reading", len(both), "titles") as advance:
+        for start in range(0, len(both), BLOCK):
+            block = both[start : start + BLOCK]
+            titles = corpus.titles.take(block)
+            reasons = [word_reason(title, options.least_words, options.most_words) for title in titles]
+            fits = np.array([not reason for reason in reasons], bool)
+            for reason in filter(None, reasons):
+                count_rejected(rejected, f"title: {reason}", 1)
+            usable.append(block[fits])
+            keys.append(repeat_keys([title.lower() for title, fit in zip(titles, fits, strict=True) if fit]))
+            advance(len(block))
+    rows, key = np.concatenate(usable), np.concatenate(keys)
+    first = np.sort(np.unique(key, return_index=True)[1])
+    count_rejected(rejected, "title: repeats another one", len(rows) - len(first))
+    count_rejected(rejected, "paper: no title or no abstract", len(corpus) - len(both))
+    if not len(both):
+        raise EmptyResultError(f"{corpus.folder} has no paper with a title and an abstract; import a source with both")
+    if not len(first):
+        raise EmptyResultError(
+            f"no title of {corpus.folder} can be used ({list_rejected(rejected)}); lower texts.least_words"
+        )
+    return rows[first]
+
+
+def _title_records(corpus: Corpus, split: Numbers) -> Iterator[StagedRecord]:
+    """Yield the papers and citations of the corpus, then titles and abstracts of the rows to split, then contexts."""
+    for start in range(0, len(corpus), BLOCK):
+        rows = np.arange(start, min(start + BLOCK, len(corpus)))
+        columns = (column.take(rows) for column in (corpus.ids, corpus.titles, corpus.abstracts))
+        for id, title, abstract in zip(*columns, strict=True):
+            yield Paper(id, title=title, abstract=abstract)
+    for start in range(0, len(corpus.citing), BLOCK):
+        yield from citation_blocks(
+            *(_id_keys(corpus, side[start : start + BLOCK]) for side in (corpus.citing, corpus.cited))
+        )
+    for start in range(0, len(split), BLOCK):
+        yield from _split_records(corpus, split[start : start + BLOCK])
+    yield from _context_records(corpus)
+
+
+def _split_records(corpus: Corpus, rows: Numbers) -> Iterator[StagedRecord]:
+    """Yield the titles and abstracts of these papers as separate papers, with hubs and citations that relate them."""
+    names = [str(row) for row in rows.tolist()]
+    texts = (column.take(rows) for column in (corpus.ids, corpus.titles, corpus.abstracts))
+    for name, id, title, abstract in zip(names, *texts, strict=True):
+        yield Paper(f"title:{name}", abstract=title, extra={"paper": id})
+        yield Paper(f"abstract:{name}", abstract=abstract, extra={"paper": id})
+        yield Paper(f"paper:{name}", stub=True)
+    title, abstract, hub = (hash_texts([f"{kind}:{name}" for name in names]) for kind in ("title", "abstract", "paper"))
+    yield from citation_blocks(title, abstract)
+    for side in (title, abstract, _id_keys(corpus, rows)):
+        yield from citation_blocks(hub, side)
+
+
+def _context_records(corpus: Corpus) -> Iterator[Context]:
+    """Yield the citing sentences whose citing and cited papers are in the corpus."""
+    table = corpus.contexts
+    inside = np.flatnonzero((table.citing >= 0) & (np.diff(table.cited_offsets) > 0))  # (contexts,)
+    for start in range(0, len(inside), BLOCK):
+        numbers = inside[start : start + BLOCK]
+        columns = (corpus.ids.take(table.citing[numbers]), table.texts.take(numbers), table.sections.take(numbers))
+        for number, citing, text, section in zip(numbers.tolist(), *columns, strict=True):
+            cited = tuple(corpus.ids.take(table.cited_rows(number)))
+            yield Context(citing, text, cited, section, Intent(int(table.intents[number])))
+
+
+def _id_keys(corpus: Corpus, rows: NDArray[np.integer]) -> Keys:
+    return hash_texts(corpus.ids.take(rows))

@@ -1,19 +1,19 @@
-"""When two records are the same paper: ids in one spelling, and a key made of title and year.
+"""Identity of papers: ids in one canonical spelling, and the rule for when two records are the same paper.
 
-The rule, in full:
+The rule:
 
 1. Two records are the same paper if they share an id: a DOI, an arXiv, PubMed, PMC, ACL, DBLP or MAG
    id, a Semantic Scholar corpus id or paper hash, an OpenAlex id, or the source's own id. The key of
    a BibTeX, RIS or CSL entry identifies nothing outside its file and does not count; only an update
    takes it for the same paper in the newer version of the file, unless ids of one kind differ.
 2. Two records are also the same paper if they share `title_key` (normalized title and year), unless
-   something says they differ: two different ids of one kind (two DOIs, two arXiv ids, ...), or two
-   ids of their own in the same source. One such conflict leaves the whole group of that title apart.
+   their ids differ: two different ids of one kind (two DOIs, two arXiv ids, ...), or two ids of their
+   own in the same source. One such conflict keeps all records of that title separate.
 3. Of the records of one paper the one with an abstract wins, then the one its source changed last,
-   then the one read last. The winner's fields hold; what it leaves empty is filled from the others in
-   that order. Every id of every record goes on leading to the paper.
+   then the one read last. Its fields are used; what it leaves empty is filled from the others in
+   that order. Every id of every record still leads to the paper.
 
-Does not read files or merge columns; see `merging.py`.
+Does not merge records: `merge.py` applies the rule, `paper_columns.py` writes the merged columns.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ _VERSION = re.compile(r"v\d+$")
 MINIMUM_TITLE_WORDS = 4
 MINIMUM_TITLE_LETTERS = 20
 MAXIMUM_TITLE_LETTERS = 10_000
-"""What is longer is no title, and folding it may take thirty times its memory."""
+"""Longer texts are not titles, and folding them may take thirty times their memory."""
 
 
 def doi_id(value: object) -> str | None:
-    """A DOI in one spelling. DataCite's DOIs of arXiv papers are arXiv ids in disguise.
+    """Return a DOI in its canonical spelling; DataCite's DOIs of arXiv papers become arXiv ids.
 
     >>> doi_id("https://doi.org/10.7717/PeerJ.4375"), doi_id("10.48550/arXiv.1706.03762")
     ('doi:10.7717/peerj.4375', 'arxiv:1706.03762')
     >>> doi_id("n/a") is None
     True
     """
-    found = _DOI.search(value[:2000]) if isinstance(value, str) else None
-    if not found or not found.group().isprintable():
+    match = _DOI.search(value[:2000]) if isinstance(value, str) else None
+    if not match or not match.group().isprintable():
         return None
-    doi = found.group().rstrip(".,;)}]>\"'").lower()
+    doi = match.group().rstrip(".,;)}]>\"'").lower()
     if doi.startswith("10.48550/arxiv."):
         return arxiv_id(doi.removeprefix("10.48550/arxiv."))
     return f"doi:{doi}"
 
 
 def arxiv_id(value: object) -> str | None:
-    """An arXiv id without its version: old ids keep their archive.
+    """Return an arXiv id in its canonical spelling, without its version; old ids keep their archive.
 
     >>> arxiv_id("http://arxiv.org/abs/1706.03762v5"), arxiv_id("astro-ph/0601001")
     ('arxiv:1706.03762', 'arxiv:astro-ph/0601001')
@@ -80,7 +80,7 @@ def arxiv_id(value: object) -> str | None:
 
 
 def number_id(prefix: str, value: object) -> str | None:
-    """An id that is a number at its source, given as a number or as text.
+    """Return a numeric id with its prefix, from a number or a text such as a PubMed or corpus id.
 
     >>> number_id("pmid", " 0012345 "), number_id("s2", 77), number_id("s2", -1), number_id("mag", None)
     ('pmid:12345', 's2:77', None, None)
@@ -96,7 +96,8 @@ def number_id(prefix: str, value: object) -> str | None:
 
 
 def pmc_id(value: object) -> str | None:
-    """
+    """Return a PubMed Central id in its canonical spelling.
+
     >>> pmc_id("PMC1234"), pmc_id("1234")
     ('pmcid:1234', 'pmcid:1234')
     """
@@ -104,7 +105,8 @@ def pmc_id(value: object) -> str | None:
 
 
 def openalex_id(value: object) -> str | None:
-    """
+    """Return the id of an OpenAlex work in its canonical spelling, from the id or its address.
+
     >>> openalex_id("https://openalex.org/W2741809807"), openalex_id("W1"), openalex_id("A1")
     ('openalex:W2741809807', 'openalex:W1', None)
     """
@@ -113,7 +115,7 @@ def openalex_id(value: object) -> str | None:
 
 
 def sha_id(value: object) -> str | None:
-    """Semantic Scholar's 40-digit paper hash.
+    """Return Semantic Scholar's 40-digit paper hash as a prefixed id.
 
     >>> sha_id("894BE9B4ea46a5c422e81ef3c241072d4c73fdc0")
     's2sha:894be9b4ea46a5c422e81ef3c241072d4c73fdc0'
@@ -123,18 +125,18 @@ def sha_id(value: object) -> str | None:
 
 
 def text_id(prefix: str, value: object) -> str | None:
-    """Any other id that is a short text without blanks, such as ACL's or DBLP's.
+    """Return any other id that is a short text without blanks, such as those of ACL or DBLP, with its prefix.
 
     >>> text_id("acl", "2020.acl-main.447"), text_id("acl", ""), text_id("acl", "two words")
     ('acl:2020.acl-main.447', None, None)
     """
     text = value.strip() if isinstance(value, str) else ""
-    # control signs and lone surrogates are not printable and could not be written to a file
+    # control characters and lone surrogates are not printable and cannot be written to a file
     return f"{prefix}:{text}" if 0 < len(text) < 500 and text.isprintable() and " " not in text else None
 
 
 def title_key(title: str, year: int | None) -> str | None:
-    """What two records of one paper share when they share no id; None for titles too short or too long to trust.
+    """Return a key of title and year by which records without a common id match; None where the title is not distinctive.
 
     >>> title_key("Attention Is All You Need!", 2017)
     'title:attention is all you need|2017'
@@ -150,7 +152,7 @@ def title_key(title: str, year: int | None) -> str | None:
 
 
 def semantic_scholar_ids(external: object) -> tuple[str, ...]:
-    """The prefixed ids in an `externalids` / `externalIds` object of Semantic Scholar.
+    """Return the prefixed ids in an `externalids` / `externalIds` object of Semantic Scholar.
 
     >>> semantic_scholar_ids({"DOI": "10.18653/V1/N18-3011", "CorpusId": 19170988, "ACL": "N18-3011", "MAG": None})
     ('doi:10.18653/v1/n18-3011', 's2:19170988', 'acl:N18-3011')
@@ -160,26 +162,27 @@ def semantic_scholar_ids(external: object) -> tuple[str, ...]:
     return distinct([spell(external[key]) for key, spell in _SEMANTIC_SCHOLAR.items() if external.get(key) is not None])
 
 
-def made_id(source: str, title: str, year: int | None) -> str:
-    """A name for an entry that has none, made of what it says: the same entry has it in the next version of its file.
+def generated_id(source: str, title: str, year: int | None) -> str:
+    """Generate an id from title and year for an entry without any, the same in the next version of its file.
 
-    >>> made_id("ris", "Maps of the moon", 2020), made_id("ris", "Maps of the Moon!", 2020) == made_id("ris", "Maps", 2020)
+    >>> first, second = generated_id("ris", "Maps of the Moon!", 2020), generated_id("ris", "Maps", 2020)
+    >>> generated_id("ris", "Maps of the moon", 2020), first == second
     ('ris-c7933e5fb3', False)
     """
     return f"{source}-{hashlib.blake2b(f'{fold(title)}|{year}'.encode(), digest_size=5).hexdigest()}"
 
 
-def named(paper: Paper, source: str) -> Paper:
-    """The paper itself where its entry names it; else called by an id it has, or by what it says.
+def with_id(paper: Paper, source: str) -> Paper:
+    """Return a bibliography entry's paper with an id: its own, else the first of its other ids, else a generated one.
 
-    >>> named(Paper("", "Maps of the moon", ids=("doi:10.1000/x", "pmid:7"), local_id=True), "ris").id
+    >>> with_id(Paper("", "Maps of the moon", ids=("doi:10.1000/x", "pmid:7"), local_id=True), "ris").id
     'doi:10.1000/x'
     """
     if paper.id:
         return paper
     if paper.ids:
         return replace(paper, id=paper.ids[0], ids=paper.ids[1:], local_id=False)
-    return replace(paper, id=made_id(source, paper.title, paper.year))
+    return replace(paper, id=generated_id(source, paper.title, paper.year))
 
 
 _SEMANTIC_SCHOLAR: dict[str, Callable[[object], str | None]] = {
@@ -195,7 +198,7 @@ _SEMANTIC_SCHOLAR: dict[str, Callable[[object], str | None]] = {
 
 
 def distinct(ids: list[str | None]) -> tuple[str, ...]:
-    """The ids that are there, first occurrence kept.
+    """Return the ids that are not None, without repeats, in order.
 
     >>> distinct(["a", None, "b", "a"])
     ('a', 'b')
@@ -204,22 +207,22 @@ def distinct(ids: list[str | None]) -> tuple[str, ...]:
 
 
 def only_doi_in(text: object) -> str | None:
-    """The DOI in a reference's text, None where there is none or where two of them leave it open which is meant.
+    """Return the only DOI in the text of a reference, None where it has none or several.
 
     >>> only_doi_in("A. Turing, Mind 59 (1950). doi:10.1093/mind/LIX.236.433.")
     'doi:10.1093/mind/lix.236.433'
     >>> only_doi_in("(a) 10.1000/one; (b) 10.1000/two") is None
     True
     """
-    found = {doi_id(part) for part in _DOI_IN_TEXT.findall(text[:20_000])} if isinstance(text, str) else set()
-    return found.pop() if len(found) == 1 else None
+    dois = {doi_id(part) for part in _DOI_IN_TEXT.findall(text[:20_000])} if isinstance(text, str) else set()
+    return dois.pop() if len(dois) == 1 else None
 
 
 def only_arxiv_in(text: object) -> str | None:
-    """The arXiv id in a reference's text, None where there is none or more than one.
+    """Return the only arXiv id in the text of a reference, None where it has none or several.
 
     >>> only_arxiv_in("Phys. Rev. D 46 (1992) [arXiv:hep-ph/9204236 [hep-ph]]"), only_arxiv_in("arXiv e-print 2020")
     ('arxiv:hep-ph/9204236', None)
     """
-    found = {arxiv_id(part) for part in _ARXIV_IN_TEXT.findall(text[:20_000])} if isinstance(text, str) else set()
-    return found.pop() if len(found) == 1 else None
+    ids = {arxiv_id(part) for part in _ARXIV_IN_TEXT.findall(text[:20_000])} if isinstance(text, str) else set()
+    return ids.pop() if len(ids) == 1 else None

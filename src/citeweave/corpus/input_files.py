@@ -1,4 +1,7 @@
-"""From the files and folders that a user names to the input files of an import, each with its format."""
+"""Input files of an import: find them in the named files and folders, recognize their formats, and hash them.
+
+Does not read records: the readers do.
+"""
 
 from __future__ import annotations
 
@@ -17,40 +20,40 @@ from citeweave.core.inputs import Source
 from citeweave.corpus.readers import guess_format, reader_of
 
 OUTSIDE_FILES = ("references.jsonl", "reference_titles.jsonl")
-"""Files of a data folder that are about papers outside it; read only where those are kept."""
+"""Files of a data folder about cited papers outside it; read only where those papers are kept."""
 
 _MOMENT = 2 * 10**9
-"""Nanoseconds: file systems tell times in steps, some of two seconds."""
+"""Nanoseconds: file systems store times in steps, some of two seconds."""
 
 _ABOUT_OUTSIDE = "about papers outside the set; read with --outside keep"
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One file to read."""
+    """An input file to read, with its format, and its size and hash once known."""
 
     path: Path
     format: str
     guessed: bool
     inside: str = ""
-    """The path inside the folder that was named; empty for a file that was named itself."""
+    """The path inside the named folder; empty for a file that was named itself."""
 
     bytes: int = 0
     sha256: str = ""
-    """Size and content when the import began, which it must still have when it was read."""
+    """Size and content when the import began; both must be the same after reading."""
 
     state: tuple[int, ...] = ()
-    """Of the file when it was hashed, as `file_state` tells; none where it had just been written."""
+    """Result of `file_state` when the file was hashed; empty where it had just been written."""
 
     @property
     def name(self) -> str:
-        return written_name(self.path)
+        return printable_name(self.path)
 
     def hashed(self) -> InputFile:
-        """The same file with its size and content."""
+        """Return the input file with its size, hash and state."""
         try:
             state = file_state(self.path)
-            # a later change may have the same time where the last one was a moment ago
+            # a change right after another one may have the same time stamp
             is_settled = abs(time.time_ns() - state[3]) > _MOMENT
             with open_input(self.path) as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -59,24 +62,24 @@ class InputFile:
             raise UserError(f"{self.path} cannot be read: {error.strerror}; check its permissions") from None
 
     def check_unchanged(self) -> None:
-        """Refuse a file that is not any more what was hashed: what was read of it may be neither."""
+        """Raise an error if the input file was changed or removed since it was hashed."""
         try:
             if file_state(self.path) == self.state or hash_file(self.path) == self.sha256:
                 return
         except OSError:
             pass
         raise InputError(
-            f"{self.path} was changed or removed while it was read; run the same command again once it stays as it is"
+            f"{self.path} was changed or removed while it was read; run the same command again once it no longer changes"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class LeftAside:
-    """A file of a named folder that is not read."""
+class SkippedFile:
+    """A file of a named folder that is not imported, and why."""
 
     path: Path
     name: str
-    """The path inside the folder that was named."""
+    """The path inside the named folder."""
 
     bytes: int
     reason: str
@@ -84,18 +87,18 @@ class LeftAside:
 
 @dataclass(frozen=True, slots=True)
 class InputFiles:
-    """The files to read, and those of the named folders that are left aside."""
+    """The input files of an import, and the files of the named folders that are skipped."""
 
     files: list[InputFile]
-    left_aside: list[LeftAside]
+    left_aside: list[SkippedFile]
 
     @property
     def skipped(self) -> dict[str, str]:
-        """Path and reason of every file that is left aside."""
+        """Path and reason of every file that is skipped."""
         return {str(file.path): file.reason for file in self.left_aside}
 
     def account(self) -> dict[str, Any]:
-        """What was read and what was not, in files and bytes; `skipped_files` has the reasons."""
+        """Return the number and size of the files that were read and skipped, with the reasons, for the manifest."""
         return {
             "files": {
                 "read": len(self.files),
@@ -106,47 +109,48 @@ class InputFiles:
             "skipped_files": {file.name: file.reason for file in self.left_aside},
         }
 
-    def refuse_left_aside(self) -> None:
-        """Raise where a file is left aside for another reason than that `--outside drop` asks for it."""
+    def refuse_skipped(self) -> None:
+        """Raise an error if a file is skipped for another reason than `--outside drop`."""
         unwanted = [file for file in self.left_aside if file.reason != _ABOUT_OUTSIDE]
         if unwanted:
-            named = "; ".join(f"{file.path}: {file.reason}" for file in unwanted[:3])
+            examples = "; ".join(f"{file.path}: {file.reason}" for file in unwanted[:3])
             raise InputError(
-                f"{len(unwanted):,} files ({sum(file.bytes for file in unwanted):,} bytes) would not be read ({named}); "
+                f"{len(unwanted):,} files ({sum(file.bytes for file in unwanted):,} bytes) would not be read ({examples}); "
                 "name their --format, move them away, or leave out --strict"
             )
 
     def formats(self) -> dict[str, int]:
+        """Return the number of input files of each format."""
         counts: dict[str, int] = {}
         for file in self.files:
             counts[file.format] = counts.get(file.format, 0) + 1
         return counts
 
 
-def written_name(path: Path) -> str:
-    """The name of a file as text that any file can hold: bytes in it that are no UTF-8 become question marks."""
-    return _written(path.name)
+def printable_name(path: Path) -> str:
+    """Return the name of a file as valid UTF-8; other bytes in it become question marks."""
+    return _as_utf8(path.name)
 
 
-def _written(name: str) -> str:
+def _as_utf8(name: str) -> str:
     return name.encode("utf-8", "replace").decode()
 
 
 def find_inputs(paths: Sequence[Path], format: str | None, *, keep_outside: bool) -> InputFiles:
-    """Expand folders (sorted, hidden files left out) and tell every file's format."""
+    """Find the input files in the named files and folders (sorted, without hidden files) and recognize their formats."""
     if format is not None:
         reader_of(format)
     files: list[InputFile] = []
-    left_aside: list[LeftAside] = []
+    skipped: list[SkippedFile] = []
     for path in paths:
         mode = _mode(path)
         if stat.S_ISDIR(mode):
             for inner in _files_below(path):
-                file = _file_of_folder(inner, format, keep_outside=keep_outside)
+                file = _file_in_folder(inner, format, keep_outside=keep_outside)
                 if isinstance(file, InputFile):
-                    files.append(replace(file, inside=_written(inner.relative_to(path).as_posix())))
+                    files.append(replace(file, inside=_as_utf8(inner.relative_to(path).as_posix())))
                 else:
-                    left_aside.append(_left_aside(inner, path, file))
+                    skipped.append(_skipped_file(inner, path, file))
         elif stat.S_ISREG(mode):
             files.append(_named_file(path, format))
         elif mode:
@@ -154,13 +158,13 @@ def find_inputs(paths: Sequence[Path], format: str | None, *, keep_outside: bool
         else:
             raise UserError(f"{path} does not exist; check the path")
     if not files:
-        named = ", ".join(str(path) for path in paths)
-        raise InputError(f"{named}: no file of a known format found; name the --format, or check the path")
-    return InputFiles(files, left_aside)
+        listed = ", ".join(str(path) for path in paths)
+        raise InputError(f"{listed}: no file of a known format found; name the --format, or check the path")
+    return InputFiles(files, skipped)
 
 
 def _mode(path: Path) -> int:
-    """What stands at a path, 0 for nothing."""
+    """Return the mode of the file or folder at a path, 0 where there is none."""
     try:
         return path.stat().st_mode
     except FileNotFoundError:
@@ -170,17 +174,20 @@ def _mode(path: Path) -> int:
 
 
 def _files_below(folder: Path) -> list[Path]:
+    """Return all files in a folder and its subfolders, sorted, without hidden ones."""
+
     def refuse(error: OSError) -> None:
         raise InputError(f"{error.filename} cannot be read: {error.strerror}; check its permissions")
 
-    found = []
+    files = []
     for parent, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(parent, name) for name in names if not name.startswith(".")]
-    return sorted(found)
+        files += [Path(parent, name) for name in names if not name.startswith(".")]
+    return sorted(files)
 
 
 def _named_file(path: Path, format: str | None) -> InputFile:
+    """Return a file that the user named as an input file; raise an error if its format is not known."""
     if format is not None:
         if not Source(path).head().data.strip():
             raise InputError(f"{path} is empty; leave it out or get it again")
@@ -191,8 +198,8 @@ def _named_file(path: Path, format: str | None) -> InputFile:
     return InputFile(path, guess, guessed=True)
 
 
-def _file_of_folder(path: Path, format: str | None, *, keep_outside: bool) -> InputFile | str:
-    """The file with its format, or the reason why it is left aside."""
+def _file_in_folder(path: Path, format: str | None, *, keep_outside: bool) -> InputFile | str:
+    """Return a file of a named folder as an input file, or the reason why it is skipped."""
     source = Source(path)
     if not stat.S_ISREG(_mode(path)):
         return "not a file: a pipe, a device, or a link that leads nowhere"
@@ -207,20 +214,20 @@ def _file_of_folder(path: Path, format: str | None, *, keep_outside: bool) -> In
     return "no known format"
 
 
-def _left_aside(path: Path, folder: Path, reason: str) -> LeftAside:
+def _skipped_file(path: Path, folder: Path, reason: str) -> SkippedFile:
     size = path.stat().st_size if stat.S_ISREG(_mode(path)) else 0
-    return LeftAside(path, _written(path.relative_to(folder).as_posix()), size, reason)
+    return SkippedFile(path, _as_utf8(path.relative_to(folder).as_posix()), size, reason)
 
 
 def _is_another_table(path: Path) -> bool:
-    """Of Parquet files the columns stand at the end, where guessing does not look."""
+    """Return whether a Parquet file is not a table of citations: its columns are at its end, where guessing does not look."""
     from citeweave.corpus.readers.edges import is_another_table
 
     return is_another_table(path)
 
 
 def _advice(path: Path) -> str:
-    """What to do with a file that no reader takes, by its first bytes."""
+    """Return advice for a file of unknown format, by its first bytes."""
     with open_input(path) as file:
         head = file.read(4)
     if head == b"%PDF":

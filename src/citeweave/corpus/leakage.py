@@ -1,14 +1,10 @@
-"""What an audit found: pairs of a corpus paper and a benchmark paper, the evidence for each, the counts.
+"""Leakage audit: which papers of a corpus are papers of a benchmark, by id, DOI, title or near-duplicate text.
 
-Does not look for anything; see `audit.py`.
-
-Which papers of a corpus are papers of a benchmark: by id, by DOI, by title, by near-duplicate text.
-
-    >>> corpus = PaperColumns(
+    >>> corpus = ListedPapers(
     ...     ids=["s2:1", "s2:2", "s2:3"],
     ...     titles=["Attention is all you need", "Deep parsing", "A new map of the old parsing literature"],
     ...     other_ids=[(), ("doi:10.1000/x",), ()])
-    >>> benchmark = PaperColumns(
+    >>> benchmark = ListedPapers(
     ...     ids=["a", "b"],
     ...     titles=["Attention Is All You Need!", "Deeper parsing"],
     ...     other_ids=[(), ("doi:10.1000/X",)])
@@ -20,21 +16,18 @@ Which papers of a corpus are papers of a benchmark: by id, by DOI, by title, by 
 
 The rules, strongest first:
 
-1. id: both tables call the paper by the same id. Only ids with a prefix (`s2:1234`) are compared, since
-   a bare `1234` means another paper elsewhere, unless `same_id_space` says that both count alike.
-2. other_id: any prefixed id of the one is any prefixed id of the other (DOI, arXiv, ...).
-3. title: the same title after `fold`. A short title (under 4 words or 20 letters) needs two words and
-   known years at most 2 apart; a title of more than 10 papers on either side is generic
-   ("letter to the editor") and counts for nothing. Subtitles are not cut off: what stands before a
-   colon joins works that differ ("SemEval ... Task 4: Sentiment Analysis in Twitter").
+1. id: both papers have the same id. Only ids with a prefix (`s2:1234`) are compared, since a bare `1234`
+   may be another paper elsewhere, unless `same_id_space` is set.
+2. other_id: they share any prefixed id (DOI, arXiv, ...).
+3. title: the same title after `fold`. A short title (under 4 words or 20 letters) needs two words and known
+   years at most 2 apart; a title of more than 10 papers on either side is generic ("letter to the editor")
+   and ignored. Subtitles are not cut off: different works share the text before a colon ("SemEval ... Task 4").
 4. text: title and abstract have at least 20 distinct word triples, and share half of those of the shorter.
 5. near_title: where one of the two has too little text for rule 4, both titles have at least 8 distinct
-   word pairs and share 0.6 of those that either has.
+   word pairs and share 0.6 of all of them.
 
-Rules 4 and 5 are exact (`near_duplicates.py`); nothing here is random. The benchmarks are held in
-memory, at most `papers_per_pass` at a time; the corpus streams past.
-
-The papers of a benchmark, from a corpus folder or from files of any known format, for the leakage audit.
+Rules 4 and 5 are exact (`near_duplicates.py`); nothing here is random. Benchmarks are read from a corpus folder or from
+files of any known format, and held in memory, at most `papers_per_pass` at a time; the corpus is streamed.
 """
 
 from __future__ import annotations
@@ -56,14 +49,14 @@ from citeweave.core.progress import Tally
 from citeweave.corpus.corpus import Corpus, lines
 from citeweave.corpus.identity import MINIMUM_TITLE_LETTERS, MINIMUM_TITLE_WORDS, doi_id
 from citeweave.corpus.input_files import find_inputs
-from citeweave.corpus.near_duplicates import ShingleIndex, Threshold, shingle_texts
+from citeweave.corpus.near_duplicates import DuplicateThreshold, ShingleIndex, shingle_texts
 from citeweave.corpus.paper import Paper
 from citeweave.corpus.plain_text import fold
 from citeweave.corpus.readers import reader_of
 
 
 class LeakageEvidence(enum.IntFlag):
-    """Why two records count as one work; the larger the value, the stronger."""
+    """Why a corpus paper and a benchmark paper count as the same; a larger value is stronger evidence."""
 
     NEAR_TITLE = 1
     """Almost the same long title, where one of them has no abstract to compare."""
@@ -75,50 +68,44 @@ class LeakageEvidence(enum.IntFlag):
     """The same title, letters and digits only."""
 
     OTHER_ID = 8
-    """A DOI, arXiv id or the like that both have."""
+    """A DOI, arXiv id or similar that both have."""
 
     ID = 16
-    """The id by which both tables know the paper."""
+    """The id that the paper has in both tables."""
 
     ANY = 31
 
 
-KINDS = (
-    LeakageEvidence.ID,
-    LeakageEvidence.OTHER_ID,
-    LeakageEvidence.TITLE,
-    LeakageEvidence.TEXT,
-    LeakageEvidence.NEAR_TITLE,
-)
-"""Strongest first."""
+KINDS = tuple(sorted(LeakageEvidence, reverse=True))
+"""All evidence, strongest first."""
 
 
 class LeakedPaper(NamedTuple):
-    """One corpus paper that is one benchmark paper."""
+    """A corpus paper that is also a benchmark paper, with the evidence."""
 
     corpus_row: int
     benchmark_row: int
     evidence: LeakageEvidence
-    """All that holds."""
+    """All evidence that applies."""
 
     strongest: LeakageEvidence
     similarity: float
-    """Containment of the texts, Jaccard of near titles; NaN where neither was needed or reached."""
+    """Containment of the texts or Jaccard index of near titles; NaN where neither rule applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkLeakage:
-    """What of one benchmark is in the corpus. The arrays hold one pair a position, by corpus row."""
+    """The papers of one benchmark that are in the corpus, as arrays with one pair per position, by corpus row."""
 
     papers: int
-    """Papers in the benchmark."""
+    """Number of papers in the benchmark."""
 
     corpus_rows: NDArray[np.int64]
     benchmark_rows: NDArray[np.int64]
     evidence: NDArray[np.uint8]
     similarity: NDArray[np.float32]
     generic_titles: int = 0
-    """Titles that both sides have but too many papers share to mean anything."""
+    """Number of titles that both sides have but that too many papers share."""
 
     def __len__(self) -> int:
         return len(self.corpus_rows)
@@ -130,11 +117,11 @@ class BenchmarkLeakage:
             yield LeakedPaper(corpus_row, benchmark_row, LeakageEvidence(evidence), strongest, similarity)
 
     def rows(self, evidence: LeakageEvidence = LeakageEvidence.ANY) -> NDArray[np.int64]:
-        """Corpus rows with at least one of the evidences, sorted."""
+        """Return the corpus rows that leak this benchmark by any of these kinds of evidence, sorted."""
         return np.unique(self.corpus_rows[(self.evidence & evidence.value) > 0])
 
     def as_json(self) -> dict[str, object]:
-        """Counts of papers: `strongest` adds up to `corpus_papers`, `evidence` counts a paper once a kind."""
+        """Return counts of papers: `strongest` adds up to `corpus_papers`, `evidence` counts a paper once per kind."""
         rows, place = np.unique(self.corpus_rows, return_inverse=True)
         held = np.zeros(len(rows), np.uint8)
         np.bitwise_or.at(held, place, self.evidence)
@@ -144,26 +131,26 @@ class BenchmarkLeakage:
             "papers_found": len(np.unique(self.benchmark_rows)),
             "corpus_papers": len(rows),
             "strongest": {
-                name_of(kind): int(((held & kind.value > 0) & (held < limit)).sum())
+                _evidence_name(kind): int(((held & kind.value > 0) & (held < limit)).sum())
                 for kind, limit in zip(KINDS, weaker, strict=True)
             },
-            "evidence": {name_of(kind): int((held & kind.value > 0).sum()) for kind in KINDS},
+            "evidence": {_evidence_name(kind): int((held & kind.value > 0).sum()) for kind in KINDS},
             "generic_titles": self.generic_titles,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class LeakageReport:
-    """What of every benchmark is in the corpus. `str()` gives a table of the counts."""
+    """The papers of every benchmark that are in the corpus. `str()` returns a table of the counts."""
 
     corpus_papers: int
     benchmarks: dict[str, BenchmarkLeakage]
     options: dict[str, object] = field(default_factory=dict)
 
     def rows_to_exclude(self, evidence: LeakageEvidence = LeakageEvidence.ANY) -> NDArray[np.int64]:
-        """Corpus rows that are papers of any benchmark by any of the evidences, sorted, each once."""
-        found = [benchmark.rows(evidence) for benchmark in self.benchmarks.values()]
-        return np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+        """Return the corpus rows that are papers of any benchmark, to exclude them from training; sorted, each once."""
+        rows = [benchmark.rows(evidence) for benchmark in self.benchmarks.values()]
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *rows]))
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -174,13 +161,13 @@ class LeakageReport:
         }
 
     def __str__(self) -> str:
-        heads = ["benchmark", "papers", "found", "corpus papers", *(f"by {name_of(kind)}" for kind in KINDS)]
+        heads = ["benchmark", "papers", "found", "corpus papers", *(f"by {_evidence_name(kind)}" for kind in KINDS)]
         lines = [heads]
         for name, benchmark in self.benchmarks.items():
             counts = benchmark.as_json()
             strongest: dict[str, int] = counts["strongest"]  # type: ignore[assignment]
-            whole = [counts["papers"], counts["papers_found"], counts["corpus_papers"], *strongest.values()]
-            lines.append([name, *(f"{number:,}" for number in whole)])
+            numbers = [counts["papers"], counts["papers_found"], counts["corpus_papers"], *strongest.values()]
+            lines.append([name, *(f"{number:,}" for number in numbers)])
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         rows = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
         exclude = len(self.rows_to_exclude())
@@ -188,15 +175,16 @@ class LeakageReport:
         return "\n".join(rows)
 
 
-def name_of(kind: LeakageEvidence) -> str:
-    """
-    >>> name_of(LeakageEvidence.OTHER_ID)
+def _evidence_name(kind: LeakageEvidence) -> str:
+    """Return the name of a kind of leakage evidence in reports.
+
+    >>> _evidence_name(LeakageEvidence.OTHER_ID)
     'other_id'
     """
     return str(kind.name).lower()
 
 
-# Which papers of a corpus are papers of a benchmark: by id, by DOI, by title, by near-duplicate text.
+# --- the audit ---------------------------------------------------------------------------------------
 
 TEXT_WORDS, TEXT_MINIMUM = 3, 20
 TITLE_WORDS, TITLE_MINIMUM = 2, 8
@@ -206,7 +194,7 @@ BLOCK = 4096
 
 
 class PaperTable(Protocol):
-    """Columns of papers, one position a paper; they may be lazy: `len`, `[i]` and iteration are all we use."""
+    """Columns of papers to audit, one entry per paper; may be lazy: only `len`, `[i]` and iteration are used."""
 
     @property
     def ids(self) -> Sequence[str]: ...
@@ -221,8 +209,8 @@ class PaperTable(Protocol):
 
 
 @dataclass(slots=True)
-class PaperColumns:
-    """A `PaperTable` from lists, such as a benchmark's paper list; columns left out are empty."""
+class ListedPapers:
+    """A `PaperTable` of lists, such as the papers of a benchmark; omitted columns are empty."""
 
     ids: Sequence[str]
     titles: Sequence[str] = ()
@@ -240,22 +228,22 @@ class PaperColumns:
 
 @dataclass(frozen=True, slots=True)
 class LeakageOptions:
-    """What counts as the same work."""
+    """Options of a leakage audit: when two papers count as the same."""
 
     same_id_space: bool = False
     """Compare ids without a prefix too: both tables come from one source."""
 
     near_duplicates: bool = True
-    """Apply rules 4 and 5; without them the audit only reads ids and titles."""
+    """Apply rules 4 and 5; otherwise the audit only reads ids and titles."""
 
     containment: float = 0.5
-    """Part of the shorter text's word triples that must be shared (rule 4)."""
+    """Fraction of the shorter text's word triples that must be shared (rule 4)."""
 
     title_similarity: float = 0.6
-    """Part of both titles' word pairs that must be shared (rule 5)."""
+    """Fraction of both titles' word pairs that must be shared (rule 5)."""
 
     papers_per_pass: int = 50_000
-    """Benchmark papers in memory at a time, 12 kB each at the peak; the corpus is read once for every so many."""
+    """Benchmark papers in memory at a time, 12 kB each at the peak; the corpus is read once per pass."""
 
     def __post_init__(self) -> None:
         for name in ("containment", "title_similarity"):
@@ -269,11 +257,11 @@ class LeakageOptions:
 def audit_leakage(
     corpus: PaperTable, benchmarks: Mapping[str, PaperTable], options: LeakageOptions | None = None
 ) -> LeakageReport:
-    """Find the papers of every benchmark in the corpus; see the module's rules."""
+    """Find the papers of every benchmark that are in the corpus, by the five rules of this module."""
     options = options or LeakageOptions()
     for name, table in {"the corpus": corpus, **benchmarks}.items():
         _check_lengths(name, table)
-    keys = {name: _Keys(table, options) for name, table in benchmarks.items()}
+    keys = {name: _BenchmarkKeys(table, options) for name, table in benchmarks.items()}
     pairs = {name: _PairList() for name in benchmarks}
     _look_up_keys(corpus, list(keys.values()), options)
     for name in benchmarks:
@@ -283,19 +271,19 @@ def audit_leakage(
             _look_up_texts(
                 corpus, [_BenchmarkShingles(benchmarks[name], rows, pairs[name]) for name, rows in group], options
             )
-    found = {name: pairs[name].merge(len(table.ids), keys[name].generic) for name, table in benchmarks.items()}
-    return LeakageReport(len(corpus.ids), found, asdict(options))
+    leaked = {name: pairs[name].merge(len(table.ids), keys[name].generic) for name, table in benchmarks.items()}
+    return LeakageReport(len(corpus.ids), leaked, asdict(options))
 
 
 def _check_lengths(name: str, table: PaperTable) -> None:
     for column in ("titles", "abstracts", "years", "other_ids"):
         if len(getattr(table, column)) != len(table.ids):
-            given = f"{len(table.ids)} ids and {len(getattr(table, column))} {column}"
-            raise UserError(f"{name} has {given}; every column must have one entry a paper, empty where unknown")
+            lengths = f"{len(table.ids)} ids and {len(getattr(table, column))} {column}"
+            raise UserError(f"{name} has {lengths}; every column must have one entry per paper, empty where unknown")
 
 
 class _PairList:
-    """Pairs as they are found, in pieces."""
+    """Pairs of corpus and benchmark papers with their evidence, collected rule by rule."""
 
     def __init__(self) -> None:
         self.pieces: list[tuple[NDArray[np.int64], NDArray[np.int64], int, NDArray[np.float32]]] = []
@@ -313,7 +301,7 @@ class _PairList:
         self.pieces.append((*pair, evidence.value, similarity))
 
     def merge(self, papers: int, generic: int) -> BenchmarkLeakage:
-        """One entry a pair, with all its evidence."""
+        """Merge the collected pairs into one entry per pair, with all its evidence."""
         rows = np.concatenate([np.zeros(0, np.int64), *(piece[0] for piece in self.pieces)])
         others = np.concatenate([np.zeros(0, np.int64), *(piece[1] for piece in self.pieces)])
         kinds = np.repeat([piece[2] for piece in self.pieces], [len(piece[0]) for piece in self.pieces])
@@ -326,8 +314,8 @@ class _PairList:
         return BenchmarkLeakage(papers, *np.divmod(pairs, max(papers, 1)), evidence, similarity, generic)
 
 
-class _Keys:
-    """The ids and titles of one benchmark, and the corpus rows that have them."""
+class _BenchmarkKeys:
+    """The ids and titles of one benchmark as keys, and the corpus rows that have the same keys."""
 
     def __init__(self, table: PaperTable, options: LeakageOptions) -> None:
         self.years = table.years
@@ -340,13 +328,14 @@ class _Keys:
                 self.known.setdefault(key, []).append(row)
 
     def add_pairs(self, corpus_years: NDArray[np.int32], pairs: _PairList) -> None:
+        """Add the pairs of corpus and benchmark papers that share an id or a title."""
         for key, rows in self.seen.items():
             known, kind = self.known[key], _KEY_KINDS[key[0]]
             if len(rows) > GENERIC or len(known) > GENERIC:
                 if kind is LeakageEvidence.TITLE:
                     self.generic += 1
                     continue
-                known = known[:1]  # an id is believed, but not multiplied out
+                known = known[:1]  # the id counts, but not all its pairs are listed
             corpus_rows, benchmark_rows = np.repeat(rows, len(known)), np.tile(known, len(rows))
             if kind is LeakageEvidence.TITLE and _is_short(key[1:]):
                 years, others = corpus_years[corpus_rows], self.years[benchmark_rows]
@@ -359,7 +348,7 @@ _KEY_KINDS = {"=": LeakageEvidence.ID, "~": LeakageEvidence.OTHER_ID, "t": Leaka
 
 
 def _keys_of(own: str, others: Sequence[str], title: str, *, same_id_space: bool) -> list[str]:
-    """What a paper can be recognized by, the first letter telling the kind.
+    """Return the keys by which a paper is recognized in a benchmark; the first character is the kind.
 
     >>> _keys_of("s2:7", ("doi:10.1000/X",), "Deep Parsing", same_id_space=False)
     ['=s2:7', '~s2:7', '~doi:10.1000/x', 'tdeep parsing']
@@ -380,7 +369,8 @@ def _is_short(folded: str) -> bool:
     return len(folded) < MINIMUM_TITLE_LETTERS or folded.count(" ") + 1 < MINIMUM_TITLE_WORDS
 
 
-def _look_up_keys(corpus: PaperTable, benchmarks: Sequence[_Keys], options: LeakageOptions) -> None:
+def _look_up_keys(corpus: PaperTable, benchmarks: Sequence[_BenchmarkKeys], options: LeakageOptions) -> None:
+    """Note the corpus rows that share an id or a title with a benchmark (rules 1 to 3)."""
     for row, (own, others, title) in enumerate(zip(corpus.ids, corpus.other_ids, corpus.titles, strict=True)):
         for key in _keys_of(own, others, title, same_id_space=options.same_id_space):
             for benchmark in benchmarks:
@@ -389,9 +379,9 @@ def _look_up_keys(corpus: PaperTable, benchmarks: Sequence[_Keys], options: Leak
 
 
 def _passes(benchmarks: Mapping[str, PaperTable], limit: int) -> Iterator[list[tuple[str, range]]]:
-    """Parts of benchmarks to hold in memory together.
+    """Yield groups of benchmark papers to hold in memory together.
 
-    >>> tables = {"a": PaperColumns(["x"] * 5), "b": PaperColumns(["x"])}
+    >>> tables = {"a": ListedPapers(["x"] * 5), "b": ListedPapers(["x"])}
     >>> list(_passes(tables, 3))
     [[('a', range(0, 3))], [('a', range(3, 5)), ('b', range(0, 1))]]
     """
@@ -412,7 +402,7 @@ def _passes(benchmarks: Mapping[str, PaperTable], limit: int) -> Iterator[list[t
 
 
 class _BenchmarkShingles:
-    """The shingles of some papers of one benchmark."""
+    """The word shingles of some papers of one benchmark."""
 
     def __init__(self, table: PaperTable, rows: range, pairs: _PairList) -> None:
         self.first = rows.start
@@ -430,26 +420,27 @@ def _texts_of(table: PaperTable, rows: range) -> tuple[list[str], list[str]]:
 
 
 def _look_up_texts(corpus: PaperTable, benchmarks: Sequence[_BenchmarkShingles], options: LeakageOptions) -> None:
-    by_text = Threshold(containment=options.containment, minimum=TEXT_MINIMUM)
-    by_title = Threshold(jaccard=options.title_similarity, minimum=TITLE_MINIMUM)
+    """Add the pairs of corpus and benchmark papers with near-duplicate texts or titles (rules 4 and 5)."""
+    by_text = DuplicateThreshold(containment=options.containment, minimum=TEXT_MINIMUM)
+    by_title = DuplicateThreshold(jaccard=options.title_similarity, minimum=TITLE_MINIMUM)
     for start in range(0, len(corpus.ids), BLOCK):
         titles, texts = _texts_of(corpus, range(start, min(start + BLOCK, len(corpus.ids))))
         title_shingles, text_shingles = shingle_texts(titles, TITLE_WORDS), shingle_texts(texts, TEXT_WORDS)
         has_text = np.diff(text_shingles.bounds) >= TEXT_MINIMUM  # (block,)
-        for known in benchmarks:
-            found = known.texts.find(text_shingles, by_text)
-            known.pairs.add(found.queries + start, found.rows + known.first, LeakageEvidence.TEXT, found.containment)
-            near = known.titles.find(title_shingles, by_title)
-            poor = ~(has_text[near.queries] & known.has_text[near.rows])
-            rows, others = near.queries[poor] + start, near.rows[poor] + known.first
-            known.pairs.add(rows, others, LeakageEvidence.NEAR_TITLE, near.jaccard[poor])
+        for part in benchmarks:
+            near = part.texts.find(text_shingles, by_text)
+            part.pairs.add(near.queries + start, near.rows + part.first, LeakageEvidence.TEXT, near.containment)
+            near = part.titles.find(title_shingles, by_title)
+            short = ~(has_text[near.queries] & part.has_text[near.rows])
+            rows, others = near.queries[short] + start, near.rows[short] + part.first
+            part.pairs.add(rows, others, LeakageEvidence.NEAR_TITLE, near.jaccard[short])
 
 
-# The papers of a benchmark, from a corpus folder or from files of any known format, for the leakage audit.
+# --- the papers of a corpus or a benchmark -----------------------------------------------------------
 
 
 class CorpusPapers:
-    """A corpus as a `PaperTable`."""
+    """The papers of a corpus as a `PaperTable` for the leakage audit."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.ids: Sequence[str] = corpus.ids
@@ -460,7 +451,7 @@ class CorpusPapers:
 
 
 class _LineColumn(Sequence[tuple[str, ...]]):
-    """A column of lines, split when asked for."""
+    """A text column of ids, one per line, split on access."""
 
     def __init__(self, column: TextColumn) -> None:
         self._column = column
@@ -472,12 +463,12 @@ class _LineColumn(Sequence[tuple[str, ...]]):
         return (lines(text) for text in self._column)
 
     def __getitem__(self, row):  # type: ignore[no-untyped-def]
-        found = self._column[row]
-        return lines(found) if isinstance(found, str) else [lines(text) for text in found]
+        value = self._column[row]
+        return lines(value) if isinstance(value, str) else [lines(text) for text in value]
 
 
-def papers_of(path: Path) -> PaperTable:
-    """The papers that a corpus folder, a data folder or a file holds."""
+def load_paper_table(path: Path) -> PaperTable:
+    """Load the papers of a benchmark from a corpus folder, a data folder or a file."""
     if (path / MANIFEST).is_file():
         return CorpusPapers(Corpus.open(path))
     papers: list[Paper] = []
@@ -486,7 +477,7 @@ def papers_of(path: Path) -> PaperTable:
         papers += [record for record in records if isinstance(record, Paper) and not record.stub]
     if not papers:
         raise InputError(f"{path} holds no papers to audit against; give a corpus, or files of papers")
-    return PaperColumns(
+    return ListedPapers(
         ids=[paper.id for paper in papers],
         titles=[paper.title for paper in papers],
         abstracts=[paper.abstract for paper in papers],
@@ -498,9 +489,9 @@ def papers_of(path: Path) -> PaperTable:
 def audit_corpus(
     corpus: Corpus, benchmarks: Mapping[str, str | Path | Corpus], options: LeakageOptions | None = None
 ) -> LeakageReport:
-    """Find the papers of benchmarks, given as corpora, folders or files, inside a corpus."""
+    """Audit a corpus for the papers of benchmarks, each a corpus, a folder or a file."""
     tables = {
-        name: CorpusPapers(given) if isinstance(given, Corpus) else papers_of(Path(given))
-        for name, given in benchmarks.items()
+        name: CorpusPapers(source) if isinstance(source, Corpus) else load_paper_table(Path(source))
+        for name, source in benchmarks.items()
     }
     return audit_leakage(CorpusPapers(corpus), tables, options)

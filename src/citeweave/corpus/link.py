@@ -1,21 +1,16 @@
-"""Writes the citations of a corpus: ids become rows, repeats become one, in bounded memory.
+"""Link citations and contexts to rows of papers, merge repeats, and write their columns, in bounded memory.
 
-They end sorted by citing and cited row. A citation given several times is one: its intents are united,
-it is influential if one record says so, and its strength is the largest given, so that importing the
-same file twice changes nothing.
+Citations are sorted by citing and cited row. A repeated citation is written once: with the union of its intents, as
+influential if one record says so, and with its largest strength, so that importing a file twice changes nothing.
 
-References of a paper of the corpus to a paper outside it are no citations, but they are remembered by
-the cited id's key (`references_outside/`): an update that brings the cited paper makes them citations,
-and papers that share them are coupled.
+References of a paper to a paper outside the corpus are not citations, but are stored by the cited id's key
+(`references_outside/`): they become citations once an update brings the cited paper, and papers that share them are
+coupled.
 
-Writes the contexts of a corpus: ids become rows, one sentence given several times becomes one.
-
-Contexts of one citing paper with equal text are one context that cites the union: Semantic Scholar
-repeats a sentence for every paper it cites, and this is how co-citations in one sentence come back.
-Contexts of no known citing paper, or with facts of their own (a label, a span), stay apart.
-
-Memory stays bounded however many there are: what has to be known of every context (which one it
-repeats, whether it stays) is sorted through files and read back in order.
+Contexts of one citing paper with equal text become one context that cites the union: Semantic Scholar repeats a sentence
+for every paper that it cites, and this restores the co-citations of the sentence. Contexts without a known citing paper,
+or with different extra metadata (a label, a span), stay separate. What must be known about every context (which one it
+repeats, whether it is kept) goes through an external sort.
 """
 
 from __future__ import annotations
@@ -31,61 +26,77 @@ from numpy.typing import NDArray
 
 from citeweave.core.columns import NumberWriter, TextWriter, open_numbers, release
 from citeweave.core.progress import Tally
-from citeweave.core.randomness import Keys, hash_spans, mix
+from citeweave.core.randomness import Keys, hash_spans, mix_keys
 from citeweave.corpus.corpus import CITATION_COLUMNS, REFERENCE_COLUMNS, IdIndex
-from citeweave.corpus.external_sort import ATTRIBUTES, CitationCodes, NumberedTable, NumberRows, Spill, default_of
+from citeweave.corpus.external_sort import CitationCodes, ExternalSort
+from citeweave.corpus.numbered_citations import ATTRIBUTES, NumberedTable, NumberRows, default_of
 from citeweave.corpus.staged_parts import StagedPart
 
-LINK_STEP = 1 << 20
-"""Citations handled at a time."""
+CITATION_STEP = 1 << 20
+"""Citations per block."""
+
+CONTEXT_STEP = 1 << 18
+"""Contexts per block."""
 
 _AGAIN = "same citation given again (merged)"
-_Facts = Callable[[str], NDArray[Any]]
-# padded to multiples of eight bytes, which move several times as fast
+# records are padded to multiples of eight bytes, which are several times as fast to move
 _EDGE = np.dtype([("code", "<u8"), ("strength", "<f4"), ("intents", "u1"), ("influential", "?"), ("pad", "<u2")])
 _REFERENCE = np.dtype([*_EDGE.descr, ("key", "<u8"), ("citing", "<i4"), ("pad2", "<u4")])
+_OCCURRENCE = np.dtype([("key", "<u8"), ("context", "<i8"), ("intents", "u1"), ("wanted", "?"), ("pad", "V6")])
+_DECISION = np.dtype([("context", "<u8"), ("leader", "<i8"), ("intents", "u1"), ("wanted", "?"), ("pad", "V6")])
+_LINK = np.dtype([("context", "<u8"), ("key", "<u8"), ("cited", "<i4"), ("pad", "<u4")])
 
 
 def write_citations(
     folder: Path, parts: Sequence[StagedPart], index: IdIndex, papers: int, work: Path, tally: Tally, *, memory: int
 ) -> int:
-    """All columns of `citations/` and `references_outside/` below `folder`; returns the number of citations."""
+    """Link the staged citations to rows and write `citations/` and `references_outside/`; return the number of citations."""
     expected = sum(part.citation_count for part in parts)
     if all(_is_bare(part) for part in parts):
         codes = CitationCodes(work / "codes", papers=papers, expected=expected, memory=memory)
         links = _Links(codes, codes.bits, work, expected, tally, memory)
     else:
-        bits = max(papers - 1, 1).bit_length()  # a citation's code is citing row, then cited row in so many bits
-        spill = Spill(work / "inside", _EDGE, key="code", top=papers << bits, expected=expected, memory=memory)
-        links = _Links(spill, bits, work, expected, tally, memory)
+        bits = max(
+            papers - 1, 1
+        ).bit_length()  # a citation's code is its citing row, then its cited row in this many bits
+        sort = ExternalSort(work / "inside", _EDGE, key="code", top=papers << bits, expected=expected, memory=memory)
+        links = _Links(sort, bits, work, expected, tally, memory)
     for part in parts:
-        _resolve_keyed(part, index, links)
+        _link_keyed(part, index, links)
     for prefix in sorted({table.prefix for part in parts for table in part.numbered()}):
         tables = [table for part in parts for table in part.numbered() if table.prefix == prefix]
         top, count = max(table.top for table in tables), sum(len(table) for table in tables)
-        _resolve_numbered(tables, NumberRows(index, prefix, top, expected=2 * count, memory=memory), links)
+        _link_numbered(tables, NumberRows(index, prefix, top, expected=2 * count, memory=memory), links)
     _write_references_outside(folder / "references_outside", links.outside)
     return _write_citations(folder / "citations", links)
 
 
 def _is_bare(part: StagedPart) -> bool:
-    """Whether all that a part says of its citations is who cites whom."""
+    """Return whether the citations of a staged part are all numbered and without attributes."""
     tables = part.numbered()
     return part.citation_count == sum(len(table) for table in tables) and not any(table.attributes for table in tables)
 
 
 class _Links:
-    """Takes citations as rows, block by block: accounts for them, and sorts those inside and those that lead out."""
+    """Collects linked citations block by block, counts them, and sorts those inside and those that lead outside the corpus."""
 
     def __init__(
-        self, inside: Spill | CitationCodes, bits: int, work: Path, expected: int, tally: Tally, memory: int
+        self, inside: ExternalSort | CitationCodes, bits: int, work: Path, expected: int, tally: Tally, memory: int
     ) -> None:
         self.inside, self.bits, self.tally = inside, bits, tally
-        self.outside = Spill(work / "outside", _REFERENCE, key="code", top=2**64, expected=expected, memory=memory)
+        self.outside = ExternalSort(
+            work / "outside", _REFERENCE, key="code", top=2**64, expected=expected, memory=memory
+        )
 
-    def add(self, citing: NDArray[np.int32], cited: NDArray[np.int32], keys: Callable[[], Keys], facts: _Facts) -> None:
-        """Rows of the papers, -1 outside; `keys` gives those of the cited ids, `facts` an attribute of the block."""
-        good = _account_for_citations(citing, cited, self.tally)
+    def add(
+        self,
+        citing: NDArray[np.int32],
+        cited: NDArray[np.int32],
+        keys: Callable[[], Keys],
+        attribute: Callable[[str], NDArray[Any]],
+    ) -> None:
+        """Add citations by row, -1 outside; `keys` returns the keys of the cited ids, `attribute` a column of the block."""
+        good = _count_citations(citing, cited, self.tally)
         codes = citing[good].astype(np.uint64) << np.uint64(self.bits) | cited[good].astype(np.uint64)
         if isinstance(self.inside, CitationCodes):
             self.inside.add(codes)
@@ -93,70 +104,73 @@ class _Links:
             edges = np.empty(len(codes), _EDGE)
             edges["code"] = codes
             for name in ATTRIBUTES:
-                edges[name] = facts(name)[good]
+                edges[name] = attribute(name)[good]
             self.inside.add(edges)
         leaving = (citing >= 0) & (cited < 0)
         if leaving.any():
             references = np.empty(int(leaving.sum()), _REFERENCE)
             references["citing"], references["key"] = citing[leaving], keys()[leaving]
-            references["code"] = mix(references["citing"].astype(np.uint64), references["key"])
+            references["code"] = mix_keys(references["citing"].astype(np.uint64), references["key"])
             for name in ATTRIBUTES:
-                references[name] = facts(name)[leaving]
+                references[name] = attribute(name)[leaving]
             self.outside.add(references)
 
     def blocks(self) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.void] | None]]:
-        """Every citation once, ascending: its code, and what else is known of it, None for nothing."""
+        """Yield every citation once, ascending: its code, and its attributes (None where no citation has any)."""
         if isinstance(self.inside, CitationCodes):
             for codes in self.inside.blocks():
-                for start in range(0, len(codes), LINK_STEP):
-                    yield codes[start : start + LINK_STEP], None
+                for start in range(0, len(codes), CITATION_STEP):
+                    yield codes[start : start + CITATION_STEP], None
             self.tally.unkeep("citations", _AGAIN, self.inside.repeats)
             return
         for block in self.inside.blocks():
-            merged = _merge(block)
+            merged = _merge_citations(block)
             self.tally.unkeep("citations", _AGAIN, len(block) - len(merged))
             yield merged["code"], merged
 
 
 def _write_citations(folder: Path, links: _Links) -> int:
+    """Write the columns of `citations/` and return their number."""
     writers = {name: NumberWriter(folder / f"{name}.npy", kind) for name, kind in CITATION_COLUMNS.items()}
-    for codes, known in links.blocks():
+    for codes, attributes in links.blocks():
         writers["citing"].append(codes >> np.uint64(links.bits))
         writers["cited"].append(codes & np.uint64(2**links.bits - 1))
         for name in ATTRIBUTES:
-            writers[name].append(default_of(name, len(codes)) if known is None else known[name])
+            writers[name].append(default_of(name, len(codes)) if attributes is None else attributes[name])
     for writer in writers.values():
         writer.close()
     return writers["citing"].count
 
 
-def _write_references_outside(folder: Path, spill: Spill) -> None:
-    """Sorted by a key of the pair, which is as good as any order."""
+def _write_references_outside(folder: Path, sort: ExternalSort) -> None:
+    """Write the columns of `references_outside/`, sorted by a key of citing row and cited id."""
     writers = {name: NumberWriter(folder / f"{name}.npy", kind) for name, kind in REFERENCE_COLUMNS.items()}
-    for block in spill.blocks():
-        merged = _merge(block)
+    for block in sort.blocks():
+        merged = _merge_citations(block)
         for name, writer in writers.items():
             writer.append(merged[name])
     for writer in writers.values():
         writer.close()
 
 
-def _resolve_keyed(part: StagedPart, index: IdIndex, links: _Links) -> None:
+def _link_keyed(part: StagedPart, index: IdIndex, links: _Links) -> None:
+    """Link the citations of a staged part that are stored by the keys of ids."""
     columns = {name: part.citations(name) for name in CITATION_COLUMNS}
-    for start in range(0, len(columns["citing"]), LINK_STEP):
-        block = {name: column[start : start + LINK_STEP] for name, column in columns.items()}
+    for start in range(0, len(columns["citing"]), CITATION_STEP):
+        block = {name: column[start : start + CITATION_STEP] for name, column in columns.items()}
         citing, cited = index.rows_of(block["citing"]), index.rows_of(block["cited"])
         links.add(citing, cited, partial(block.__getitem__, "cited"), block.__getitem__)
         release(*columns.values())
 
 
-def _resolve_numbered(tables: Sequence[NumberedTable], rows: NumberRows, links: _Links) -> None:
+def _link_numbered(tables: Sequence[NumberedTable], rows: NumberRows, links: _Links) -> None:
+    """Link the citations of staged parts that are stored by the numbers of ids."""
     for block in (block for table in tables for block in table.blocks()):
         links.add(rows.of(block.citing), rows.of(block.cited), block.cited_keys, block.attribute)
 
 
-def _account_for_citations(citing: NDArray[np.int32], cited: NDArray[np.int32], tally: Tally) -> NDArray[np.bool_]:
-    """Which citations join two different papers of the corpus; the others are counted by reason."""
+def _count_citations(citing: NDArray[np.int32], cited: NDArray[np.int32], tally: Tally) -> NDArray[np.bool_]:
+    """Return which citations link two different papers of the corpus, and count the others by reason."""
     unknown_citing, unknown_cited = citing < 0, cited < 0
     itself = ~unknown_citing & (citing == cited)
     tally.unkeep("citations", "citing and cited paper not in the corpus", int((unknown_citing & unknown_cited).sum()))
@@ -167,8 +181,8 @@ def _account_for_citations(citing: NDArray[np.int32], cited: NDArray[np.int32], 
     return good
 
 
-def _merge(block: NDArray[np.void]) -> NDArray[np.void]:
-    """One record of every code in a block sorted by code."""
+def _merge_citations(block: NDArray[np.void]) -> NDArray[np.void]:
+    """Merge repeated citations of a block that is sorted by code."""
     starts = np.flatnonzero(np.concatenate([[True], block["code"][1:] != block["code"][:-1]]))
     merged = block[starts]
     if len(starts) < len(block):
@@ -178,20 +192,12 @@ def _merge(block: NDArray[np.void]) -> NDArray[np.void]:
     return merged
 
 
-# Writes the contexts of a corpus: ids become rows, one sentence given several times becomes one.
-
-STEP = 1 << 18
-"""Contexts handled at a time."""
-
-# padded to multiples of eight bytes, which move several times as fast
-_SIGHTING = np.dtype([("key", "<u8"), ("context", "<i8"), ("intents", "u1"), ("wanted", "?"), ("pad", "V6")])
-_VERDICT = np.dtype([("context", "<u8"), ("leader", "<i8"), ("intents", "u1"), ("wanted", "?"), ("pad", "V6")])
-_LINK = np.dtype([("context", "<u8"), ("key", "<u8"), ("cited", "<i4"), ("pad", "<u4")])
+# --- contexts ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _ContextPlan:
-    """What becomes of every staged context; columns on disk, in staged order."""
+class _LinkedContexts:
+    """The number that every staged context gets in the corpus, and the rows it links to; columns in staged order."""
 
     leader: NDArray[np.int64]
     """The first staged context with the same citing paper and text."""
@@ -200,24 +206,25 @@ class _ContextPlan:
     intents: NDArray[np.uint8]
     """Intents of the leader and of all its repeats."""
     citing: NDArray[np.int32]
-    """Row of the citing paper, -1 outside."""
+    """Row of the citing paper, -1 outside the corpus."""
     cited: NDArray[np.int32]
-    """Rows of all cited papers, one list after the other, -1 outside."""
-    kept: int
+    """Rows of all cited papers, one list after the other, -1 outside the corpus."""
+    count: int
+    """Contexts that are written to the corpus."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A run of staged contexts of one part; `first` is the place of its first one among all."""
+    """A run of staged contexts of one part; `first` is the position of its first one among all."""
 
     part: StagedPart
     first: int
     start: int
     stop: int
     cited: slice
-    """Where the part's flat list of cited keys holds those of this block."""
+    """Positions of this block in the part's flat list of cited keys."""
     first_cited: int
-    """Place of the first of them among the cited keys of all parts."""
+    """Position of the first of them among the cited keys of all parts."""
 
     @property
     def places(self) -> slice:
@@ -231,20 +238,21 @@ class _Block:
 def write_contexts(
     folder: Path, parts: Sequence[StagedPart], index: IdIndex, work: Path, tally: Tally, *, memory: int
 ) -> int:
-    """All columns of `contexts/`; returns how many there are."""
-    plan = _plan(parts, index, work, tally, memory)
-    _write_columns(folder, parts, plan)
-    _write_links(folder, parts, plan, work, memory)
-    return plan.kept
+    """Link the staged contexts to rows, merge repeated sentences, and write `contexts/`; return their number."""
+    linked = _link_contexts(parts, index, work, tally, memory)
+    _write_columns(folder, parts, linked)
+    _write_cited(folder, parts, linked, work, memory)
+    return linked.count
 
 
 def _blocks(parts: Sequence[StagedPart]) -> Iterator[_Block]:
+    """Yield the staged contexts of all parts in blocks."""
     first, first_cited = 0, 0
     for part in parts:
         counts = part.context_numbers("cited_count")
         cited = 0
-        for start in range(0, len(counts), STEP):
-            stop = min(start + STEP, len(counts))
+        for start in range(0, len(counts), CONTEXT_STEP):
+            stop = min(start + CONTEXT_STEP, len(counts))
             next_cited = cited + int(counts[start:stop].sum())
             yield _Block(part, first + start, start, stop, slice(cited, next_cited), first_cited + cited)
             cited = next_cited
@@ -252,48 +260,50 @@ def _blocks(parts: Sequence[StagedPart]) -> Iterator[_Block]:
         first_cited += cited
 
 
-def _plan(parts: Sequence[StagedPart], index: IdIndex, work: Path, tally: Tally, memory: int) -> _ContextPlan:
+def _link_contexts(
+    parts: Sequence[StagedPart], index: IdIndex, work: Path, tally: Tally, memory: int
+) -> _LinkedContexts:
+    """Link every staged context to rows, find its repeats, and number the contexts that are kept."""
     total = sum(part.context_count for part in parts)
-    sightings = Spill(work / "text", _SIGHTING, key="key", top=2**64, expected=total, memory=memory)
+    occurrences = ExternalSort(work / "text", _OCCURRENCE, key="key", top=2**64, expected=total, memory=memory)
     rows = {name: NumberWriter(work / f"{name}.npy", np.int32) for name in ("citing", "cited")}
     for block in _blocks(parts):
         citing = index.rows_of(block.part.context_numbers("citing")[block.start : block.stop])
         cited = index.rows_of(block.part.context_numbers("cited")[block.cited])
         rows["citing"].append(citing)
         rows["cited"].append(cited)
-        sightings.add(_sightings(block, citing, cited, has_papers=len(index.keys) > 0))
-    verdicts = Spill(work / "plan", _VERDICT, key="context", top=total, expected=total, memory=memory)
-    for group in sightings.blocks():
-        verdicts.add(_verdicts(group))
+        occurrences.add(_occurrences(block, citing, cited, has_papers=len(index.keys) > 0))
+    decisions = ExternalSort(work / "plan", _DECISION, key="context", top=total, expected=total, memory=memory)
+    for group in occurrences.blocks():
+        decisions.add(_decide(group))
     kinds = {"leader": np.int64, "number": np.int64, "intents": np.uint8}
     writers = {name: NumberWriter(work / f"{name}.npy", kind) for name, kind in kinds.items()}
-    kept = 0
-    for verdict in verdicts.blocks():
-        first = verdict["leader"] == verdict["context"].astype(np.int64)
-        keep = first & verdict["wanted"]
-        tally.unkeep(
-            "contexts", "same citing paper and text given again (merged)", int((~first & verdict["wanted"]).sum())
-        )
-        tally.unkeep("contexts", "names no paper of the corpus", int((~verdict["wanted"]).sum()))
-        writers["leader"].append(verdict["leader"])
-        writers["number"].append(np.where(keep, kept + np.cumsum(keep) - 1, -1))
-        writers["intents"].append(verdict["intents"])
-        kept += int(keep.sum())
+    count = 0
+    for block in decisions.blocks():
+        first, wanted = block["leader"] == block["context"].astype(np.int64), block["wanted"]
+        keep = first & wanted
+        tally.unkeep("contexts", "same citing paper and text given again (merged)", int((~first & wanted).sum()))
+        tally.unkeep("contexts", "names no paper of the corpus", int((~wanted).sum()))
+        writers["leader"].append(block["leader"])
+        writers["number"].append(np.where(keep, count + np.cumsum(keep) - 1, -1))
+        writers["intents"].append(block["intents"])
+        count += int(keep.sum())
     for writer in (*writers.values(), *rows.values()):
         writer.close()
     leader, number, intents = (open_numbers(work / f"{name}.npy", kind) for name, kind in kinds.items())
     citing, cited = (open_numbers(work / f"{name}.npy", np.int32) for name in rows)
-    return _ContextPlan(leader, number, intents, citing, cited, kept)
+    return _LinkedContexts(leader, number, intents, citing, cited, count)
 
 
-def _sightings(
+def _occurrences(
     block: _Block, citing_rows: NDArray[np.int32], cited_rows: NDArray[np.int32], *, has_papers: bool
 ) -> NDArray[np.void]:
+    """Return the occurrences of citing sentences in a block, with a key that is equal for repeats."""
     part, here = block.part, slice(block.start, block.stop)
     texts, citing = part.context_texts("text"), part.context_numbers("citing")[here]
     bounds = texts.offsets[block.start : block.stop + 1]
-    records = np.empty(len(citing), _SIGHTING)
-    records["key"] = _identity(block, citing, hash_spans(texts.data, bounds[:-1], bounds[1:]))
+    records = np.empty(len(citing), _OCCURRENCE)
+    records["key"] = _context_keys(block, citing, hash_spans(texts.data, bounds[:-1], bounds[1:]))
     records["context"] = np.arange(block.first, block.first + len(citing))
     records["intents"] = part.context_numbers("intents")[here]
     records["wanted"] = _wanted(block, citing, citing_rows, cited_rows) if has_papers else True
@@ -301,19 +311,22 @@ def _sightings(
     return records
 
 
-def _identity(block: _Block, citing: NDArray[np.uint64], text: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Equal for contexts that are one: by citing paper, text and extra facts; alone where the citing paper is unknown."""
+def _context_keys(block: _Block, citing: NDArray[np.uint64], text: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return keys that are equal for repeats of a context: by citing paper, text and extra metadata.
+
+    A context whose citing paper is unknown has a key of its own.
+    """
     extras = block.part.context_texts("extra")
     bounds = extras.offsets[block.start : block.stop + 1]
     place = np.arange(block.first, block.first + len(citing)).astype(np.uint64)
-    citing = np.where(citing == 0, mix(place, place), citing)
-    return mix(mix(citing, text), hash_spans(extras.data, bounds[:-1], bounds[1:]))
+    citing = np.where(citing == 0, mix_keys(place, place), citing)
+    return mix_keys(mix_keys(citing, text), hash_spans(extras.data, bounds[:-1], bounds[1:]))
 
 
 def _wanted(
     block: _Block, citing: NDArray[np.uint64], citing_rows: NDArray[np.int32], cited_rows: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Contexts that name a paper of the corpus, or name none at all."""
+    """Return which contexts name a paper of the corpus, or name no paper at all."""
     counts = block.part.context_numbers("cited_count")[block.start : block.stop]
     owner = np.repeat(np.arange(len(counts)), counts)
     cites_known = np.bincount(owner[cited_rows >= 0], minlength=len(counts)) > 0
@@ -322,31 +335,32 @@ def _wanted(
     return wanted
 
 
-def _verdicts(group: NDArray[np.void]) -> NDArray[np.void]:
-    """What equal keys share: the first context, the union of intents, whether one of them is wanted."""
+def _decide(group: NDArray[np.void]) -> NDArray[np.void]:
+    """Give repeats of a context what they share: the first of them, the union of intents, whether one is wanted."""
     starts = np.flatnonzero(np.concatenate([[True], group["key"][1:] != group["key"][:-1]]))
     sizes = np.diff(np.append(starts, len(group)))
-    verdicts = np.empty(len(group), _VERDICT)
-    verdicts["context"] = group["context"]
-    verdicts["leader"] = np.repeat(group["context"][starts], sizes)
-    verdicts["intents"] = np.repeat(np.bitwise_or.reduceat(group["intents"], starts), sizes)
-    verdicts["wanted"] = np.repeat(np.logical_or.reduceat(group["wanted"], starts), sizes)
-    return verdicts
+    decisions = np.empty(len(group), _DECISION)
+    decisions["context"] = group["context"]
+    decisions["leader"] = np.repeat(group["context"][starts], sizes)
+    decisions["intents"] = np.repeat(np.bitwise_or.reduceat(group["intents"], starts), sizes)
+    decisions["wanted"] = np.repeat(np.logical_or.reduceat(group["wanted"], starts), sizes)
+    return decisions
 
 
-def _write_columns(folder: Path, parts: Sequence[StagedPart], plan: _ContextPlan) -> None:
+def _write_columns(folder: Path, parts: Sequence[StagedPart], linked: _LinkedContexts) -> None:
+    """Write the texts, intents and citing papers of the contexts that are kept."""
     texts = {name: TextWriter(folder, name) for name in ("text", "section", "extra")}
     citing = NumberWriter(folder / "citing.npy", np.int32)
     citing_keys = NumberWriter(folder / "citing_key.npy", np.uint64)
     intents = NumberWriter(folder / "intents.npy", np.uint8)
     for block in _blocks(parts):
-        kept = np.flatnonzero(plan.number[block.places] >= 0)
-        intents.append(plan.intents[block.places][kept])
-        citing.append(plan.citing[block.places][kept])
-        citing_keys.append(block.part.context_numbers("citing")[block.start + kept])
+        written = np.flatnonzero(linked.number[block.places] >= 0)
+        intents.append(linked.intents[block.places][written])
+        citing.append(linked.citing[block.places][written])
+        citing_keys.append(block.part.context_numbers("citing")[block.start + written])
         for name, writer in texts.items():
             column = block.part.context_texts(name)
-            writer.append_bytes(*column.gather(block.start + kept))
+            writer.append_bytes(*column.gather(block.start + written))
             release(column)
     for numbers in (citing, citing_keys, intents):
         numbers.close()
@@ -354,35 +368,36 @@ def _write_columns(folder: Path, parts: Sequence[StagedPart], plan: _ContextPlan
         writer.close()
 
 
-def _write_links(folder: Path, parts: Sequence[StagedPart], plan: _ContextPlan, work: Path, memory: int) -> None:
-    """`cited` rows and keys of cited papers `outside`, each with offsets."""
+def _write_cited(folder: Path, parts: Sequence[StagedPart], linked: _LinkedContexts, work: Path, memory: int) -> None:
+    """Write the papers that every context cites: `cited` rows and keys of papers `outside`, each with offsets."""
     expected = sum(len(part.context_numbers("cited")) for part in parts)
-    spill = Spill(work / "link", _LINK, key="context", top=plan.kept, expected=expected, memory=memory)
+    sort = ExternalSort(work / "link", _LINK, key="context", top=linked.count, expected=expected, memory=memory)
     for block in _blocks(parts):
-        spill.add(_links(block, plan))
+        sort.add(_cited_links(block, linked))
     writer = _LinkWriter(folder)
-    for links in spill.blocks():
-        writer.append(_distinct(links))
-    writer.close(plan.kept)
+    for links in sort.blocks():
+        writer.append(_distinct_links(links))
+    writer.close(linked.count)
 
 
-def _links(block: _Block, plan: _ContextPlan) -> NDArray[np.void]:
+def _cited_links(block: _Block, linked: _LinkedContexts) -> NDArray[np.void]:
+    """Return the links from the contexts of a block, or those that they repeat, to the papers they cite."""
     counts = block.part.context_numbers("cited_count")[block.start : block.stop]
     keys = block.part.context_numbers("cited")[block.cited]
-    number = plan.number[plan.leader[block.places]]
+    number = linked.number[linked.leader[block.places]]
     context = np.repeat(number, counts)
     good = context >= 0
     links = np.empty(int(good.sum()), _LINK)
     links["context"], links["key"] = context[good], keys[good]
-    links["cited"] = plan.cited[block.cited_places][good]
-    # two ids of one known paper are one link; papers outside are told apart by their keys alone
+    links["cited"] = linked.cited[block.cited_places][good]
+    # two ids of one paper in the corpus are one link; papers outside are distinguished by their keys alone
     links["key"][links["cited"] >= 0] = 0
-    release(plan.leader, plan.number, plan.cited)
+    release(linked.leader, linked.number, linked.cited)
     return links
 
 
-def _distinct(links: NDArray[np.void]) -> NDArray[np.void]:
-    """Every link once; links come sorted by context, and most contexts have one."""
+def _distinct_links(links: NDArray[np.void]) -> NDArray[np.void]:
+    """Drop repeated links of a context to a cited paper; links are sorted by context, and most contexts have one."""
     follows = np.concatenate([[False], links["context"][1:] == links["context"][:-1]])
     several = follows | np.append(follows[1:], False)
     if not several.any():
@@ -396,12 +411,12 @@ def _distinct(links: NDArray[np.void]) -> NDArray[np.void]:
     keep = np.ones(len(links), np.bool_)
     keep[several] = ~again
     links = links.copy()
-    links[several] = some  # stays sorted by context: only links of one context changed places
+    links[several] = some  # still sorted by context: only links of the same context were reordered
     return np.asarray(links[keep])
 
 
 class _LinkWriter:
-    """Writes links that come in order of their context; contexts without links get empty lists."""
+    """Writes the cited papers of contexts, sorted by context; contexts without links get empty lists."""
 
     def __init__(self, folder: Path) -> None:
         self._cited = NumberWriter(folder / "cited.npy", np.int32)
@@ -425,7 +440,7 @@ class _LinkWriter:
             writer.close()
 
     def _write_offsets(self, stop: int, *contexts: NDArray[np.uint64]) -> None:
-        """Ends of the lists of the contexts from the last one written up to `stop`."""
+        """Write the ends of the lists of cited papers for the contexts up to `stop`."""
         size = stop - self._next
         for side, owner in enumerate(contexts):
             counts = np.bincount(owner.astype(np.int64) - self._next, minlength=size)

@@ -1,7 +1,7 @@
-"""Which staged records are the same paper, and which row each paper gets.
+"""Merge staged records of the same paper: find them by shared ids or titles, and assign every paper a row.
 
-Follows the rule of `identity.py` over keys alone; the text of a record is looked at only where two
-records share a title. Does not write columns; see `assembling.py`.
+Applies the rule of `identity.py` to keys alone; the ids of a record are read only where two records share a title. Does
+not write columns: `paper_columns.py` does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from citeweave.core.columns import TextColumn, release
 from citeweave.core.randomness import Keys, hash_texts
 from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, STUB
-from citeweave.corpus.external_sort import Spill
+from citeweave.corpus.external_sort import ExternalSort
 from citeweave.corpus.staged_parts import StagedPart
 
 Ints = NDArray[np.int64]
@@ -28,8 +28,8 @@ _STEP = 1 << 20
 _KEY_AND_ROW = np.dtype([("key", "<u8"), ("row", "<i8")])
 
 
-class Staged:
-    """The papers of all parts as one table; row = offset of the part + row in the part."""
+class StagedPapers:
+    """The paper records of all staged parts as one table; staged row = offset of the part + row in the part."""
 
     def __init__(self, parts: Sequence[StagedPart]) -> None:
         self.parts = parts
@@ -40,34 +40,35 @@ class Staged:
         return int(self.offsets[-1])
 
     def numbers(self, name: str) -> NDArray[Any]:
+        """Return a numeric column of all staged papers."""
         kind = {**PAPER_NUMBERS, "flags": np.uint8, "title_key": np.uint64}[name]
         return np.concatenate([np.empty(0, kind), *(part.paper_numbers(name) for part in self.parts)])
 
     def texts(self, name: str) -> list[TextColumn]:
-        """The text column of every part, opened once."""
+        """Return a text column of every staged part, opened once."""
         if name not in self._texts:
             self._texts[name] = [part.paper_texts(name) for part in self.parts]
         return self._texts[name]
 
     def text(self, name: str, row: int) -> str:
-        part = bisect_right(self.offsets, row) - 1
+        part = self.part_of(row)
         return self.texts(name)[part][row - int(self.offsets[part])]
 
     def part_of(self, row: int) -> int:
         return bisect_right(self.offsets, row) - 1
 
     def lengths(self, name: str) -> Ints:
-        """Length in bytes of every staged text of a column."""
+        """Return the length in bytes of every staged text of a column."""
         lengths = np.concatenate([np.empty(0, np.int64), *(column.lengths() for column in self.texts(name))])
         release(*self.texts(name))
         return lengths
 
     def key_count(self, *, shared: bool = False) -> int:
-        """So many keys come from `id_keys`."""
+        """Return the number of keys that `id_keys` yields."""
         return sum(len(part.paper_numbers("key")) for part in self.parts if not (shared and part.distinct))
 
     def id_keys(self, *, shared: bool = False) -> Iterator[NDArray[np.void]]:
-        """Blocks of (key, staged row); with `shared` without the parts whose papers share no key with any other."""
+        """Yield the id keys of staged papers as blocks of (key, staged row); `shared` skips parts that share no key."""
         for offset, part in zip(self.offsets, self.parts, strict=False):
             if shared and part.distinct:
                 continue
@@ -77,15 +78,15 @@ class Staged:
             release(keys, rows)
 
     def title_keys(self) -> Iterator[NDArray[np.void]]:
-        """The same for title and year, of papers whose title is long enough to trust."""
+        """Yield blocks of (key of title and year, staged row) of papers whose title is distinctive."""
         for offset, part in zip(self.offsets, self.parts, strict=False):
             titles = part.paper_numbers("title_key")
             rows = np.flatnonzero(titles)
             yield _keyed(titles[rows], rows + offset)
             release(titles)
 
-    def names(self) -> Iterator[NDArray[np.void]]:
-        """The same for names that count in one file only, such as the keys of BibTeX entries."""
+    def local_keys(self) -> Iterator[NDArray[np.void]]:
+        """Yield blocks of (key, staged row) of names valid in one file only, such as the keys of BibTeX entries."""
         for offset, part in zip(self.offsets, self.parts, strict=False):
             rows = np.flatnonzero(part.paper_numbers("flags") & LOCAL)
             yield _keyed(hash_texts(part.paper_texts("id").take(rows)), rows + offset)
@@ -99,7 +100,7 @@ def _keyed(keys: Keys, rows: Ints) -> NDArray[np.void]:
 
 @dataclass(frozen=True, slots=True)
 class MergeOptions:
-    """How records become papers."""
+    """Options for merging records into papers."""
 
     same_title: str = "across"
     """Merge records of equal title and year: `across` files, `always` (also within one), `never`."""
@@ -108,7 +109,7 @@ class MergeOptions:
     """Papers known only as references of others: `drop` them or `keep` them as rows."""
 
     memory: int = 256 * 2**20
-    """Bytes that sorting may hold at a time."""
+    """Bytes that sorting may hold in memory at a time."""
 
 
 SAME_TITLE = ("across", "always", "never")
@@ -116,15 +117,15 @@ OUTSIDE = ("drop", "keep")
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
-    """Which row of the corpus every staged record belongs to."""
+class RowAssignment:
+    """The row of the corpus that every staged record was merged into, and the best record of every paper."""
 
     row: NDArray[np.int32]
-    """Final row of every staged record, -1 for records that become none. Shape (staged,)."""
+    """Corpus row of every staged record, -1 for records without a row. Shape (staged,)."""
 
     papers: int
     several: Ints
-    """Staged rows of papers that have several records, by paper and then best record first."""
+    """StagedPapers rows of papers that have several records, by paper and then best record first."""
 
     winner: Ints
     """Best staged row of every paper. Shape (papers,)."""
@@ -133,45 +134,46 @@ class Assignment:
     """First staged row of every paper, which gives it its id. Shape (papers,)."""
 
     conflicts: int
-    """Titles shared by records that stayed apart because their ids differ."""
+    """Titles shared by records that were not merged because their ids differ."""
 
 
 def merge_papers(
-    staged: Staged, folder: Path, options: MergeOptions, *, base_papers: int, dropped: NDArray[np.bool_]
-) -> Assignment:
-    """Find the records of each paper.
+    staged: StagedPapers, folder: Path, options: MergeOptions, *, base_papers: int, dropped: NDArray[np.bool_]
+) -> RowAssignment:
+    """Merge the staged records of each paper and assign every paper a row.
 
-    `base_papers` staged rows at the front are the papers of a corpus that is being updated: they keep
-    their ids, and a key of an entry is the same paper's in the newer version of its file, unless their
-    ids differ. `dropped` marks staged rows to
-    leave out, as deletions do.
+    The first `base_papers` staged rows are the papers of a corpus that is being updated: they keep their ids, and an
+    entry with the same key in a newer version of its file is the same paper, unless their ids differ. `dropped` marks
+    staged rows to leave out, such as deleted papers.
     """
     parent = np.arange(len(staged), dtype=np.int64)
     keys = staged.id_keys(shared=True), staged.key_count(shared=True)
-    for block in _by_key(*keys, folder, options.memory, dropped):
-        _link_equal(block["key"], block["row"], parent)
+    for block in _sort_by_key(*keys, folder, options.memory, dropped):
+        _join_equal(block["key"], block["row"], parent)
     if base_papers:
-        names = _by_key(staged.names(), len(staged), folder, options.memory, dropped)
-        _link_unless_ids_differ(staged, parent, names, same_file=True)
+        names = _sort_by_key(staged.local_keys(), len(staged), folder, options.memory, dropped)
+        _join_unless_ids_differ(staged, parent, names, same_file=True)
     conflicts = 0
     if options.same_title != "never":
-        titles = _by_key(staged.title_keys(), len(staged), folder, options.memory, dropped)
-        conflicts = _link_unless_ids_differ(staged, parent, titles, same_file=options.same_title == "always")
+        titles = _sort_by_key(staged.title_keys(), len(staged), folder, options.memory, dropped)
+        conflicts = _join_unless_ids_differ(staged, parent, titles, same_file=options.same_title == "always")
     _flatten(parent)
     return _assign(staged, parent, options.outside == "keep", base_papers, dropped, conflicts)
 
 
-def _by_key(
+def _sort_by_key(
     blocks: Iterable[NDArray[np.void]], expected: int, folder: Path, memory: int, dropped: NDArray[np.bool_]
 ) -> Iterator[NDArray[np.void]]:
-    spill = Spill(folder, _KEY_AND_ROW, key="key", top=2**64, expected=expected, memory=memory)
+    """Yield (key, staged row) records sorted by key, without dropped rows."""
+    sort = ExternalSort(folder, _KEY_AND_ROW, key="key", top=2**64, expected=expected, memory=memory)
     for block in blocks:
-        spill.add(block[~dropped[block["row"]]])
-    yield from spill.blocks()
+        sort.add(block[~dropped[block["row"]]])
+    yield from sort.blocks()
 
 
 @numba.njit(cache=True)
 def _root(parent: Ints, row: int) -> int:
+    """Return the root of a staged row in the union-find forest, halving its path."""
     while parent[row] != row:
         parent[row] = parent[parent[row]]
         row = parent[row]
@@ -179,8 +181,8 @@ def _root(parent: Ints, row: int) -> int:
 
 
 @numba.njit(cache=True)
-def _link_equal(keys: NDArray[np.uint64], rows: Ints, parent: Ints) -> None:
-    """Join neighbors of equal key; the smaller row stays the root."""
+def _join_equal(keys: NDArray[np.uint64], rows: Ints, parent: Ints) -> None:
+    """Join adjacent staged rows of equal key in the union-find forest; the smaller row stays the root."""
     for i in range(1, len(keys)):
         if keys[i] == keys[i - 1]:
             first, second = _root(parent, rows[i - 1]), _root(parent, rows[i])
@@ -192,14 +194,15 @@ def _link_equal(keys: NDArray[np.uint64], rows: Ints, parent: Ints) -> None:
 
 @numba.njit(cache=True)
 def _flatten(parent: Ints) -> None:
+    """Point every staged row at its root."""
     for row in range(len(parent)):
-        parent[row] = parent[parent[row]]  # parents are never larger, so theirs is final already
+        parent[row] = parent[parent[row]]  # parents are never larger, so theirs are already final
 
 
-def _link_unless_ids_differ(
-    staged: Staged, parent: Ints, blocks: Iterable[NDArray[np.void]], *, same_file: bool
+def _join_unless_ids_differ(
+    staged: StagedPapers, parent: Ints, blocks: Iterable[NDArray[np.void]], *, same_file: bool
 ) -> int:
-    """Join records of equal key, a title or a name, except where their ids say that they differ; counts those."""
+    """Join records of equal title or name unless their ids conflict; return the number of conflicts."""
     flags, conflicts = staged.numbers("flags"), 0
     for block in blocks:
         for start, end in _runs(block["key"]):
@@ -209,20 +212,20 @@ def _link_unless_ids_differ(
             if _ids_conflict(staged, members.tolist(), flags, same_file=same_file):
                 conflicts += 1
             else:
-                _link_equal(np.zeros(len(members), np.uint64), members, parent)
+                _join_equal(np.zeros(len(members), np.uint64), members, parent)
     return conflicts
 
 
 def _runs(keys: Keys) -> Iterator[tuple[int, int]]:
-    """Start and end of every run of two or more equal keys."""
+    """Yield start and end of every run of two or more equal keys."""
     edges = np.flatnonzero(np.diff(keys)) + 1
     starts, ends = np.concatenate([[0], edges]), np.concatenate([edges, [len(keys)]])
     long = ends - starts > 1
     yield from zip(starts[long].tolist(), ends[long].tolist(), strict=True)
 
 
-def _ids_conflict(staged: Staged, rows: list[int], flags: NDArray[np.uint8], *, same_file: bool) -> bool:
-    """Whether records of one title carry two different ids of one kind, or two own ids in one file."""
+def _ids_conflict(staged: StagedPapers, rows: list[int], flags: NDArray[np.uint8], *, same_file: bool) -> bool:
+    """Return whether records of one title have two different ids of one kind, or two ids of their own in one file."""
     seen: dict[str, str] = {}
     own: dict[int, str] = {}
     for row in rows:
@@ -240,22 +243,23 @@ def _ids_conflict(staged: Staged, rows: list[int], flags: NDArray[np.uint8], *, 
 
 
 def _assign(
-    staged: Staged, root: Ints, keep_stubs: bool, base_papers: int, dropped: NDArray[np.bool_], conflicts: int
-) -> Assignment:
+    staged: StagedPapers, root: Ints, keep_stubs: bool, base_papers: int, dropped: NDArray[np.bool_], conflicts: int
+) -> RowAssignment:
+    """Number the merged papers and choose the best record of each, from the root of every staged record."""
     flags = staged.numbers("flags")
-    kept_root = np.zeros(len(root), np.bool_)
-    kept_root[root[~dropped & ((flags & STUB == 0) | keep_stubs)]] = True
-    final_of_root = np.cumsum(kept_root, dtype=np.int32) - np.int32(1)
-    final_of_root[~kept_root] = -1
-    row = final_of_root[root]
+    has_row = np.zeros(len(root), np.bool_)
+    has_row[root[~dropped & ((flags & STUB == 0) | keep_stubs)]] = True
+    row_of_root = np.cumsum(has_row, dtype=np.int32) - np.int32(1)
+    row_of_root[~has_row] = -1
+    row = row_of_root[root]
     row[dropped] = -1
-    papers = int(kept_root.sum())
-    # never empty, also where every record is a stub; the last place is that of records without a row
+    papers = int(has_row.sum())
+    # never empty, even where every record is a stub; the last position is for records without a row
     has_several = np.bincount(row[row >= 0], minlength=papers + 1) > 1
     has_several[papers:] = False
     several = np.flatnonzero(has_several[row])
     preference = (flags & STUB == 0) * 2 + (staged.lengths("abstract") > 0)
-    # last key counts most: paper, then not a stub and with abstract, then newest at its source, then read last
+    # the last key counts first: paper, then not a stub and with abstract, then newest at its source, then read last
     order = np.lexsort((-several, -staged.numbers("updated")[several], -preference[several], row[several]))
     several = several[order]
     winner = np.full(papers, -1, np.int64)
@@ -263,14 +267,14 @@ def _assign(
     winner[row[alone]] = alone
     heads = np.flatnonzero(np.diff(row[several], prepend=-1)) if len(several) else several
     winner[row[several[heads]]] = several[heads]
-    return Assignment(row, papers, several, winner, _first_rows(row, flags, papers, base_papers), conflicts)
+    return RowAssignment(row, papers, several, winner, _first_rows(row, flags, papers, base_papers), conflicts)
 
 
 def _first_rows(row: NDArray[np.int32], flags: NDArray[np.uint8], papers: int, base_papers: int) -> Ints:
-    """The record that gives each paper its id: one of the base corpus, else the first whose id holds everywhere."""
+    """Return the record that gives each paper its id: one of the base corpus, else the first with a global id."""
     first = np.full(papers, -1, np.int64)
     in_base = np.arange(len(row)) < base_papers
     for wanted in (flags & STUB > 0, flags & LOCAL > 0, flags & (LOCAL | STUB) == 0, in_base):
         staged = np.flatnonzero((row >= 0) & wanted)[::-1]
-        first[row[staged]] = staged  # written backwards: the first record is written last and stays
+        first[row[staged]] = staged  # written backwards: the first record is written last and remains
     return first

@@ -1,22 +1,22 @@
-"""Texts that share most of their words, found exactly: an index of word shingles.
+"""Near-duplicate texts: exact search for texts that share most of their words, by an index of word shingles.
 
-A shingle is a run of some words. Two texts are near duplicates if they share a large part of the
-distinct shingles of the shorter one (`containment`), so a truncated abstract is found in the whole one.
+A shingle is a run of consecutive words. Two texts are near duplicates if they share a large part of the
+distinct shingles of the shorter one (`containment`), so a truncated abstract matches the complete one.
 
-The usual way, MinHash with banding, proposes pairs by chance, may miss some, and goes by the Jaccard
-index, which a cut abstract lowers. Here the one side (a benchmark) is small: every one of its shingles
-fits in memory, the other side streams past, and the counts of shared shingles are exact.
+The usual way, MinHash with banding, proposes pairs by chance, may miss some, and uses the Jaccard
+index, which a truncated abstract lowers. Here one side (a benchmark) is small: all its shingles fit in
+memory, the other side is streamed, and the counts of shared shingles are exact.
 
     >>> known = shingle_texts(["we learn word vectors from raw text", "a survey of parsing methods"], words=2)
     >>> index = ShingleIndex.build(known)
     >>> seen = shingle_texts(["Abstract: we learn word vectors from text."], words=2)
-    >>> pairs = index.find(seen, Threshold(containment=0.6, minimum=3))
+    >>> pairs = index.find(seen, DuplicateThreshold(containment=0.6, minimum=3))
     >>> pairs.queries.tolist(), pairs.rows.tolist(), pairs.shared.tolist(), pairs.containment.tolist()
     ([0], [0], [4], [0.6666666865348816])
 
 Words: ASCII letters and digits in lower case; other letters as they are, neither lower-cased nor
-stripped of accents; every sign of Chinese, Japanese and Korean is a word; all else parts words.
-Does not know papers, titles or ids; see `audit.py`.
+stripped of accents; every character of Chinese, Japanese and Korean is a word; all else separates words.
+Does not know papers, titles or ids: `leakage.py` compares those.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ from numba import njit
 from numpy.typing import NDArray
 
 BOILERPLATE = 100
-"""A shingle that more texts of an index hold than this counts for nothing ("in this paper")."""
+"""A shingle that occurs in more texts of an index than this ("in this paper") is ignored."""
 
 _FNV_START, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 _MIX_1, _MIX_2, _HALF = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53), np.uint64(33)
-_SEPARATOR, _LETTER, _SEPARATOR_2, _SEPARATOR_3, _SIGN_3 = 0, 1, 2, 3, 4
+_SEPARATOR, _LETTER, _SEPARATOR_2, _SEPARATOR_3, _CHARACTER_3 = 0, 1, 2, 3, 4
 
 
 def _kinds_of_bytes() -> NDArray[np.uint8]:
+    """Return for every byte whether it is part of a word, a separator, or the start of a longer character."""
     kinds = np.full(256, _LETTER, np.uint8)  # (256,)
     kinds[:128] = [_LETTER if chr(byte).isalnum() else _SEPARATOR for byte in range(128)]
-    kinds[0xC2] = _SEPARATOR_2  # U+0080-00BF: Latin-1 signs such as the no-break space
-    kinds[0xE2] = _SEPARATOR_3  # U+2000-2FFF: dashes, quotes, mathematical signs
-    kinds[0xE3:0xEE] = _SIGN_3  # U+3000-D7FF: Chinese, Japanese, Korean
+    kinds[0xC2] = _SEPARATOR_2  # U+0080-00BF: Latin-1 symbols such as the no-break space
+    kinds[0xE2] = _SEPARATOR_3  # U+2000-2FFF: dashes, quotes, mathematical symbols
+    kinds[0xE3:0xEE] = _CHARACTER_3  # U+3000-D7FF: Chinese, Japanese, Korean
     return kinds
 
 
@@ -51,7 +52,7 @@ _KINDS = _kinds_of_bytes()
 
 @dataclass(frozen=True, slots=True)
 class Shingles:
-    """The distinct shingles of some texts: text `i` has `hashes[bounds[i]:bounds[i + 1]]`."""
+    """The distinct word shingles of some texts: text `i` has `hashes[bounds[i]:bounds[i + 1]]`."""
 
     hashes: NDArray[np.uint64]
     bounds: NDArray[np.int64]
@@ -60,37 +61,37 @@ class Shingles:
         return len(self.bounds) - 1
 
 
-class Threshold(NamedTuple):
-    """When two texts count as near duplicates: every condition must hold."""
+class DuplicateThreshold(NamedTuple):
+    """Conditions under which two texts count as near duplicates; all must hold."""
 
     containment: float = 0.0
     jaccard: float = 0.0
     minimum: int = 1
-    """Texts with fewer distinct shingles, on either side, are not judged."""
+    """Texts with fewer distinct shingles, on either side, are not compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicatePairs:
-    """Near duplicates, one pair a position."""
+    """Pairs of near-duplicate texts, one pair per position."""
 
     queries: NDArray[np.int64]
-    """Which of the texts asked for."""
+    """Positions of the query texts."""
 
     rows: NDArray[np.int64]
-    """Which of the texts in the index."""
+    """Positions of the texts in the index."""
 
     shared: NDArray[np.int64]
     """Distinct shingles that both have."""
 
     containment: NDArray[np.float32]
-    """Shared shingles, as a part of the shorter text's."""
+    """Shared shingles as a fraction of the shorter text's shingles."""
 
     jaccard: NDArray[np.float32]
-    """Shared shingles, as a part of all that either has."""
+    """Shared shingles as a fraction of all shingles of both texts."""
 
 
 def shingle_texts(texts: Sequence[str], words: int) -> Shingles:
-    """Hash every run of `words` words; a text with fewer words has none.
+    """Return the word shingles of every text: hashes of its runs of `words` words; a shorter text has none.
 
     >>> shingle_texts(["a b c", "A, B", "b"], words=2).bounds.tolist()
     [0, 2, 3, 3]
@@ -99,7 +100,7 @@ def shingle_texts(texts: Sequence[str], words: int) -> Shingles:
     bounds = np.zeros(len(encoded) + 1, np.int64)  # (texts + 1,)
     np.cumsum([len(data) for data in encoded], out=bounds[1:])
     buffer = np.frombuffer(b"".join(encoded), np.uint8)  # (bytes,)
-    hashes = np.empty(len(buffer) // 2 + len(encoded), np.uint64)  # a word and what parts it take two bytes or more
+    hashes = np.empty(len(buffer) // 2 + len(encoded), np.uint64)  # a word and its separator take two bytes or more
     ends = np.zeros(len(encoded) + 1, np.int64)  # (texts + 1,)
     longest = int(np.diff(bounds).max(initial=1))
     slots = np.empty(1 << longest.bit_length(), np.uint64)  # more than there can be words
@@ -109,22 +110,23 @@ def shingle_texts(texts: Sequence[str], words: int) -> Shingles:
 
 @dataclass(frozen=True, slots=True)
 class ShingleIndex:
-    """Which texts hold a shingle. About 20 bytes a shingle, 3.5 kB an abstract."""
+    """Index from word shingles to the texts that contain them. About 20 bytes per shingle, 3.5 kB per abstract."""
 
     keys: NDArray[np.uint64]
     """Every shingle of every text, sorted."""
 
     rows: NDArray[np.int32]
-    """The text behind each key; -1 stands once for all texts of a boilerplate shingle."""
+    """The text of each key; a single -1 stands for all texts of a boilerplate shingle."""
 
     directory: NDArray[np.int32]
-    """Keys whose first bits are `b` stand from `directory[b]` to `directory[b + 1]`."""
+    """Keys whose first bits are `b` are at positions `directory[b]` to `directory[b + 1]`."""
 
     sizes: NDArray[np.int64]
     """Distinct shingles of each text, boilerplate left out."""
 
     @classmethod
     def build(cls, shingles: Shingles, boilerplate: int = BOILERPLATE) -> ShingleIndex:
+        """Build the index of some texts' shingles, ignoring shingles that more than `boilerplate` texts share."""
         owners = np.repeat(np.arange(len(shingles), dtype=np.int32), np.diff(shingles.bounds))
         order = np.argsort(shingles.hashes, kind="stable")
         keys, rows = shingles.hashes[order], owners[order]  # (shingles,) each
@@ -133,28 +135,28 @@ class ShingleIndex:
         runs = np.diff(np.flatnonzero(first), append=len(keys))
         common = np.repeat(runs > boilerplate, runs)
         rows[common] = -1
-        kept = ~common | first
-        keys, rows = keys[kept], rows[kept]
+        indexed = ~common | first
+        keys, rows = keys[indexed], rows[indexed]
         sizes = np.bincount(rows[rows >= 0], minlength=len(shingles)).astype(np.int64)
         bits = len(keys).bit_length() + 1  # mostly empty, so that most misses end here
         directory = np.zeros((1 << bits) + 1, np.int32)
         _fill_directory(keys, np.uint64(64 - bits), directory)
         return cls(keys, rows, directory, sizes)
 
-    def find(self, shingles: Shingles, threshold: Threshold) -> DuplicatePairs:
-        """Every pair of a text asked for and a text of the index that reaches the threshold."""
+    def find(self, shingles: Shingles, threshold: DuplicateThreshold) -> DuplicatePairs:
+        """Find every pair of a query text and a text of the index that reaches the threshold."""
         shift = np.uint64(65 - len(self.directory).bit_length())  # the directory has 2**bits + 1 entries
         capacity = 4 * len(shingles) + 1024
         while True:
-            found = np.empty((capacity, 4), np.int64)  # query, row, shared, size of the query
+            pairs = np.empty((capacity, 4), np.int64)  # query, row, shared, size of the query
             number = _find_pairs(
                 shingles.hashes, shingles.bounds, self.keys, self.rows, self.directory, shift, self.sizes,
-                *threshold, found,
+                *threshold, pairs,
             )  # fmt: skip
             if number <= capacity:
                 break
             capacity = number
-        queries, rows, shared, sizes = found[:number].T
+        queries, rows, shared, sizes = pairs[:number].T
         smaller = np.minimum(sizes, self.sizes[rows])
         union = sizes + self.sizes[rows] - shared
         return DuplicatePairs(
@@ -165,7 +167,7 @@ class ShingleIndex:
 
 @njit(cache=True, nogil=True)
 def _mix(value):  # type: ignore[no-untyped-def]
-    """Spread a hash over all 64 bits (the last step of MurmurHash3): the index sorts by the first ones."""
+    """Spread the hash of a shingle over all 64 bits (the last step of MurmurHash3): the index sorts by the first bits."""
     value = (value ^ (value >> _HALF)) * _MIX_1
     value = (value ^ (value >> _HALF)) * _MIX_2
     return value ^ (value >> _HALF)
@@ -173,7 +175,7 @@ def _mix(value):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _word_end(buffer, at, stop, kinds):  # type: ignore[no-untyped-def]
-    """Hash the next word at or after `at` by FNV-1a: its hash, and where it ends (-1: no word left)."""
+    """Hash the next word at or after `at` by FNV-1a; return its hash and its end (-1: no word left)."""
     value = _FNV_START
     inside = False
     while at < stop:
@@ -187,7 +189,7 @@ def _word_end(buffer, at, stop, kinds):  # type: ignore[no-untyped-def]
             at += 1
         elif inside:
             return value, at
-        elif kind == _SIGN_3:
+        elif kind == _CHARACTER_3:
             for place in range(at, min(at + 3, stop)):
                 value = (value ^ np.uint64(buffer[place])) * _FNV_PRIME
             return value, min(at + 3, stop)
@@ -198,6 +200,7 @@ def _word_end(buffer, at, stop, kinds):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _hash_shingles(buffer, bounds, kinds, words, slots, hashes, ends):  # type: ignore[no-untyped-def]
+    """Write the distinct shingle hashes of all texts, one text after the other, and where each text's end."""
     # buffer (bytes,), bounds (texts + 1,), kinds (256,), slots (a power of two,) -> hashes (bytes,), ends (texts + 1,)
     window = np.zeros(words, np.uint64)  # the last words' hashes, oldest first
     stamps = np.zeros(len(slots), np.int32)
@@ -212,11 +215,11 @@ def _hash_shingles(buffer, bounds, kinds, words, slots, hashes, ends):  # type: 
             window[words - 1] = value
             seen += 1
             if seen >= words:
-                whole = _FNV_START
+                shingle = _FNV_START
                 for place in range(words):
-                    whole = (whole ^ window[place]) * _FNV_PRIME
-                    whole ^= whole >> _HALF
-                hashes[filled] = _mix(whole)
+                    shingle = (shingle ^ window[place]) * _FNV_PRIME
+                    shingle ^= shingle >> _HALF
+                hashes[filled] = _mix(shingle)
                 filled += 1
             value, at = _word_end(buffer, at, bounds[text + 1], kinds)
         filled = _keep_distinct(hashes, first, filled, slots, stamps, text + 1)
@@ -225,23 +228,24 @@ def _hash_shingles(buffer, bounds, kinds, words, slots, hashes, ends):  # type: 
 
 @njit(cache=True, nogil=True)
 def _keep_distinct(hashes, first, last, slots, stamps, stamp):  # type: ignore[no-untyped-def]
-    """Drop the repeats in `hashes[first:last]`, keep the order, return the new end."""
-    # slots, stamps (a power of two,): a hash set; a slot is taken if it bears this text's stamp
+    """Drop repeated shingles in `hashes[first:last]`, keep the order, and return the new end."""
+    # slots, stamps (a power of two,): a hash set; a slot is taken if it has this text's stamp
     mask = np.uint64(len(slots) - 1)
-    kept = first
+    end = first
     for place in range(first, last):
         slot = hashes[place] & mask
         while stamps[slot] == stamp and slots[slot] != hashes[place]:
             slot = (slot + np.uint64(1)) & mask
         if stamps[slot] != stamp:
             slots[slot], stamps[slot] = hashes[place], stamp
-            hashes[kept] = hashes[place]
-            kept += 1
-    return kept
+            hashes[end] = hashes[place]
+            end += 1
+    return end
 
 
 @njit(cache=True, nogil=True)
 def _fill_directory(keys, shift, directory):  # type: ignore[no-untyped-def]
+    """Write where the shingle keys with each leading bit pattern start."""
     # keys (shingles,), sorted -> directory (2**bits + 1,), zeros at first
     for key in keys:
         directory[np.int64(key >> shift) + 1] += 1
@@ -250,9 +254,10 @@ def _fill_directory(keys, shift, directory):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _find_pairs(hashes, bounds, keys, rows, directory, shift, sizes, containment, jaccard, minimum, found):  # type: ignore[no-untyped-def]
-    # hashes (shingles,), bounds (texts + 1,) asked for; keys, rows, directory, sizes of the index
-    # -> found (capacity, 4); returns how many pairs there are, which may be more than fit
+def _find_pairs(hashes, bounds, keys, rows, directory, shift, sizes, containment, jaccard, minimum, pairs):  # type: ignore[no-untyped-def]
+    """Write the near-duplicate pairs of query texts and index texts, and return their number, which may exceed the room."""
+    # hashes (shingles,), bounds (texts + 1,) of the queries; keys, rows, directory, sizes of the index
+    # -> pairs (capacity, 4)
     counts = np.zeros(len(sizes), np.int32)  # shared shingles with each text of the index
     touched = np.empty(len(sizes), np.int32)  # the texts whose count is not 0
     number = 0
@@ -278,8 +283,8 @@ def _find_pairs(hashes, bounds, keys, rows, directory, shift, sizes, containment
             smaller = min(size, sizes[row])
             union = size + sizes[row] - shared
             if smaller >= minimum and shared >= containment * smaller and shared >= jaccard * union:
-                if number < len(found):
-                    found[number, 0], found[number, 1] = text, row
-                    found[number, 2], found[number, 3] = shared, size
+                if number < len(pairs):
+                    pairs[number, 0], pairs[number, 1] = text, row
+                    pairs[number, 2], pairs[number, 3] = shared, size
                 number += 1
     return number

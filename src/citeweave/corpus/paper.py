@@ -1,14 +1,14 @@
-"""What a literature is made of: papers, citations, citing sentences.
+"""Records of a literature: papers, citations, citing sentences, and the names of cited papers outside the corpus.
 
-These are the records that readers yield and that a person looks at. A corpus of millions does not
-hold them as objects: `corpus.py` keeps columns and makes a `Paper` only for the row that is asked for.
+These are the records that readers yield and that a person looks at. A corpus of millions does not hold them as objects:
+`corpus.py` has columns and creates a `Paper` only for a row that is requested.
 
-What is known of papers that are cited and are not there: the id they are cited by, and a title where a source gave one.
+Papers that are only cited are outside the corpus. `references_outside` of a corpus and the references of an index have
+their keys alone; their names (the id they are cited by, and a title where a source has one) are stored in
 
     outside_names/    key (of the cited id, ascending), id, title (texts), year
 
-`references_outside` of a corpus and the references of an index know such papers by their keys alone; this says what to call
-them. Names are kept of up to 16,777,216 references that lead outside; a corpus with more has none.
+for up to 16,777,216 references that lead outside; a corpus with more has no names.
 """
 
 from __future__ import annotations
@@ -22,19 +22,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.columns import (
-    BLOCK,
-    NumberWriter,
-    TextColumn,
-    TextWriter,
-    open_numbers,
-)
+from citeweave.core.columns import BLOCK, NumberWriter, TextColumn, TextWriter, open_numbers
 from citeweave.core.errors import ArtifactError
 from citeweave.core.randomness import Keys
 
 
 class Intent(enum.IntFlag):
-    """Why a paper is cited. A citation can carry several intents; 0 means unknown."""
+    """Citation intents: why a paper is cited. A citation can have several; 0 means unknown."""
 
     UNKNOWN = 0
     BACKGROUND = 1
@@ -66,7 +60,7 @@ _INTENT_WORDS = {
 
 
 def parse_intents(value: object) -> Intent:
-    """Read intents in any of the field's spellings; what is not known is left out.
+    """Parse citation intents in any common spelling; unknown words are ignored.
 
     >>> parse_intents(["methodology", "background"])
     <Intent.BACKGROUND|METHOD: 3>
@@ -80,7 +74,7 @@ def parse_intents(value: object) -> Intent:
     intents = Intent.UNKNOWN
     if isinstance(value, list | tuple):
         for item in value:
-            # one level of nesting: recent releases give a list of intents for every context
+            # one level of nesting: recent releases have a list of intents for every context
             words = item if isinstance(item, list | tuple) else [item]
             for word in words:
                 if isinstance(word, str):
@@ -90,9 +84,9 @@ def parse_intents(value: object) -> Intent:
 
 @dataclass(slots=True)
 class Paper:
-    """One record about one paper, as a source gives it.
+    """A record about one paper, as a source has it.
 
-    Several records may describe the same paper; `identity.py` says when, and which one wins.
+    Several records may describe the same paper; see `identity.py` for when, and which one wins.
     """
 
     id: str
@@ -110,24 +104,24 @@ class Paper:
     """Other ids of the same paper, prefixed: `doi:`, `arxiv:`, `pmid:`, `s2:`, `openalex:`, ..."""
 
     citation_count: int | None = None
-    """How often the whole literature cites it, where the source says so."""
+    """Number of citations in the entire literature, where the source has it."""
 
     updated: int = 0
-    """Day of the record's last change at its source, as YYYYMMDD; 0 where the source does not say."""
+    """Day of the record's last change at its source, as YYYYMMDD; 0 where unknown."""
 
     extra: dict[str, object] = field(default_factory=dict)
-    """Whatever else the source knows, as plain JSON values: labels, flags, keywords."""
+    """Further metadata from the source, as plain JSON values: labels, flags, keywords."""
 
     local_id: bool = False
     """True where `id` is only a name inside one file (a BibTeX key): it identifies nothing elsewhere."""
 
     stub: bool = False
-    """True where the paper is known only because another one lists it as a reference."""
+    """True where the paper is known only as a reference of another one."""
 
 
 @dataclass(slots=True)
 class Citation:
-    """One paper cites another. The ids are any that the papers are known by."""
+    """A citation of one paper by another. The ids are any of the papers' ids."""
 
     citing: str
     cited: str
@@ -140,7 +134,7 @@ class Citation:
 
 @dataclass(slots=True)
 class Context:
-    """One citing sentence (or passage), with every paper it cites."""
+    """A citing sentence (or passage), with every paper that it cites."""
 
     citing: str
     text: str
@@ -155,7 +149,7 @@ Record: TypeAlias = Paper | Citation | Context
 
 @dataclass(frozen=True, slots=True)
 class CitationBlock:
-    """Many citations at once, for readers that never make objects of them. Arrays of one length."""
+    """A block of citations as arrays of one length, for readers that create no object per citation."""
 
     citing: NDArray[np.uint64]
     cited: NDArray[np.uint64]
@@ -163,12 +157,12 @@ class CitationBlock:
     strength: NDArray[np.float32]
     influential: NDArray[np.bool_]
     ids: Callable[[], tuple[list[str], list[str]]]
-    """Makes the citing and cited ids as text; only called where papers outside are kept."""
+    """Returns the citing and cited ids as text; called only where the ids are needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextBlock:
-    """Many contexts at once. `texts` is (lengths, bytes); `cited` is ragged by `cited_counts`."""
+    """A block of citing sentences as arrays. `texts` is (lengths, bytes); `cited` is ragged by `cited_counts`."""
 
     citing: NDArray[np.uint64]
     texts: tuple[NDArray[np.int64], NDArray[np.uint8]]
@@ -179,7 +173,7 @@ class ContextBlock:
 
 @dataclass(frozen=True, slots=True)
 class NumberedCitations:
-    """Many citations between ids that are a prefix and a number, such as `s2:42`. Arrays of one length."""
+    """A block of citations between ids that are a prefix and a number, such as `s2:42`, as arrays of one length."""
 
     prefix: str
     citing: NDArray[np.integer[Any]]
@@ -187,7 +181,7 @@ class NumberedCitations:
 
     cited: NDArray[np.integer[Any]]
     intents: NDArray[np.uint8] | None = None
-    """None: unknown for all; in the next two, 1 and False for all."""
+    """None = unknown for all; None in the next two = 1 and False for all."""
 
     strength: NDArray[np.float32] | None = None
     influential: NDArray[np.bool_] | None = None
@@ -195,12 +189,12 @@ class NumberedCitations:
 
 @dataclass(frozen=True, slots=True)
 class NumberedPapers:
-    """Many papers of which nothing but a number, and perhaps a year, is known."""
+    """A block of papers with numbered ids of which at most the year is known."""
 
     prefix: str
     numbers: NDArray[np.int64]
     years: NDArray[np.int16] | None = None
-    """0 where it is not known."""
+    """0 where unknown."""
 
     stub: bool = False
 
@@ -208,28 +202,28 @@ class NumberedPapers:
 StagedRecord: TypeAlias = Record | CitationBlock | ContextBlock | NumberedCitations | NumberedPapers
 
 
-# What is known of papers that are cited and are not there: the id they are cited by, and a title where a source gave one.
+# --- names of cited papers outside the corpus --------------------------------------------------------
 
-FOLDER = "outside_names"
+OUTSIDE_NAMES = "outside_names"
 MAX_REFERENCES = 1 << 24
 
 
 class OutsideName(NamedTuple):
-    """What a paper outside is called."""
+    """The name of a cited paper outside the corpus: the id it is cited by, and title and year where known."""
 
     id: str
     title: str = ""
     year: int = 0
-    """0 where it is not known."""
+    """0 where unknown."""
 
 
-Take = Callable[[list[int]], list[OutsideName]]
-"""From rows of a source to their names."""
+TakeNames = Callable[[list[int]], list[OutsideName]]
+"""Returns the names at some rows of a source of names."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideNames:
-    """The names, memory-mapped."""
+    """The names of cited papers outside a corpus or an index, memory-mapped, sorted by key."""
 
     keys: Keys
     ids: TextColumn
@@ -238,8 +232,8 @@ class OutsideNames:
 
     @classmethod
     def open(cls, folder: Path) -> OutsideNames | None:
-        """The names below the folder of a corpus or a segment, None where it has none."""
-        place = folder / FOLDER
+        """Open the names of papers outside in the folder of a corpus or an index, None where it has none."""
+        place = folder / OUTSIDE_NAMES
         if not place.is_dir():
             return None
         keys, years = open_numbers(place / "key.npy", np.uint64), open_numbers(place / "year.npy", np.int16)
@@ -249,38 +243,40 @@ class OutsideNames:
         return names
 
     def find(self, key: int) -> OutsideName | None:
+        """Return the name of the paper outside with this id key, None where it has no name."""
         at = int(np.searchsorted(self.keys, np.uint64(key)))
         return self.take([at])[0] if at < len(self.keys) and int(self.keys[at]) == key else None
 
     def take(self, rows: list[int]) -> list[OutsideName]:
+        """Return the names of papers outside at these rows."""
         years = [int(self.years[row]) for row in rows]
         ids, titles = self.ids.take(np.array(rows)), self.titles.take(np.array(rows))
         return [OutsideName(*name) for name in zip(ids, titles, years, strict=True)]
 
 
 class NameCollector:
-    """Collects names for keys, the first one offered for each, and writes them."""
+    """Collects names for cited papers outside the corpus, the first one offered for each key, and writes them."""
 
     def __init__(self, wanted: NDArray[Any]) -> None:
         self._wanted: Keys = np.unique(wanted)
         self._source = np.full(len(self._wanted), -1, np.int32)
         self._row = np.zeros(len(self._wanted), np.int64)
-        self._takes: list[Take] = []
+        self._sources: list[TakeNames] = []
 
-    def offer(self, keys: NDArray[Any], take: Take) -> None:
-        """Names of a source; `take` gets rows of `keys`."""
+    def offer(self, keys: NDArray[Any], take: TakeNames) -> None:
+        """Offer a source of names for these id keys; `take` is called with positions in `keys`."""
         if not len(self._wanted) or not len(keys):
             return
         at = np.minimum(np.searchsorted(self._wanted, keys), len(self._wanted) - 1)
         rows = np.flatnonzero((self._wanted[at] == keys) & (self._source[at] < 0))
         places, first = np.unique(at[rows], return_index=True)
         if len(places):
-            self._source[places], self._row[places] = len(self._takes), rows[first]
-            self._takes.append(take)
+            self._source[places], self._row[places] = len(self._sources), rows[first]
+            self._sources.append(take)
 
     def write(self, folder: Path) -> int:
-        """Write what was found below the folder of a corpus or a segment; says how many names there are."""
-        place, named = folder / FOLDER, np.flatnonzero(self._source >= 0)
+        """Write the collected names of papers outside to the folder of a corpus or an index; return their number."""
+        place, named = folder / OUTSIDE_NAMES, np.flatnonzero(self._source >= 0)
         keys, years = NumberWriter(place / "key.npy", np.uint64), NumberWriter(place / "year.npy", np.int16)
         ids, titles = TextWriter(place, "id"), TextWriter(place, "title")
         for start in range(0, len(named), BLOCK):
@@ -295,28 +291,29 @@ class NameCollector:
         return len(named)
 
     def _names(self, block: NDArray[np.int64]) -> list[OutsideName]:
-        found = [OutsideName("")] * len(block)
+        """Take the names of a block of cited papers from their sources."""
+        names = [OutsideName("")] * len(block)
         for source in np.unique(self._source[block]).tolist():
             own = np.flatnonzero(self._source[block] == source)
-            for place, name in zip(own.tolist(), self._takes[source](self._row[block[own]].tolist()), strict=True):
-                found[place] = name
-        return found
+            for place, name in zip(own.tolist(), self._sources[source](self._row[block[own]].tolist()), strict=True):
+                names[place] = name
+        return names
 
 
 class CitedIds:
-    """Keeps the cited ids of a staged part as texts, of its first 1,048,576 citations."""
+    """Writes the texts of cited ids of a staged part, for its first 1,048,576 citations."""
 
     def __init__(self, folder: Path) -> None:
         self._keys, self._ids = NumberWriter(folder / "key.npy", np.uint64), TextWriter(folder, "id")
-        self._left = 1 << 20
+        self._remaining = 1 << 20
 
     def append(self, block: CitationBlock) -> None:
-        """The cited ids of a block, each once."""
-        if self._left <= 0:
+        """Append the distinct cited ids of a block of citations."""
+        if self._remaining <= 0:
             return
-        self._left -= len(block.cited)
+        self._remaining -= len(block.cited)
         _, cited = block.ids()
-        if cited:  # made-up and derived citations have keys alone
+        if cited:  # synthetic and derived citations have keys alone
             keys, first = np.unique(block.cited, return_index=True)
             self._keys.append(keys)
             self._ids.append([cited[at] for at in first.tolist()])
@@ -327,6 +324,6 @@ class CitedIds:
 
 
 def offer_cited_ids(folder: Path, names: NameCollector) -> None:
-    """Offer what `CitedIds` kept in a folder."""
+    """Offer the cited ids that `CitedIds` wrote to a folder as names of papers outside."""
     keys, ids = open_numbers(folder / "key.npy", np.uint64), TextColumn(folder, "id")
     names.offer(keys, lambda rows: [OutsideName(id) for id in ids.take(np.array(rows))])

@@ -1,11 +1,8 @@
-"""Writes the paper columns of a corpus from staged records and their assignment to rows.
+"""Write the columns of papers, the id index and the merges of a corpus; stage papers that are known only as cited ids.
 
-For every paper each column comes from its best record; what that one leaves empty comes from the next
-best. Ids and extra facts are united.
-
-Papers that no record describes: ids that occur only in citations become rows (`--outside keep`).
-
-Numbered ids come first, by number; then all others, by their key.
+Each column of a paper comes from its best record; where that is empty, from the next best. Ids and extra metadata are
+united. `stage_outside` (`--outside keep`) adds a paper for every id that occurs only in citations: numbered ids first, by
+number, then all others, by their key. Does not decide which records are the same paper: `merge.py` does.
 """
 
 from __future__ import annotations
@@ -21,27 +18,21 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from citeweave.core.columns import (
-    BLOCK,
-    TextColumn,
-    TextWriter,
-    open_numbers,
-    release,
-    write_numbers,
-)
+from citeweave.core.columns import BLOCK, TextColumn, TextWriter, open_numbers, release, write_numbers
 from citeweave.core.progress import Tally
 from citeweave.core.randomness import Keys, hash_numbers, hash_text, hash_texts
 from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, STUB, UNKNOWN_COUNT, IdIndex
-from citeweave.corpus.external_sort import NumberedTable, Spill
-from citeweave.corpus.merge import Assignment, Ints, Staged
+from citeweave.corpus.external_sort import ExternalSort
+from citeweave.corpus.merge import Ints, RowAssignment, StagedPapers
+from citeweave.corpus.numbered_citations import NumberedTable
 from citeweave.corpus.paper import NumberedPapers, Paper
 from citeweave.corpus.staged_parts import PartWriter, StagedFile, is_complete
 
 _CHOSEN_TEXTS = ("title", "abstract", "venue", "authors", "fields")
 
 
-def write_papers(folder: Path, staged: Staged, assignment: Assignment, tally: Tally) -> None:
-    """All columns of `papers/`, except the index."""
+def write_papers(folder: Path, staged: StagedPapers, assignment: RowAssignment, tally: Tally) -> None:
+    """Write all columns of `papers/` from the staged records that were merged into each paper."""
     _write_ids(folder, staged, assignment, tally)
     for name in _CHOSEN_TEXTS:
         chosen = _first_filled(assignment, staged.lengths(name) > 0)
@@ -57,29 +48,29 @@ def write_papers(folder: Path, staged: Staged, assignment: Assignment, tally: Ta
     _write_united(folder, staged, assignment)
 
 
-def write_merges(folder: Path, staged: Staged, assignment: Assignment) -> None:
-    """Which records were merged: for every record of a paper that has several, its row, id and part."""
+def write_merges(folder: Path, staged: StagedPapers, assignment: RowAssignment) -> None:
+    """Write `merges/`: row, id and part of every record of a paper that has several records."""
     rows = assignment.several
     write_numbers(folder / "row.npy", assignment.row[rows], np.int32)
     write_numbers(folder / "part.npy", np.searchsorted(staged.offsets, rows, side="right") - 1, np.int32)
     _write_texts(folder, "id", staged, rows)
 
 
-def build_index(folder: Path, staged: Staged, assignment: Assignment, work: Path, *, memory: int) -> IdIndex:
-    """Every id of every record, and every title key that leads to one paper only, with its row."""
+def build_index(folder: Path, staged: StagedPapers, assignment: RowAssignment, work: Path, *, memory: int) -> IdIndex:
+    """Build and save the index from id keys to rows, of every record's ids and of title keys that only one paper has."""
     dtype = np.dtype([("key", "<u8"), ("row", "<i4")])
-    titles, (named, final) = staged.numbers("title_key"), _local_keys(folder)
-    expected = staged.key_count() + int(np.count_nonzero(titles)) + len(final)
-    spill = Spill(work, dtype, key="key", top=2**64, expected=expected, memory=memory)
+    titles, (local_rows, local_keys) = staged.numbers("title_key"), _local_keys(folder)
+    expected = staged.key_count() + int(np.count_nonzero(titles)) + len(local_keys)
+    sort = ExternalSort(work, dtype, key="key", top=2**64, expected=expected, memory=memory)
     for block in staged.id_keys():
-        spill.add(_keyed_rows(dtype, block["key"], assignment.row[block["row"]]))
-    spill.add(_keyed_rows(dtype, titles, assignment.row))
-    spill.add(_keyed_rows(dtype, final, named))
+        sort.add(_keyed_rows(dtype, block["key"], assignment.row[block["row"]]))
+    sort.add(_keyed_rows(dtype, titles, assignment.row))
+    sort.add(_keyed_rows(dtype, local_keys, local_rows))
     keys, rows = [], []
-    for block in spill.blocks():
+    for block in sort.blocks():
         same = np.concatenate([[False], block["key"][1:] == block["key"][:-1]])
         differs = np.concatenate([[False], same[1:] & (block["row"][1:] != block["row"][:-1])])
-        doubtful = np.isin(block["key"], block["key"][differs])  # one title, several papers: leads nowhere
+        doubtful = np.isin(block["key"], block["key"][differs])  # one title of several papers is left out
         single = block[~same & ~doubtful]
         keys.append(single["key"])
         rows.append(single["row"])
@@ -89,6 +80,7 @@ def build_index(folder: Path, staged: Staged, assignment: Assignment, work: Path
 
 
 def _keyed_rows(dtype: np.dtype[Any], keys: NDArray[np.uint64], rows: NDArray[Any]) -> NDArray[np.void]:
+    """Return (key, row) records for the id index, without missing keys and papers without a row."""
     usable = (rows >= 0) & (keys != 0)
     records = np.empty(int(usable.sum()), dtype)
     records["key"], records["row"] = keys[usable], rows[usable]
@@ -96,20 +88,21 @@ def _keyed_rows(dtype: np.dtype[Any], keys: NDArray[np.uint64], rows: NDArray[An
 
 
 def _local_keys(folder: Path) -> tuple[Ints, NDArray[np.uint64]]:
-    """Rows and keys of the papers whose id is a name inside one file; all other ids are keys of staged records."""
+    """Return rows and keys of the papers whose id is a name inside one file; staged records have the keys of all others."""
     rows = np.flatnonzero(open_numbers(folder / "flags.npy", np.uint8) & LOCAL)
     return rows, hash_texts(TextColumn(folder, "id").take(rows))
 
 
-def _first_filled(assignment: Assignment, filled: NDArray[np.bool_]) -> Ints:
-    """For every paper its best staged row that is filled, or its best row where none is."""
+def _first_filled(assignment: RowAssignment, filled: NDArray[np.bool_]) -> Ints:
+    """Return for every paper its best staged row where a column is filled, or its best row where none is."""
     chosen = assignment.winner.copy()
     rows = assignment.several[filled[assignment.several]][::-1]
-    chosen[assignment.row[rows]] = rows  # written from worst to best: the best filled one stays
+    chosen[assignment.row[rows]] = rows  # written from worst to best: the best filled one remains
     return chosen
 
 
-def _write_texts(folder: Path, name: str, staged: Staged, chosen: Ints) -> None:
+def _write_texts(folder: Path, name: str, staged: StagedPapers, chosen: Ints) -> None:
+    """Write a text column of papers from the chosen staged rows."""
     writer = TextWriter(folder, name)
     columns = staged.texts(name)
     for start in range(0, len(chosen), BLOCK):
@@ -118,13 +111,13 @@ def _write_texts(folder: Path, name: str, staged: Staged, chosen: Ints) -> None:
     writer.close()
 
 
-def _copy(writer: TextWriter, staged: Staged, columns: list[TextColumn], rows: Ints) -> None:
+def _copy(writer: TextWriter, staged: StagedPapers, columns: list[TextColumn], rows: Ints) -> None:
     for part, local in _by_part(staged, rows):
         writer.append_bytes(*columns[part].gather(local))
 
 
-def _by_part(staged: Staged, rows: Ints) -> Iterator[tuple[int, Ints]]:
-    """Runs of rows that lie in one part, with their places in it."""
+def _by_part(staged: StagedPapers, rows: Ints) -> Iterator[tuple[int, Ints]]:
+    """Yield runs of staged rows that are in one part, with their rows in it."""
     parts = np.searchsorted(staged.offsets, rows, side="right") - 1
     cuts = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(rows)]
     for first, end in itertools.pairwise(cuts):
@@ -133,8 +126,8 @@ def _by_part(staged: Staged, rows: Ints) -> Iterator[tuple[int, Ints]]:
             yield part, rows[first:end] - staged.offsets[part]
 
 
-def _write_ids(folder: Path, staged: Staged, assignment: Assignment, tally: Tally) -> None:
-    """The id column: names that two files use for different papers are numbered."""
+def _write_ids(folder: Path, staged: StagedPapers, assignment: RowAssignment, tally: Tally) -> None:
+    """Write the id column of papers; names that two files use for different papers are numbered."""
     local = np.flatnonzero(staged.numbers("flags")[assignment.first] & LOCAL)
     if not len(local):
         _write_texts(folder, "id", staged, assignment.first)
@@ -142,25 +135,25 @@ def _write_ids(folder: Path, staged: Staged, assignment: Assignment, tally: Tall
     _write_texts(folder / "numbering", "id", staged, assignment.first)
 
     plain = TextColumn(folder / "numbering", "id")
-    renamed = _numbered(plain, local, tally)
+    renamed = _number_local_names(plain, local, tally)
     writer = TextWriter(folder, "id")
     for start in range(0, len(plain), BLOCK):
         rows = np.arange(start, min(start + BLOCK, len(plain)))
         writer.append([renamed.get(row, text) for row, text in zip(rows.tolist(), plain.take(rows), strict=True)])
     writer.close()
-    del plain  # Windows removes no file that is mapped
+    del plain  # Windows cannot remove a file that is mapped
     for path in (folder / "numbering").iterdir():
         path.unlink()
     (folder / "numbering").rmdir()
 
 
-def _numbered(ids: TextColumn, local: Ints, tally: Tally) -> dict[int, str]:
-    """New ids for local names that stand for several papers; the first use keeps the name."""
+def _number_local_names(ids: TextColumn, local: Ints, tally: Tally) -> dict[int, str]:
+    """Return new ids, by row, for local names that several papers have; the first paper keeps the name."""
     keys = ids.keys()
     distinct, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
     clashing = np.flatnonzero(counts[place] > 1)
     seen = set(ids.take(np.setdiff1d(clashing, local)))
-    made: set[str] = set()
+    added: set[str] = set()
     renamed: dict[int, str] = {}
     for row in np.intersect1d(clashing, local).tolist():
         name = ids[row]
@@ -168,21 +161,21 @@ def _numbered(ids: TextColumn, local: Ints, tally: Tally) -> dict[int, str]:
             seen.add(name)
             continue
         numbers = (f"{name}~{number}" for number in itertools.count(2))
-        renamed[row] = next(new for new in numbers if new not in made and hash_text(new) not in distinct)
-        made.add(renamed[row])
+        renamed[row] = next(new for new in numbers if new not in added and hash_text(new) not in distinct)
+        added.add(renamed[row])
     tally.note("entry key used in several files for different papers, numbered", len(renamed))
     return renamed
 
 
-def _united_flags(staged: Staged, assignment: Assignment) -> NDArray[np.uint8]:
-    """LOCAL as the record that gave the id has it, STUB only where every record is one."""
+def _united_flags(staged: StagedPapers, assignment: RowAssignment) -> NDArray[np.uint8]:
+    """Return the flags of every paper: LOCAL as in the record that gave the id, STUB where every record is one."""
     flags = staged.numbers("flags")
     return (flags[assignment.first] & np.uint8(LOCAL)) | (flags[assignment.winner] & np.uint8(STUB))
 
 
-def _write_united(folder: Path, staged: Staged, assignment: Assignment) -> None:
-    """`ids` and `extra`: copied for papers of one record, united for the others."""
-    united = _Groups(staged, assignment)
+def _write_united(folder: Path, staged: StagedPapers, assignment: RowAssignment) -> None:
+    """Write the columns `ids` and `extra`: copied for papers of one record, united for papers of several."""
+    united = _MergedRecords(staged, assignment)
     for name, unite in (("ids", united.ids), ("extra", united.extra)):
         writer = TextWriter(folder, name)
         columns = staged.texts(name)
@@ -200,14 +193,14 @@ def _write_united(folder: Path, staged: Staged, assignment: Assignment) -> None:
         writer.close()
 
 
-def _take(staged: Staged, columns: list[TextColumn], rows: Ints) -> list[str]:
+def _take(staged: StagedPapers, columns: list[TextColumn], rows: Ints) -> list[str]:
     return [text for part, local in _by_part(staged, rows) for text in columns[part].take(local)]
 
 
-class _Groups:
-    """The papers that have several records."""
+class _MergedRecords:
+    """The papers that were merged from several records, with the united ids and metadata of these."""
 
-    def __init__(self, staged: Staged, assignment: Assignment) -> None:
+    def __init__(self, staged: StagedPapers, assignment: RowAssignment) -> None:
         self._staged, self._assignment = staged, assignment
         rows = assignment.row[assignment.several]
         self._papers, self._starts = np.unique(rows, return_index=True)
@@ -223,17 +216,17 @@ class _Groups:
         return [int(row) for row in self._assignment.several[self._starts[at] : self._ends[at]]]
 
     def ids(self, paper: int) -> str:
-        """Every id of every record except the paper's own, best record first."""
+        """Return all ids of the merged records except the paper's own, best record first."""
         own = self._staged.text("id", int(self._assignment.first[paper]))
-        found: dict[str, None] = {}
+        ids: dict[str, None] = {}
         for row in self._members(paper):
             if not self._flags[row] & LOCAL:
-                found[self._staged.text("id", row)] = None
-            found.update(dict.fromkeys(self._staged.text("ids", row).split("\n")))
-        return "\n".join(text for text in found if text and text != own)
+                ids[self._staged.text("id", row)] = None
+            ids.update(dict.fromkeys(self._staged.text("ids", row).split("\n")))
+        return "\n".join(text for text in ids if text and text != own)
 
     def extra(self, paper: int) -> str:
-        """Facts of all records; where two differ the better record's holds."""
+        """Return the extra metadata of the merged records as JSON; where they differ, that of the better record."""
         united: dict[str, Any] = {}
         for row in reversed(self._members(paper)):
             text = self._staged.text("extra", row)
@@ -241,7 +234,7 @@ class _Groups:
         return orjson.dumps(united, option=orjson.OPT_SORT_KEYS).decode() if united else ""
 
 
-# Papers that no record describes: ids that occur only in citations become rows (`--outside keep`).
+# --- papers known only as cited ids (`--outside keep`) -----------------------------------------------
 
 _STEP = 1 << 20
 _SEEN = np.dtype([("key", "<u8"), ("at", "<i8"), ("part", "<i4"), ("cited", "?")])
@@ -249,11 +242,11 @@ _NUMBER = np.dtype([("number", "<u8")])
 
 
 def stage_outside(parts: Sequence[StagedFile], folder: Path, *, memory: int) -> StagedFile:
-    """A part with one stub for every id that citations name and no record has."""
+    """Stage a part with one stub paper for every id that occurs in citations and that no record has."""
     target = folder / "part"
     if not is_complete(target):
         writer = PartWriter(target, keep_ids=True)
-        known = _Known(parts)
+        known = _KnownIds(parts)
         for prefix in sorted({table.prefix for part in parts for table in part.numbered()}):
             writer.add(_unknown_numbers(parts, prefix, known, folder, memory))
         for ids in _unknown_ids(parts, known, folder, memory):
@@ -262,18 +255,19 @@ def stage_outside(parts: Sequence[StagedFile], folder: Path, *, memory: int) -> 
     return StagedFile(target)
 
 
-class _Known:
-    """The keys under which records describe papers, and those of the numbers that became papers."""
+class _KnownIds:
+    """Keys of the ids and titles that records have, and of the cited numbers that were staged as papers."""
 
     def __init__(self, parts: Sequence[StagedFile]) -> None:
         self._keys = np.unique(np.concatenate([np.empty(0, np.uint64), *(_known_keys(part) for part in parts)]))
         self._index = self._indexed()
 
     def misses(self, keys: Keys) -> NDArray[np.bool_]:
-        """Which of the keys are not known."""
+        """Return which of these id keys no record has."""
         return np.ones(len(keys), np.bool_) if self._index is None else self._index.rows_of(keys) < 0
 
-    def learn(self, keys: list[Keys]) -> None:
+    def add(self, keys: list[Keys]) -> None:
+        """Add keys of ids that were staged as papers."""
         self._keys = np.unique(np.concatenate([self._keys, *keys]))
         self._index = self._indexed()
 
@@ -288,24 +282,24 @@ def _known_keys(part: StagedFile) -> Keys:
 
 
 def _unknown_numbers(
-    parts: Sequence[StagedFile], prefix: str, known: _Known, folder: Path, memory: int
+    parts: Sequence[StagedFile], prefix: str, known: _KnownIds, folder: Path, memory: int
 ) -> Iterator[NumberedPapers]:
-    """Every number of these ids once, ascending, without those that a record describes."""
+    """Yield a stub paper for every cited number without a record, ascending."""
     tables = [table for part in parts for table in part.numbered() if table.prefix == prefix]
     by_key = any(part.keyed_count for part in parts)
-    found = []
+    staged = []
     for numbers in _distinct_numbers(tables, folder, memory):
         keys = hash_numbers(prefix, numbers)
         missed = known.misses(keys)
         yield NumberedPapers(prefix, numbers[missed], stub=True)
         if by_key:
-            found.append(keys[missed])
+            staged.append(keys[missed])
     if by_key:
-        known.learn(found)
+        known.add(staged)
 
 
 def _distinct_numbers(tables: Sequence[NumberedTable], folder: Path, memory: int) -> Iterator[NDArray[np.int64]]:
-    """Ascending, in blocks: by one bit a number where memory holds so many, else sorted through files."""
+    """Yield the distinct numbers of citing and cited ids, ascending: by a bitmap where it fits in memory, else sorted."""
     top = max(table.top for table in tables)
     if top // 8 <= memory:
         seen = np.zeros(top // 8 + 1, np.uint8)
@@ -317,26 +311,28 @@ def _distinct_numbers(tables: Sequence[NumberedTable], folder: Path, memory: int
             yield np.flatnonzero(bits) + 8 * start
         return
     expected = 2 * sum(len(table) for table in tables)
-    spill = Spill(folder / "numbers", _NUMBER, key="number", top=top + 1, expected=expected, memory=memory)
+    sort = ExternalSort(folder / "numbers", _NUMBER, key="number", top=top + 1, expected=expected, memory=memory)
     for block in (block for table in tables for block in table.blocks()):
         for column in (block.citing, block.cited):
-            spill.add(np.unique(column).astype(np.uint64).view(_NUMBER))
-    for sorted_block in spill.blocks():
+            sort.add(np.unique(column).astype(np.uint64).view(_NUMBER))
+    for sorted_block in sort.blocks():
         yield np.unique(sorted_block["number"]).astype(np.int64)
 
 
 @numba.njit(cache=True, nogil=True)
 def _mark(numbers: NDArray[Any], seen: NDArray[np.uint8]) -> None:
+    """Set the bits of these id numbers in a bitmap."""
     for i in range(len(numbers)):
         number = np.uint64(numbers[i])
         seen[number >> np.uint64(3)] |= np.uint8(1) << np.uint8(number & np.uint64(7))
 
 
-def _unknown_ids(parts: Sequence[StagedFile], known: _Known, folder: Path, memory: int) -> Iterator[list[str]]:
+def _unknown_ids(parts: Sequence[StagedFile], known: _KnownIds, folder: Path, memory: int) -> Iterator[list[str]]:
+    """Yield the ids without a number that occur in citations and that no record has, sorted by key."""
     expected = 2 * sum(part.keyed_count for part in parts)
     if not expected:
         return
-    spill = Spill(folder / "sort", _SEEN, key="key", top=2**64, expected=expected, memory=memory)
+    sort = ExternalSort(folder / "sort", _SEEN, key="key", top=2**64, expected=expected, memory=memory)
     for number, part in enumerate(parts):
         for cited, name in enumerate(("citing", "cited")):
             column = part.citations(name)
@@ -344,16 +340,12 @@ def _unknown_ids(parts: Sequence[StagedFile], known: _Known, folder: Path, memor
                 keys, at = np.unique(column[start : start + _STEP], return_index=True)
                 missed = known.misses(keys)
                 records = np.empty(int(missed.sum()), _SEEN)
-                records["key"], records["at"], records["part"], records["cited"] = (
-                    keys[missed],
-                    at[missed] + start,
-                    number,
-                    cited,
-                )
-                spill.add(records)
+                records["key"], records["at"] = keys[missed], at[missed] + start
+                records["part"], records["cited"] = number, cited
+                sort.add(records)
                 release(column)
     columns = [{flag: part.citation_ids(name) for flag, name in enumerate(("citing_id", "cited_id"))} for part in parts]
-    for block in spill.blocks():
+    for block in sort.blocks():
         first = block[np.concatenate([[True], block["key"][1:] != block["key"][:-1]])]
         rows = zip(first["part"].tolist(), first["cited"].tolist(), first["at"].tolist(), strict=True)
         yield [columns[part][int(cited)][at] for part, cited, at in rows]

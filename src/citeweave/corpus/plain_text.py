@@ -1,14 +1,11 @@
-r"""Small repairs that every reader needs: white space, markup, years, days, lists of names.
-
-Does not decide what a paper is or which record wins; see `identity.py`.
-
-LaTeX as bibliographies use it, turned into plain text: accents, letters, dashes, quotes, commands.
+r"""Plain text and plain values from raw metadata: white space, markup, LaTeX, years, days, counts, names.
 
     >>> latex_to_text(r"{\v{S}}ik{\'a}\v{c}ek \& Gau\ss{}: the \emph{Ku\l ak} -- $O(n^2)$")
     'Šikáček & Gauß: the Kułak – $O(n^2)$'
 
-Formulas between dollar signs stay as they are. Does not expand macros and does not know packages: a command
-it does not know disappears, its argument stays.
+Every reader uses these functions; raw values of an unexpected type become empty, 0 or None. LaTeX is converted as
+bibliographies use it; formulas between dollar signs stay as they are, macros and packages are not expanded, and an unknown command is
+removed while its argument stays. Does not decide which records are the same paper: see `identity.py`.
 """
 
 from __future__ import annotations
@@ -28,14 +25,14 @@ _YEAR = re.compile(r"(?<!\d)(1[0-9]{3}|20[0-9]{2}|2100)(?!\d)")
 _DAY = re.compile(r"(\d{4})-(\d{1,2})(?:-(\d{1,2}))?")
 
 _ASCII_WORDS = bytes(ord(chr(code).lower()) if code < 128 and chr(code).isalnum() else 32 for code in range(256))
-"""Every byte as `fold` wants it: letters small, digits, all else a blank."""
+"""Translation table of `fold` for ASCII: lower-case letters and digits, all else a blank."""
 _NOT_WORD = re.compile(r"[\W_]+")
 
 FIRST_YEAR, LAST_YEAR = 1000, 2100
 
 
 def clean_text(value: object) -> str:
-    r"""One line of text: white space runs become one blank, control signs and lone surrogates go.
+    r"""Return a value as one line of text: runs of white space become one blank, control characters are removed.
 
     >>> clean_text("  Deep\n  learning\x00 ")
     'Deep learning'
@@ -44,13 +41,13 @@ def clean_text(value: object) -> str:
     """
     if not isinstance(value, str):
         return ""
-    if value.isprintable() and "  " not in value:  # nothing but plain blanks and visible signs
+    if value.isprintable() and "  " not in value:  # nothing but blanks and visible characters
         return value.strip(" ")
     return _SPACES.sub(" ", _CONTROL.sub("", value)).strip()
 
 
 def strip_markup(value: object) -> str:
-    """Text without HTML, JATS or MathML tags; entities become signs; blocks are kept apart by a blank.
+    """Remove HTML, JATS and MathML tags from a text, decode entities, and put a blank between blocks.
 
     >>> strip_markup("<jats:title>Aim</jats:title><jats:p>H<sub>2</sub>O &amp; more</jats:p>")
     'Aim H2O & more'
@@ -67,7 +64,7 @@ def strip_markup(value: object) -> str:
 
 
 def year_of(value: object) -> int | None:
-    """The year in a number or a date, or None where there is none between 1000 and 2100.
+    """Return the year in a number or a date, None where there is none between 1000 and 2100.
 
     >>> year_of(2018), year_of("2018-06-01"), year_of(2018.0), year_of("June 1999")
     (2018, 2018, 2018, 1999)
@@ -81,26 +78,26 @@ def year_of(value: object) -> int | None:
     if isinstance(value, int):
         return value if FIRST_YEAR <= value <= LAST_YEAR else None
     if isinstance(value, str):
-        found = _YEAR.search(value[:1000])
-        return int(found.group(1)) if found else None
+        match = _YEAR.search(value[:1000])
+        return int(match.group(1)) if match else None
     return None
 
 
 def day_of(value: object) -> int:
-    """The day in an ISO-like date as YYYYMMDD, 0 where there is none. Sorts as time does.
+    """Return the day in an ISO-like date as a number YYYYMMDD, which sorts by time; 0 where there is none.
 
     >>> day_of("2022-01-05T10:00:00Z"), day_of("2022-01"), day_of(None)
     (20220105, 20220100, 0)
     """
-    found = _DAY.search(value[:100]) if isinstance(value, str) else None
-    if not found:
+    match = _DAY.search(value[:100]) if isinstance(value, str) else None
+    if not match:
         return 0
-    year, month, day = found.groups()
+    year, month, day = match.groups()
     return int(year) * 10000 + int(month) * 100 + int(day or 0)
 
 
 def count_of(value: object) -> int | None:
-    """A non-negative count below two thousand million, or None.
+    """Return a metadata value as a count from 0 to below two billion, else None.
 
     >>> count_of(7), count_of("12"), count_of(-1), count_of(None), count_of(10**12)
     (7, 12, None, None, None)
@@ -115,7 +112,7 @@ def count_of(value: object) -> int | None:
 
 
 def names_of(values: object) -> tuple[str, ...]:
-    """The non-empty texts of a list, cleaned, first occurrence kept.
+    """Return the names in a list as clean texts, without empty ones and repeats.
 
     >>> names_of(["Ada  Lovelace", "", None, "Ada Lovelace"])
     ('Ada Lovelace',)
@@ -130,7 +127,7 @@ def names_of(values: object) -> tuple[str, ...]:
 
 
 def fold(text: str) -> str:
-    """Lower-case letters and digits only, accents removed, other signs as single blanks.
+    """Normalize a text for comparison: lower-case letters and digits without accents, all else single blanks.
 
     >>> fold("Naïve Bayes: A (Re-)View!")
     'naive bayes a re view'
@@ -142,7 +139,7 @@ def fold(text: str) -> str:
 
 
 def dict_of(value: object) -> dict[str, object]:
-    """The value where it is a JSON object, else an empty one: for reaching into records of any shape.
+    """Return a metadata value if it is a JSON object, else an empty one.
 
     >>> dict_of({"a": 1}), dict_of(None), dict_of([1])
     ({'a': 1}, {}, {})
@@ -151,7 +148,7 @@ def dict_of(value: object) -> dict[str, object]:
 
 
 def list_of(value: object) -> list[object]:
-    """The value where it is a JSON list, else an empty one.
+    """Return a metadata value if it is a JSON list, else an empty one.
 
     >>> list_of([1]), list_of("text"), list_of(None)
     ([1], [], [])
@@ -160,7 +157,7 @@ def list_of(value: object) -> list[object]:
 
 
 def number_of(value: object) -> int | float | None:
-    """A finite number, or None.
+    """Return a metadata value if it is a finite number, else None.
 
     >>> number_of(2.5), number_of(float("nan")), number_of("2"), number_of(True)
     (2.5, None, None, None)
@@ -173,7 +170,7 @@ def number_of(value: object) -> int | float | None:
 
 
 def filled(values: dict[str, object]) -> dict[str, object]:
-    """The entries that say something; False and 0 do.
+    """Drop empty values from metadata: None, empty texts, lists and objects; False and 0 stay.
 
     >>> filled({"type": "", "open": False, "labels": [], "rank": 0, "day": None})
     {'open': False, 'rank': 0}
@@ -182,7 +179,7 @@ def filled(values: dict[str, object]) -> dict[str, object]:
 
 
 def year_of_date(value: object) -> int | None:
-    """The year of a date of Crossref or CSL: an object with `date-parts`, or with `raw` or `literal` text.
+    """Return the year of a date in Crossref or CSL: an object with `date-parts`, or with `raw` or `literal` text.
 
     >>> year_of_date({"date-parts": [["2004", 3]]}), year_of_date({"date-parts": [[None]]})
     (2004, None)
@@ -197,7 +194,7 @@ def year_of_date(value: object) -> int | None:
 
 
 def person_name(value: object) -> str:
-    """The name of an author object of Crossref or CSL; a plain text is a name already.
+    """Return the full name of an author in Crossref or CSL, from an object of name parts or a plain text.
 
     >>> person_name({"given": "Ludwig", "non-dropping-particle": "van", "family": "Beethoven"})
     'Ludwig van Beethoven'
@@ -207,11 +204,11 @@ def person_name(value: object) -> str:
     if not isinstance(value, dict):
         return clean_text(value)
     parts = ("given", "dropping-particle", "non-dropping-particle", "family", "suffix")
-    whole = " ".join(text for text in (clean_text(value.get(part)) for part in parts) if text)
-    return whole or clean_text(value.get("literal")) or clean_text(value.get("name"))
+    full_name = " ".join(text for text in (clean_text(value.get(part)) for part in parts) if text)
+    return full_name or clean_text(value.get("literal")) or clean_text(value.get("name"))
 
 
-# LaTeX as bibliographies use it, turned into plain text: accents, letters, dashes, quotes, commands.
+# --- LaTeX -------------------------------------------------------------------------------------------
 
 _COMBINING = {
     "`": "\u0300", "'": "\u0301", "^": "\u0302", "~": "\u0303", "=": "\u0304", "u": "\u0306", ".": "\u0307",
@@ -241,7 +238,7 @@ _SYMBOLS = {
     "Pi": "Π", "Sigma": "Σ", "Phi": "Φ", "Psi": "Ψ", "Omega": "Ω",
 }  # fmt: skip
 
-_SIGNS = {"---": "—", "--": "–", "``": "“", "''": "”", "~": " ", "{": "", "}": "", "\\\\": " "}
+_PUNCTUATION = {"---": "—", "--": "–", "``": "“", "''": "”", "~": " ", "{": "", "}": "", "\\\\": " "}
 _SPACING = {
     ",": " ",
     ";": " ",
@@ -257,7 +254,7 @@ _SPACING = {
     ")": "",
 }
 
-# every repetition is bounded or cannot begin inside itself, so that any text is read in linear time
+# every repetition is bounded or cannot start inside itself, so that any text takes linear time
 _TOKEN = re.compile(
     r"""
     (?P<math>\$\$?(?:[^$\\]|\\[^\n]){1,2000}\$\$?)
@@ -267,21 +264,21 @@ _TOKEN = re.compile(
       (?:\{\s{0,9}(?P<braced>\\[ij]|[^\W\d_]?)\s{0,9}\}|(?P<bare>\\[ij](?![a-zA-Z])|[^\W\d_]))
   | \\(?P<command>[a-zA-Z]{1,40})\*?(?P<after>\{\}|[ \t\n]{0,9})
   | \\(?P<escaped>[^a-zA-Z\\])
-  | (?P<sign>---?|``|''|[~{}]|\\\\)
+  | (?P<punctuation>---?|``|''|[~{}]|\\\\)
     """,
     re.VERBOSE,
 )
 
 
 def latex_to_text(value: str) -> str:
-    r"""The text without LaTeX; white space is left as it is.
+    r"""Convert LaTeX to plain text: accents, letters, dashes, quotes, commands; white space stays as it is.
 
     >>> latex_to_text(r"\'{\i}, \c{c}, \H{o}, {\aa}, \~n, na\"{\i}ve, 50\%, {DNA} ``code''")
     'í, ç, ő, å, ñ, naïve, 50%, DNA “code”'
     >>> latex_to_text(r"see \cite{knuth84} and {\em all} of C:\\temp")
     'see  and all of C: temp'
     """
-    if not any(sign in value for sign in "\\{}~-`'"):
+    if not any(character in value for character in "\\{}~-`'"):
         return value
     return unicodedata.normalize("NFC", _TOKEN.sub(_replacement, value))
 
@@ -294,7 +291,7 @@ _COMMAND = re.compile(r"\\([a-zA-Z@]+)")
 
 
 def is_harmless(value: str) -> bool:
-    r"""Whether every command of a text is an accent, a letter, a symbol or plain formatting.
+    r"""Return whether every LaTeX command in a text is an accent, a letter, a symbol or plain formatting.
 
     >>> is_harmless(r"{\'E}cole \emph{all} \& $\alpha$"), is_harmless(r"\input{/etc/passwd}"), is_harmless(r"\csname x")
     (True, False, False)
@@ -302,21 +299,23 @@ def is_harmless(value: str) -> bool:
     return "^^" not in value and all(name in _HARMLESS for name in _COMMAND.findall(value))
 
 
-def _replacement(found: re.Match[str]) -> str:
-    kind = found.lastgroup
-    if found["math"]:
-        return found["math"]
-    if found["accent"]:
-        letter = (found["braced"] or found["bare"] or "").lstrip("\\")
-        return letter[:1] + _COMBINING[found["accent"]] if letter else ""
-    if found["command"]:
-        return _command(found["command"], found["after"])
+def _replacement(match: re.Match[str]) -> str:
+    """Return the plain text of one LaTeX token."""
+    kind = match.lastgroup
+    if match["math"]:
+        return match["math"]
+    if match["accent"]:
+        letter = (match["braced"] or match["bare"] or "").lstrip("\\")
+        return letter[:1] + _COMBINING[match["accent"]] if letter else ""
+    if match["command"]:
+        return _command_text(match["command"], match["after"])
     if kind == "escaped":
-        return _SPACING.get(found["escaped"], found["escaped"])
-    return _SIGNS.get(found["sign"], "") if kind == "sign" else ""
+        return _SPACING.get(match["escaped"], match["escaped"])
+    return _PUNCTUATION.get(match["punctuation"], "") if kind == "punctuation" else ""
 
 
-def _command(name: str, after: str) -> str:
+def _command_text(name: str, after: str) -> str:
+    """Return the plain text of a LaTeX command, empty where it is unknown."""
     if name in _LETTERS:
         return _LETTERS[name]  # the blank in "Ku\\l ak" only ends the command
     if name in _SYMBOLS:

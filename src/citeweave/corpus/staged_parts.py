@@ -1,10 +1,10 @@
-"""Staged parts: what one input file holds, as columns, before papers are merged and ids resolved.
+"""Staged parts of an import: the records of one input file as columns, before papers are merged and ids linked.
 
-Each input file becomes one part folder, written by streaming in any process and in any order. A part is
-complete when its `part.json` is there, so an interrupted import reads only the files that are missing.
+Each input file becomes one part folder, written by streaming in any process and in any order. A part is complete once
+its `part.json` exists, so a resumed import reads only the remaining files.
 
-Ids are staged as 64-bit keys (`core/randomness.py`); the ids themselves are kept only where `--outside keep`
-will make papers of ids that no record describes. Ids that are numbers are staged as such (`numbered.py`).
+Ids are staged as 64-bit keys (`core/randomness.py`); their texts are stored only where `--outside keep` will turn ids
+without a record into papers. Ids that are numbers are staged as numbers (`numbered_citations.py`).
 """
 
 from __future__ import annotations
@@ -21,20 +21,14 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import sealed, unsealed
+from citeweave.core.artifact import seal_payload, unseal_payload
 from citeweave.core.columns import NumberWriter, TextColumn, TextWriter, open_numbers
 from citeweave.core.files import read_input, write_json
 from citeweave.core.progress import Tally
 from citeweave.core.randomness import hash_numbers, hash_texts
-from citeweave.corpus.corpus import (
-    LOCAL,
-    PAPER_NUMBERS,
-    PAPER_TEXTS,
-    STUB,
-    UNKNOWN_COUNT,
-)
-from citeweave.corpus.external_sort import NumberedTable, NumberedWriter, open_tables, texts_of_numbers
+from citeweave.corpus.corpus import LOCAL, PAPER_NUMBERS, PAPER_TEXTS, STUB, UNKNOWN_COUNT
 from citeweave.corpus.identity import title_key
+from citeweave.corpus.numbered_citations import NumberedTable, NumberedWriter, open_tables, texts_of_numbers
 from citeweave.corpus.paper import (
     Citation,
     CitationBlock,
@@ -54,13 +48,13 @@ _Link = TypeVar("_Link", Citation, Context)
 
 _FLUSH_EVERY = 8192
 _FLUSH_BYTES = 1 << 26
-"""Of texts, roughly; a line of a file may have as many."""
+"""Approximate size of buffered texts; a single line of a file may be as large."""
 
 _DONE = "part.json"
 
 
 class PartWriter:
-    """Writes the records of one file into a part folder."""
+    """Writes the records of one input file into the folder of a staged part."""
 
     def __init__(self, folder: Path, *, keep_ids: bool) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -87,30 +81,30 @@ class PartWriter:
         self._context_cited = NumberWriter(contexts / "cited.npy", np.uint64)
         self._cited_ids = CitedIds(folder / "cited")
         self._paper_count = 0
-        self._waiting = 0  # letters of texts since the last writing
+        self._buffered = 0  # characters of texts since the last write
         self._local_uses: Counter[str] = Counter()
         self._local_names: dict[str, str] = {}
 
     def discard(self) -> None:
-        """Remove what was written of a file that is refused."""
+        """Delete the staged part of an input file that is refused."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def add(self, records: Iterable[StagedRecord]) -> None:
-        """Take everything a reader yields."""
+        """Stage all records that a reader yields."""
         for record in records:
             match record:
                 case Paper():
-                    self._papers.append(self._name_locally(record) if record.local_id else record)
-                    self._waiting += _size(record)
+                    self._papers.append(self._with_local_name(record) if record.local_id else record)
+                    self._buffered += _text_size(record)
                     if len(self._papers) >= _FLUSH_EVERY:
                         self._flush_papers()
                 case Citation():
-                    self._citations.append(self._from_local(record))
+                    self._citations.append(self._from_local_paper(record))
                     if len(self._citations) >= _FLUSH_EVERY:
                         self._flush_citations()
                 case Context():
-                    self._contexts.append(self._from_local(record))
-                    self._waiting += len(record.text)
+                    self._contexts.append(self._from_local_paper(record))
+                    self._buffered += len(record.text)
                     if len(self._contexts) >= _FLUSH_EVERY:
                         self._flush_contexts()
                 case CitationBlock():
@@ -124,8 +118,8 @@ class PartWriter:
                     self._append_numbered(record)
             self._flush_large()
 
-    def finish(self, facts: dict[str, Any]) -> None:
-        """Close the columns and mark the part as complete."""
+    def finish(self, metadata: dict[str, Any]) -> None:
+        """Close the columns and write `part.json`, which marks the staged part as complete."""
         self._flush_papers()
         self._flush_citations()
         self._flush_contexts()
@@ -137,20 +131,19 @@ class PartWriter:
         self._numbered.close()
         self._cited_ids.close()
         sizes = {path.relative_to(self.folder).as_posix(): path.stat().st_size for path in self.folder.rglob("*.*")}
-        told = {**facts, "sizes": sizes, "tally": self.tally.as_json(), **self._counts()}
-        write_json(self.folder / _DONE, sealed(told))
-
-    def _counts(self) -> dict[str, Any]:
-        """How many rows there are, so that nobody opens a column to know."""
-        contexts = self._context_numbers["citing"].count
-        return {
+        payload = {
+            **metadata,
+            "sizes": sizes,
+            "tally": self.tally.as_json(),
             "paper_count": self._paper_count,
             "keyed_count": self._edges["citing"].count,
-            "context_count": contexts,
-            "numbered": self._numbered.facts,
+            "context_count": self._context_numbers["citing"].count,
+            "numbered": self._numbered.tables,
         }
+        write_json(self.folder / _DONE, seal_payload(payload))
 
     def _append_numbered(self, block: NumberedPapers) -> None:
+        """Stage papers that are known only by numbered ids."""
         self._flush_papers()
         size = len(block.numbers)
         self._paper_texts["id"].append_bytes(*texts_of_numbers(block.prefix, block.numbers))
@@ -167,12 +160,13 @@ class PartWriter:
         self.tally.keep("papers", size)
 
     def _flush_large(self) -> None:
-        if self._waiting > _FLUSH_BYTES:
+        if self._buffered > _FLUSH_BYTES:
             self._flush_papers()
             self._flush_contexts()
-            self._waiting = 0
+            self._buffered = 0
 
     def _flush_papers(self) -> None:
+        """Write the buffered papers to the columns of the staged part."""
         papers, self._papers = self._papers, []
         if not papers:
             return
@@ -192,8 +186,8 @@ class PartWriter:
         self._paper_count += len(papers)
         self.tally.keep("papers", len(papers))
 
-    def _name_locally(self, paper: Paper) -> Paper:
-        """A paper known by a name of its file; one that the file uses again gets a number: `smith2020~2`."""
+    def _with_local_name(self, paper: Paper) -> Paper:
+        """Return a paper under its name in this file; a name that the file uses again is numbered: `smith2020~2`."""
         self._local_uses[paper.id] += 1
         uses = self._local_uses[paper.id]
         name = paper.id if uses == 1 else f"{paper.id}~{uses}"
@@ -203,15 +197,16 @@ class PartWriter:
         return replace(paper, id=name)
 
     def _hidden_id(self, name: str) -> str:
-        """An id that no other file has, under which a file's own citations find the paper of that name."""
+        """Return an id that no other staged part has, by which citations of this file find the paper of a local name."""
         return f"local:{self.folder.name}:{name}"
 
-    def _from_local(self, link: _Link) -> _Link:
-        """A citation or context of the file, leading from the paper that the file last called by that name."""
+    def _from_local_paper(self, link: _Link) -> _Link:
+        """Return a citation or context with a local citing name replaced by the id of the last paper of that name."""
         hidden = self._local_names.get(link.citing)
         return link if hidden is None else replace(link, citing=hidden)
 
     def _append_keys(self, papers: list[Paper]) -> None:
+        """Stage the keys of all ids of these papers."""
         rows, texts = [], []
         for row, paper in enumerate(papers, self._paper_count):
             own = self._hidden_id(paper.id) if paper.local_id else paper.id
@@ -238,12 +233,13 @@ class PartWriter:
         )
 
     def _append_citations(self, block: CitationBlock) -> None:
+        """Stage a block of citations by keys, and the texts of cited ids where they are needed."""
         for name, writer in self._edges.items():
             writer.append(getattr(block, name))
         if self._keep_ids:
             for column, ids in zip(self._edge_ids.values(), block.ids(), strict=True):
                 column.append(ids)
-        else:  # where ids are kept, papers outside become rows
+        else:  # needed only for names: with `keep_ids`, papers outside become rows
             self._cited_ids.append(block)
         self.tally.keep("citations", len(block.citing))
 
@@ -288,10 +284,10 @@ _CONTEXT_COLUMNS = {"citing": np.uint64, "intents": np.uint8, "cited_count": np.
 
 
 class StagedPart(Protocol):
-    """What merging and linking ask of a part: a staged file, or a corpus that is being updated.
+    """What merging and linking read from a staged part: a staged file, or a corpus that is being updated.
 
-    `citation_count` counts all citations: those of `citations`, by keys, and those of `numbered`. The papers of a
-    `distinct` part share no id with each other or with those of other parts.
+    `citation_count` counts all citations: those of `citations`, stored by keys, and those of `numbered`. The papers of a
+    `distinct` part share no id with each other or with papers of other parts.
     """
 
     tally: Tally
@@ -316,16 +312,16 @@ class StagedPart(Protocol):
 
 
 class StagedFile:
-    """A complete part, opened memory-mapped."""
+    """The complete staged part of one input file, opened memory-mapped."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.facts: dict[str, Any] = json.loads(read_input(folder / _DONE))
-        self.tally = Tally.from_json(self.facts["tally"])
+        self.metadata: dict[str, Any] = json.loads(read_input(folder / _DONE))
+        self.tally = Tally.from_json(self.metadata["tally"])
 
     @property
     def name(self) -> str:
-        return str(self.facts["name"])
+        return str(self.metadata["name"])
 
     def paper_texts(self, name: str) -> TextColumn:
         return TextColumn(self.folder / "papers", name)
@@ -338,17 +334,17 @@ class StagedFile:
         return open_numbers(self.folder / "citations" / f"{name}.npy", _EDGE_COLUMNS[name])
 
     def numbered(self) -> list[NumberedTable]:
-        return open_tables(self.folder / "citations", self.facts["numbered"])
+        return open_tables(self.folder / "citations", self.metadata["numbered"])
 
     def offer_names(self, names: NameCollector) -> None:
-        """The cited ids, as far as they were kept as texts or are numbers."""
+        """Offer the cited ids of the staged part as names of papers outside the corpus, where they are texts or numbers."""
         offer_cited_ids(self.folder / "cited", names)
         for block in (block for table in self.numbered() for block in table.blocks()):
             names.offer(block.cited_keys(), block.cited_names)
 
     @property
     def distinct(self) -> bool:
-        return bool(self.facts.get("distinct", False))
+        return bool(self.metadata.get("distinct", False))
 
     def citation_ids(self, name: str) -> TextColumn:
         return TextColumn(self.folder / "citations", name)
@@ -361,38 +357,38 @@ class StagedFile:
 
     @property
     def paper_count(self) -> int:
-        return int(self.facts["paper_count"])
+        return int(self.metadata["paper_count"])
 
     @property
     def keyed_count(self) -> int:
-        return int(self.facts["keyed_count"])
+        return int(self.metadata["keyed_count"])
 
     @property
     def citation_count(self) -> int:
-        return self.keyed_count + sum(int(table["count"]) for table in self.facts["numbered"].values())
+        return self.keyed_count + sum(int(table["count"]) for table in self.metadata["numbered"].values())
 
     @property
     def context_count(self) -> int:
-        return int(self.facts["context_count"])
+        return int(self.metadata["context_count"])
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a part was finished and all its files have the size they had then."""
+    """Return whether a staged part was finished and all its files still have their recorded sizes."""
     try:
-        sizes = unsealed(json.loads(read_input(folder / _DONE)))["sizes"]
+        sizes = unseal_payload(json.loads(read_input(folder / _DONE)))["sizes"]
         return all((folder / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
 
 
-def _size(paper: Paper) -> int:
-    """Letters of a paper's texts, without looking into lists."""
+def _text_size(paper: Paper) -> int:
+    """Return the number of characters in a paper's texts, ignoring lists."""
     others = sum(len(value) for value in paper.extra.values() if isinstance(value, str))
     return len(paper.title) + len(paper.abstract) + others
 
 
 def _json_text(value: dict[str, object]) -> str:
-    """Compact JSON, or nothing for an empty object; what JSON cannot hold is left out rather than fatal."""
+    """Return an extra object as compact JSON, empty for an empty object; values that JSON cannot hold are left out."""
     if not value:
         return ""
     try:

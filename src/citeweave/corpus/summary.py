@@ -1,4 +1,4 @@
-"""What a corpus holds, in numbers and a few records: the content of `citeweave info`."""
+"""Summary of a corpus for `citeweave info`: counts, coverage, years, degrees, rejected records, example papers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEVELS = (0, 1, 2, 5, 10, 20, 50, 100, 1000, 10000)
 
 
 def summarize(corpus: Corpus, *, samples: int = 3) -> dict[str, Any]:
-    """Counts, coverage, years, degrees, rejected records by reason, and some papers as examples."""
+    """Summarize a corpus: counts, coverage, years, degrees, rejected records by reason, and some example papers."""
     facts = corpus.manifest.facts
     records = facts["records"]
     papers = len(corpus)
@@ -55,27 +55,29 @@ def summarize(corpus: Corpus, *, samples: int = 3) -> dict[str, Any]:
 
 
 def list_merges(corpus: Corpus) -> list[dict[str, Any]]:
-    """Every paper that several records describe, with the ids of those records and the files they came from."""
+    """List every paper that was merged from several records, with the ids of those records and their files."""
     rows, parts, ids = corpus.merges()
     names = corpus.manifest.facts["parts"]
     corpus.check_rows(rows)
     merged: dict[int, list[dict[str, str]]] = {}
     for row, part, id in zip(rows.tolist(), parts.tolist(), ids, strict=True):
         merged.setdefault(row, []).append({"id": id, "file": names[part] if 0 <= part < len(names) else ""})
-    return [{"paper": corpus.ids[row], "records": found} for row, found in sorted(merged.items())]
+    return [{"paper": corpus.ids[row], "records": records} for row, records in sorted(merged.items())]
 
 
 def _filled(offsets: NDArray[np.int64]) -> int:
+    """Return the number of non-empty texts of a column."""
     return int((np.diff(offsets) > 0).sum())
 
 
 def _years(years: NDArray[np.int16]) -> dict[str, int]:
+    """Return the number of papers of each year."""
     values, counts = np.unique(years, return_counts=True)
     return {str(year) if year else "unknown": int(n) for year, n in zip(values.tolist(), counts.tolist(), strict=True)}
 
 
 def _degrees(corpus: Corpus, ends: NDArray[np.int32]) -> dict[str, Any]:
-    """Mean, median, largest, and how many papers have at least so many."""
+    """Summarize the number of references or citations per paper: mean, median, largest, and papers above some levels."""
     if not len(corpus):
         return {"mean": 0.0, "median": 0, "largest": 0, "papers_with_at_least": {}}
     degrees = np.zeros(len(corpus), np.int64)
@@ -92,12 +94,13 @@ def _degrees(corpus: Corpus, ends: NDArray[np.int32]) -> dict[str, Any]:
 
 
 def _spread(papers: int, samples: int) -> list[int]:
-    """Rows evenly spread over the corpus: first, middle ones, last."""
+    """Return rows of example papers, evenly spread over the corpus from the first to the last."""
     number = max(0, min(samples, papers))
     return sorted({round(i * (papers - 1) / max(number - 1, 1)) for i in range(number)})
 
 
 def _sample(corpus: Corpus, row: int) -> dict[str, Any]:
+    """Return an example paper as a dictionary of its non-empty fields, with a shortened abstract."""
     paper = asdict(corpus.paper(row))
     paper["abstract"] = paper["abstract"][:300]
     return {key: value for key, value in paper.items() if value not in ("", None, (), {}, [], False, 0)}

@@ -1,12 +1,12 @@
-"""What an encoder reads of a paper, and where the sentences of a scientific text begin and end.
+"""The text of a paper that an encoder reads (`paper_text`), and sentence splitting of scientific text (`sentences`).
 
     >>> paper_text("A title", "An abstract.")
     'A title[SEP]An abstract.'
     >>> sentence_texts("Smith et al. (2010) used Fig. 2. We found p = 0.05. RESULTS: None.")
     ['Smith et al. (2010) used Fig. 2.', 'We found p = 0.05.', 'RESULTS: None.']
 
-Does not tokenize and does not cut texts to a length: that is the encoder's, which knows its tokenizer.
-Sentence rules are for English; for other languages the `sentencex` package alone decides.
+Does not tokenize and does not truncate texts: encoders do, with their own tokenizers. The sentence rules are for
+English; for other languages the `sentencex` package alone decides.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from citeweave.core.errors import UserError, choose
 from citeweave.corpus.plain_text import clean_text
 
 SEPARATOR = "[SEP]"
-"""Placeholder between the parts of a text; an encoder replaces it by its own tokenizer's separator token."""
+"""Placeholder between the parts of a text; an encoder replaces it with its own tokenizer's separator token."""
 
 PARTS = ("title", "abstract", "venue", "authors")
 
@@ -30,7 +30,7 @@ _RECIPE_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class TextRecipe:
-    """How the parts of a paper become one text. Vectors of different recipes must never be compared.
+    """How the parts of a paper are joined into one text. Vectors of different recipes must never be compared.
 
     >>> TextRecipe().hash
     '92eb0cdf42e5'
@@ -39,14 +39,14 @@ class TextRecipe:
     """
 
     parts: tuple[str, ...] = ("title", "abstract")
-    """What is read, in this order: `title`, `abstract`, `venue`, `authors` (the last two as in SPECTER's ablations).
+    """Parts of the text, in this order: `title`, `abstract`, `venue`, `authors` (the last two as in SPECTER's ablations).
 
-    A part the paper lacks is left out together with its separator: a paper without abstract is its title
+    A part that the paper lacks is left out together with its separator: a paper without abstract is its title
     alone, one without title its abstract alone, one with neither is the empty text.
     """
 
     separator: str = SEPARATOR
-    """What stands between two parts; `[SEP]` is a placeholder for the tokenizer's own separator token."""
+    """Text between two parts; `[SEP]` is a placeholder for the tokenizer's own separator token."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))  # a recipe read from JSON has a list
@@ -57,7 +57,7 @@ class TextRecipe:
 
     @property
     def hash(self) -> str:
-        """Twelve hex digits that are the same for the same recipe, on every machine."""
+        """Hash of the text recipe, twelve hex digits, the same on every machine."""
         canonical = json.dumps({"version": _RECIPE_VERSION, **asdict(self)}, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
@@ -73,7 +73,7 @@ def paper_text(
     venue: str = "",
     authors: Sequence[str] = (),
 ) -> str:
-    """The one text of a paper that an encoder reads.
+    """Return the text of a paper that an encoder reads, joined from its title, abstract and other parts.
 
     >>> paper_text("A title", ""), paper_text("", "An abstract."), paper_text("", "")
     ('A title', 'An abstract.', '')
@@ -82,15 +82,15 @@ def paper_text(
     """
     values = {"title": title, "abstract": abstract, "venue": venue, "authors": ", ".join(authors)}
     texts = [clean_text(values[part]) for part in recipe.parts]
-    # papers about BERT write "[SEP]" themselves; left alone it would end the part in the tokenizer's eyes
+    # papers about BERT contain "[SEP]" themselves, which the tokenizer would take for a separator token
     texts = [text.replace(SEPARATOR, SEPARATOR.lower()) for text in texts]
     return recipe.separator.join(text for text in texts if text)
 
 
-# --- sentences -------------------------------------------------------------------------------------
+# --- sentences ---------------------------------------------------------------------------------------
 
 _BLOCK = 2000
-"""Characters given to sentencex at once: it is quadratic in the number of quotation marks."""
+"""Characters passed to sentencex at once: it is quadratic in the number of quotation marks."""
 
 _STOP = re.compile(r"""[.!?…‽。．！？｡।॥؟۔։።፧။។]+['"”’»)\]}*]*(?:\[[\d,;– -]{1,40}\]|\s+["”](?=\s|$))?""")
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n\s*")
@@ -120,23 +120,23 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# abbreviations after which a sentence goes on, whatever follows
-_GOES_ON = _words(
+# abbreviations after which a sentence continues, whatever follows
+_CONTINUES = _words(
     "e.g eg i.e ie cf vs viz dr mr mrs prof fig figs eq eqs eqn eqns ref refs sect ca approx resp wrt w.r.t incl esp thm "
     "ver trans proc"
 )
 _TITLES = _words("Ms St")  # "ms" is a millisecond
-# abbreviations after which it goes on before a number (or a bracket with one)
+# abbreviations after which it continues before a number (or a bracket with one)
 _BEFORE_NUMBER = _words(
     "sec secs no nos nr vol vols pp p ch chap tab rm ph art app suppl supp ed eds sp al def lem prop"
 )
-# abbreviations that may close a sentence: then the next one has to begin with a telling word
+# abbreviations that may end a sentence: then the next one has to start with a word of _STARTERS
 _MAY_END = _words(
     "sec al etc sp spp inc ltd co corp dept univ jr sr u.s u.k e.u u.s.a ph.d m.d a.m p.m i.i.d a.k.a var subsp cv "
     "acad am ann biol chem conf dev est exp gen inst int jan feb mar apr jun jul aug sep sept oct nov dec "
     "j nat phys res rev sci soc symp tech adv"
 )
-# words that open a sentence far more often than they follow an initial or an abbreviation
+# words that start a sentence far more often than they follow an initial or an abbreviation
 _STARTERS = _words(
     "a additionally after all also although among an and another as at based because besides both but by compared "
     "consequently currently despite due during each even experiments extensive finally first firstly following for "
@@ -157,9 +157,9 @@ _LETTERED = _words(
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Start and end of every sentence, in characters; together they cover the text without a gap.
+    """Return start and end of every sentence of a text, in characters; together they cover the text without gaps.
 
-    White space belongs to the sentence before it (at the very beginning, to the first).
+    White space belongs to the sentence before it (at the start of the text, to the first).
 
     >>> sentences("One. Two et al. (2010).")
     [(0, 5), (5, 23)]
@@ -173,12 +173,12 @@ def sentences(text: str) -> list[tuple[int, int]]:
 
 
 def sentence_texts(text: str) -> list[str]:
-    """The sentences themselves, without the white space around them."""
+    """Return the sentences of a text, without the white space around them."""
     return [piece for start, end in sentences(text) if (piece := text[start:end].strip())]
 
 
 def _cuts(text: str) -> Iterator[int]:
-    """Where a new sentence starts, ascending, all strictly inside the text."""
+    """Yield where each sentence after the first starts, ascending."""
     proposed = _proposed_by_sentencex(text)
     inside_brackets = _stops_inside_brackets(text)
     begin = _SPACE.match(text).end()  # type: ignore[union-attr]
@@ -192,7 +192,7 @@ def _cuts(text: str) -> Iterator[int]:
             if stop in inside_brackets or (end - begin <= 6 and _LIST_MARK.fullmatch(text, begin, stop)):
                 continue
             if text[end - 1] in ")]" and "[" not in text[stop:end] and text[begin] not in "([":
-                continue  # "(Smith et al.) Next": only a bracket that is a whole sentence ends one
+                continue  # "(Smith et al.) Next": only a bracket that is a complete sentence ends one
             if not _ends_sentence(text, stop, end, following, following in proposed or end in proposed):
                 continue
         yield following
@@ -200,22 +200,23 @@ def _cuts(text: str) -> Iterator[int]:
 
 
 def _candidates(text: str) -> list[tuple[str, int, int, int]]:
-    """(kind, position of the stop, end of the old sentence, start of the new one) in order of the new start."""
-    found = []
+    """Return candidate sentence boundaries: (kind, position of the stop, end of the sentence, start of the next one)."""
+    candidates = []
     for match in _STOP.finditer(text):
-        found.append(("stop", match.start(), match.end(), _SPACE.match(text, match.end()).end()))  # type: ignore[union-attr]
+        candidates.append(("stop", match.start(), match.end(), _SPACE.match(text, match.end()).end()))  # type: ignore[union-attr]
     for match in _PARAGRAPH.finditer(text):
-        found.append(("paragraph", match.start(), match.start(), match.end()))
+        candidates.append(("paragraph", match.start(), match.start(), match.end()))
     for match in _LABEL_INSIDE.finditer(text):
-        found.append(("label", match.start(), match.start(), match.start()))
+        candidates.append(("label", match.start(), match.start(), match.start()))
     # a paragraph break cuts even where the stop before it would not
-    return sorted(found, key=lambda candidate: (candidate[3], candidate[0] == "stop"))
+    return sorted(candidates, key=lambda candidate: (candidate[3], candidate[0] == "stop"))
 
 
 def _proposed_by_sentencex(text: str) -> set[int]:
-    import sentencex  # only where sentences are asked for: encoders run without it
+    """Return the sentence boundaries that the package sentencex proposes."""
+    import sentencex  # only here: encoders run without it
 
-    # sentencex takes no lone surrogates; one sign for one sign keeps the offsets
+    # sentencex takes no lone surrogates; replacing each by one character keeps the offsets
     text = re.sub(r"[\ud800-\udfff]", "\ufffd", text)
     proposed: set[int] = set()
     start = 0
@@ -231,6 +232,7 @@ def _proposed_by_sentencex(text: str) -> set[int]:
 
 
 def _block_end(text: str, start: int) -> int:
+    """Return where the block of text passed to sentencex ends, at a blank if possible."""
     end = start + _BLOCK
     if end >= len(text):
         return len(text)
@@ -242,6 +244,7 @@ def _block_end(text: str, start: int) -> int:
 
 
 def _stops_inside_brackets(text: str) -> set[int]:
+    """Return the positions of full stops inside brackets, which end no sentence."""
     return {
         stop.start() + match.start()
         for match in _BRACKETED.finditer(text)
@@ -251,23 +254,23 @@ def _stops_inside_brackets(text: str) -> set[int]:
 
 
 def _ends_sentence(text: str, stop: int, end: int, following: int, proposed: bool) -> bool:
-    """Whether the sentence that stops at `stop` is over and another one starts at `following`."""
+    """Return whether a sentence ends at the stop and another one starts at `following`."""
     if text[stop] in _FULL_WIDTH:
         return True
     if text[following] in _NEVER_FIRST or (following == end and not proposed):
         return False
     ahead = text[following : following + 40]
-    found = _NEXT_WORD.match(ahead)
-    next_word = found.group(1) if found else ""
+    match = _NEXT_WORD.match(ahead)
+    next_word = match.group(1) if match else ""
     word = _LAST_WORD.search(text[max(0, stop - 40) : stop]).group()  # type: ignore[union-attr]
     if following == end:
         return end == stop + 1 and _glued_sentences(word, next_word)
-    if text[stop:end] == "." and (verdict := _after_abbreviation(text, stop, word, ahead, next_word)) is not None:
-        return verdict
+    if text[stop:end] == "." and (decision := _after_abbreviation(text, stop, word, ahead, next_word)) is not None:
+        return decision
     if not next_word:
         return proposed
     if next_word[0].islower():
-        # mRNA, p53, iOS open sentences; ordinary small words only in texts without capitals
+        # mRNA, p53, iOS start sentences; ordinary lower-case words only in texts without capitals
         if any(c.isupper() or c.isdigit() for c in next_word):
             return proposed
         return proposed and len(word) > 1 and word.islower() and next_word in _LOWER_STARTERS
@@ -275,12 +278,12 @@ def _ends_sentence(text: str, stop: int, end: int, following: int, proposed: boo
 
 
 def _after_abbreviation(text: str, stop: int, word: str, ahead: str, next_word: str) -> bool | None:
-    """True or False where the word before a full stop decides, None where it is an ordinary word."""
+    """Return whether a sentence ends after an abbreviation or initial, None after an ordinary word."""
     plain = word.lower().lstrip("'‘`*-–—/").rsplit("/", 1)[-1]
     starts = next_word.lower() in _STARTERS or bool(_LABEL_AHEAD.match(ahead))
     if word.isupper() and len(word) > 1 and "." not in word:
         return None  # an acronym, such as CA or AI
-    if plain in _GOES_ON or word in _TITLES:
+    if plain in _CONTINUES or word in _TITLES:
         return False
     if plain in _BEFORE_NUMBER and (ahead[:1].isdigit() or ahead[:1] in "([" or plain in ("pp", "nos")):
         return False
@@ -294,7 +297,7 @@ def _after_abbreviation(text: str, stop: int, word: str, ahead: str, next_word: 
 
 
 def _glued_sentences(word: str, next_word: str) -> bool:
-    """Whether "... of proteins.We show ..." lost its blank, as texts taken from PDF do; "Node.js" did not."""
+    """Return whether two sentences lost the blank between them, as in PDF text: "of proteins.We show", not "Node.js"."""
     if not (len(word) > 2 and word.islower() and word.isalpha()):
         return False
     return next_word[:1].isupper() and (next_word[1:].islower() or next_word.lower() in _STARTERS)

@@ -1,7 +1,7 @@
-"""A new generation of a corpus: the old one as a part among the new ones, and what changed.
+"""Update a corpus: read the old generation as one more staged part, find deletions, and record what changed per row.
 
-The old papers keep their order and ids; new ones follow. Files that come out the same are shared with
-the old generation. Does not delete or rewrite the old one.
+The old papers keep their order and ids; new ones follow. Files that do not change are shared with the old generation.
+Does not delete or rewrite the old generation, and does not merge: `merge.py` does.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from citeweave.core.columns import TextColumn, open_numbers, write_numbers
 from citeweave.core.files import hash_file, link_or_copy
 from citeweave.core.progress import Tally
-from citeweave.core.randomness import Keys, mix
+from citeweave.core.randomness import Keys, mix_keys
 from citeweave.corpus.corpus import NOT_FOUND, PAPER_TEXTS, Changes, Corpus
-from citeweave.corpus.external_sort import NumberedTable
-from citeweave.corpus.merge import Assignment
+from citeweave.corpus.merge import RowAssignment
+from citeweave.corpus.numbered_citations import NumberedTable
 from citeweave.corpus.paper import NameCollector
 from citeweave.corpus.staged_parts import StagedPart
 
@@ -29,29 +29,29 @@ _TEXTS = ("title", "abstract")
 
 @dataclass(frozen=True, slots=True)
 class Deletions:
-    """What an update leaves out of the corpus that it continues."""
+    """The papers and citations that an update leaves out of the corpus that it continues."""
 
     rows: NDArray[np.integer[Any]]
-    """Papers."""
+    """Rows of the papers to delete."""
 
     citations: Keys = field(default_factory=lambda: np.empty(0, np.uint64))
-    """Citations, each by one key of citing and cited paper (`_pair_keys`), sorted."""
+    """Citations to delete, each by one key of citing and cited paper (`_pair_keys`), sorted."""
 
     not_found: int = 0
     """Papers and citations to delete that the corpus does not have."""
 
 
 def find_deletions(base: Corpus, parts: Sequence[StagedPart]) -> Deletions:
-    """The papers that records of these parts are about, by any id, title or name, and the citations they hold."""
+    """Find the papers and citations to delete: those that the records of these parts describe, by id, title or name."""
     rows, pairs, missed = [np.empty(0, np.int32)], [np.empty(0, np.uint64)], 0
     for part in parts:
-        found = np.full(part.paper_count, NOT_FOUND, np.int32)
+        deleted = np.full(part.paper_count, NOT_FOUND, np.int32)
         by_id = base.index.rows_of(part.paper_numbers("key"))
-        found[part.paper_numbers("key_row")[by_id >= 0]] = by_id[by_id >= 0]
+        deleted[part.paper_numbers("key_row")[by_id >= 0]] = by_id[by_id >= 0]
         for keys in (part.paper_numbers("title_key"), part.paper_texts("id").keys()):
-            found = np.where(found >= 0, found, base.index.rows_of(keys))
-        rows.append(found[found >= 0])
-        missed += int((found < 0).sum())
+            deleted = np.where(deleted >= 0, deleted, base.index.rows_of(keys))
+        rows.append(deleted[deleted >= 0])
+        missed += int((deleted < 0).sum())
         pairs.append(_pair_keys(base, part.citations("citing"), part.citations("cited")))
         pairs += [_pair_keys(base, *block.keys()) for table in part.numbered() for block in table.blocks()]
     wanted = np.unique(np.concatenate(pairs))
@@ -60,36 +60,36 @@ def find_deletions(base: Corpus, parts: Sequence[StagedPart]) -> Deletions:
 
 
 def _pair_keys(base: Corpus, citing: Keys, cited: Keys) -> Keys:
-    """One key for each pair of papers, the same whichever of a paper's ids is given."""
-    return mix(_main_keys(base, citing), _main_keys(base, cited))
+    """Return one key per citation, the same for any of the papers' ids."""
+    return mix_keys(_main_keys(base, citing), _main_keys(base, cited))
 
 
 def _main_keys(base: Corpus, keys: Keys) -> Keys:
-    """The key of the paper's own id for any of its ids; keys of papers outside stay."""
+    """Return the key of the paper's own id for the key of any of its ids; keys of papers outside the corpus stay."""
     rows, own = base.index.rows_of(keys), base.ids.keys()
     return np.where(rows >= 0, own[np.maximum(rows, 0)], keys) if len(own) else keys
 
 
 class BasePart:
-    """An existing corpus with the face of a staged part, without the citations that an update deletes."""
+    """The corpus that is being updated, read as a staged part, without the citations that the update deletes."""
 
-    def __init__(self, corpus: Corpus, without: Keys | None = None) -> None:
+    def __init__(self, corpus: Corpus, deleted_citations: Keys | None = None) -> None:
         self.corpus = corpus
         self.folder = corpus.folder
         self._keys = corpus.ids.keys()
-        self._kept: NDArray[np.bool_] | slice = slice(None)
+        self._remaining: NDArray[np.bool_] | slice = slice(None)
         self.tally = Tally()
         self.tally.keep("papers", len(corpus))
         self.tally.keep("contexts", self.context_count)
         self.tally.keep("citations", self.citation_count)
-        if without is not None and len(without):
-            kept = ~np.isin(self.pair_keys(), without)
-            self.tally.unkeep("citations", "deleted on request", int((~kept).sum()))
-            self._kept = kept
+        if deleted_citations is not None and len(deleted_citations):
+            remaining = ~np.isin(self.pair_keys(), deleted_citations)
+            self.tally.unkeep("citations", "deleted on request", int((~remaining).sum()))
+            self._remaining = remaining
 
     def pair_keys(self) -> Keys:
-        """One key for each citation."""
-        return mix(self.citations("citing"), self.citations("cited"))
+        """Return one key per citation of the corpus that is updated."""
+        return mix_keys(self.citations("citing"), self.citations("cited"))
 
     @property
     def name(self) -> str:
@@ -103,8 +103,9 @@ class BasePart:
         return []
 
     def offer_names(self, names: NameCollector) -> None:
-        if (known := self.corpus.outside_names) is not None:
-            names.offer(known.keys, known.take)
+        """Offer the names of papers outside the corpus that the old generation stores."""
+        if (stored := self.corpus.outside_names) is not None:
+            names.offer(stored.keys, stored.take)
 
     @property
     def paper_count(self) -> int:
@@ -130,7 +131,7 @@ class BasePart:
         return open_numbers(self.folder / "papers" / f"{name}.npy", kinds.get(name, np.int32))
 
     def citations(self, name: str) -> NDArray[Any]:
-        """Inner citations, then the references that led outside."""
+        """Return a column of the citations of the old generation, followed by its references to papers outside."""
         corpus = self.corpus
         inner: NDArray[Any]
         outer: NDArray[Any]
@@ -146,7 +147,7 @@ class BasePart:
                     "influential": corpus.influential,
                 }
                 inner, outer = columns[name], corpus.references_outside(name)
-        return np.concatenate([inner, outer])[self._kept]
+        return np.concatenate([inner, outer])[self._remaining]
 
     def context_texts(self, name: str) -> TextColumn:
         return TextColumn(self.folder / "contexts", name)
@@ -165,17 +166,18 @@ class BasePart:
         return keys[np.argsort(owner, kind="stable")]
 
 
-def write_changes(folder: Path, base: Corpus, assignment: Assignment) -> dict[str, int]:
-    """`changes/`: what became of every row; gives counts by kind of change."""
+def write_changes(folder: Path, base: Corpus, assignment: RowAssignment) -> dict[str, int]:
+    """Write `changes/`, what the update changed in every row, and return counts by kind of change."""
     previous = np.full(assignment.papers, -1, np.int32)
     old_rows = np.arange(len(base), dtype=np.int32)[::-1]
-    final = assignment.row[: len(base)][::-1]
-    previous[final[final >= 0]] = old_rows[final >= 0]  # written backwards: the first of merged rows stays
+    new_rows = assignment.row[: len(base)][::-1]
+    # written backwards: the first of merged rows remains
+    previous[new_rows[new_rows >= 0]] = old_rows[new_rows >= 0]
     change = np.where(previous < 0, np.uint8(Changes.NEW), np.uint8(0))
     known = np.flatnonzero(previous >= 0)
     for name in (*PAPER_TEXTS, "year", "citation_count"):
         bit = Changes.TEXT if name in _TEXTS else Changes.OTHER
-        differs = _keys_of(folder, name)[known] != _keys_of(base.folder, name)[previous[known]]
+        differs = _comparable(folder, name)[known] != _comparable(base.folder, name)[previous[known]]
         change[known[differs]] |= bit
     old, new = (
         _reference_keys(base.folder, len(base), assignment.row[: len(base)]),
@@ -190,7 +192,7 @@ def write_changes(folder: Path, base: Corpus, assignment: Assignment) -> dict[st
 
 
 def share_unchanged(folder: Path, base: Corpus) -> int:
-    """Replace files equal to the base's by links to them; gives how many."""
+    """Replace files that the update did not change by links to the old generation, and return how many."""
     shared = 0
     for name, described in base.manifest.files.items():
         path = folder / name
@@ -201,21 +203,22 @@ def share_unchanged(folder: Path, base: Corpus) -> int:
     return shared
 
 
-def _keys_of(folder: Path, name: str) -> NDArray[Any]:
+def _comparable(folder: Path, name: str) -> NDArray[Any]:
+    """Return a paper column as numbers that can be compared between generations: keys of texts, or the numbers."""
     if name in PAPER_TEXTS:
         return TextColumn(folder / "papers", name).keys()
     return open_numbers(folder / "papers" / f"{name}.npy", np.int16 if name == "year" else np.int32)
 
 
 def _reference_keys(folder: Path, papers: int, row_of: NDArray[np.int32]) -> Keys:
-    """One key for the reference list of every paper: the sum of keys of its citations, in rows of `row_of`."""
+    """Return one key for the reference list of every paper: the sum of keys of its citations, in rows of `row_of`."""
     columns = {
         name: open_numbers(folder / "citations" / f"{name}.npy", kind)
         for name, kind in (("citing", np.int32), ("cited", np.int32), ("intents", np.uint8), ("strength", np.float32))
     }
-    # shifted by one because a cited paper that is gone has row -1
+    # shifted by one because a deleted cited paper has row -1
     cited = (row_of[columns["cited"]].astype(np.int64) + 1).astype(np.uint64)
-    facts = columns["intents"].astype(np.uint64) << np.uint64(32) | columns["strength"].view(np.uint32)
+    attributes = columns["intents"].astype(np.uint64) << np.uint64(32) | columns["strength"].view(np.uint32)
     sums = np.zeros(papers, np.uint64)
-    np.add.at(sums, columns["citing"], mix(cited, facts))
+    np.add.at(sums, columns["citing"], mix_keys(cited, attributes))
     return sums

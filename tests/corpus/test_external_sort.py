@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave.corpus.external_sort import CitationCodes, Spill, stable_order
+from citeweave.corpus.external_sort import CitationCodes, ExternalSort, stable_order
 
 DTYPE = np.dtype([("key", "<u8"), ("value", "<i8")])
 
@@ -20,18 +20,18 @@ DTYPE = np.dtype([("key", "<u8"), ("value", "<i8")])
 def test_blocks_come_in_order_and_whole(tmp_path: Path, top: int, memory: int) -> None:
     rng = np.random.default_rng(0)
     keys = rng.integers(0, top, 5000, dtype=np.uint64, endpoint=False)
-    spill = Spill(tmp_path / "spill", DTYPE, key="key", top=top, expected=len(keys), memory=memory)
+    sort = ExternalSort(tmp_path / "sort", DTYPE, key="key", top=top, expected=len(keys), memory=memory)
     for start in range(0, len(keys), 700):
         records = np.empty(len(keys[start : start + 700]), DTYPE)
         records["key"], records["value"] = keys[start : start + 700], np.arange(start, start + len(records))
-        spill.add(records)
-    blocks = list(spill.blocks())
+        sort.add(records)
+    blocks = list(sort.blocks())
     together = np.concatenate(blocks)
     expected = np.argsort(keys, kind="stable")
     assert together["value"].tolist() == expected.tolist()
     assert together["key"].tolist() == keys[expected].tolist()
     assert (len(blocks) > 1) == (memory < 2**20)
-    assert not list((tmp_path / "spill").glob("*")) if (tmp_path / "spill").exists() else True
+    assert not list((tmp_path / "sort").glob("*")) if (tmp_path / "sort").exists() else True
 
 
 @given(st.lists(st.integers(0, 2**64 - 1)), st.booleans())
