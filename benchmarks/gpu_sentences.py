@@ -35,7 +35,7 @@ PAPERS, SENTENCE = 8192, 28
 Losses = Mapping[str, Mapping[str, Any]]
 SYSTEMS: Mapping[str, Losses] = {
     "aspire_ot: transport": {"sentence_triplet": {"distance": "transport"}},
-    "aspire_ot: transport as the peer": {"sentence_triplet": {"distance": "transport", "mode": "peer"}},
+    "aspire_ot: transport as the peer": {"sentence_triplet": {"distance": "transport", "mode": "geomloss"}},
     "aspire_ts_ot: aligned and transport": {"aligned_triplet": {}, "sentence_triplet": {"distance": "transport"}},
     "aspire_ts: aligned sentences": {"aligned_triplet": {}},
     "aspire_max: nearest sentences": {"sentence_triplet": {"distance": "single"}},

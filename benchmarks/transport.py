@@ -28,7 +28,7 @@ import torch
 from measuring import write_figures
 
 from citeweave.vectors.document_distance import DocumentDistance, PlacedSentences, match
-from citeweave.vectors.pair_scores import PaperPairs
+from citeweave.vectors.sentence_distances import PaperPairs
 
 
 class Made(NamedTuple):
@@ -102,7 +102,7 @@ def ours(vectors: Made, options: argparse.Namespace) -> list[Timed]:
         ("transport, exact, candidates in any order", DocumentDistance("transport", heat), shuffled, options.rounds),
         ("transport, exact, temperature 5000", DocumentDistance("transport", 5000.0), rows, options.rounds),
         ("transport, exact, cosine", DocumentDistance("transport", heat, "cosine"), rows, options.rounds),
-        ("transport, peer", DocumentDistance("transport", heat, mode="peer"), rows, 1),
+        ("transport, peer", DocumentDistance("transport", heat, mode="geomloss"), rows, 1),
         ("single", DocumentDistance("single"), rows, options.rounds),
         ("attention", DocumentDistance("attention", heat), rows, options.rounds),
     ):
@@ -219,7 +219,7 @@ def check(vectors: Made, options: argparse.Namespace) -> None:
     pairs = PaperPairs.of([vectors.paper(0)] * len(rows), [vectors.paper(row) for row in rows.tolist()])
     for name, metric, mode in (
         *((name, metric, "exact") for name in ("transport", "single", "attention") for metric in ("l2", "cosine")),
-        ("transport", "l2", "peer"),
+        ("transport", "l2", "geomloss"),
     ):
         distance = DocumentDistance(name, options.temperature, metric, mode)
         with torch.inference_mode():

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from citeweave.vectors.document_distance import DocumentDistance, document_scores, match
-from citeweave.vectors.pair_scores import PaperPairs, sentence_distances
+from citeweave.vectors.sentence_distances import PaperPairs, sentence_distances
 from citeweave.vectors.sentence_vectors import SentenceVectors
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
@@ -39,7 +39,7 @@ def recorded(shared) -> Recorded:
 
 
 def peer(temperature: str, start: str = "pair") -> DocumentDistance:
-    return DocumentDistance("transport", temperature=float(temperature), mode="peer", start=start)
+    return DocumentDistance("transport", temperature=float(temperature), mode="geomloss", start=start)
 
 
 class Case(NamedTuple):

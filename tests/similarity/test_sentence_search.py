@@ -17,7 +17,7 @@ from citeweave.core.errors import UserError
 from citeweave.core.randomness import stream
 from citeweave.vectors import sentence_search
 from citeweave.vectors.document_distance import DISTANCES, DocumentDistance, document_scores
-from citeweave.vectors.sentence_search import QueryBlock, lower_bounds, search_sentences
+from citeweave.vectors.sentence_search import SentenceQueries, lower_bounds, search_sentences
 from citeweave.vectors.sentence_vectors import SentenceVectors, new_sentence_vectors
 
 SINGLE = DocumentDistance("single")
@@ -85,7 +85,7 @@ def test_no_paper_is_nearer_than_its_bound(name, temperature, metric, power, see
     )
     distance = DocumentDistance(name, temperature * 10**power, metric)
     papers = np.flatnonzero(scaled.lengths() > 0)
-    bounds = lower_bounds(scaled, papers, QueryBlock(scaled.sentences(0), np.array([0, 3])), distance)
+    bounds = lower_bounds(scaled, papers, SentenceQueries(scaled.sentences(0), np.array([0, 3])), distance)
     scores = document_scores(scaled, np.array([0]), np.array([0, len(papers)]), papers, distance)
     assert (bounds[0] <= -scores).all()
     if name in sentence_search.EXACT and metric == "cosine":
@@ -108,7 +108,7 @@ def test_chosen_sentences_pools_and_blocks(tmp_path: Path, monkeypatch: pytest.M
                 found.rows[at], found.scores[at], brute_force(kept, row, DocumentDistance(name, 0.5), wanted[at])
             )
     monkeypatch.setattr(sentence_search, "MEMORY", 1000)
-    monkeypatch.setattr(sentence_search, "TOGETHER", 5)
+    monkeypatch.setattr(sentence_search, "SCORED_TOGETHER", 5)
     monkeypatch.setattr(sentence_search, "TILE", 13)
     small = search_sentences(kept, rows, 7, DocumentDistance("transport", 0.5), query_sentences=wanted)
     np.testing.assert_array_equal(small.rows, whole["transport"].rows)
@@ -157,7 +157,7 @@ def test_the_first_ones_are_all_that_is_scored() -> None:
     few, many = (search_sentences(vectors, ["q"], 1, distance, first=first) for first in (10, 31))
     assert not few.is_exact[0] and few.rows[0, 0] != 1
     assert many.is_exact[0] and many.rows[0, 0] == 1
-    peer = DocumentDistance("transport", mode="peer")
+    peer = DocumentDistance("transport", mode="geomloss")
     assert not search_sentences(vectors, ["q"], 1, peer, first=30).is_exact[0]
     found = search_sentences(vectors, ["q"], 1, peer, first=None)
     assert found.is_exact[0]
@@ -168,12 +168,12 @@ def test_the_first_ones_are_all_that_is_scored() -> None:
     ("arguments", "options", "message"),
     [
         ((["x"], 1), {}, "'x' is none of the 3 papers of these sentence vectors"),
-        ((np.array([0, 7]), 1), {}, "paper 7 is asked for; the sentence vectors have the papers 0 to 2"),
+        ((np.array([0, 7]), 1), {}, "paper 7 is out of range; the sentence vectors have the papers 0 to 2"),
         ((["a"], 0), {}, "k is 0; it must be at least 1"),
         ((["a"], 9), {"first": 5}, "first is 5 and k is 9"),
         ((["c"], 1), {}, "paper 'c' has no sentence vectors"),
-        ((["a"], 1), {"query_sentences": [np.array([1, 4])]}, "no sentence of paper 'a' is chosen: asked for 1, 4, it has .* 0, 2"),
-        ((["a"], 1), {"query_sentences": [np.array([], int)]}, "asked for none"),
+        ((["a"], 1), {"query_sentences": [np.array([1, 4])]}, "none of the sentences 1, 4 of paper 'a' has a vector; it has .* 0, 2"),
+        ((["a"], 1), {"query_sentences": [np.array([], int)]}, "none of the sentences none of"),
         ((["a"], 1), {"query_sentences": []}, "query_sentences has 0 entries for 1 queries"),
         (([np.eye(2)], 1), {}, r"query 0 has the shape \(2, 2\); the papers have sentence vectors of 3 numbers"),
         (([np.empty((0, 3))], 1), {}, "query 0 has no sentence vectors"),

@@ -77,7 +77,7 @@ def test_memory_refuses_what_a_folder_counts():
         SentenceVectors.of(["a", "b", "a", "a"], [np.ones((1, 2))] * 4)
     with pytest.raises(UserError, match="3 numbers cannot join vectors of 2"):
         SentenceVectors.of(["a", "b"], [np.ones((1, 2)), np.ones((1, 3))])
-    with pytest.raises(ValueError, match="as many sentence numbers as sentences"):
+    with pytest.raises(ValueError, match="must be as many as its sentences"):
         SentenceVectors.of(["a"], [np.ones((2, 2))], numbers=[np.array([0])])
     with pytest.raises(ValueError, match=r"the shape \(2,\)"):
         SentenceVectors.of(["a"], [np.ones(2)])
@@ -88,7 +88,7 @@ def test_memory_refuses_what_a_folder_counts():
 def test_nothing_is_left_of_a_failure(tmp_path):
     with pytest.raises(UserError, match="3 numbers cannot join vectors of 2"):
         write(tmp_path / "v", ["a", "b"], [np.zeros((1, 2)), np.zeros((1, 3))], block=1)
-    with pytest.raises(EmptyResultError, match="none was given"):
+    with pytest.raises(EmptyResultError, match="there was none"):
         write(tmp_path / "v", [], [])
     with pytest.raises(EmptyResultError, match="1: number that is not finite"):
         write(tmp_path / "v", ["a"], [np.array([[np.nan]])])

@@ -10,14 +10,14 @@ import pytest
 from citeweave.core.errors import UserError
 from citeweave.vectors.document_distance import (
     DISTANCES,
-    ROOM,
+    LIMITS,
     DocumentDistance,
     PlacedSentences,
-    Room,
+    ScoringLimits,
     document_scores,
     match,
 )
-from citeweave.vectors.pair_scores import METRICS, PaperPairs
+from citeweave.vectors.sentence_distances import METRICS, PaperPairs
 from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.transport import ENTROPY, round_to_marginals
 
@@ -144,7 +144,7 @@ def test_gradients_equal_finite_differences(name, metric):
     assert torch.autograd.gradcheck(distances, sides, eps=1e-6, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["exact", "peer"])
+@pytest.mark.parametrize("mode", ["exact", "geomloss"])
 @pytest.mark.parametrize("name", DISTANCES)
 def test_empty_papers_and_equal_sentences_do_not_spoil_gradients(name, mode):
     queries, candidates = drawn(6, [(2, 3), (0, 2), (1, 0), (1, 1), (0, 0)])
@@ -175,7 +175,7 @@ def test_the_peer_trains_as_geomloss_does():
             solver = geomloss.SamplesLoss("sinkhorn", p=1, blur=0.05, scaling=0.9, debias=False)
             value = solver(a, x, b, y)
         else:
-            distance = DocumentDistance("transport", temperature=1, mode="peer", start="batch")
+            distance = DocumentDistance("transport", temperature=1, mode="geomloss", start="batch")
             value = match(PaperPairs(x, y, pairs.query_mask, pairs.candidate_mask), distance).training
         value.sum().backward()
         gradients.append((value.detach(), x.grad, y.grad))
@@ -186,7 +186,7 @@ def test_the_peer_trains_as_geomloss_does():
 def test_padding_and_company_change_nothing():
     queries, candidates = drawn(9, [(2, 3), (8, 1), (5, 9), (1, 6)], scale=2.0)
     for name in DISTANCES:
-        for mode in ("exact", "peer"):
+        for mode in ("exact", "geomloss"):
             distance = DocumentDistance(name, temperature=0.5, mode=mode)
             together = match(paired(queries, candidates), distance)
             for at, pair in enumerate(zip(queries, candidates, strict=True)):
@@ -207,7 +207,7 @@ def stored(seed: int = 0) -> SentenceVectors:
 @pytest.mark.parametrize(
     "distance",
     [DocumentDistance(name, 0.5, metric) for name in DISTANCES for metric in METRICS]
-    + [DocumentDistance("transport", 0.5, mode="peer")],
+    + [DocumentDistance("transport", 0.5, mode="geomloss")],
     ids=lambda distance: f"{distance.name} {distance.metric} {distance.mode}",
 )
 def test_scores_of_many_pairs_are_those_of_each(distance, monkeypatch):
@@ -226,8 +226,8 @@ def test_scores_of_many_pairs_are_those_of_each(distance, monkeypatch):
             else:
                 pair = paired([np.float64(chosen[query])], [np.float64(vectors.sentences(candidate))])
                 assert scores[at] == pytest.approx(-match(pair, distance).distances.item(), abs=1e-9)
-    for room in (Room(1, 1, 1), Room(7, 30, 40), Room(1000, 4, 10_000)):
-        monkeypatch.setitem(ROOM, "cpu", room)
+    for room in (ScoringLimits(1, 1, 1), ScoringLimits(7, 30, 40), ScoringLimits(1000, 4, 10_000)):
+        monkeypatch.setitem(LIMITS, "cpu", room)
         again = document_scores(vectors, queries, offsets, candidates, distance, query_sentences=facets)
         assert np.array_equal(np.isneginf(again), np.isneginf(scores))
         assert np.allclose(again[np.isfinite(again)], scores[np.isfinite(scores)], atol=1e-9)
@@ -244,7 +244,7 @@ def test_half_precision_is_read():
 def test_no_pairs_and_only_empty_pairs():
     vectors, none = stored(), np.empty(0, np.int64)
     assert document_scores(vectors, none, np.array([0]), none, DocumentDistance()).tolist() == []
-    for distance in (DocumentDistance(), DocumentDistance(mode="peer"), DocumentDistance("single")):
+    for distance in (DocumentDistance(), DocumentDistance(mode="geomloss"), DocumentDistance("single")):
         empty = document_scores(vectors, np.array([2]), np.array([0, 2]), np.array([0, 2]), distance)
         assert empty.tolist() == [-np.inf, -np.inf]
 
@@ -257,7 +257,9 @@ def test_numbers_that_are_not_finite_are_refused():
             with pytest.raises(UserError, match="1 pairs of papers, such as one with 'p4'.*not finite"):
                 document_scores(vectors, np.array([0]), np.array([0, 2]), np.array([4, 3]), DocumentDistance(name))
         with pytest.raises(UserError, match="1 pairs of papers, such as one with 'p4'"):
-            document_scores(vectors, np.array([0]), np.array([0, 2]), np.array([4, 3]), DocumentDistance(mode="peer"))
+            document_scores(
+                vectors, np.array([0]), np.array([0, 2]), np.array([4, 3]), DocumentDistance(mode="geomloss")
+            )
     with pytest.raises(UserError, match="1 of 2 pairs.*too large"):
         match(paired([np.ones((2, 3)), np.ones((1, 3))], [np.ones((1, 3)), np.full((1, 3), 1e200)]), DocumentDistance())
 
@@ -274,7 +276,7 @@ def test_a_vector_of_zeros_has_the_cosine_0():
         ({"temperature": 0}, "temperature is 0; it must be at least 1e-30"),
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"metric": "dot"}, "metric is 'dot'"),
-        ({"mode": "peer", "metric": "cosine"}, "knows l2 only"),
+        ({"mode": "geomloss", "metric": "cosine"}, "has l2 only"),
     ],
 )
 def test_wrong_settings_are_refused(options, message):
@@ -284,14 +286,14 @@ def test_wrong_settings_are_refused(options, message):
 
 def test_a_score_cannot_depend_on_its_company():
     with pytest.raises(UserError, match="start is 'batch'.*score with 'pair'"):
-        PlacedSentences(stored()).scores(0, np.array([1]), DocumentDistance(mode="peer", start="batch"))
+        PlacedSentences(stored()).scores(0, np.array([1]), DocumentDistance(mode="geomloss", start="batch"))
 
 
 def test_devices():
     pair = (stored(), np.array([0]), np.array([0, 2]), np.array([1, 3]), DocumentDistance())
     assert np.allclose(document_scores(*pair), document_scores(*pair, device="auto"))
     if not torch.cuda.is_available():
-        with pytest.raises(UserError, match="no graphics card"):
+        with pytest.raises(UserError, match="no GPU"):
             document_scores(*pair, device="cuda")
     with pytest.raises(UserError, match="device is 'gpu'"):
         document_scores(*pair, device="gpu")

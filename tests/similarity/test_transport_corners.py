@@ -15,7 +15,7 @@ from citeweave.vectors.document_distance import (
     document_scores,
     match,
 )
-from citeweave.vectors.pair_scores import METRICS, PaperPairs, flat_distances, sentence_distances
+from citeweave.vectors.sentence_distances import METRICS, PaperPairs, distances_to_query, sentence_distances
 from citeweave.vectors.sentence_vectors import SentenceVectors
 
 torch = pytest.importorskip("torch", reason="pip install 'citeweave[minilm]'")
@@ -24,7 +24,7 @@ KINDS = [
     DocumentDistance(name, metric=metric, mode=mode)
     for name in DISTANCES
     for metric in METRICS
-    for mode in ("exact", "peer")
+    for mode in ("exact", "geomloss")
     if mode == "exact" or (name, metric) == ("transport", "l2")
 ]
 SCALES = {"float64": [1e-150, 1e100], "float32": [1e-30, 1e30], "float16": [1e-6, 1e4]}
@@ -117,7 +117,7 @@ def test_a_product_gives_the_distances_that_differences_give(metric):
     query[4] = 0
     query, sentences = torch.from_numpy(query), torch.from_numpy(sentences)
     pairs = PaperPairs.of([query], [sentences])
-    expected, found = sentence_distances(pairs, metric)[0].T, flat_distances(query, sentences, metric)
+    expected, found = sentence_distances(pairs, metric)[0].T, distances_to_query(query, sentences, metric)
     assert torch.allclose(found, expected, rtol=1e-9, atol=1e-15)
     assert not found.diagonal()[:4].any()  # the same sentence, exactly
 
@@ -143,7 +143,7 @@ def test_vectors_stay_where_they_are_placed():
 
 
 def test_workers_change_no_score():
-    from citeweave.vectors.transport_kernels import transport_distances
+    from citeweave.vectors.transport import transport_distances
 
     rng = np.random.default_rng(2)
     costs, m, n = rng.random((6000, 7)) * 3, rng.integers(1, 9, 1000), rng.integers(1, 8, 1000)
@@ -155,7 +155,7 @@ def test_workers_change_no_score():
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (3, 6), (6, 3), (1, 7)])
 def test_the_compiled_plan_is_that_of_match(n, m):
-    from citeweave.vectors.transport_kernels import transport_plan
+    from citeweave.vectors.transport import transport_plan
 
     rng = np.random.default_rng(4)
     given = [torch.from_numpy(rng.normal(size=(size, 5))) for size in (n, m)]
@@ -167,13 +167,13 @@ def test_the_compiled_plan_is_that_of_match(n, m):
 
 def test_the_pauses_of_a_graphics_card_change_nothing(monkeypatch):
     """What is asked for less often there rests once it is solved."""
-    from citeweave.vectors import transport as entropic
+    from citeweave.vectors import transport
 
     rng = np.random.default_rng(3)
     pairs = PaperPairs.of(*([torch.from_numpy(rng.normal(size=(s, 4))) for s in (3, 1, 5, 8)] for _ in range(2)))
     expected = match(pairs, DocumentDistance(temperature=0.5))
-    monkeypatch.setattr(entropic, "CPU_PAUSE", 4)
-    monkeypatch.setattr(entropic, "CPU_MOST_LEFT", 0.5)
+    monkeypatch.setattr(transport, "CPU_PAUSE", 4)
+    monkeypatch.setattr(transport, "CPU_MAX_LEFT", 0.5)
     found = match(pairs, DocumentDistance(temperature=0.5))
     assert torch.allclose(found.distances, expected.distances, rtol=0, atol=1e-9)
     assert torch.allclose(found.plans, expected.plans, rtol=0, atol=1e-9)

@@ -1,15 +1,15 @@
-"""BM25: papers ranked by the words they share with a query, without any model.
+"""BM25: lexical scores of papers for a text query, by the words they share.
 
     >>> papers = Bm25(["Deep learning for graphs", "A survey of deep forests", "Protein folding"])
-    >>> found = papers.top(["deep graphs"], k=2)
-    >>> found.rows.tolist(), found.scores.round(3).tolist()
+    >>> best = papers.top(["deep graphs"], k=2)
+    >>> best.rows.tolist(), best.scores.round(3).tolist()
     ([[0, 1]], [[0.627, 0.203]])
     >>> papers.scores(["protein", ""], np.array([0, 2, 3]), np.array([2, 0, 1])).round(3).tolist()
     [0.497, 0.0, 0.0]
 
-The weights are made by bm25s (Lù, 2024) with the settings that Lucene documents: k1 = 1.2, b = 0.75. A word counts as
-often as it stands in the query. Does not stem, does not know other languages' stop words, and knows no synonyms: a
-query of which no word is known scores 0 everywhere.
+The weights come from bm25s (Lù, 2024) with the settings that Lucene documents: k1 = 1.2, b = 0.75. A word counts as
+often as it occurs in the query. Does not stem, and has no synonyms and no stop words of other languages: a query without
+a known word scores 0 everywhere.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ STOP_WORDS = frozenset(
 """Lucene's English list."""
 
 BLOCK = 4096
-"""Pairs scored at a time."""
+"""Pairs of query and paper scored at a time."""
 
 
 def words_of(text: str, *, stop_words: frozenset[str] = STOP_WORDS) -> list[str]:
-    """Runs of letters, digits and underscores, in lower case, without stop words.
+    """Split a text into words: runs of letters, digits and underscores, in lower case, without stop words.
 
     >>> words_of("The BERT-base model's F1")
     ['bert', 'base', 'model', 's', 'f1']
@@ -54,18 +54,18 @@ def words_of(text: str, *, stop_words: frozenset[str] = STOP_WORDS) -> list[str]
     return [word for word in _WORD.findall(text.lower()) if word not in stop_words]
 
 
-class Best(NamedTuple):
-    """The best papers of each query, the best first; of equal scores the lower row first."""
+class Bm25Top(NamedTuple):
+    """The papers with the highest BM25 scores for each query, the best first, ties by row."""
 
     rows: NDArray[np.int64]
     """(queries, k)"""
 
     scores: NDArray[np.float64]
-    """(queries, k); papers that share no word with the query score 0 and still fill the line."""
+    """(queries, k); papers that share no word with the query score 0 and are still listed."""
 
 
 class Bm25:
-    """The word weights of some papers; rows are positions among the texts given."""
+    """The BM25 word weights of some papers; rows are positions among the texts."""
 
     def __init__(
         self,
@@ -93,31 +93,31 @@ class Bm25:
     def scores(
         self, queries: Sequence[str], offsets: NDArray[np.integer[Any]], candidates: NDArray[np.integer[Any]]
     ) -> NDArray[np.float64]:
-        """Scores of query i with the rows candidates[offsets[i]:offsets[i + 1]], (pairs,), higher is better."""
+        """Return the BM25 scores of query i with the rows candidates[offsets[i]:offsets[i + 1]], (pairs,)."""
         assert len(offsets) == len(queries) + 1 and offsets[0] == 0 and offsets[-1] == len(candidates)
         scores = np.zeros(len(candidates))
         if self._index is None:
             return scores
-        asked, base = self._asked(queries)
+        counts, base = self._word_counts(queries)
         weights = self._weights()
         owners = np.repeat(np.arange(len(queries)), np.diff(offsets))  # (pairs,)
         for start in range(0, len(candidates), BLOCK):
             part = slice(start, start + BLOCK)
-            shared = weights[candidates[part]].multiply(asked[owners[part]])  # (pairs, words)
+            shared = weights[candidates[part]].multiply(counts[owners[part]])  # (pairs, words)
             scores[part] = np.asarray(shared.sum(axis=1)).ravel() + base[owners[part]]
         return scores
 
-    def top(self, queries: Sequence[str], k: int) -> Best:
-        """The k best rows of each query, or all rows where there are fewer; every paper is looked at."""
+    def top(self, queries: Sequence[str], k: int) -> Bm25Top:
+        """Return the k papers with the highest BM25 scores for each query, or all where there are fewer."""
         k = min(k, self._size)
-        best = Best(np.empty((len(queries), k), np.int64), np.empty((len(queries), k)))
+        best = Bm25Top(np.empty((len(queries), k), np.int64), np.empty((len(queries), k)))
         for at, query in enumerate(queries):
-            scores = self._against_all(query)  # (papers,)
+            scores = self._score_all(query)  # (papers,)
             best.rows[at] = _highest(scores, k)
             best.scores[at] = scores[best.rows[at]]
         return best
 
-    def _against_all(self, query: str) -> NDArray[np.float64]:
+    def _score_all(self, query: str) -> NDArray[np.float64]:
         known = sorted(self._known(query))
         if self._index is None or not known:
             return np.zeros(self._size)
@@ -129,33 +129,35 @@ class Bm25:
     def _known(self, text: str) -> list[int]:
         return [self._vocabulary[word] for word in self._words(text) if word in self._vocabulary]
 
-    def _asked(self, queries: Sequence[str]) -> tuple[csr_matrix, NDArray[np.float64]]:
-        """How often each query has each word, (queries, words), and what every paper gets whatever its words."""
+    def _word_counts(self, queries: Sequence[str]) -> tuple[csr_matrix, NDArray[np.float64]]:
+        """Count the known words of each query, (queries, words), and return the score that every paper gets in any case."""
         from scipy.sparse import csr_matrix
 
         counts = [Counter(self._known(query)) for query in queries]
         ends = np.cumsum([0, *map(len, counts)])
         places = np.fromiter((word for count in counts for word in count), np.int64, ends[-1])
         times = np.fromiter((number for count in counts for number in count.values()), np.float64, ends[-1])
-        asked = csr_matrix((times, places, ends), shape=(len(queries), len(self._vocabulary)))
+        occurrences = csr_matrix((times, places, ends), shape=(len(queries), len(self._vocabulary)))
         assert self._index is not None
-        absent = self._index.nonoccurrence_array  # (words,); only bm25l and bm25+ reward a word that is not there
-        return asked, np.zeros(len(queries)) if absent is None else np.asarray(asked @ absent)
+        absent = self._index.nonoccurrence_array  # (words,); only bm25l and bm25+ score an absent word
+        return occurrences, np.zeros(len(queries)) if absent is None else np.asarray(occurrences @ absent)
 
     def _weights(self) -> csr_matrix:
-        """The weight of each word in each paper, (papers, words)."""
+        """Return the BM25 weight of each word in each paper, (papers, words)."""
         from scipy.sparse import csc_matrix
 
         if self._by_paper is None:
             assert self._index is not None
-            held = self._index.scores
-            columns = csc_matrix((held["data"], held["indices"], held["indptr"]), (self._size, len(self._vocabulary)))
+            sparse = self._index.scores
+            columns = csc_matrix(
+                (sparse["data"], sparse["indices"], sparse["indptr"]), (self._size, len(self._vocabulary))
+            )
             self._by_paper = columns.tocsr()
         return self._by_paper
 
 
 def _weigh(papers: list[list[int]], vocabulary: dict[str, int], **settings: Any) -> Any:
-    # it would ask jax, where that is installed, for most of a GPU's memory, and needs none of it
+    # bm25s imports jax where it is installed, which would reserve most of a GPU's memory
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     import bm25s
 
@@ -165,13 +167,13 @@ def _weigh(papers: list[list[int]], vocabulary: dict[str, int], **settings: Any)
 
 
 def _highest(scores: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """Positions of the k highest numbers, the highest first, of equal ones the first.
+    """Return the positions of the k highest scores, the highest first, ties by position.
 
     >>> _highest(np.array([1.0, 3.0, 2.0, 3.0, 1.0]), 4).tolist()
     [1, 3, 2, 0]
     """
     if k == 0:
         return np.empty(0, np.int64)
-    least = np.partition(scores, len(scores) - k)[len(scores) - k]
-    high = np.flatnonzero(scores >= least)
+    lowest = np.partition(scores, len(scores) - k)[len(scores) - k]
+    high = np.flatnonzero(scores >= lowest)
     return high[np.argsort(-scores[high], kind="stable")[:k]]

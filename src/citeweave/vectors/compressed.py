@@ -1,21 +1,21 @@
-"""Vectors made smaller: one byte a number, one bit a number, or fewer numbers.
+"""Compressed vectors: int8, binary (one bit per number) or truncated to the first dimensions (Matryoshka).
 
     int8          round(x / scale), scale = largest size of the dimension / 127: off by half a scale at most
-    binary        1 where x > 0, eight to a byte; read back as 1 and -1
-    truncate:128  the first 128 numbers at length 1, for models trained to bear it (Kusupati et al. 2022, Matryoshka
+    binary        1 where x > 0, eight to a byte; decoded as 1 and -1
+    truncate:128  the first 128 numbers at length 1, for models trained for it (Kusupati et al. 2022, Matryoshka
                   representation learning); ordinary `Vectors`, of a model with another name
 
     small/codes.npy                 int8, (papers, dimension), or uint8, (papers, dimension / 8)
-    small/scales.npy                float32, (dimension,); of int8 only
+    small/scales.npy                float32, (dimension,); int8 only
     small/id.utf8, id.offsets.npy   the ids, in the order of the rows
-    small/manifest.json             the facts: as of `vectors.py`; dtype is int8 or binary
+    small/manifest.json             the metadata, as in `vectors.py`; dtype is int8 or binary
 
     >>> packed, scales = np.packbits([[1, 0, 1]], axis=1), np.ones(3, np.float32)
     >>> decode(packed, "binary", 3, scales).tolist(), decode(np.array([[1, 0, -2]], np.int8), "int8", 3, scales).tolist()
     ([[1.0, -1.0, 1.0]], [[1.0, 0.0, -2.0]])
 
-`Vectors.open` refuses such a folder by its kind. Numbers of one byte stand for those they were made of and keep the
-model's name; bits and fewer numbers do not, so that `check_same` refuses to mix them with others.
+`Vectors.open` refuses such a folder by its kind. int8 vectors may be compared with the vectors they encode and keep the
+model's name; binary and truncated ones may not: they get another model name, so `check_same` refuses to mix them.
 """
 
 from __future__ import annotations
@@ -29,33 +29,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, Manifest, check_files, matches, new_artifact, read_manifest
+from citeweave.core.artifact import ArtifactWriter, Manifest, artifact_matches, check_files, new_artifact, read_manifest
 from citeweave.core.columns import MatrixWriter, open_matrix, open_numbers, write_numbers
 from citeweave.core.errors import ArtifactError, UserError, choose
 from citeweave.core.files import link_or_copy
 from citeweave.core.progress import Tally
 from citeweave.vectors.vectors import KIND as VECTORS
 from citeweave.vectors.vectors import VERSION as VECTORS_VERSION
-from citeweave.vectors.vectors import PaperRows, Provenance, Vectors, VectorsWriter, read_facts
+from citeweave.vectors.vectors import Provenance, RowsByPaper, Vectors, VectorsWriter, read_provenance
 
 KIND, VERSION = "compressed_vectors", 1
 CODES = {"int8": "int8", "binary": "uint8"}
-"""Kind of compression -> type of its codes."""
+"""Kind of compression -> dtype of its codes."""
 
 BLOCK = 16_384
-"""Rows in memory at a time."""
+"""Rows compressed or scored at a time."""
 
 
-class CompressedVectors(PaperRows):
-    """Vectors of a byte or a bit a number; `codes` is memory-mapped."""
+class CompressedVectors(RowsByPaper):
+    """Vectors of a folder with one byte or one bit per number; `codes` is memory-mapped."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.kind = str(manifest.facts.get("dtype"))
         if self.kind not in CODES:
             raise ArtifactError(f"{folder}/manifest.json does not describe vectors: it is damaged; make them again")
-        # the facts of vectors, but for the type of their numbers
         plain = replace(manifest, facts={**manifest.facts, "dtype": "float32"})
-        provenance, rows = read_facts(folder, plain)
+        provenance, rows = read_provenance(folder, plain)
         super().__init__(folder, manifest, rows)
         self.provenance: Provenance = replace(provenance, dtype=self.kind)
         dimension = provenance.dimension
@@ -73,17 +72,17 @@ class CompressedVectors(PaperRows):
         return cls(Path(folder), manifest)
 
     def take(self, ids: Sequence[str]) -> NDArray[np.float32]:
-        """The vectors of these papers as numbers again, (number of ids, dimension)."""
+        """Return the decoded vectors of these papers, (ids, dimension)."""
         return self.decoded(self.rows_of_all(ids))
 
     def decoded(self, rows: NDArray[np.int64] | slice) -> NDArray[np.float32]:
-        """The vectors of these rows as numbers again, (rows, dimension)."""
+        """Return the decoded vectors of these rows, (rows, dimension)."""
         return decode(np.asarray(self.codes[rows]), self.kind, self.provenance.dimension, self.scales)
 
     def scores(self, queries: NDArray[Any], rows: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
-        """Queries (queries, dimension) against all papers or these rows, (queries, papers); higher is nearer.
+        """Score queries (queries, dimension) against all compressed vectors or these rows, (queries, papers).
 
-        int8: the dot product. binary: of the signs, which is dimension - 2 * Hamming distance.
+        Higher is nearer. int8: the dot product. binary: dot product of the signs, dimension - 2 * Hamming distance.
         """
         dimension = self.provenance.dimension
         if queries.ndim != 2 or queries.shape[1] != dimension:
@@ -91,18 +90,18 @@ class CompressedVectors(PaperRows):
                 f"queries of shape {queries.shape} for vectors of {dimension} numbers; give (n, {dimension})"
             )
         chosen = np.arange(len(self)) if rows is None else rows
-        found = np.empty((len(queries), len(chosen)), np.float32)  # (queries, papers)
+        scores = np.empty((len(queries), len(chosen)), np.float32)  # (queries, papers)
         scaled = np.asarray(queries, np.float32) * self.scales  # (queries, dimension)
         signs = np.packbits(np.asarray(queries) > 0, axis=1)  # (queries, bytes)
         for start in range(0, len(chosen), BLOCK):
             codes = np.asarray(self.codes[chosen[start : start + BLOCK]])  # (papers of the block, width)
             if self.kind == "int8":
-                found[:, start : start + BLOCK] = scaled @ codes.T.astype(np.float32)
+                scores[:, start : start + BLOCK] = scaled @ codes.T.astype(np.float32)
             else:
                 for at, sign in enumerate(signs):
-                    apart = np.bitwise_count(codes ^ sign).sum(axis=1, dtype=np.int64)  # (papers of the block,)
-                    found[at, start : start + BLOCK] = dimension - 2 * apart
-        return found
+                    hamming = np.bitwise_count(codes ^ sign).sum(axis=1, dtype=np.int64)  # (papers of the block,)
+                    scores[at, start : start + BLOCK] = dimension - 2 * hamming
+        return scores
 
 
 def compress(
@@ -113,19 +112,21 @@ def compress(
     recipe: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Vectors | CompressedVectors:
-    """Write smaller vectors into a new folder: `int8`, `binary` or `truncate:N`. Opens what is there already.
+    """Compress vectors into a new folder: `int8`, `binary` or `truncate:N`; a folder of the same recipe is opened.
 
-    A path is opened only while it is read, and may lie in the new folder's work: Windows names no folder that is in use.
+    A path is opened only while it is read, because it may lie inside the new folder's work folder, and Windows cannot
+    rename a folder with open files.
     """
-    kept = parse_kind(kind, _opened(vectors).provenance.dimension)
+    dimensions = parse_kind(kind, _opened(vectors).provenance.dimension)
     recipe = {"vectors": _opened(vectors).manifest.hash, "as": kind} if recipe is None else recipe
-    if (found := open_compressed(folder, kind, recipe)) is not None:
-        return found
-    return (
-        _truncate(vectors, folder, kept, recipe, overwrite)
-        if kept
-        else _encode(vectors, folder, kind, recipe, overwrite)
-    )
+    if (existing := open_compressed(folder, kind, recipe)) is not None:
+        return existing
+    if dimensions:
+        return _truncate(vectors, folder, dimensions, recipe, overwrite)
+    with new_artifact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as artifact:
+        _write_codes(artifact, _opened(vectors), kind)
+        artifact.finish()
+    return CompressedVectors.open(folder)
 
 
 def _opened(vectors: Vectors | Path) -> Vectors:
@@ -133,45 +134,36 @@ def _opened(vectors: Vectors | Path) -> Vectors:
 
 
 def open_compressed(folder: str | Path, kind: str, recipe: dict[str, Any]) -> Vectors | CompressedVectors | None:
-    """What a folder holds if it was made by this recipe."""
+    """Open a folder of compressed vectors if this recipe built it, else return None."""
     if kind.startswith("truncate"):
-        return Vectors.open(folder) if matches(Path(folder), VECTORS, VECTORS_VERSION, recipe) else None
-    return CompressedVectors.open(folder) if matches(Path(folder), KIND, VERSION, recipe) else None
+        return Vectors.open(folder) if artifact_matches(Path(folder), VECTORS, VECTORS_VERSION, recipe) else None
+    return CompressedVectors.open(folder) if artifact_matches(Path(folder), KIND, VERSION, recipe) else None
 
 
 def parse_kind(kind: str, dimension: int | None = None) -> int:
-    """Check a kind of compression; the value is the number of dimensions to keep, 0 for int8 and binary.
+    """Check a kind of compression; return the number of dimensions to keep, 0 for int8 and binary.
 
     >>> parse_kind("truncate:128", 384), parse_kind("int8")
     (128, 0)
     """
     if kind in CODES:
         return 0
-    found = re.fullmatch(r"truncate:(\d{1,5})", kind)
-    if not found:
+    match = re.fullmatch(r"truncate:(\d{1,5})", kind)
+    if not match:
         choose(kind, (*CODES, "truncate:N"), "--as")
         raise UserError("--as is 'truncate:N'; put a number for N, such as truncate:128")
-    kept = int(found[1])
-    if kept < 1 or (dimension is not None and kept >= dimension):
+    dimensions = int(match[1])
+    if dimensions < 1 or (dimension is not None and dimensions >= dimension):
         raise UserError(f"--as is {kind}; N must be from 1 to {(dimension or 2) - 1}, fewer than the vectors have")
-    return kept
+    return dimensions
 
 
 def decode(codes: NDArray[Any], kind: str, dimension: int, scales: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Codes (rows, width) -> numbers (rows, dimension)."""
+    """Decode int8 or binary codes (rows, width) to float32 vectors (rows, dimension)."""
     if kind == "int8":
         return codes.astype(np.float32) * scales
     bits = np.unpackbits(codes, axis=1, count=dimension)  # (rows, dimension)
     return bits.astype(np.float32) * 2 - 1
-
-
-def _encode(
-    vectors: Vectors | Path, folder: str | Path, kind: str, recipe: dict[str, Any], overwrite: bool
-) -> CompressedVectors:
-    with new_artifact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as artifact:
-        _write_codes(artifact, _opened(vectors), kind)
-        artifact.finish()
-    return CompressedVectors.open(folder)
 
 
 def _write_codes(artifact: ArtifactWriter, vectors: Vectors, kind: str) -> None:
@@ -196,40 +188,40 @@ def _write_codes(artifact: ArtifactWriter, vectors: Vectors, kind: str) -> None:
 
 
 def _truncate(
-    vectors: Vectors | Path, folder: str | Path, kept: int, recipe: dict[str, Any], overwrite: bool
+    vectors: Vectors | Path, folder: str | Path, dimensions: int, recipe: dict[str, Any], overwrite: bool
 ) -> Vectors:
-    told = _opened(vectors).manifest.facts
-    facts = {name: told[name] for name in ("model", "revision", "text_recipe", "source")}
-    facts["model"] = _renamed(facts["model"], f"truncate:{kept}")
+    original = _opened(vectors).manifest.facts
+    metadata = {name: original[name] for name in ("model", "revision", "text_recipe", "source")}
+    metadata["model"] = _renamed(metadata["model"], f"truncate:{dimensions}")
     with new_artifact(Path(folder), VECTORS, VECTORS_VERSION, recipe, overwrite=overwrite) as artifact:
-        writer = VectorsWriter(Path(folder), artifact, told["dtype"], facts)
-        # what was rejected when the vectors were made counts on
-        writer.tally = Tally.from_json(told)
+        writer = VectorsWriter(Path(folder), artifact, original["dtype"], metadata)
+        # the counts of rejected vectors are carried over
+        writer.tally = Tally.from_json(original)
         writer.tally.counts["vectors"].kept = 0
         try:
-            _append_shortened(writer, _opened(vectors), kept)
+            _append_truncated(writer, _opened(vectors), dimensions)
             return writer.finish()
         finally:
             writer.close()
 
 
-def _append_shortened(writer: VectorsWriter, vectors: Vectors, kept: int) -> None:
+def _append_truncated(writer: VectorsWriter, vectors: Vectors, dimensions: int) -> None:
     start = 0
     for block in _blocks(vectors):
-        short = block[:, :kept]  # (rows, kept)
+        short = block[:, :dimensions]  # (rows, dimensions)
         lengths = np.linalg.norm(short, axis=1, keepdims=True)  # (rows, 1)
         writer.append(vectors.ids[start : start + len(block)], short / np.where(lengths > 0, lengths, 1))
         start += len(block)
 
 
 def _scales(vectors: Vectors) -> NDArray[np.float32]:
-    """What one step of each dimension is worth, (dimension,)."""
+    """Return the int8 step of each dimension, its largest size / 127, (dimension,)."""
     largest = np.zeros(vectors.provenance.dimension, np.float32)
     for block in _blocks(vectors):
         largest = np.maximum(largest, np.abs(block).max(axis=0))
-    # the smallest numbers have no 127th part
-    found: NDArray[np.float32] = np.maximum(largest / np.float32(127), np.finfo(np.float32).tiny)
-    return found
+    # a 127th of a very small number would be 0
+    scales: NDArray[np.float32] = np.maximum(largest / np.float32(127), np.finfo(np.float32).tiny)
+    return scales
 
 
 def _blocks(vectors: Vectors) -> Iterator[NDArray[np.float32]]:

@@ -1,23 +1,17 @@
-"""Which distance between two papers, and how their sentences match under it.
-
-    match(PaperPairs.of(queries, candidates), DocumentDistance("single")).distances       (pairs,), differentiable
-
-`transport.py` says what the distances are, and scores many pairs at a time with them.
-
-Distances between papers that have one vector a sentence, and scores of many pairs of them.
+"""Distances between papers by their sentence vectors (ASPIRE): nearest sentences, attention, optimal transport.
 
     single      the nearest pair of sentences                        top2        the two nearest pairs
     mean_best   mean over the query's sentences of the nearest       attention   mean of all pairs by softmax(-d / t)
-    transport   cheapest way to carry the query's mass to the candidate's, with masses softmax(-nearest / t)
+    transport   cheapest way to move the query's mass to the candidate's, with masses softmax(-nearest / t)
 
     distance = DocumentDistance("transport", temperature=0.5)
-    match(PaperPairs.of(queries, candidates), distance).distances                       torch, differentiable
+    match(PaperPairs.of(queries, candidates), distance).distances         (pairs,), torch, differentiable
     document_scores(vectors, query_rows, offsets, candidate_rows, distance, query_sentences=facets)       numpy
     PlacedSentences(vectors, "cuda").scores(query_row, candidate_rows, distance)        vectors stay on the device
 
-A pair of which one side has no sentence has an infinite distance, the least of nothing, and a plan of zeros; every other
-distance is finite. Vectors that are not finite are an error: no NaN comes out of here. Scores are minus the distance, so
-that higher is better. Needs torch (the extra minilm). Does not encode sentences and does not search a corpus.
+A pair in which one side has no sentence has an infinite distance and a plan of zeros; every other distance is finite.
+Vectors that are not finite are an error: no distance is NaN. Scores are minus the distance, so higher is better. Needs
+torch (the extra minilm). Does not encode sentences and does not search a corpus.
 """
 
 from __future__ import annotations
@@ -30,65 +24,77 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, choose, require
-from citeweave.vectors.pair_scores import (
+from citeweave.vectors.sentence_distances import (
     METRICS,
     PaperPairs,
     SentenceRows,
     Tensor,
-    attention,
-    batches,
-    flat_distances,
-    mean_best,
-    pieces,
+    attention_plan,
+    batch_pairs,
+    distances_to_query,
+    mean_best_plan,
     sentence_distances,
-    single,
-    top2,
+    single_plan,
+    split_papers,
+    top2_plan,
 )
 from citeweave.vectors.sentence_vectors import SentenceVectors
-from citeweave.vectors.transport import STARTS, diameters, entropic_plan, peer_plan, sentence_masses
+from citeweave.vectors.transport import (
+    STARTS,
+    diameters,
+    entropic_plan,
+    geomloss_plan,
+    sentence_masses,
+    transport_distances,
+)
 from citeweave.vectors.vectors import Provenance
 
 DISTANCES: tuple[str, ...] = ("single", "top2", "mean_best", "attention", "transport")
-MODES = ("exact", "peer")
+MODES = ("exact", "geomloss")
 
-LEAST_TEMPERATURE = 1e-30
-"""Below it all mass lies on one sentence, and gradients are no floats."""
+DEVICES = ("auto", "cpu", "cuda")
+
+MIN_TEMPERATURE = 1e-30
+"""Below it all mass is on one sentence, and gradients overflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentDistance:
-    """A distance between two papers and its settings."""
+    """Which distance between two papers, and its temperature, sentence metric and transport mode."""
 
     name: str = "transport"
     """One of DISTANCES."""
 
     temperature: float = 5000.0
-    """Of the masses of `transport`, of the weights of `attention`. ASPIRE: 0.5 for facets, 5000 (alike) for abstracts."""
+    """Softmax temperature for the masses of `transport` and the weights of `attention`. ASPIRE: 0.5 for facets, 5000 (all
+    alike) for abstracts."""
 
     metric: str = "l2"
-    """Between sentences: l2, or cosine for 1 - cosine."""
+    """Distance between sentences: l2, or cosine for 1 - cosine."""
 
     mode: str = "exact"
-    """Of `transport`: exact, solved to the end; or peer, ASPIRE's code, which stops early."""
+    """How `transport` is solved: exact, until it converges; or geomloss, as in ASPIRE's code, which stops early."""
 
     start: str = "pair"
-    """Of the peer's schedule: from the diameter of each pair, or of the whole batch, as in ASPIRE's training."""
+    """Start of geomloss's schedule: the diameter of each pair, or of the batch, as in ASPIRE's training."""
 
     def __post_init__(self) -> None:
         choose(self.name, DISTANCES, "distance")
         choose(self.metric, METRICS, "metric")
         choose(self.mode, MODES, "mode")
         choose(self.start, STARTS, "start")
-        if not LEAST_TEMPERATURE <= self.temperature < float("inf"):
+        if not MIN_TEMPERATURE <= self.temperature < float("inf"):
             raise UserError(
-                f"temperature is {self.temperature}; it must be at least {LEAST_TEMPERATURE} and finite, such as 0.5"
+                f"temperature is {self.temperature}; it must be at least {MIN_TEMPERATURE} and finite, such as 0.5"
             )
-        if (self.mode, self.metric) == ("peer", "cosine"):
-            raise UserError("mode is 'peer' and metric is 'cosine'; ASPIRE's transport knows l2 only, use mode 'exact'")
+        if (self.mode, self.metric) == ("geomloss", "cosine"):
+            raise UserError(
+                "mode is 'geomloss' and metric is 'cosine'; ASPIRE's transport has l2 only, use mode 'exact'"
+            )
 
 
 class DocumentMatch(NamedTuple):
-    """How pairs of papers match."""
+    """Distances of pairs of papers, with the plans over their sentences that explain them."""
 
     distances: Tensor
     """(pairs,) float64: the sum of plans x sentence distances; infinite, with gradient 0, where a side has no sentence."""
@@ -100,76 +106,72 @@ class DocumentMatch(NamedTuple):
     """(pairs, n, m) the distances between the sentences."""
 
     training: Tensor
-    """(pairs,) what the peer trains with instead of `distances`; the same numbers except in mode peer."""
+    """(pairs,) the distances that ASPIRE trains with; the same as `distances` except in mode geomloss."""
 
 
 def match(pairs: PaperPairs, distance: DocumentDistance) -> DocumentMatch:
-    """The distance of each pair, with the plan that explains it; differentiable in the pairs' vectors."""
+    """Compute the distance of each pair of papers and the plan that explains it; differentiable in the vectors."""
     torch = require("torch", extra="minilm")
     sentences = sentence_distances(pairs, distance.metric)  # (pairs, n, m)
     bad = int((~torch.isfinite(sentences)).flatten(1).any(1).sum())
     if bad:
         raise UserError(
             f"{bad:,} of {len(sentences):,} pairs of papers have sentence vectors that are not finite or too large; "
-            "look for what made them so, such as a learning rate that is too high"
+            "a common cause is a learning rate that is too high"
         )
     empty, training = pairs.empty, None
-    if (distance.name, distance.mode) == ("transport", "peer"):
-        plans, training = _as_the_peer(pairs, sentences, distance)
+    if (distance.name, distance.mode) == ("transport", "geomloss"):
+        plans, training = _geomloss_plans(pairs, sentences, distance)
     else:
-        plans = plans_of(sentences, pairs.rows, pairs.columns, distance)
-    found = (plans * sentences).sum((1, 2)).masked_fill(empty, torch.inf)
-    training = found if training is None else training.masked_fill(empty, torch.inf)
-    return DocumentMatch(found, plans.masked_fill(empty[:, None, None], 0), sentences, training)
+        plans = make_plans(sentences, pairs.rows, pairs.columns, distance)
+    distances = (plans * sentences).sum((1, 2)).masked_fill(empty, torch.inf)
+    training = distances if training is None else training.masked_fill(empty, torch.inf)
+    return DocumentMatch(distances, plans.masked_fill(empty[:, None, None], 0), sentences, training)
 
 
-def plans_of(sentences: Tensor, rows: Tensor, columns: Tensor, distance: DocumentDistance) -> Tensor:
-    """(pairs, n, m), of everything but the peer's transport."""
+def make_plans(sentences: Tensor, rows: Tensor, columns: Tensor, distance: DocumentDistance) -> Tensor:
+    """Return the plans (pairs, n, m) of a document distance, except for transport in mode geomloss."""
     if distance.name == "transport":
         return entropic_plan(sentences, sentence_masses(sentences, rows, columns, temperature=distance.temperature))
     if distance.name == "attention":
-        return attention(sentences, rows, columns, temperature=distance.temperature)
-    return {"single": single, "top2": top2, "mean_best": mean_best}[distance.name](sentences, rows, columns)
+        return attention_plan(sentences, rows, columns, temperature=distance.temperature)
+    plans = {"single": single_plan, "top2": top2_plan, "mean_best": mean_best_plan}
+    return plans[distance.name](sentences, rows, columns)
 
 
-def _as_the_peer(pairs: PaperPairs, sentences: Tensor, distance: DocumentDistance) -> tuple[Tensor, Tensor]:
+def _geomloss_plans(pairs: PaperPairs, sentences: Tensor, distance: DocumentDistance) -> tuple[Tensor, Tensor]:
     masses = sentence_masses(sentences, pairs.rows, pairs.columns, temperature=distance.temperature)
     to_queries = to_candidates = sentences
     if sentences.requires_grad:
-        # the peer's last round sees the gradient of each side through its own copy of the distances
+        # in geomloss's last round each side has its gradient through its own copy of the distances
         still = replace(pairs, queries=pairs.queries.detach()), replace(pairs, candidates=pairs.candidates.detach())
         to_candidates, to_queries = (sentence_distances(part, distance.metric) for part in still)
-    return peer_plan(to_queries, to_candidates, masses, diameters(pairs, distance.start))
+    return geomloss_plan(to_queries, to_candidates, masses, diameters(pairs, distance.start))
 
 
-# Distances between papers that have one vector a sentence, and scores of many pairs of them.
-
-DEVICES = ("auto", "cpu", "cuda")
-
-
-class Room(NamedTuple):
-    """How much is computed at a time; changes no score."""
+class ScoringLimits(NamedTuple):
+    """How much document scoring computes at a time; changes no score."""
 
     sentences: int
-    """Of the candidates whose distances to their queries are held."""
+    """Candidate sentences whose distances to their queries are held."""
 
     numbers: int
-    """Of vectors that are widened to float64 for one product."""
+    """Numbers of vectors converted to float64 for one product."""
 
     padded: int
-    """Of a batch of pairs with its padding."""
+    """Size of a batch of pairs with its padding."""
 
 
-ROOM = {"cpu": Room(1 << 17, 1 << 19, 1 << 19), "cuda": Room(1 << 20, 1 << 26, 1 << 25)}
+LIMITS = {"cpu": ScoringLimits(1 << 17, 1 << 19, 1 << 19), "cuda": ScoringLimits(1 << 20, 1 << 26, 1 << 25)}
 
 RESIDENT = 16 << 30
-"""A matrix of no more bytes stays on the graphics card; rows of a larger one are copied for every query."""
+"""A matrix of at most so many bytes stays on the GPU; rows of a larger one are copied for every query."""
 
 
 class PlacedSentences:
-    """Sentence vectors that stay on a device from query to query; they go there when they are first needed.
+    """Sentence vectors that stay on a device from query to query, copied there on first use.
 
-    On the processor nothing is copied: rows are read where they lie, in memory or in a mapped file.
+    On the CPU nothing is copied: rows are read where they are, in memory or in a mapped file.
     """
 
     def __init__(self, vectors: SentenceVectors, device: str = "auto") -> None:
@@ -184,15 +186,15 @@ class PlacedSentences:
         *,
         sentences: NDArray[np.integer[Any]] | None = None,
     ) -> NDArray[np.float64]:
-        """Scores of one query with the papers in these rows, (candidates,); -inf where a side has no sentence.
+        """Score one query paper with the papers in these rows, (candidates,); -inf where a side has no sentence.
 
-        The query is a row, which `sentences` can restrict to some sentences of its abstract, or its own vectors
-        (sentences, dimension).
+        The query is a row, which `sentences` can restrict to some sentences of its abstract, or a matrix of sentence
+        vectors (sentences, dimension).
         """
         if isinstance(query, int | np.integer):
             offsets = np.array([0, len(candidates)])
             return self.pool_scores(np.array([query]), offsets, candidates, distance, query_sentences=[sentences])
-        assert sentences is None, "vectors that are given have no numbers to choose by"
+        assert sentences is None, "a query of vectors has no sentence numbers to choose by"
         own = _checked(query, self.vectors.matrix.shape[1])
         lengths, owners = np.array([len(own)]), np.zeros(len(candidates), np.int64)
         return self._scores(_Queries(lengths, lambda _: self._place(own)), owners, candidates, distance)
@@ -206,7 +208,7 @@ class PlacedSentences:
         *,
         query_sentences: Sequence[NDArray[np.integer[Any]] | None] | None = None,
     ) -> NDArray[np.float64]:
-        """As `document_scores`."""
+        """Score queries with their own pools of candidates, as `document_scores` does."""
         assert len(offsets) == len(queries) + 1 and offsets[0] == 0 and offsets[-1] == len(candidates)
         rows = SentenceRows.of(self.vectors.offsets, queries)
         if query_sentences is not None:
@@ -223,48 +225,46 @@ class PlacedSentences:
         distance: DocumentDistance,
     ) -> NDArray[np.float64]:
         torch = require("torch", extra="minilm")
-        if (distance.name, distance.mode, distance.start) == ("transport", "peer", "batch"):
+        if (distance.name, distance.mode, distance.start) == ("transport", "geomloss", "batch"):
             raise UserError(
-                "start is 'batch', which makes a score depend on its company; score with 'pair', or use `match`"
+                "start is 'batch', which makes a score depend on the other pairs; score with 'pair', or use `match`"
             )
         papers = SentenceRows.of(self.vectors.offsets, candidates)
         scores = np.full(len(candidates), -np.inf)
         known = np.flatnonzero((queries.lengths[owners] > 0) & (papers.lengths > 0))
         with torch.inference_mode():
-            for piece in pieces(papers.lengths[known], ROOM[self.device].sentences):
+            for piece in split_papers(papers.lengths[known], LIMITS[self.device].sentences):
                 part = known[piece]
                 pool = _Pool(queries, owners[part], papers.take(part))
                 scores[part] = -self._distances(pool, distance)
         return scores
 
     def _distances(self, pool: _Pool, distance: DocumentDistance) -> NDArray[np.float64]:
-        """Of every pair, (pairs,)."""
+        """Return the distance of each pair of the pool, (pairs,)."""
         torch = require("torch", extra="minilm")
         costs, n, m = self._costs(pool, distance.metric), pool.widths, pool.papers.lengths
-        starts, is_peer = np.cumsum(m) - m, (distance.name, distance.mode) == ("transport", "peer")
-        if distance.name == "transport" and self.device == "cpu" and not is_peer:
-            from citeweave.vectors.transport_kernels import transport_distances
-
+        starts, is_geomloss = np.cumsum(m) - m, (distance.name, distance.mode) == ("transport", "geomloss")
+        if distance.name == "transport" and self.device == "cpu" and not is_geomloss:
             workers = torch.get_num_threads()
             return transport_distances(costs.numpy(), starts, m, n, temperature=distance.temperature, workers=workers)
-        boxes = self._diameters(pool) if is_peer else None
-        found = np.empty(len(m))
-        for part in batches(n, m, ROOM[self.device].padded):
+        boxes = self._diameters(pool) if is_geomloss else None
+        distances = np.empty(len(m))
+        for part in batch_pairs(n, m, LIMITS[self.device].padded):
             first, widths, heights = (torch.from_numpy(each[part]).to(self.device) for each in (starts, n, m))
             at = torch.arange(max(int(n[part].max()), int(m[part].max())), device=self.device)
             rows, columns = at[: n[part].max()] < widths[:, None], at[: m[part].max()] < heights[:, None]
             places = (first[:, None] + at[: m[part].max()]).masked_fill(~columns, 0)  # (pairs, m)
             chosen = costs[places, : rows.shape[1]].mT  # (pairs, n, m)
             if boxes is None:
-                plans = plans_of(chosen, rows, columns, distance)
+                plans = make_plans(chosen, rows, columns, distance)
             else:
                 masses = sentence_masses(chosen, rows, columns, temperature=distance.temperature)
-                plans = peer_plan(chosen, chosen, masses, boxes[torch.from_numpy(part).to(self.device)]).plan
-            found[part] = (plans * chosen).sum((1, 2)).cpu().numpy()
-        return found
+                plans = geomloss_plan(chosen, chosen, masses, boxes[torch.from_numpy(part).to(self.device)]).plan
+            distances[part] = (plans * chosen).sum((1, 2)).cpu().numpy()
+        return distances
 
     def _costs(self, pool: _Pool, metric: str) -> Tensor:
-        """Distances of all sentences of the candidates to those of their queries, (sentences, longest query), float64."""
+        """Return the distances of all candidate sentences to those of their queries, (sentences, longest query)."""
         torch = require("torch", extra="minilm")
         rows, ends = pool.papers.rows(), np.cumsum(pool.papers.lengths)
         costs = torch.zeros((len(rows), int(pool.widths.max())), dtype=torch.float64, device=self.device)
@@ -273,33 +273,34 @@ class PlacedSentences:
             query, start = pool.queries.take(int(pool.owners[low])), int(ends[low] - pool.papers.lengths[low])
             for at in range(start, int(ends[high - 1]), height):
                 upto = min(at + height, int(ends[high - 1]))
-                costs[at:upto, : len(query)] = flat_distances(query, self._take(rows[at:upto]), metric)
+                costs[at:upto, : len(query)] = distances_to_query(query, self._take(rows[at:upto]), metric)
         if not bool(torch.isfinite(costs.sum())):
             self._refuse(torch.isfinite(costs).all(1).cpu().numpy(), ends, rows)
         return costs
 
     def _diameters(self, pool: _Pool) -> Tensor:
-        """`peer.diameters` of each pair, (pairs,), float64."""
+        """Return the diameters of the pairs for geomloss's schedule, (pairs,), as `transport.diameters` does."""
         torch = require("torch", extra="minilm")
-        found = []
+        diagonals = []
         for low, high in pool.runs():
             query = pool.queries.take(int(pool.owners[low])).double()
             papers = pool.papers.take(slice(low, high))
-            for piece in pieces(papers.lengths, self._height()):
+            for piece in split_papers(papers.lengths, self._height()):
                 part = papers.take(piece)
                 sentences, lengths = self._take(part.rows()).float(), torch.from_numpy(part.lengths).to(self.device)
-                most, least = (
+                highest, lowest = (
                     torch.segment_reduce(sentences, kind, lengths=lengths, axis=0).double() for kind in ("max", "min")
                 )  # (papers, dimension)
-                found.append((torch.maximum(most, query.amax(0)) - torch.minimum(least, query.amin(0))).norm(dim=1))
-        return torch.cat(found)
+                box = torch.maximum(highest, query.amax(0)) - torch.minimum(lowest, query.amin(0))
+                diagonals.append(box.norm(dim=1))
+        return torch.cat(diagonals)
 
     def _height(self) -> int:
-        """Sentences that are widened at a time."""
-        return max(1, ROOM[self.device].numbers // int(self.vectors.matrix.shape[1]))
+        """Return how many sentence vectors are converted to float64 at a time."""
+        return max(1, LIMITS[self.device].numbers // int(self.vectors.matrix.shape[1]))
 
     def _take(self, rows: NDArray[np.int64]) -> Tensor:
-        """(rows, dimension) as they are stored, on the device."""
+        """Return the sentence vectors of these rows on the device, (rows, dimension), as stored."""
         matrix = self.vectors.matrix
         if self._matrix is None and self.device == "cuda" and matrix.nbytes <= RESIDENT:
             self._matrix = self._place(np.asarray(matrix))
@@ -312,7 +313,7 @@ class PlacedSentences:
 
     def _place(self, vectors: NDArray[Any]) -> Tensor:
         torch = require("torch", extra="minilm")
-        # torch warns of a mapped file, which it could not write to
+        # torch warns about a mapped file, because it is read-only
         return torch.from_numpy(vectors if vectors.flags.writeable else vectors.copy()).to(self.device)
 
     def _refuse(self, good: NDArray[np.bool_], ends: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
@@ -335,39 +336,41 @@ def document_scores(
     query_sentences: Sequence[NDArray[np.integer[Any]] | None] | None = None,
     device: str = "cpu",
 ) -> NDArray[np.float64]:
-    """Score query i (row queries[i] of `vectors`) with the rows candidates[offsets[i]:offsets[i + 1]].
+    """Score query paper i (row queries[i] of `vectors`) with the papers candidates[offsets[i]:offsets[i + 1]].
 
-    One number a pair, minus the distance; -inf where a row is -1 or a side has no sentence. `query_sentences` restricts
-    query i to these sentences of its abstract (None: to all); those that were cut have no vector and do not take part.
-    `device` is where vectors are compared that are not placed yet.
+    One number per pair, minus the distance; -inf where a row is -1 or a side has no sentence. `query_sentences` restricts
+    query i to these sentences of its abstract (None: to all); truncated sentences have no vector and do not take part.
+    `device` is where the vectors are compared, unless they are placed already.
     """
     placed = vectors if isinstance(vectors, PlacedSentences) else PlacedSentences(vectors, device)
     return placed.pool_scores(queries, offsets, candidates, distance, query_sentences=query_sentences)
 
 
 class _Queries(NamedTuple):
+    """Queries to score: how many sentences each has, and how to get its vectors."""
+
     lengths: NDArray[np.int64]
     take: Callable[[int], Tensor]
     """The vectors of query i, (lengths[i], dimension), on the device."""
 
 
 class _Pool(NamedTuple):
-    """Pairs of papers that both have sentences."""
+    """Pairs of query and candidate to score; both have sentences."""
 
     queries: _Queries
     owners: NDArray[np.int64]
-    """Which query each pair has, (pairs,); those of a query lie together."""
+    """The query of each pair, (pairs,); the pairs of a query are adjacent."""
 
     papers: SentenceRows
     """The candidates."""
 
     @property
     def widths(self) -> NDArray[np.int64]:
-        """Sentences of each pair's query."""
+        """The number of sentences of each pair's query, (pairs,)."""
         return self.queries.lengths[self.owners]
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Where the pairs of each query begin and end."""
+        """Yield where the pairs of each query begin and end."""
         cuts = (np.flatnonzero(np.diff(self.owners)) + 1).tolist()
         yield from zip([0, *cuts], [*cuts, len(self.owners)], strict=True)
 
@@ -384,7 +387,7 @@ def _device(device: str) -> str:
     choose(device, DEVICES, "device")
     has_cuda = bool(require("torch", extra="minilm").cuda.is_available())
     if device == "cuda" and not has_cuda:
-        raise UserError("device is 'cuda', but torch finds no graphics card; use device 'cpu' or 'auto'")
+        raise UserError("device is 'cuda', but torch finds no GPU; use device 'cpu' or 'auto'")
     return "cuda" if device != "cpu" and has_cuda else "cpu"
 
 
@@ -394,9 +397,9 @@ def rerank(
     offsets: NDArray[np.integer[Any]] | None,
     distance: DocumentDistance,
 ) -> NDArray[np.float64]:
-    """Minus the distances of a query (sentences, dimension) from papers, (papers,); -inf where a side has no sentence.
+    """Score papers that another search returned against a query (sentences, dimension) by document distance, (papers,).
 
-    For papers that another search has found, perhaps in several folders.
+    Scores are minus the distance, -inf where a side has no sentence.
     Paper i has sentences[offsets[i] : offsets[i + 1]]; or `offsets` is None and `sentences` has one matrix per paper.
     """
     if offsets is None:
@@ -406,13 +409,15 @@ def rerank(
     else:
         matrix, ends = np.asarray(sentences), np.asarray(offsets, np.int64)
         if len(ends) == 0 or ends[0] < 0 or ends[-1] > len(matrix) or (np.diff(ends) < 0).any():
-            raise UserError(f"offsets do not grow from 0 to {len(matrix):,}, the number of sentences; make them again")
+            raise UserError(
+                f"offsets are not increasing from 0 to {len(matrix):,}, the number of sentences; make them again"
+            )
     count = len(ends) - 1
     if not count:
         return np.empty(0)
     if matrix.dtype not in (np.float16, np.float32):
         matrix = matrix.astype(np.float32)
-    # an error names a paper by its number
+    # error messages name a paper by its number
     names, numbers = [f"candidate {at}" for at in range(count)], np.zeros(len(matrix), np.int32)
     vectors = SentenceVectors(
         names, ends, matrix, numbers, Provenance("", "", "", matrix.shape[1], str(matrix.dtype), "")

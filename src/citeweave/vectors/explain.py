@@ -1,10 +1,10 @@
-"""Why two papers are near: which of their sentences match, and how much each pair of them counts.
+"""Why two papers are near: which of their sentences match, and how much each pair of sentences counts.
 
     a  2 sentences, of which the second is b's first        plan of mean_best  [[0.5, 0],   distances  [[1.4, 1.4],
     b  2 sentences                                                              [0.5, 0]]               [0.0, 1.4]]
 
-    found = explain_pair(vectors, "a", "b", DocumentDistance("mean_best"))
-    found.total, found.nearest      0.7, Pair(left=1, right=0, mass=0.5, distance=0.0)
+    explanation = explain_pair(vectors, "a", "b", DocumentDistance("mean_best"))
+    explanation.total, explanation.nearest      0.7, SentencePair(left=1, right=0, mass=0.5, distance=0.0)
 
 The total is the sum of plan x distances. Needs torch (the extra minilm). Does not read texts and draws nothing.
 """
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, require
 from citeweave.vectors.document_distance import DocumentDistance, match
-from citeweave.vectors.pair_scores import PaperPairs
+from citeweave.vectors.sentence_distances import PaperPairs
 from citeweave.vectors.sentence_search import find_papers
 from citeweave.vectors.sentence_vectors import SentenceVectors
 
@@ -28,7 +28,7 @@ Doubles = NDArray[np.float64]
 
 
 class SentencePair(NamedTuple):
-    """Two sentences, by their numbers in the abstracts."""
+    """Two matching sentences of an explanation, by their numbers in the abstracts."""
 
     left: int
     right: int
@@ -38,13 +38,13 @@ class SentencePair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How the sentences of two papers match; sentences are counted from 0, and those that were cut are missing."""
+    """How the sentences of two papers match; sentences are counted from 0, truncated ones are missing."""
 
     left: NDArray[np.int64]
     """(n,) numbers of the first paper's sentences that took part."""
 
     right: NDArray[np.int64]
-    """(m,)"""
+    """(m,) the same for the second paper."""
 
     plan: Doubles
     """(n, m) how much each pair counts."""
@@ -57,21 +57,22 @@ class Explanation:
 
     @property
     def left_masses(self) -> Doubles:
-        """(n,) how much each sentence counts: with `transport` its mass."""
+        """(n,) how much each sentence of the first paper counts: with `transport` its mass."""
         return np.asarray(self.plan.sum(axis=1))
 
     @property
     def right_masses(self) -> Doubles:
+        """(m,) how much each sentence of the second paper counts."""
         return np.asarray(self.plan.sum(axis=0))
 
     @property
     def nearest(self) -> SentencePair:
-        """The two sentences that are nearest, whatever their mass."""
+        """The nearest pair of sentences of the two papers, whatever its mass."""
         return self._pair(int(self.distances.argmin()))
 
-    def strongest(self, most: int) -> list[SentencePair]:
-        """The pairs with the largest mass, of equal ones the nearer first; those without mass are left out."""
-        order = np.lexsort((self.distances.ravel(), -self.plan.ravel()))[:most]
+    def strongest(self, count: int) -> list[SentencePair]:
+        """Return the sentence pairs with the largest mass, of equal ones the nearer first; pairs without mass are left out."""
+        order = np.lexsort((self.distances.ravel(), -self.plan.ravel()))[:count]
         return [self._pair(at) for at in order.tolist() if self.plan.ravel()[at] > 0]
 
     def _pair(self, at: int) -> SentencePair:
@@ -98,7 +99,7 @@ def explain_pair(
     *,
     query_sentences: Sequence[int] | NDArray[np.integer[Any]] | None = None,
 ) -> Explanation:
-    """Match two papers, by ids or positions; `query_sentences` restricts the first to these sentences."""
+    """Explain the distance of two papers, by ids or positions; `query_sentences` restricts the first paper."""
     torch = require("torch", extra="minilm")
     rows = [find_papers(vectors, [paper])[0] if isinstance(paper, str) else paper for paper in (left, right)]
     numbers = [np.asarray(vectors.numbers[vectors.offsets[row] : vectors.offsets[row + 1]], np.int64) for row in rows]
@@ -107,7 +108,7 @@ def explain_pair(
         taken = np.isin(numbers[0], query_sentences)
         if len(taken) and not taken.any():
             raise UserError(
-                f"no sentence of paper {vectors.ids[rows[0]]!r} is chosen; it has vectors of the sentences "
+                f"none of the chosen sentences of paper {vectors.ids[rows[0]]!r} has a vector; it has vectors of the sentences "
                 f"{', '.join(map(str, numbers[0].tolist()))}"
             )
         numbers[0], sentences[0] = numbers[0][taken], sentences[0][taken]
@@ -115,11 +116,11 @@ def explain_pair(
         if not len(own):
             raise UserError(f"paper {vectors.ids[row]!r} has no sentence vectors; there is nothing to explain")
     with torch.inference_mode():
-        found = match(PaperPairs.of(*([torch.from_numpy(own)] for own in sentences)), distance)
-    plan, apart = found.plans[0].numpy(), found.sentences[0].numpy()
-    if not np.isfinite(plan).all() or not np.isfinite(apart).all():
+        matched = match(PaperPairs.of(*([torch.from_numpy(own)] for own in sentences)), distance)
+    plan, distances = matched.plans[0].numpy(), matched.sentences[0].numpy()
+    if not np.isfinite(plan).all() or not np.isfinite(distances).all():
         raise UserError(
             f"papers {vectors.ids[rows[0]]!r} and {vectors.ids[rows[1]]!r} have no distance: their sentence vectors hold "
             "numbers that are not finite or too large; embed them again"
         )
-    return Explanation(numbers[0], numbers[1], plan, apart, float(found.distances[0]))
+    return Explanation(numbers[0], numbers[1], plan, distances, float(matched.distances[0]))

@@ -1,20 +1,15 @@
-"""Files of published vectors, record by record: JSON lines, NumPy arrays with a list of ids, Parquet.
+"""Published vectors imported from files: JSON lines, NumPy arrays with a list of ids, Parquet.
 
     {"corpusid": 1, "model": "specter_v2@v0.1.1", "vector": "[0.1, ...]", "updated": "..."}   Semantic Scholar: `s2:1`
     {"paper_id": "a1b2...", "embedding": [0.1, ...]}       SPECTER; SciDocs and SciRepEval say `doc_id` or `id`
-    specter.npy beside specter.ids (or .ids.txt, .txt)     one id a line, as many as the array has rows
-    vectors.parquet                                        a column of ids and one of lists of numbers
+    specter.npy beside specter.ids (or .ids.txt, .txt)     one id per line, as many as the array has rows
+    vectors.parquet                                        a column of ids and a column of lists of numbers
 
-A record without a usable id or vector is counted and left out. Does not check that the vectors fit together;
-see `published.py`. Never loads pickled objects.
-
-Vectors that others have published, read from files into a folder of vectors.
-
-    import_vectors(["embeddings-specter_v2/"], "vectors/")     Semantic Scholar's shards, model and revision as they say
+    import_vectors(["embeddings-specter_v2/"], "vectors/")           Semantic Scholar's shards, which name their model
     import_vectors(["specter.npy"], "vectors/", model="specter")     with specter.ids beside it
 
-One import holds the vectors of one model. Every record is kept or counted with a reason. Which files can be
-read is told in `vector_files.py`; nothing is downloaded.
+One import holds the vectors of one model. Every record is kept or counted with a reason. Never loads pickled objects and
+downloads nothing.
 """
 
 from __future__ import annotations
@@ -29,11 +24,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import matches
+from citeweave.core.artifact import artifact_matches
 from citeweave.core.columns import map_array
 from citeweave.core.errors import InputError, UserError
 from citeweave.core.files import hash_file
-from citeweave.core.inputs import BadRecordError, Source, batches, open_parquet, parse_json, read_json_lines
+from citeweave.core.inputs import (
+    BadRecordError,
+    Source,
+    open_parquet,
+    parse_json,
+    read_json_lines,
+    read_parquet_batches,
+)
 from citeweave.core.progress import QUIET, Reporter, Tally
 from citeweave.vectors.vectors import (
     KIND,
@@ -47,18 +49,146 @@ from citeweave.vectors.vectors import (
 NO_ID = "no usable id"
 NO_VECTOR = "no vector"
 NOT_NUMBERS = "vector that is not a list of numbers"
+OTHER_LENGTH = "another length than the first vector"
+TOO_LONG = f"vector of more than {MAX_DIMENSION:,} numbers"
 
 _CORPUS_ID = "corpusid"
 _ID_NAMES = (_CORPUS_ID, "paper_id", "doc_id", "id", "corpus_id")
 _VECTOR_NAMES = ("vector", "embedding", "embeddings", "emb")
 _IDS_ENDINGS = (".ids", ".ids.txt", ".txt")
-_LONGEST_ID = 500
-_BATCH = 1024
+_MAX_ID_LENGTH = 500
+_BLOCK = 1024
+_READERS_VERSION = 1
+"""Incremented when the same files would give other vectors, so that an older import is not reused."""
+
+
+def import_vectors(
+    paths: Sequence[str | Path],
+    output: str | Path,
+    *,
+    model: str = "",
+    revision: str = "",
+    dtype: str = "float16",
+    overwrite: bool = False,
+    reporter: Reporter = QUIET,
+) -> Vectors:
+    """Import published vectors from files, or all files of folders, into a new vectors folder.
+
+    `model` and `revision` name the model where the files do not, or rename it. Of several vectors of one id the
+    first is kept. A folder that already holds the same import is opened.
+    """
+    files = _list_files([Path(path) for path in paths])
+    readers = {path: reader_for(path) for path in files}
+    options = {"model": model, "revision": revision, "dtype": dtype}
+    recipe = {"inputs": _hashes(files), "options": options, "readers": _READERS_VERSION}
+    if artifact_matches(Path(output), KIND, VERSION, recipe):
+        return Vectors.open(output)
+    source = ", ".join(path.name for path in files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+    with new_vectors(
+        output, model=model, revision=revision, source=source, dtype=dtype, recipe=recipe, overwrite=overwrite
+    ) as writer:
+        intake = _ImportBlocks(writer, model)
+        with reporter.task("reading vectors", total=len(files), unit="files") as advance:
+            for path, read in readers.items():
+                intake.take(path, read(Source(path), writer.tally))
+                advance(1)
+        intake.finish(revision)
+        return writer.finish()
+
+
+class _ImportBlocks:
+    """Collects imported vectors into blocks and checks that all have one model and one length."""
+
+    def __init__(self, writer: VectorsWriter, model: str) -> None:
+        self._writer, self._named = writer, model
+        self._model: str | None = None
+        self._length = 0
+        self._block: list[Record] = []
+
+    def take(self, path: Path, records: Iterator[Record]) -> None:
+        for record in records:
+            self._check_model(path, record.model or self._named)
+            length = len(record.vector)
+            if length > MAX_DIMENSION:
+                self._writer.tally.reject("vectors", TOO_LONG)
+                continue
+            self._length = self._length or length
+            if length != self._length:
+                self._writer.tally.reject("vectors", OTHER_LENGTH)
+                continue
+            self._block.append(record)
+            if len(self._block) == _BLOCK:
+                self._flush()
+
+    def finish(self, revision: str) -> None:
+        """Write the last block of imported vectors and the model's name as the files give it."""
+        self._flush()
+        count = self._writer.tally.counts["vectors"]
+        others = count.rejected.get(OTHER_LENGTH, 0)
+        if others > count.kept:
+            raise UserError(
+                f"{others:,} vectors have another length than the first one, {self._length}, and only "
+                f"{count.kept:,} have the same; import the files of one model, without the damaged one"
+            )
+        if not self._named:
+            # Semantic Scholar writes "specter_v2@v0.1.1"
+            name, _, recorded = (self._model or "").partition("@")
+            self._writer.metadata |= {"model": name, "revision": revision or recorded}
+
+    def _check_model(self, path: Path, model: str) -> None:
+        if self._model is None:
+            self._model = model
+        elif model != self._model:
+            raise UserError(
+                f"{path} holds vectors of {_called(model)}, but others of this import are of {_called(self._model)}; "
+                "import each model into a folder of its own"
+            )
+
+    def _flush(self) -> None:
+        if self._block:
+            with np.errstate(over="ignore"):
+                # numbers beyond float32 become infinite and are rejected as such
+                rows = np.stack([record.vector.astype(np.float32) for record in self._block])  # (block, dimension)
+            self._writer.append([record.id for record in self._block], rows)
+            self._block.clear()
+
+
+def _called(model: str) -> str:
+    return f"{model[:100]!r}" if model else "an unnamed model (name it with --model)"
+
+
+def _list_files(paths: list[Path]) -> list[Path]:
+    """List the vector files of paths and folders; lists of ids belong to their arrays."""
+    candidates: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.is_file())
+            candidates += [p for p in inside if not any(part.startswith(".") for part in p.relative_to(path).parts)]
+        elif path.is_file():
+            candidates.append(path)
+        else:
+            raise UserError(f"{path} does not exist; name files or folders of vectors")
+    lists = {list_of_ids(path) for path in candidates if path.name.endswith(".npy")}
+    files = list(dict.fromkeys(path for path in candidates if path not in lists))
+    if not files:
+        raise InputError(f"{', '.join(map(str, paths)) or 'the import'}: no file of vectors was found; check the path")
+    return files
+
+
+def _hashes(files: list[Path]) -> list[dict[str, Any]]:
+    described = []
+    for path in files:
+        both = [path, list_of_ids(path)] if path.name.endswith(".npy") else [path]
+        try:
+            described += [{"name": p.name, "sha256": hash_file(p)} for p in both if p is not None]
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}; check its permissions") from None
+    return described
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One published vector."""
+    """One published vector, the id of its paper and, where the file names it, its model."""
 
     id: str
     vector: NDArray[Any]
@@ -71,7 +201,7 @@ Reader = Callable[[Source, Tally], Iterator[Record]]
 
 
 def reader_for(path: Path) -> Reader:
-    """How to read the file, told by its first bytes."""
+    """Choose the reader of a file of published vectors by its first bytes."""
     source = Source(path)
     head = source.head()
     if head.data.startswith(b"\x93NUMPY"):
@@ -82,19 +212,22 @@ def reader_for(path: Path) -> Reader:
     if head.data.lstrip().startswith(b"{") and (record is None or _has_vector(record)):
         return read_json
     raise InputError(
-        f"{path} holds no vectors that citeweave can read; it takes JSON lines with an id and a vector or embedding, "
+        f"{path} holds no vectors that citeweave can read; supported are JSON lines with an id and a vector or embedding, "
         ".npy with a list of ids beside it, and .parquet"
     )
 
 
 def list_of_ids(path: Path) -> Path | None:
-    """The file with the ids of an array: `X.ids`, `X.ids.txt` or `X.txt` beside `X.npy`."""
+    """Return the file with the ids of a NumPy array: `X.ids`, `X.ids.txt` or `X.txt` beside `X.npy`."""
     candidates = (path.with_name(path.name.removesuffix(".npy") + ending) for ending in _IDS_ENDINGS)
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def read_json(source: Source, tally: Tally, *, told_empty: Callable[[str], None] | None = None) -> Iterator[Record]:
-    """`told_empty` hears the ids whose vector is an empty list: the peers' mark for a paper without text."""
+def read_json(source: Source, tally: Tally, *, on_empty: Callable[[str], None] | None = None) -> Iterator[Record]:
+    """Yield the vectors of a JSON lines file.
+
+    `on_empty` is called with each id whose vector is an empty list, as published files mark a paper without text.
+    """
     for record in read_json_lines(source, tally, "vectors"):
         id = _id_of(record)
         value = next((record[name] for name in _VECTOR_NAMES if name in record), None)
@@ -102,8 +235,8 @@ def read_json(source: Source, tally: Tally, *, told_empty: Callable[[str], None]
             tally.reject("vectors", NO_ID)
         elif value is None or value in ([], "", "[]"):
             tally.reject("vectors", NO_VECTOR)
-            if told_empty is not None:
-                told_empty(id)
+            if on_empty is not None:
+                on_empty(id)
         elif (vector := _numbers(value)) is None:
             tally.reject("vectors", NOT_NUMBERS)
         else:
@@ -112,10 +245,11 @@ def read_json(source: Source, tally: Tally, *, told_empty: Callable[[str], None]
 
 
 def read_array(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield the vectors of a NumPy array with the ids of the list beside it."""
     ids_path = list_of_ids(source.path)
     if ids_path is None:
         raise InputError(
-            f"{source.path} has no list of ids beside it; write {source.path.stem}.ids with one id a line, "
+            f"{source.path} has no list of ids beside it; write {source.path.stem}.ids with one id per line, "
             "in the order of the rows"
         )
     matrix = _open_array(source.path)
@@ -132,10 +266,11 @@ def read_array(source: Source, tally: Tally) -> Iterator[Record]:
 
 
 def read_parquet(source: Source, tally: Tally) -> Iterator[Record]:
+    """Yield the vectors of a Parquet file with a column of ids and a column of lists of numbers."""
     try:
         with open_parquet(source.path) as file:
             id_name, vector_name = _columns(source.path, pq.read_schema(source.path))
-            for batch in batches(file, source.path, rows=_BATCH, columns=[id_name, vector_name]):
+            for batch in read_parquet_batches(file, source.path, rows=_BLOCK, columns=[id_name, vector_name]):
                 ids = batch.column(id_name).to_pylist()
                 for value, vector in zip(ids, _rows(batch.column(vector_name)), strict=True):
                     if not (id := _id_of({id_name: value})):
@@ -154,7 +289,7 @@ def _has_vector(record: dict[str, object]) -> bool:
 
 
 def _id_of(record: dict[str, Any]) -> str:
-    """The id of a record, with the prefix that Semantic Scholar's corpus ids have everywhere in citeweave."""
+    """Return the paper id of a published record, with the prefix `s2:` for Semantic Scholar's corpus ids."""
     name = next((name for name in _ID_NAMES if record.get(name) is not None), "")
     value = record.get(name)
     text = _usable_id(str(value)) if isinstance(value, int | str) and not isinstance(value, bool) else ""
@@ -165,12 +300,12 @@ def _id_of(record: dict[str, Any]) -> str:
 
 def _usable_id(text: str) -> str:
     text = text.strip()
-    # control signs, lone surrogates and the sign for undecodable bytes
-    return text if 0 < len(text) <= _LONGEST_ID and text.isprintable() and "\ufffd" not in text else ""
+    # no control characters, lone surrogates or replacement characters
+    return text if 0 < len(text) <= _MAX_ID_LENGTH and text.isprintable() and "\ufffd" not in text else ""
 
 
 def _numbers(value: object) -> NDArray[Any] | None:
-    """A list of numbers, or a JSON text of one, as an array; None for anything else."""
+    """Convert a list of numbers, or its JSON text, to a vector; None for anything else."""
     if isinstance(value, str):
         try:
             value = parse_json(value.encode("utf-8", "replace"))
@@ -189,21 +324,17 @@ def _open_array(path: Path) -> NDArray[Any]:
     try:
         array = map_array(path)
     except (ValueError, OSError) as error:
-        raise _bad_array(path, error) from None
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(
+            f"{path} cannot be read as a NumPy array ({reason}); get the file again, or decompress it if it is compressed"
+        ) from None
     if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.shape[1]:
-        raise InputError(f"{path} does not hold one matrix of numbers, a row a paper; write it with numpy.save")
+        raise InputError(f"{path} does not hold one matrix of numbers, one row per paper; write it with numpy.save")
     return array
 
 
-def _bad_array(path: Path, error: BaseException) -> InputError:
-    reason = " ".join(str(error).split())[:200] or type(error).__name__
-    return InputError(
-        f"{path} cannot be read as a NumPy array ({reason}); get the file again, or decompress it if it is compressed"
-    )
-
-
 def _count_lines(path: Path) -> int:
-    """Lines up to the last one that is not blank."""
+    """Count the lines of an id list up to the last one that is not blank."""
     number = filled = 0
     with Source(path).open() as stream:
         while line := stream.readline(2**16):
@@ -217,7 +348,7 @@ def _line(data: bytes) -> str:
 
 
 def _columns(path: Path, schema: pa.Schema) -> tuple[str, str]:
-    """The names of the columns of ids and of vectors."""
+    """Return the names of the Parquet columns of ids and of vectors."""
     lists = [field.name for field in schema if _is_list_of_numbers(field.type)]
     vector = next((name for name in _VECTOR_NAMES if name in lists), lists[0] if len(lists) == 1 else None)
     id = next((name for name in _ID_NAMES if name in schema.names and _is_id(schema.field(name).type)), None)
@@ -239,140 +370,6 @@ def _is_id(kind: pa.DataType) -> bool:
 
 
 def _rows(column: Any) -> Iterator[NDArray[Any] | None]:
-    """The lists of a column as arrays, None for a null; a null inside a list is not a number."""
+    """Yield the lists of a Parquet column as arrays, None for a null; a null inside a list becomes NaN."""
     for scalar in column:
         yield None if scalar.values is None else scalar.values.to_numpy(zero_copy_only=False)
-
-
-# Vectors that others have published, read from files into a folder of vectors.
-
-OTHER_LENGTH = "another length than the first vector"
-TOO_LONG = f"vector of more than {MAX_DIMENSION:,} numbers"
-
-_BLOCK = 1024
-_READERS_VERSION = 1
-"""Counted up when the same files would give other vectors, so that none of an older version is taken for them."""
-
-
-def import_vectors(
-    paths: Sequence[str | Path],
-    output: str | Path,
-    *,
-    model: str = "",
-    revision: str = "",
-    dtype: str = "float16",
-    overwrite: bool = False,
-    reporter: Reporter = QUIET,
-) -> Vectors:
-    """Read files, or all files of folders, into a new folder of vectors.
-
-    `model` and `revision` name the model where the files do not, or rename it. Of several vectors of one id the
-    first is kept. A folder that already holds this very import is opened as it is.
-    """
-    files = _find([Path(path) for path in paths])
-    readers = {path: reader_for(path) for path in files}
-    options = {"model": model, "revision": revision, "dtype": dtype}
-    recipe = {"inputs": _hashes(files), "options": options, "readers": _READERS_VERSION}
-    if matches(Path(output), KIND, VERSION, recipe):
-        return Vectors.open(output)
-    source = ", ".join(path.name for path in files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
-    with new_vectors(
-        output, model=model, revision=revision, source=source, dtype=dtype, recipe=recipe, overwrite=overwrite
-    ) as writer:
-        intake = _Intake(writer, model)
-        with reporter.task("reading vectors", total=len(files), unit="files") as advance:
-            for path, read in readers.items():
-                intake.take(path, read(Source(path), writer.tally))
-                advance(1)
-        intake.finish(revision)
-        return writer.finish()
-
-
-class _Intake:
-    """Gathers records into blocks, and sees to it that they are of one model and one length."""
-
-    def __init__(self, writer: VectorsWriter, model: str) -> None:
-        self._writer, self._given = writer, model
-        self._model: str | None = None
-        self._length = 0
-        self._block: list[Record] = []
-
-    def take(self, path: Path, records: Iterator[Record]) -> None:
-        for record in records:
-            self._check_model(path, record.model or self._given)
-            length = len(record.vector)
-            if length > MAX_DIMENSION:
-                self._writer.tally.reject("vectors", TOO_LONG)
-                continue
-            self._length = self._length or length
-            if length != self._length:
-                self._writer.tally.reject("vectors", OTHER_LENGTH)
-                continue
-            self._block.append(record)
-            if len(self._block) == _BLOCK:
-                self._flush()
-
-    def finish(self, revision: str) -> None:
-        """Hand over the last block and the name of the model that the files gave."""
-        self._flush()
-        count = self._writer.tally.counts["vectors"]
-        others = count.rejected.get(OTHER_LENGTH, 0)
-        if others > count.kept:
-            raise UserError(
-                f"{others:,} vectors have another length than the first one, {self._length}, and only "
-                f"{count.kept:,} have the same; import the files of one model, without the damaged one"
-            )
-        if not self._given:
-            # Semantic Scholar writes "specter_v2@v0.1.1"
-            name, _, recorded = (self._model or "").partition("@")
-            self._writer.facts |= {"model": name, "revision": revision or recorded}
-
-    def _check_model(self, path: Path, model: str) -> None:
-        if self._model is None:
-            self._model = model
-        elif model != self._model:
-            raise UserError(
-                f"{path} holds vectors of {_called(model)}, but others of this import are of {_called(self._model)}; "
-                "import each model into a folder of its own"
-            )
-
-    def _flush(self) -> None:
-        if self._block:
-            with np.errstate(over="ignore"):
-                # float32 holds what a model computes; what it does not hold becomes infinite and is counted as such
-                rows = np.stack([record.vector.astype(np.float32) for record in self._block])  # (block, dimension)
-            self._writer.append([record.id for record in self._block], rows)
-            self._block.clear()
-
-
-def _called(model: str) -> str:
-    return f"{model[:100]!r}" if model else "an unnamed model (name it with --model)"
-
-
-def _find(paths: list[Path]) -> list[Path]:
-    """The files to read: folders are walked through, lists of ids belong to their arrays."""
-    found: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.is_file())
-            found += [p for p in inside if not any(part.startswith(".") for part in p.relative_to(path).parts)]
-        elif path.is_file():
-            found.append(path)
-        else:
-            raise UserError(f"{path} does not exist; name files or folders of vectors")
-    lists = {list_of_ids(path) for path in found if path.name.endswith(".npy")}
-    files = list(dict.fromkeys(path for path in found if path not in lists))
-    if not files:
-        raise InputError(f"{', '.join(map(str, paths)) or 'the import'}: no file of vectors found; check the path")
-    return files
-
-
-def _hashes(files: list[Path]) -> list[dict[str, Any]]:
-    described = []
-    for path in files:
-        both = [path, list_of_ids(path)] if path.name.endswith(".npy") else [path]
-        try:
-            described += [{"name": p.name, "sha256": hash_file(p)} for p in both if p is not None]
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}; check its permissions") from None
-    return described

@@ -1,89 +1,108 @@
-"""Optimal transport between the sentences of two papers, with a little entropy, solved to the end.
+"""Entropic optimal transport between the sentences of two papers: Newton's method, compiled CPU loops, geomloss.
 
     plan = argmin over P >= 0, P 1 = a, P^T 1 = b of  <distances, P> + ENTROPY * KL(P | a b^T)      (Cuturi, 2013)
 
 The plan has the form a_i b_j exp((f_i + g_j - distance_ij) / ENTROPY). Sinkhorn's iteration finds f and g, but where
-sentences are far apart it needs thousands of rounds. Here the same f and g are found by Newton's method on g alone
-(f follows from it), from a large entropy down to the wanted one; 6 to 20 steps are usual. A step is damped by
-log(1 + s) / s, s being the step's span, which makes every step an ascent without trying lengths (Sun and Tran-Dinh,
+sentences are far apart it needs thousands of rounds. `entropic_plan` finds the same f and g by Newton's method on g alone
+(f follows from it), from a large entropy down to the final one; 6 to 20 steps are usual. A step is damped by
+log(1 + s) / s, s being the step's span, which makes every step an ascent without a line search (Sun and Tran-Dinh,
 2019, generalized self-concordance). The last step is differentiable, and by the implicit function theorem gives the
-gradient of the solution. All numbers are float64. Does not follow ASPIRE's code, which stops early: see `peer.py`.
+gradient of the solution. All numbers are float64.
 
-Transport as ASPIRE's code computes it: geomloss's schedule of entropies, one round each, stopped at its end.
+`transport_distances` and `transport_plan` are the same method, compiled for the CPU, pair after pair without padding;
+they have no gradients.
+
+`geomloss_plan` is transport as ASPIRE's code computes it: geomloss's schedule of entropies, one round each.
 
     diameter 4, blur 0.05  ->  entropies 4, 4, 3.6, 3.24, ..., 0.0528, 0.05       (scaling 0.9)
 
-The rounds end far from convergence: sums of the plan differ from the masses by up to 0.09, and the number for ranking,
-<plan, distances>, is not the one for training, <masses, potentials>. Both are kept for comparison with published
-numbers; `entropic.py` solves the same problem to the end. Written from Feydy (2020), algorithm 3.5, and checked
-against geomloss, which is not needed here.
+The schedule ends far from convergence: sums of the plan differ from the masses by up to 0.09, and the number for ranking,
+<plan, distances>, is not the one for training, <masses, potentials>. Both are kept for comparison with published numbers.
+Written from Feydy (2020), algorithm 3.5, and checked against geomloss, which is not needed here.
 """
 
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
 from citeweave.core.errors import choose, require
-from citeweave.vectors.pair_scores import PaperPairs, Tensor
+from citeweave.vectors.sentence_distances import PaperPairs, Tensor
+
+Doubles = NDArray[np.float64]
+Longs = NDArray[np.int64]
 
 ENTROPY = 1 / 20
-"""ASPIRE's weight of the entropy."""
+"""ASPIRE's weight of the entropy term."""
 
 COOLING, WARM_ERROR = 0.25, 0.3
-"""The entropy falls to a quarter once the marginals are wrong by less than this; neither changes the result."""
+"""The entropy is multiplied by COOLING once the marginals' error is below WARM_ERROR; neither changes the result."""
 
 TOLERANCE = 1e-9
-"""Sum of the marginals' errors at which the iteration ends; rounding removes what is left."""
+"""Sum of the marginals' errors at which the iteration ends; rounding to the marginals removes the rest."""
 
-MOST_STEPS = 500
+MAX_STEPS = 500
 
-CPU_PAUSE, CPU_MOST_LEFT = 1, 0.9
-CUDA_PAUSE, CUDA_MOST_LEFT = 4, 0.5
-"""Steps until the device is asked which pairs are done, and the part that may be left for these to be dropped; both cost
-time on a graphics card. A pair that is done rests, so that none of it changes a result."""
+CPU_PAUSE, CPU_MAX_LEFT = 1, 0.9
+CUDA_PAUSE, CUDA_MAX_LEFT = 4, 0.5
+"""Steps between two checks which pairs have converged, and the share of unfinished pairs at which converged ones are
+dropped; both cost time on a GPU. A converged pair no longer changes, so neither changes a result."""
+
+PAIRS_PER_TASK = 256
+"""Pairs that a CPU thread solves at a time; each is solved alone, so it changes no result."""
+
+BLUR, SCALING = 0.05, 0.9
+"""ASPIRE's settings of geomloss; the cost is the distance itself (p = 1)."""
+
+STARTS = ("pair", "batch")
+"""Where geomloss's schedule starts: from the diameter of each pair, or of the batch."""
 
 _TINY = 1e-300
 
 
 class Masses(NamedTuple):
-    """Logarithms of how much each sentence has to give or to take; -inf on padding."""
+    """Logarithms of the transport masses of query and candidate sentences; -inf on padding."""
 
     queries: Tensor
     candidates: Tensor
 
 
 def sentence_masses(distances: Tensor, rows: Tensor, columns: Tensor, *, temperature: float) -> Masses:
-    """softmax(-distance to the nearest sentence of the other paper / temperature) over the sentences of a paper."""
+    """Return each sentence's mass: softmax(-distance to the nearest sentence of the other paper / temperature)."""
     valid = distances.masked_fill(~(rows[:, :, None] & columns[:, None, :]), math.inf)  # (pairs, n, m)
-    least = valid.detach().amin((1, 2))[:, None]  # taken off before the division, which then cannot overflow
+    lowest = valid.detach().amin((1, 2))[:, None]  # subtracted before the division, which then cannot overflow
     return Masses(
-        ((least - valid.amin(2)) / temperature).log_softmax(1), ((least - valid.amin(1)) / temperature).log_softmax(1)
+        ((lowest - valid.amin(2)) / temperature).log_softmax(1), ((lowest - valid.amin(1)) / temperature).log_softmax(1)
     )
 
 
 def entropic_plan(distances: Tensor, masses: Masses) -> Tensor:
-    """The transport plan, (pairs, n, m), whose marginals are the masses; differentiable in both arguments."""
-    if distances.shape[1] < distances.shape[2]:  # Newton's equations are as many as there are columns
+    """Solve the transport plan, (pairs, n, m), whose marginals are the masses; differentiable in both arguments."""
+    if distances.shape[1] < distances.shape[2]:  # there are as many Newton equations as columns
         return entropic_plan(distances.mT, Masses(masses.candidates, masses.queries)).mT
     torch = require("torch", extra="minilm")
-    distances = distances.contiguous()  # else every step would copy them
+    distances = distances.contiguous()  # else every step copies them
     with torch.no_grad():
         potentials = _solve_batch(distances.detach(), Masses(masses.queries.detach(), masses.candidates.detach()))
-    given, taken = masses.queries.exp(), masses.candidates.exp()  # (pairs, n), (pairs, m)
+    supply, demand = masses.queries.exp(), masses.candidates.exp()  # (pairs, n), (pairs, m)
     inverse = distances.new_full((1, 1, 1), 1 / ENTROPY)
     shares = _batch_shares(distances, masses.candidates + potentials, inverse)
-    sums = (given[:, :, None] * shares).sum(1)  # (pairs, m)
-    step = _batch_newton(shares.detach(), given.detach().sqrt(), sums.detach(), taken - sums)
-    step = step - (step * (1 - _damping(step))).detach()  # the damping is no part of the solution's gradient
-    plan = given[:, :, None] * _batch_shares(distances, masses.candidates + potentials + step, inverse)
+    sums = (supply[:, :, None] * shares).sum(1)  # (pairs, m)
+    step = _batch_newton(shares.detach(), supply.detach().sqrt(), sums.detach(), demand - sums)
+    step = step - (step * (1 - _damping(step))).detach()  # the damping has no gradient
+    plan = supply[:, :, None] * _batch_shares(distances, masses.candidates + potentials + step, inverse)
     with torch.no_grad():
-        rest = round_to_marginals(plan, given, taken) - plan
+        rest = round_to_marginals(plan, supply, demand) - plan
     return plan + rest
 
 
 def round_to_marginals(plan: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """The plan with exactly these marginals that Altschuler, Weed and Rigollet (2017, algorithm 2) make of a near one."""
+    """Round a transport plan to exactly these marginals (Altschuler, Weed and Rigollet, 2017, algorithm 2)."""
     plan = plan * (rows / plan.sum(2).clamp_min(_TINY)).clamp_max(1)[:, :, None]
     plan = plan * (columns / plan.sum(1).clamp_min(_TINY)).clamp_max(1)[:, None, :]
     row_rest, column_rest = (rows - plan.sum(2)).clamp_min(0), (columns - plan.sum(1)).clamp_min(0)
@@ -92,90 +111,320 @@ def round_to_marginals(plan: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _solve_batch(distances: Tensor, masses: Masses) -> Tensor:
-    """The candidates' potentials over the entropy, (pairs, m), each pair on its own."""
+    """Solve the transport potentials of the candidates, over the entropy, (pairs, m), by Newton's method."""
     torch = require("torch", extra="minilm")
     valid = (masses.queries > -math.inf)[:, :, None] & (masses.candidates > -math.inf)[:, None, :]
     farthest = distances.masked_fill(~valid, -math.inf).amax((1, 2))
     entropy = (farthest - distances.masked_fill(~valid, math.inf).amin((1, 2))).clamp_min(ENTROPY)  # (pairs,)
-    # an exponent of this size is itself no more exact than this
+    # exponents of this size have no more digits
     tolerance = TOLERANCE + 1e-14 * farthest / ENTROPY
-    given, weights, taken = masses.queries.exp(), masses.candidates, masses.candidates.exp()
-    root_given, potentials, solution = given.sqrt(), torch.zeros_like(taken), torch.zeros_like(taken)
+    supply, weights, demand = masses.queries.exp(), masses.candidates, masses.candidates.exp()
+    root_supply, potentials, solution = (supply.sqrt(), torch.zeros_like(demand), torch.zeros_like(demand))
     left = torch.arange(len(distances), device=distances.device)
-    pause, most_left = (CUDA_PAUSE, CUDA_MOST_LEFT) if distances.is_cuda else (CPU_PAUSE, CPU_MOST_LEFT)
-    for number in range(MOST_STEPS):
+    pause, max_left = (CUDA_PAUSE, CUDA_MAX_LEFT) if distances.is_cuda else (CPU_PAUSE, CPU_MAX_LEFT)
+    for number in range(MAX_STEPS):
         shares = _batch_shares(distances, weights + potentials, entropy.reciprocal()[:, None, None])
-        sums = (given[:, :, None] * shares).sum(1)  # (pairs left, m)
-        error = taken - sums
+        sums = (supply[:, :, None] * shares).sum(1)  # (pairs left, m)
+        error = demand - sums
         size = torch.linalg.vector_norm(error, 1, dim=1)
         done = (entropy <= ENTROPY) & (size < tolerance)
-        step = _batch_newton(shares, root_given, sums, error)
+        step = _batch_newton(shares, root_supply, sums, error)
         potentials = potentials + step * _damping(step).masked_fill(done[:, None], 0)
         cooler = torch.where(size < WARM_ERROR, (entropy * COOLING).clamp_min(ENTROPY), entropy)
-        # the potential itself stays, its ratio to the entropy not
+        # the potential stays the same, its ratio to the entropy changes
         potentials, entropy = potentials * (entropy / cooler)[:, None], cooler
         if number % pause == pause - 1:
-            kept = torch.nonzero(~done)[:, 0]  # the processor waits here for the device
-            if len(kept) <= len(done) * most_left:
+            unfinished = torch.nonzero(~done)[:, 0]  # waits for the device
+            if len(unfinished) <= len(done) * max_left:
                 solution[left] = potentials
-                if not len(kept):
+                if not len(unfinished):
                     return solution
-                state = (distances, given, root_given, weights, taken, potentials, left, entropy, tolerance)
-                distances, given, root_given, weights, taken, potentials, left, entropy, tolerance = (
-                    part[kept] for part in state
+                state = (distances, supply, root_supply, weights, demand, potentials, left, entropy, tolerance)
+                distances, supply, root_supply, weights, demand, potentials, left, entropy, tolerance = (
+                    part[unfinished] for part in state
                 )
     solution[left] = potentials * (entropy / ENTROPY)[:, None]
     return solution
 
 
 def _batch_shares(distances: Tensor, weights: Tensor, inverse: Tensor) -> Tensor:
-    """What share of its mass each query sentence sends to each candidate sentence, (pairs, n, m); 1 / entropy is given."""
+    """Return the share of its mass that each query sentence sends to each candidate sentence, (pairs, n, m)."""
     return weights[:, None, :].addcmul(distances, inverse, value=-1).softmax(2)
 
 
-def _batch_newton(shares: Tensor, root_given: Tensor, sums: Tensor, error: Tensor) -> Tensor:
-    """Newton's step for potentials over the entropy, (pairs, m), 0 on padding; differentiable in `error`.
+def _batch_newton(shares: Tensor, root_supply: Tensor, sums: Tensor, error: Tensor) -> Tensor:
+    """Return Newton's step for the transport potentials, (pairs, m), 0 on padding; differentiable in `error`.
 
-    The matrix diag(sums) - shares^T diag(given) shares is scaled to a unit diagonal; the direction in which all
+    The matrix diag(sums) - shares^T diag(supply) shares is scaled to a unit diagonal; the direction in which all
     potentials grow alike, which changes nothing, is filled up.
     """
     torch = require("torch", extra="minilm")
     root = sums.clamp_min(_TINY).sqrt()  # (pairs, m)
-    scaled = shares * root_given[:, :, None] / root[:, None, :]
+    scaled = shares * root_supply[:, :, None] / root[:, None, :]
     matrix = _less_gram(root[:, :, None] * root[:, None, :], scaled)
-    matrix.diagonal(dim1=1, dim2=2).add_(1 + 1e-13)  # parts that exchange nothing may shift against each other freely
+    matrix.diagonal(dim1=1, dim2=2).add_(1 + 1e-13)  # components that exchange no mass may shift freely
     factor, failed = torch.linalg.cholesky_ex(matrix)
     step = torch.cholesky_solve((error / root)[:, :, None], factor)[:, :, 0] / root
     return torch.where((failed == 0)[:, None], step, error / root.square())
 
 
 def _damping(step: Tensor) -> Tensor:
-    """The part of each step that surely ascends, (pairs, 1)."""
-    least, most = step.aminmax(dim=1, keepdim=True)
-    span = (most - least).clamp_min(_TINY)
+    """Return the share of each Newton step that is sure to ascend, (pairs, 1)."""
+    lowest, highest = step.aminmax(dim=1, keepdim=True)
+    span = (highest - lowest).clamp_min(_TINY)
     return span.log1p() / span
 
 
 def _less_gram(matrix: Tensor, factor: Tensor) -> Tensor:
-    """matrix - factor^T factor, (pairs, m, m)."""
+    """Return matrix - factor^T factor, (pairs, m, m)."""
     if factor.is_cuda or factor.shape[2] > 24:
         return matrix.baddbmm(factor.mT, factor, alpha=-1)
-    # a product of many small matrices costs torch more than their sums on a processor
+    # on a CPU, torch takes longer for a product of many small matrices than for these sums
     for row in range(factor.shape[1]):
         matrix.addcmul_(factor[:, row, :, None], factor[:, row, None, :], value=-1)
     return matrix
 
 
-# Transport as ASPIRE's code computes it: geomloss's schedule of entropies, one round each, stopped at its end.
-
-BLUR, SCALING = 0.05, 0.9
-"""ASPIRE's settings of geomloss; the cost is the distance itself (p = 1)."""
-
-STARTS = ("pair", "batch")
+# --- compiled for the CPU ------------------------------------------------------------------------------
 
 
-class PeerPlan(NamedTuple):
-    """What the schedule's end gives."""
+def transport_distances(
+    costs: Doubles, starts: Longs, lengths: Longs, widths: Longs, *, temperature: float, workers: int
+) -> Doubles:
+    """Return the transport distance <plan, costs> of each pair, (pairs,), computed on the CPU.
+
+    `costs` is (sentences of all candidates, longest query): candidate p has the rows starts[p] : starts[p] + lengths[p],
+    its query the first widths[p] columns. No pair may have an empty side.
+    """
+    distances = np.empty(len(starts))
+    ranges = [slice(low, low + PAIRS_PER_TASK) for low in range(0, len(starts), PAIRS_PER_TASK)]
+
+    def work(part: slice) -> None:
+        _solve_range(costs, starts[part], lengths[part], widths[part], temperature, distances[part])
+
+    if workers == 1:
+        for part in ranges:
+            work(part)
+    else:
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(work, ranges))
+    return distances
+
+
+def transport_plan(costs: Doubles, *, temperature: float) -> Doubles:
+    """Return the transport plan of one pair, (n, m) like its costs; neither side may be empty."""
+    plan = np.empty(costs.shape)
+    _solve_one(np.ascontiguousarray(costs, np.float64), temperature, plan)
+    return plan
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _solve_one(costs: Doubles, temperature: float, out: Doubles) -> None:
+    n, m = costs.shape
+    side = max(n, m)
+    cost, plan, matrix = np.empty((side, side)), np.empty((side, side)), np.empty((side, side))
+    for i in range(n):
+        for j in range(m):
+            if n >= m:
+                cost[i, j] = costs[i, j]
+            else:
+                cost[j, i] = costs[i, j]
+    _solve_pair(cost[: max(n, m), : min(n, m)], plan, matrix, np.empty((8, side)), temperature)
+    for i in range(n):
+        for j in range(m):
+            out[i, j] = plan[i, j] if n >= m else plan[j, i]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _solve_range(
+    costs: Doubles, starts: Longs, lengths: Longs, widths: Longs, temperature: float, out: Doubles
+) -> None:
+    side = max(lengths.max(), widths.max())
+    cost, plan, matrix = np.empty((side, side)), np.empty((side, side)), np.empty((side, side))
+    vectors = np.empty((8, side))
+    for pair in range(len(starts)):
+        rows, columns = lengths[pair], widths[pair]
+        block = costs[starts[pair] : starts[pair] + rows, :columns]
+        if rows >= columns:  # there are as many Newton equations as columns
+            for i in range(rows):
+                for j in range(columns):
+                    cost[i, j] = block[i, j]
+        else:
+            rows, columns = columns, rows
+            for i in range(rows):
+                for j in range(columns):
+                    cost[i, j] = block[j, i]
+        out[pair] = _solve_pair(cost[:rows, :columns], plan, matrix, vectors, temperature)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _solve_pair(cost: Doubles, plan: Doubles, matrix: Doubles, vectors: Doubles, temperature: float) -> float:
+    """Return the transport distance of one pair, and leave its plan in the first rows and columns of `plan`."""
+    rows, columns = cost.shape
+    supply, log_demand, demand = vectors[0, :rows], vectors[1, :columns], vectors[2, :columns]
+    potentials, error = vectors[3, :columns], vectors[4, :columns]
+    sums, step = vectors[5, :columns], vectors[6, :columns]
+    low, high = _masses(cost, supply, log_demand, demand, temperature)
+    potentials[:] = 0
+    entropy = max(high - low, ENTROPY)
+    tolerance = TOLERANCE + 1e-14 * high / ENTROPY
+    for _ in range(MAX_STEPS):
+        _pair_shares(cost, log_demand, potentials, entropy, plan)
+        sums[:] = 0
+        for i in range(rows):
+            for j in range(columns):
+                sums[j] += supply[i] * plan[i, j]
+        size = 0.0
+        for j in range(columns):
+            error[j] = demand[j] - sums[j]
+            size += abs(error[j])
+        if entropy <= ENTROPY and size < tolerance:
+            break
+        _pair_newton(plan, supply, sums, error, matrix, step, rows)
+        lowest, highest = step[0], step[0]
+        for j in range(columns):
+            lowest, highest = min(lowest, step[j]), max(highest, step[j])
+        span = max(highest - lowest, _TINY)
+        damping = math.log1p(span) / span
+        cooler = max(entropy * COOLING, ENTROPY) if size < WARM_ERROR else entropy
+        for j in range(columns):
+            potentials[j] = (potentials[j] + damping * step[j]) * (entropy / cooler)
+        entropy = cooler
+    return _round_pair(cost, plan, supply, demand, vectors)
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _masses(
+    cost: Doubles, supply: Doubles, log_demand: Doubles, demand: Doubles, temperature: float
+) -> tuple[float, float]:
+    """Fill in the transport masses of both sides; return the lowest and the highest cost."""
+    rows, columns = cost.shape
+    supply[:] = math.inf
+    demand[:] = math.inf
+    high = 0.0
+    for i in range(rows):
+        for j in range(columns):
+            value = cost[i, j]
+            supply[i], demand[j], high = min(supply[i], value), min(demand[j], value), max(high, value)
+    low = supply.min()  # of the rows and of the columns alike
+    total = 0.0
+    for i in range(rows):
+        supply[i] = math.exp((low - supply[i]) / temperature)
+        total += supply[i]
+    for i in range(rows):
+        supply[i] /= total
+    total = 0.0
+    for j in range(columns):
+        log_demand[j] = (low - demand[j]) / temperature
+        total += math.exp(log_demand[j])
+    for j in range(columns):
+        log_demand[j] -= math.log(total)
+        demand[j] = math.exp(log_demand[j])
+    return low, high
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _pair_shares(cost: Doubles, log_demand: Doubles, potentials: Doubles, entropy: float, shares: Doubles) -> None:
+    """Compute the share of its mass that each row sends to each column, for one pair."""
+    rows, columns = cost.shape
+    inverse = 1 / entropy
+    for i in range(rows):
+        highest = -math.inf
+        for j in range(columns):
+            shares[i, j] = log_demand[j] + potentials[j] - cost[i, j] * inverse
+            highest = max(highest, shares[i, j])
+        total = 0.0
+        for j in range(columns):
+            shares[i, j] = math.exp(shares[i, j] - highest)
+            total += shares[i, j]
+        inverse_total = 1 / total
+        for j in range(columns):
+            shares[i, j] *= inverse_total
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _pair_newton(
+    shares: Doubles, supply: Doubles, sums: Doubles, error: Doubles, matrix: Doubles, step: Doubles, rows: int
+) -> None:
+    """Compute Newton's step of one pair, as `_batch_newton` does, factored and solved in place."""
+    columns = len(sums)
+    for j in range(columns):
+        root = math.sqrt(max(sums[j], _TINY))
+        step[j] = 1 / root
+        sums[j] = root  # no longer needed
+    for j in range(columns):
+        for k in range(columns):
+            matrix[j, k] = sums[j] * sums[k]
+        matrix[j, j] += 1 + 1e-13
+    for i in range(rows):
+        for j in range(columns):
+            sums[j] = shares[i, j] * step[j]
+        for j in range(columns):
+            part = supply[i] * sums[j]
+            for k in range(columns):
+                matrix[j, k] -= part * sums[k]
+    for j in range(columns):
+        sums[j] = error[j] * step[j]
+    if _eliminate(matrix, sums):
+        for j in range(columns):
+            step[j] *= sums[j]
+    else:
+        for j in range(columns):
+            step[j] *= step[j] * error[j]
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _eliminate(matrix: Doubles, right: Doubles) -> bool:
+    """Solve Newton's equations for `right` in place by L D L^T; False where the matrix is not positive definite."""
+    columns = len(right)
+    for j in range(columns):
+        if not matrix[j, j] > 0:
+            return False
+        inverse = 1 / matrix[j, j]
+        for i in range(j + 1, columns):
+            part = matrix[i, j] * inverse
+            for k in range(j + 1, columns):
+                matrix[i, k] -= part * matrix[j, k]
+            right[i] -= part * right[j]
+    for j in range(columns - 1, -1, -1):
+        left = right[j]
+        for k in range(j + 1, columns):
+            left -= matrix[j, k] * right[k]
+        right[j] = left / matrix[j, j]
+    return True
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _round_pair(cost: Doubles, plan: Doubles, supply: Doubles, demand: Doubles, vectors: Doubles) -> float:
+    """Round the plan of one pair as `round_to_marginals` does, and return its transport distance."""
+    rows, columns = cost.shape
+    sums, rest = vectors[5, :columns], vectors[7, :rows]
+    sums[:] = 0
+    for i in range(rows):
+        for j in range(columns):
+            plan[i, j] *= supply[i]  # every row sums to its mass
+            sums[j] += plan[i, j]
+    rest[:] = supply
+    for j in range(columns):
+        part = min(demand[j] / max(sums[j], _TINY), 1.0)
+        sums[j] = max(demand[j] - part * sums[j], 0.0)
+        for i in range(rows):
+            plan[i, j] *= part
+            rest[i] -= plan[i, j]
+    total = max(sums.sum(), _TINY)
+    distance = 0.0
+    for i in range(rows):
+        for j in range(columns):
+            plan[i, j] += max(rest[i], 0.0) * (sums[j] / total)
+            distance += cost[i, j] * plan[i, j]
+    return distance
+
+
+# --- as ASPIRE computes it, by geomloss's schedule ------------------------------------------------------
+
+
+class GeomlossPlan(NamedTuple):
+    """Transport as geomloss leaves it at the end of its schedule."""
 
     plan: Tensor
     """(pairs, n, m)"""
@@ -185,10 +434,10 @@ class PeerPlan(NamedTuple):
 
 
 def diameters(pairs: PaperPairs, start: str) -> Tensor:
-    """Diagonal of the box around all sentences, (pairs,): of each pair alone, or of the batch with its padding.
+    """Return geomloss's diameters, (pairs,): the diagonal of the box around the sentences of each pair, or of the batch.
 
-    geomloss takes the batch, zeros included, so that a paper's distance depends on its company; one pair at a time is
-    how ASPIRE evaluates.
+    geomloss takes the batch with its padding of zeros, so that a distance depends on the other pairs of the batch;
+    ASPIRE evaluates one pair at a time.
     """
     choose(start, STARTS, "start")
     torch = require("torch", extra="minilm")
@@ -201,8 +450,8 @@ def diameters(pairs: PaperPairs, start: str) -> Tensor:
     return (high - low).norm(dim=1)
 
 
-def peer_plan(to_queries: Tensor, to_candidates: Tensor, masses: Masses, diameter: Tensor) -> PeerPlan:
-    """Run the schedule of each pair.
+def geomloss_plan(to_queries: Tensor, to_candidates: Tensor, masses: Masses, diameter: Tensor) -> GeomlossPlan:
+    """Run geomloss's schedule of entropies for each pair of papers.
 
     `to_queries` and `to_candidates` are the same distances (pairs, n, m); only the sentences of the named side get a
     gradient through them, as in geomloss, which differentiates the last round alone.
@@ -215,22 +464,22 @@ def peer_plan(to_queries: Tensor, to_candidates: Tensor, masses: Masses, diamete
         for step in range(entropies.shape[1]):
             entropy = entropies[:, step : step + 1]  # (pairs, 1)
             new_f, new_g = _softmins(costs, _weighted(sides, f, g, entropy), entropy)
-            going = (step < lengths)[:, None]
-            f, g = torch.where(going, (f + new_f) / 2, f), torch.where(going, (g + new_g) / 2, g)
+            running = (step < lengths)[:, None]
+            f, g = torch.where(running, (f + new_f) / 2, f), torch.where(running, (g + new_g) / 2, g)
         weighted = _weighted(sides, f, g, BLUR)
     f = -BLUR * (weighted.candidates[:, None, :] - to_queries / BLUR).logsumexp(2)
     g = -BLUR * (weighted.queries[:, :, None] - to_candidates / BLUR).logsumexp(1)
     value = (masses.queries.exp() * f).sum(1) + (masses.candidates.exp() * g).sum(1)
     exponents = _weighted(masses, f, g, BLUR)
-    # no entry comes near e, unless distances above 1e13 have lost the digits that the blur asks for
+    # no entry is near e, unless distances above 1e13 have lost the digits that the blur needs
     plan = (exponents.queries[:, :, None] + exponents.candidates[:, None, :] - to_queries / BLUR).clamp_max(1).exp()
-    return PeerPlan(plan, value)
+    return GeomlossPlan(plan, value)
 
 
 def _schedule(diameter: Tensor) -> tuple[Tensor, Tensor]:
-    """Entropies of each pair, (pairs, longest), the last one repeated behind its end, and how many are its own."""
+    """Return geomloss's entropies of each pair, (pairs, longest), padded with the last, and how many each pair has."""
     torch = require("torch", extra="minilm")
-    # sentences that are all the same have no diameter; geomloss stops there
+    # identical sentences have the diameter 0, for which geomloss fails
     start = torch.where(diameter > 0, diameter, BLUR).double()[:, None]  # (pairs, 1)
     between = ((start.log() - math.log(BLUR)) / -math.log(SCALING)).ceil().clamp_min(0)
     step = torch.arange(int(between.max()) + 1, device=diameter.device)
@@ -243,7 +492,7 @@ def _weighted(masses: Masses, f: Tensor, g: Tensor, entropy: Tensor | float) -> 
 
 
 def _softmins(costs: Tensor, weighted: Masses, entropy: Tensor) -> tuple[Tensor, Tensor]:
-    """One round of Sinkhorn's iteration for both sides: -entropy * log sum exp(weight - cost / entropy)."""
+    """Run one round of Sinkhorn's iteration for both sides: -entropy * log sum exp(weight - cost / entropy)."""
     exponents = -costs / entropy[:, :, None]
     f = -entropy * (weighted.candidates[:, None, :] + exponents).logsumexp(2)
     g = -entropy * (weighted.queries[:, :, None] + exponents).logsumexp(1)

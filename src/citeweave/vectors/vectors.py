@@ -1,12 +1,8 @@
-"""What vectors of any kind share: where they come from, how ids are looked up, which of them were met before.
+"""Paper vectors on disk: one row of numbers per paper, the papers' ids, and which model computed them.
 
-Used by `vectors.py`, one row a paper, and `sentence_vectors.py`, several.
-
-Vectors: one row of numbers a paper, with the ids of the papers and the model that made them.
-
-    vectors/matrix.npy                float16 or float32, one row a paper, memory-mapped
+    vectors/matrix.npy                float16 or float32, one row per paper, memory-mapped
     vectors/id.utf8, id.offsets.npy   the ids, in the order of the rows
-    vectors/manifest.json             the facts: model, revision, text recipe, dtype, dimension, rows, source, records
+    vectors/manifest.json             the metadata: model, revision, text recipe, dtype, dimension, rows, source, records
 
     >>> from tempfile import mkdtemp
     >>> with new_vectors(Path(mkdtemp()) / "v", model="demo", dtype="float32") as writer:
@@ -15,8 +11,8 @@ Vectors: one row of numbers a paper, with the ids of the papers and the model th
     >>> vectors.rows(["s2:2", "s2:3"]).tolist(), vectors.take(["s2:2"]).tolist()
     ([1, -1], [[0.0, 1.0]])
 
-Vectors of one byte or one bit a number are another kind of folder (`compressed.py`), which this one refuses to open.
-Does not compute vectors or compare them; nothing here knows what a paper is beside its id.
+Does not compute or compare vectors. `Vectors.open` refuses folders of int8 or binary vectors (`compressed.py`) and of
+sentence vectors (`sentence_vectors.py`), which share the provenance and the lookup of ids with this file.
 """
 
 from __future__ import annotations
@@ -44,16 +40,17 @@ from citeweave.core.progress import Count, Tally
 from citeweave.core.randomness import Keys, hash_texts
 
 DTYPES = ("float16", "float32")
+KIND, VERSION = "vectors", 1
 MAX_DIMENSION = 65_536
-"""Longest vector; a longer one is no vector of a paper."""
+"""The longest vector that is accepted."""
 
-TWICE = "id given before"
+DUPLICATE_ID = "id given before"
 NOT_FINITE = "number that is not finite"
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where vectors come from: whether two of them may be compared."""
+    """Which model computed vectors, from which text: tells whether two sets of vectors may be compared."""
 
     model: str
     """Name of the model, empty where it is not known."""
@@ -62,12 +59,12 @@ class Provenance:
     """Version of the model, empty where it is not known."""
 
     text_recipe: str
-    """Hash of how a paper became the text that the model read, empty where it is not known."""
+    """Hash of the rule that turns a paper into the model's input text, empty where it is not known."""
 
     dimension: int
     dtype: str
     source: str
-    """What the vectors were made or read from."""
+    """What the vectors were computed or imported from."""
 
     def check_same(self, other: Provenance) -> None:
         """Refuse vectors of another model, dimension or text recipe.
@@ -91,20 +88,23 @@ class Provenance:
 
     @property
     def label(self) -> str:
-        """The model and its revision, for a message."""
+        """Return `model@revision` for error messages about vectors."""
         if not self.model:
             return "an unnamed model"
         return f"{self.model}@{self.revision}" if self.revision else self.model
 
 
 class SeenKeys:
-    """The keys met so far, 8 bytes each: sorted runs, of which the last two become one when they are alike in size."""
+    """Hashes of the paper ids written so far, 8 bytes each, to detect duplicate ids.
+
+    Sorted runs; the last two are merged when they have about the same size.
+    """
 
     def __init__(self) -> None:
         self._runs: list[Keys] = []
 
     def add(self, keys: Keys) -> NDArray[np.bool_]:
-        """Which of the keys were not met before; of equal ones the first."""
+        """Return which of the id hashes are new, and remember them; of equal ones only the first is new."""
         fresh = np.zeros(len(keys), bool)
         fresh[np.unique(keys, return_index=True)[1]] = True
         for run in self._runs:
@@ -119,30 +119,25 @@ class SeenKeys:
 
 
 def id_keys(ids: Sequence[str]) -> Keys:
-    """Hashes of ids, as of those in a column."""
+    """Hash paper ids, with the same result as `TextColumn.keys` for ids on disk."""
     # lone surrogates are replaced as they are when ids are written
     return hash_texts([text if text.isascii() else text.encode("utf-8", "replace").decode() for text in ids])
 
 
-def read_facts(folder: Path, manifest: Manifest) -> tuple[Provenance, int]:
-    """Provenance and number of rows, as a manifest tells them."""
-    facts = manifest.facts if isinstance(manifest.facts, dict) else {}
-    texts = [facts.get(name) for name in ("model", "revision", "text_recipe", "dtype", "source")]
-    dimension, rows = facts.get("dimension"), facts.get("rows")
-    known = all(isinstance(text, str) for text in texts) and facts.get("dtype") in DTYPES
-    if not known or type(dimension) is not int or type(rows) is not int or dimension < 1 or rows < 1:
+def read_provenance(folder: Path, manifest: Manifest) -> tuple[Provenance, int]:
+    """Read the provenance and the number of rows from the manifest of a vectors folder."""
+    metadata = manifest.facts if isinstance(manifest.facts, dict) else {}
+    texts = [metadata.get(name) for name in ("model", "revision", "text_recipe", "dtype", "source")]
+    dimension, rows = metadata.get("dimension"), metadata.get("rows")
+    is_valid = all(isinstance(text, str) for text in texts) and metadata.get("dtype") in DTYPES
+    if not is_valid or type(dimension) is not int or type(rows) is not int or dimension < 1 or rows < 1:
         raise ArtifactError(f"{folder}/manifest.json does not describe vectors: it is damaged; make them again")
     model, revision, text_recipe, dtype, source = map(str, texts)
     return Provenance(model, revision, text_recipe, dimension, dtype, source), rows
 
 
-# Vectors: one row of numbers a paper, with the ids of the papers and the model that made them.
-
-KIND, VERSION = "vectors", 1
-
-
-class PaperRows:
-    """Rows of numbers that are asked for by the ids of papers; what of a row becomes a vector is the subclass's."""
+class RowsByPaper:
+    """A vectors folder whose rows are looked up by paper id; subclasses turn a row into a vector."""
 
     def __init__(self, folder: Path, manifest: Manifest, rows: int) -> None:
         self.folder, self.manifest = folder, manifest
@@ -155,7 +150,7 @@ class PaperRows:
         return len(self.ids)
 
     def rows(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """The row of every id, -1 where it has none."""
+        """Return the row of each paper id, -1 where the folder has no vector of that paper."""
         ids = as_texts(ids, "ids")
         keys, order = self._sorted_keys()
         wanted = id_keys(ids)  # (number of ids,)
@@ -163,22 +158,24 @@ class PaperRows:
         return np.where(keys[at] == wanted, order[at], -1)
 
     def rows_of_all(self, ids: Sequence[str]) -> NDArray[np.int64]:
-        """The same where every id must be there."""
+        """Return the row of each paper id; a paper without vector is an error."""
         ids = as_texts(ids, "ids")
         rows = self.rows(ids)
         missing = np.flatnonzero(rows < 0)
         if len(missing):
             raise UserError(
                 f"{self.folder} has no vector of {len(missing):,} of {len(rows):,} papers, such as "
-                f"{ids[int(missing[0])]!r}; embed them too, or ask only for those that `rows` finds"
+                f"{ids[int(missing[0])]!r}; embed them too, or request only papers for which `rows` is not -1"
             )
         return rows
 
     def _sorted_keys(self) -> tuple[Keys, NDArray[np.int64]]:
         if self._lookup is None:
-            # compiled code follows the offsets without looking
+            # compiled code reads at these offsets without checking them
             if (self.ids.lengths() < 0).any():
-                raise ArtifactError(f"{self.folder} is damaged: the offsets of its ids do not grow; make it again")
+                raise ArtifactError(
+                    f"{self.folder} is damaged: the offsets of its ids are not increasing; make it again"
+                )
             keys = self.ids.keys()
             order = np.argsort(keys, kind="stable")
             release(self.ids)
@@ -186,11 +183,11 @@ class PaperRows:
         return self._lookup
 
 
-class Vectors(PaperRows):
-    """The vectors of a folder; `matrix` is memory-mapped, so that opening costs nothing."""
+class Vectors(RowsByPaper):
+    """The paper vectors of a folder; `matrix` is memory-mapped, so opening is cheap."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.provenance, rows = read_facts(folder, manifest)
+        self.provenance, rows = read_provenance(folder, manifest)
         super().__init__(folder, manifest, rows)
         self.matrix = open_matrix(folder / "matrix.npy", self.provenance.dtype, (rows, self.provenance.dimension))
 
@@ -201,15 +198,15 @@ class Vectors(PaperRows):
         return cls(Path(folder), manifest)
 
     def take(self, ids: Sequence[str]) -> NDArray[Any]:
-        """The vectors of these papers, (number of ids, dimension), all of which must be there."""
+        """Return the vectors of these papers, (ids, dimension); a paper without vector is an error."""
         return np.asarray(self.matrix[self.rows_of_all(ids)])
 
 
 class VectorsWriter:
-    """Appends vectors to a new folder without holding more than a block of them. See `new_vectors`."""
+    """Writes vectors block by block to a new folder; see `new_vectors`."""
 
-    def __init__(self, folder: Path, artifact: ArtifactWriter, dtype: str, facts: dict[str, str]) -> None:
-        self._folder, self._artifact, self._dtype, self.facts = folder, artifact, dtype, facts
+    def __init__(self, folder: Path, artifact: ArtifactWriter, dtype: str, metadata: dict[str, str]) -> None:
+        self._folder, self._artifact, self._dtype, self.metadata = folder, artifact, dtype, metadata
         self._ids = TextWriter(artifact.folder, "id")
         self._matrix: MatrixWriter | None = None
         self._seen = SeenKeys()
@@ -218,8 +215,11 @@ class VectorsWriter:
         self.tally = Tally({"vectors": Count()})
 
     def append(self, ids: Sequence[str], block: NDArray[Any]) -> None:
-        """Vectors of shape (number of ids, dimension). An id that was there before, or numbers that are not finite
-        (also once they are of the writer's type), cost the row, which is counted."""
+        """Append the vectors (ids, dimension) of these papers.
+
+        A row with a repeated id, or with numbers that are not finite after conversion to the writer's dtype, is left
+        out and counted.
+        """
         if block.ndim != 2 or len(block) != len(ids):
             raise ValueError(f"a block of shape {block.shape} for {len(ids)} ids")
         if not len(ids):
@@ -237,17 +237,17 @@ class VectorsWriter:
         self.tally.reject("vectors", NOT_FINITE, int((~finite).sum()))
         keep = np.flatnonzero(finite)
         fresh = keep[self._seen.add(id_keys([ids[row] for row in keep.tolist()]))]
-        self.tally.reject("vectors", TWICE, len(keep) - len(fresh))
+        self.tally.reject("vectors", DUPLICATE_ID, len(keep) - len(fresh))
         self.tally.keep("vectors", len(fresh))
         self._ids.append([ids[row] for row in fresh.tolist()])
         assert self._matrix is not None
         self._matrix.append(rows[fresh])
 
     def append_column(self, ids: TextColumn, first: int, block: NDArray[Any]) -> None:
-        """Vectors of the papers first, first + 1, ... of a column of ids that has none twice, as a corpus's.
+        """Append the vectors of the papers first, first + 1, ... of a corpus's id column, which has no duplicates.
 
-        Bytes are copied: no string is made and no key remembered, so memory does not grow with the papers. Numbers that
-        are not finite cost the row, as in `append`.
+        The bytes of the ids are copied and no hash is remembered, so memory does not grow with the number of papers.
+        Rows with numbers that are not finite are left out and counted, as in `append`.
         """
         if self._matrix is None:
             self._begin(block.shape[1])
@@ -264,14 +264,14 @@ class VectorsWriter:
         self._matrix.append(rows)
 
     def finish(self) -> Vectors:
-        """Close the files, write the manifest, give the folder its name."""
+        """Close the files, write the manifest and publish the vectors folder."""
         count = self.tally.counts["vectors"]
         if self._matrix is None or not count.kept:
             reasons = "; ".join(f"{number:,}: {reason}" for reason, number in count.rejected.items())
-            raise EmptyResultError(f"no vector was kept ({reasons or 'none was given'}); check the input")
+            raise EmptyResultError(f"no vector was kept ({reasons or 'there was none'}); check the input")
         self.close()
         self._artifact.facts |= {
-            **self.facts,
+            **self.metadata,
             "dtype": self._dtype,
             "dimension": self.dimension,
             "rows": count.kept,
@@ -280,7 +280,7 @@ class VectorsWriter:
         return Vectors(self._folder, self._artifact.finish())
 
     def close(self) -> None:
-        """Close the files without making anything of them; once they are closed it does nothing."""
+        """Close the vector files without publishing the folder; does nothing the second time."""
         if self._is_open:
             self._is_open = False
             self._ids.close()
@@ -306,11 +306,11 @@ def new_vectors(
     recipe: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Iterator[VectorsWriter]:
-    """Write vectors into a new folder; the caller ends with `writer.finish()`, else no folder appears."""
+    """Write vectors to a new folder, which appears once the caller has called `writer.finish()`."""
     choose(dtype, DTYPES, "--dtype")
-    facts = {"model": model, "revision": revision, "text_recipe": text_recipe, "source": source}
-    with new_artifact(Path(folder), KIND, VERSION, recipe or dict(facts), overwrite=overwrite) as artifact:
-        writer = VectorsWriter(Path(folder), artifact, dtype, facts)
+    metadata = {"model": model, "revision": revision, "text_recipe": text_recipe, "source": source}
+    with new_artifact(Path(folder), KIND, VERSION, recipe or dict(metadata), overwrite=overwrite) as artifact:
+        writer = VectorsWriter(Path(folder), artifact, dtype, metadata)
         try:
             yield writer
         finally:

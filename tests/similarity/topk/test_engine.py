@@ -19,24 +19,25 @@ from citeweave.vectors.topk import (
     Band,
     Neighbors,
     blocks,
+    engine,
     far_band,
     nearest,
     search,
     search_blocks,
 )
-from citeweave.vectors.topk.engine import _answer
-from citeweave.vectors.topk.request import Question, check_request, plan_for
+from citeweave.vectors.topk.engine import _search_by_products
+from citeweave.vectors.topk.request import PreparedRequest, check_request, plan_memory
 
 
 @pytest.fixture(params=["scan", "blocks"])
 def way(request, monkeypatch) -> str:
     """Few queries are searched by a scan; a test with this fixture searches them by matrix products as well."""
-    monkeypatch.setattr(search, "FEW", 10**6 if request.param == "scan" else 0)
+    monkeypatch.setattr(engine, "FEW_QUERIES", 10**6 if request.param == "scan" else 0)
     return str(request.param)
 
 
-def ask(*arguments, **options) -> Question:
-    return check_request(*arguments, **options).question()
+def ask(*arguments, **options) -> PreparedRequest:
+    return check_request(*arguments, **options).prepare()
 
 
 def brute_force(pool, queries, bands, *, metric="cosine", pool_rows=None, itself=None) -> list[Neighbors]:
@@ -83,7 +84,7 @@ def with_torch(
     question = ask(pool, queries, bands, **options)
     ranks = question.ranks
     scan = blocks.TorchScan(question.pool, ranks.deepest, "cpu", ranks=ranks, tile=tile, sample=sample, beside=beside)
-    parts = list(_answer(question, plan_for(question, workers=1, memory=64 << 20), scan, QUIET))
+    parts = list(_search_by_products(question, plan_memory(question, workers=1, memory=64 << 20), scan, QUIET))
     return [
         Neighbors(np.concatenate([b[i].rows for _, b in parts]), np.concatenate([b[i].scores for _, b in parts]))
         for i in range(len(bands))
@@ -126,7 +127,7 @@ def test_torch_keeps_what_is_over_the_cuts():
         assert set(np.flatnonzero(scores > cut + 1e-5)) <= set(own.tolist()) <= set(np.flatnonzero(scores > cut - 1e-5))
     scan._k = -500  # room for 24 alone
     assert (scan.scan(block).counts == -1).all()
-    answer = _answer(question, plan_for(question, workers=1, memory=64 << 20), scan, QUIET)
+    answer = _search_by_products(question, plan_memory(question, workers=1, memory=64 << 20), scan, QUIET)
     assert_same(next(answer)[1], brute_force(pool, pool[:30], [Band(0, 40)], itself=np.arange(30)))
 
 
@@ -181,9 +182,9 @@ def test_any_small_pool(data):
         "itself": rng.integers(-1, rows, count) if data.draw(st.booleans()) else None,
     }
     expected = brute_force(pool, queries, bands, **options)
-    for few in (0, search.FEW):
+    for few in (0, engine.FEW_QUERIES):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(search, "FEW", few)
+            patch.setattr(engine, "FEW_QUERIES", few)
             assert_same(search(pool, queries, bands, workers=2, **options), expected)
     if count:
         assert_same(with_torch(pool, queries, bands, tile=data.draw(st.integers(1, 70)), **options), expected)
@@ -350,9 +351,9 @@ POOL = clusters(30, 4)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"bands": [Band(20, 31)]}, r"band \(20, 31\] ends behind the pool of 30 vectors"),
-        ({"bands": [Band(2, 3)], "pool_rows": np.array([4, 5])}, r"band \(2, 3\] ends behind the pool of 2 vectors"),
-        ({"bands": []}, "no band is asked for"),
+        ({"bands": [Band(20, 31)]}, r"band \(20, 31\] ends beyond the pool of 30 vectors"),
+        ({"bands": [Band(2, 3)], "pool_rows": np.array([4, 5])}, r"band \(2, 3\] ends beyond the pool of 2 vectors"),
+        ({"bands": []}, "there is no band"),
         ({"metric": "cosin"}, "metric is 'cosin'.*Did you mean 'cosine'"),
         ({"device": "gpu"}, "device is 'gpu'; it must be one of auto, cpu, cuda"),
         ({"queries": POOL[:, :3]}, "the pool has vectors of 4 numbers and the queries of 3"),
@@ -369,7 +370,7 @@ POOL = clusters(30, 4)
         ({"itself": np.full(30, -2)}, "itself reaches from -2 to -2"),
         ({"workers": -1}, "workers is -1"),
         ({"memory": 5}, "memory is 5 bytes; 30 queries in 30 vectors need at least"),
-        ({"pool": POOL * 1e30, "queries": POOL * 1e30, "metric": "dot"}, "scores that float32 cannot hold"),
+        ({"pool": POOL * 1e30, "queries": POOL * 1e30, "metric": "dot"}, "scores that overflow float32"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(change, message, way):
@@ -419,4 +420,4 @@ def test_many_workers_fit_into_little_memory(way):
     vectors = np.random.default_rng(0).normal(size=(300, 1200)).astype(np.float32)
     few, many = (nearest(vectors, vectors[:20], 5, workers=workers, memory=128 << 20) for workers in (1, 64))
     np.testing.assert_array_equal(many.rows, few.rows)
-    assert plan_for(ask(vectors, vectors[:20], [Band(0, 5)]), workers=64, memory=128 << 20).workers < 64
+    assert plan_memory(ask(vectors, vectors[:20], [Band(0, 5)]), workers=64, memory=128 << 20).workers < 64

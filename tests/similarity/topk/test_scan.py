@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from citeweave.core.errors import ArtifactError, UserError
-from citeweave.core.executor import share, share_range
+from citeweave.core.executor import run_in_threads, run_range_in_threads
 from citeweave.vectors.topk import (
     METRICS,
     Codes,
     Neighbors,
     compare,
+    engine,
     kernels,
     make_codes,
     nearest,
     scan,
-    search,
 )
 from citeweave.vectors.topk.kernels import halves_are_faster, widen
 from citeweave.vectors.topk.scan import Queries, Rows
@@ -40,7 +40,7 @@ def hard_vectors(seed: int, rows: int, dimension: int, dtype: str) -> np.ndarray
 def by_blocks(matrix, queries, k, **options) -> Neighbors:
     """The same by matrix products."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "FEW", 0)
+        patch.setattr(engine, "FEW_QUERIES", 0)
         return nearest(matrix, queries, k, **options)
 
 
@@ -85,7 +85,7 @@ def test_equals_matrix_products(seed, rows, dimension, dtype, metric, share) -> 
     metric=st.sampled_from([None, *METRICS]),
     count=st.sampled_from([1, 3]),
 )
-def test_no_quick_score_is_more_wrong_than_its_bound(seed, dimension, dtype, metric, count) -> None:
+def test_no_approximate_score_is_more_wrong_than_its_bound(seed, dimension, dtype, metric, count) -> None:
     """None is the cosine by codes."""
     matrix, queries = hard_vectors(seed, 70, dimension, dtype), hard_vectors(seed + 1, count, dimension, dtype)
     if metric in ("dot", "l2") and dtype == "float32":
@@ -96,9 +96,13 @@ def test_no_quick_score_is_more_wrong_than_its_bound(seed, dimension, dtype, met
     scanned = scan.scan(rows, asked, 4)
     for query in range(count):
         exact = scan.scores_of(rows.keys(asked, query, np.arange(70, dtype=np.int32))).astype(float)
-        quick, bound = scanned.quick_scores[query].astype(float), scanned.bounds[query]
-        error = bound.of_score * np.abs(quick) + bound.constant + (0 if codes is None else codes.errors * bound.of_row)
-        assert (np.abs(quick - exact) <= error).all()
+        approximate, bound = scanned.approximate_scores[query].astype(float), scanned.bounds[query]
+        error = (
+            bound.of_score * np.abs(approximate)
+            + bound.constant
+            + (0 if codes is None else codes.errors * bound.of_row)
+        )
+        assert (np.abs(approximate - exact) <= error).all()
 
 
 def test_many_parts_and_threads_change_nothing(monkeypatch) -> None:
@@ -110,7 +114,7 @@ def test_many_parts_and_threads_change_nothing(monkeypatch) -> None:
             with monkeypatch.context() as patch:
                 patch.setattr(scan, "PART", part)
                 patch.setattr(scan, "SCORED", scored)
-                patch.setattr(scan, "TOGETHER", together)
+                patch.setattr(scan, "SCANNED_TOGETHER", together)
                 assert_same(nearest(matrix, queries, 20, workers=workers, **options), once)
     assert_same(once, by_blocks(matrix, queries, 20))
 
@@ -119,11 +123,11 @@ def test_many_parts_and_threads_change_nothing(monkeypatch) -> None:
 def test_both_ways_to_multiply_codes_give_the_same_cosines(dimension, monkeypatch) -> None:
     matrix = hard_vectors(2, 500, dimension, "float16")
     rows, queries = Rows.of(matrix, codes=make_codes(matrix)), Queries.of(matrix[:6])
-    quick = []
+    approximate = []
     for by_halves in (True, False):
         monkeypatch.setattr(scan, "halves_are_faster", lambda by_halves=by_halves: by_halves)
-        quick.append(scan.scan(rows, queries, 9).quick_scores)
-    np.testing.assert_array_equal(*quick)
+        approximate.append(scan.scan(rows, queries, 9).approximate_scores)
+    np.testing.assert_array_equal(*approximate)
     assert halves_are_faster() in (True, False) and halves_are_faster.cache_info().currsize == 1
 
 
@@ -192,9 +196,9 @@ def test_questions_that_cannot_be_answered() -> None:
         nearest(matrix, query, 1, allowed=np.ones(2, bool))
     with pytest.raises(UserError, match="allowed"):
         nearest(matrix, query, 1, allowed=np.ones(3, int))
-    with pytest.raises(UserError, match="float32 cannot hold"):
+    with pytest.raises(UserError, match="overflow float32"):
         nearest(matrix * np.float32(1e30), query * np.float32(1e30), 1, metric="dot")
-    with pytest.raises(UserError, match="float32 cannot hold"):
+    with pytest.raises(UserError, match="overflow float32"):
         nearest(matrix * np.float32(1.6e38), query * np.float32(-1.6e38), 1, metric="l2")
     with pytest.raises(ArtifactError, match="make the codes again"):
         nearest(matrix[:2], query, 1, codes=codes)
@@ -206,13 +210,13 @@ def test_an_error_in_a_thread_reaches_the_caller() -> None:
             raise ValueError("part 5")
 
     with pytest.raises(ValueError, match="part 5"):
-        share(9, job, workers=3)
+        run_in_threads(9, job, workers=3)
     done: list[int] = []
-    share(40, done.append, workers=4)
+    run_in_threads(40, done.append, workers=4)
     assert sorted(done) == list(range(40))
     for size, workers in ((0, 2), (1, 3), (10, 3), (7, 1)):
         spans: list[tuple[int, int]] = []
-        share_range(size, lambda low, high, spans=spans: spans.append((low, high)), workers)
+        run_range_in_threads(size, lambda low, high, spans=spans: spans.append((low, high)), workers)
         assert [at for low, high in sorted(spans) for at in range(low, high)] == list(range(size))
         assert len(spans) == min(size, workers)
 

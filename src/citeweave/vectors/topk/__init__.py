@@ -1,9 +1,10 @@
-"""Exact top-k and rank bands of a pool of vectors: one query or a million, on the CPU or a GPU.
+"""Exact top-k search and rank bands in a pool of vectors: one query or a million, on the CPU or a GPU.
 
 nearest(pool, queries, 10)                      see `engine.py`
 nearest(pool, query, 10, codes=Codes.open(folder), allowed=years > 2019)
 """
 
+from citeweave.vectors.topk.bands import Band, Neighbors
 from citeweave.vectors.topk.codes import Codes, make_codes, write_codes
 from citeweave.vectors.topk.engine import (
     DEVICES,
@@ -13,7 +14,7 @@ from citeweave.vectors.topk.engine import (
     search,
     search_blocks,
 )
-from citeweave.vectors.topk.request import METRICS, Band, Neighbors
+from citeweave.vectors.topk.request import METRICS
 from citeweave.vectors.topk.scan import QueryScan, compare
 
 __all__ = [

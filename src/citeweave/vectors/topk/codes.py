@@ -1,6 +1,6 @@
-"""Codes of vectors, by which a scan computes quick cosines whose error is bounded.
+"""int8 codes of vectors, from which a top-k scan computes approximate cosines with a proved error bound.
 
-Codes of a matrix: every row at length 1 as int8 with one scale, and how wrong that makes it.
+Codes of a matrix: every row at length 1 as int8 with one scale, and the error of that.
 
     u = x / |x|      code = round(u / scale), scale = largest |u| / 127      error = |u - scale code|, rounded up
 
@@ -13,16 +13,16 @@ Codes of a matrix: every row at length 1 as int8 with one scale, and how wrong t
     >>> codes.matrix[0, :2].tolist(), codes.norms.tolist(), bool(codes.errors[1] < 1e-6)
     ([95, 127], [5.0, 0.0], True)
 
-Codes of a query: 16-bit integers, which cost a scan little because it waits for memory.
+Codes of a query: 16-bit integers, which cost a scan little because it is bound by memory.
 
     p = q / |q|      e = round(p / unit), unit = largest |p| / 16,256      e = 128 high + low, both int8
 
-A quick cosine is unit e . scale code. By Cauchy and Schwarz, with rest = |p - unit e|,
+An approximate cosine is unit e . scale code. By Cauchy and Schwarz, with rest = |p - unit e|,
 
-    |p . u - quick| <= |p . (u - scale code)| + |(p - unit e) . scale code| <= error + rest (1 + error)
+    |p . u - approximate| <= |p . (u - scale code)| + |(p - unit e) . scale code| <= error + rest (1 + error)
 
 SLACK is added for the rounding of both numbers to float32. A query of zeros has the cosine 0 with everything. Codes
-belong to one matrix and one order of its rows; nothing but a scan reads them.
+belong to one matrix and one order of its rows; only a scan reads them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ TINY = 1e-9
 """More than float64 can get wrong about vectors of length 1."""
 
 SLACK = 2e-7
-"""Rounding of a quick cosine and of an exact one to float32: 2^-24 of a number below 1.1 each, and some more."""
+"""Rounding of an approximate cosine and of an exact one to float32: 2^-24 of a number below 1.1 each, and some more."""
 
 _LARGEST = 127 * HIGH
 _MAX_SUM = 2**31 - 1
@@ -205,5 +205,5 @@ class QueryCodes:
         return cls(words.astype(np.int16), halves, units, rests)
 
     def error(self, query: int) -> tuple[float, float]:
-        """(factor, constant): a quick cosine of a row is wrong by at most its error * factor + constant."""
+        """Return (factor, constant): an approximate cosine is wrong by at most the row's error * factor + constant."""
         return 1 + float(self.rests[query]), float(self.rests[query]) + SLACK

@@ -1,67 +1,80 @@
-"""Exact nearest neighbors: for each query, the vectors at given ranks of a pool.
+"""Exact top-k search: for each query the nearest vectors of a pool, or those at given ranks, on the CPU or a GPU.
 
     >>> pool = np.array([[0, 1], [1, 1], [1, 0], [2, 0]], np.float32)
-    >>> found = nearest(pool, pool[[2]], 2, itself=np.array([2]))     # itself: row 2 is not its own neighbor
-    >>> found.rows.tolist(), found.scores.tolist()
+    >>> neighbors = nearest(pool, pool[[2]], 2, itself=np.array([2]))     # itself: row 2 is not its own neighbor
+    >>> neighbors.rows.tolist(), neighbors.scores.tolist()
     ([[3, 1]], [[1.0, 0.7071067690849304]])
     >>> [band.rows.tolist() for band in search(pool, pool[[2]], [Band(0, 1), Band(2, 4)], metric="l2")]
     [[[2]], [[3, 0]]]
 
 Ranks count from 1 and leave the query itself out; a band holds the ranks low < rank <= high, as SciNCL takes its
-positives from (20, 25] and its hard negatives from (3998, 4000] (Ostendorff and others, 2022). Neighbors stand by
+positives from (20, 25] and its hard negatives from (3998, 4000] (Ostendorff and others, 2022). Neighbors are sorted by
 score, the highest first, then by row: the same on any machine, with any number of workers, blocks or devices. Scores
 are computed from the vectors as float32, summed as float64, rounded to float32; a vector of zeros has the cosine 0.
 
 Every query is compared with every vector of the pool, which is never copied as a whole; there is no index and nothing
-is approximate, except in `far_band` and, if you ask for it, with `exact=False`. How that is done depends on the request:
+is approximate, except in `far_band` and, if you choose it, with `exact=False`. The method depends on the request:
 
     few queries, codes, cosine        a scan of int8 codes (`scan.py`, `codes.py`)
     few queries                       one pass over the rows as they are (`scan.py`)
-    many queries                      blocks of matrix products, on the CPU (`blocks.py`) or a GPU (`gpu.py`)
+    many queries                      blocks of matrix products, on the CPU or a GPU (`blocks.py`)
 
-In every way quick scores with a proved error bound propose, and exact scores decide.
+In every method, approximate scores with a proved error bound select candidates, and exact scores decide:
+
+    band of ranks 3999 and 4000: 3,997 candidates are certainly better, 6 may be members -> 6 exact scores, not 4,000
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError, choose
+from citeweave.core.executor import run_range_in_threads
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
-from citeweave.vectors.topk import scan as few
-from citeweave.vectors.topk.blocks import CpuScan, KeptCandidates, QueryBlock, TorchScan, has_cuda
+from citeweave.vectors.topk.bands import Band, BandResults, Neighbors, Ranks
+from citeweave.vectors.topk.blocks import TILE, CpuScan, KeptCandidates, Pool, QueryBlock, TorchScan, has_cuda
 from citeweave.vectors.topk.codes import Codes
+from citeweave.vectors.topk.kernels import (
+    L2,
+    Doubles,
+    Flags,
+    Floats,
+    Ints,
+    Keys,
+    Longs,
+    exact_score,
+    key,
+    row_of,
+    score_of,
+)
 from citeweave.vectors.topk.request import (
-    METRICS,
-    Band,
-    BandResults,
+    RESCORED_TOGETHER,
     MemoryPlan,
-    Neighbors,
-    Question,
-    Settler,
+    PreparedRequest,
     TopkRequest,
     check_request,
-    plan_for,
+    plan_memory,
 )
-from citeweave.vectors.topk.scan_kernels import split_keys
-
-__all__ = ["DEVICES", "METRICS", "Band", "Neighbors", "TopkOptions", "far_band", "nearest", "search", "search_blocks"]
+from citeweave.vectors.topk.scan import Queries, Rows, best_keys, can_scan, memory_for
+from citeweave.vectors.topk.scan_kernels import collect, find_windows, split_keys
 
 DEVICES = ("auto", "cpu", "cuda")
 
-FEW = 32
-"""Up to so many queries are searched by a scan of the rows; more are faster by matrix products."""
+FEW_QUERIES = 32
+"""Up to this many queries are searched by a scan of the rows; more are faster by matrix products."""
 
 
 class TopkOptions(TypedDict, total=False):
-    """The options of every search here, all of which may be left out."""
+    """The options of a top-k search, all of which may be left out."""
 
     metric: str
     """One of METRICS; the default is cosine."""
@@ -70,19 +83,19 @@ class TopkOptions(TypedDict, total=False):
     """The int8 codes of the pool, which make searches for few queries by cosine two to four times as fast."""
 
     exact: bool
-    """False leaves out the proof that a scan of codes has missed nothing; True is the default."""
+    """False skips the proof that a scan of codes has missed nothing; True is the default."""
 
     pool_rows: NDArray[Any] | None
-    """Ascending: only these rows of the pool's matrix count; results are rows of the complete matrix all the same."""
+    """Ascending: only these rows of the pool's matrix count; results are still rows of the complete matrix."""
 
     allowed: NDArray[np.bool_] | None
-    """(rows,): rows that are False do not count; where fewer are left than ranks, results end with -1."""
+    """(rows,): rows that are False do not count; where fewer rows are left than ranks, results end with -1."""
 
     itself: NDArray[Any] | None
-    """(queries,): each query's own row, or -1; it is no neighbor of that query and takes no rank."""
+    """(queries,): each query's own row, or -1; it is not a neighbor of that query and has no rank."""
 
     workers: int
-    """Threads, beside those of numpy's own matrix product; 0, the default, means one per core."""
+    """Threads, besides those of numpy's matrix product; 0, the default, means one per core."""
 
     memory: int
     """Bytes of working memory, without the arguments and the results; the default is 512 MiB."""
@@ -96,17 +109,17 @@ class TopkOptions(TypedDict, total=False):
 def search(
     pool: NDArray[Any], queries: NDArray[Any], bands: Sequence[Band], **options: Unpack[TopkOptions]
 ) -> list[Neighbors]:
-    """The neighbors of all queries, one `Neighbors` per band, in the order of `bands`; see `TopkOptions`.
+    """Search the neighbors of all queries at the ranks of each band; one `Neighbors` per band, see `TopkOptions`.
 
     `pool` (rows, dimension) and `queries` (queries, dimension) are float16 or float32, in memory or mapped.
     """
     parts = search_blocks(pool, queries, bands, **options)
     shapes = [(len(queries), band.high - band.low) for band in bands]
-    found = [Neighbors(np.empty(shape, np.int32), np.empty(shape, np.float32)) for shape in shapes]
+    neighbors = [Neighbors(np.empty(shape, np.int32), np.empty(shape, np.float32)) for shape in shapes]
     for part, blocks in parts:
-        for whole, block in zip(found, blocks, strict=True):
-            whole.rows[part], whole.scores[part] = block.rows, block.scores
-    return found
+        for complete, block in zip(neighbors, blocks, strict=True):
+            complete.rows[part], complete.scores[part] = block.rows, block.scores
+    return neighbors
 
 
 def search_blocks(
@@ -125,7 +138,7 @@ def search_blocks(
     device: str = "cpu",
     reporter: Reporter = QUIET,
 ) -> Iterator[tuple[slice, list[Neighbors]]]:
-    """As `search`, block of queries by block: which queries, and their neighbors, one `Neighbors` per band.
+    """Search as `search` does, yielding blocks: which queries, and their neighbors, one `Neighbors` per band.
 
     The arguments are checked at once, not when the first block is taken.
     """
@@ -137,18 +150,20 @@ def search_blocks(
     )
     if not len(queries) or ((rows := request.rows()) is not None and not len(rows)):
         return iter([(slice(0, len(queries)), [Neighbors.empty(len(queries), b.high - b.low) for b in bands])])
-    if _are_few(request, device, memory):
-        return iter([(slice(0, len(queries)), _scan(request, exact, workers, reporter))])
+    if _is_scan_faster(request, device, memory):
+        return iter([(slice(0, len(queries)), _search_by_scan(request, exact, workers, reporter))])
     on_gpu = device == "cuda" or (device == "auto" and has_cuda())
-    question = request.question(workers)
-    plan = plan_for(question, workers=workers, memory=memory // 2 if on_gpu else memory)  # two blocks are under way
-    ranks = question.ranks
-    scan = TorchScan(question.pool, ranks.deepest, "cuda", ranks=ranks) if on_gpu else None
-    return _answer(question, plan, scan, reporter)
+    prepared = request.prepare(workers)
+    plan = plan_memory(
+        prepared, workers=workers, memory=memory // 2 if on_gpu else memory
+    )  # a GPU has two blocks at once
+    ranks = prepared.ranks
+    gpu_scan = TorchScan(prepared.pool, ranks.deepest, "cuda", ranks=ranks) if on_gpu else None
+    return _search_by_products(prepared, plan, gpu_scan, reporter)
 
 
 def nearest(pool: NDArray[Any], queries: NDArray[Any], k: int, **options: Unpack[TopkOptions]) -> Neighbors:
-    """The k nearest, the nearest first: the band (0, k]. Options are those of `search`."""
+    """Search the k nearest vectors of each query, the nearest first: the band (0, k]; options as in `search`."""
     return search(pool, queries, [Band(0, k)], **options)[0]
 
 
@@ -161,14 +176,14 @@ def far_band(
     seed: int = 0,
     **options: Unpack[TopkOptions],
 ) -> Neighbors:
-    """Neighbors of about the ranks of a far band, out of a random subsample of the pool; options as of `search`.
+    """Search neighbors at about the ranks of a far band, in a random subsample of the pool; options as in `search`.
 
     In a uniform subsample of m of n vectors, without replacement, the vector of rank r has the rank r n / m of the
-    whole pool, give or take a relative standard error of about sqrt((1 - m / n) / r). So of a band (low, high] the
+    complete pool, give or take a relative standard error of about sqrt((1 - m / n) / r). So of a band (low, high] the
     high - low ranks that end at round(high m / n) are taken, or the first ones where that is less than their number.
 
     A tenth of 680,967 vectors makes (3998, 4000] into (398, 400] at a tenth of the cost: true ranks are 4,000 give or
-    take sqrt(0.9 / 400) = 4.7 %, 190 ranks. For (20, 25] it would be 60 %: near bands are to be searched exactly.
+    take sqrt(0.9 / 400) = 4.7 %, 190 ranks. For (20, 25] it would be 60 %: search near bands exactly.
     """
     rows = options.get("pool_rows")
     size = len(pool) if rows is None else len(rows)
@@ -178,80 +193,238 @@ def far_band(
             f"subsample is {subsample:,}; it must be from {width:,}, the width of the band, to {size:,}, the pool"
         )
     if band.high > size:
-        raise UserError(f"band ({band.low}, {band.high}] ends behind the pool of {size:,} vectors; ask for less")
+        raise UserError(
+            f"band ({band.low}, {band.high}] ends beyond the pool of {size:,} vectors; choose a smaller one"
+        )
     chosen = np.sort(stream(seed, "far band").choice(size, subsample, replace=False))
     high = max(round(band.high * subsample / size), width)
     options["pool_rows"] = chosen if rows is None else np.asarray(rows)[chosen]
     return search(pool, queries, [Band(high - width, high)], **options)[0]
 
 
-def _are_few(request: TopkRequest, device: str, memory: int) -> bool:
-    """Whether a scan is the faster way, and fits into the memory."""
-    queries, needed = len(request.queries), few.memory_for(len(request.matrix), len(request.queries), request.deepest)
-    return queries <= FEW and device != "cuda" and few.can_scan(request.matrix) and needed <= memory
+def _is_scan_faster(request: TopkRequest, device: str, memory: int) -> bool:
+    """Return whether a scan of the rows is faster than matrix products, and fits into the memory."""
+    queries, needed = len(request.queries), memory_for(len(request.matrix), len(request.queries), request.deepest)
+    return queries <= FEW_QUERIES and device != "cuda" and can_scan(request.matrix) and needed <= memory
 
 
-def _scan(request: TopkRequest, exact: bool, workers: int, reporter: Reporter) -> list[Neighbors]:
-    rows = few.Rows.of(request.matrix, metric=request.metric, codes=request.codes, allowed=request.mask())
-    queries = few.Queries.of(request.queries, request.itself)
-    found = [Neighbors.empty(len(queries), band.high - band.low) for band in request.bands]
+def _search_by_scan(request: TopkRequest, exact: bool, workers: int, reporter: Reporter) -> list[Neighbors]:
+    rows = Rows.of(request.matrix, metric=request.metric, codes=request.codes, allowed=request.mask())
+    queries = Queries.of(request.queries, request.itself)
+    neighbors = [Neighbors.empty(len(queries), band.high - band.low) for band in request.bands]
     with reporter.task("searching", len(queries), "queries") as advance:
-        for query, keys in enumerate(few.best_keys(rows, queries, request.deepest, exact=exact, workers=workers)):
-            for band, into in zip(request.bands, found, strict=True):
+        for query, keys in enumerate(best_keys(rows, queries, request.deepest, exact=exact, workers=workers)):
+            for band, into in zip(request.bands, neighbors, strict=True):
                 members = keys[band.low : band.high]
                 split_keys(members, into.rows[query], into.scores[query])
             advance(1)
-    return found
+    return neighbors
 
 
-def _answer(
-    question: Question, plan: MemoryPlan, scan: TorchScan | None, reporter: Reporter
+def _search_by_products(
+    request: PreparedRequest, plan: MemoryPlan, gpu_scan: TorchScan | None, reporter: Reporter
 ) -> Iterator[tuple[slice, list[Neighbors]]]:
-    pool, ranks, total = question.pool, question.ranks, len(question.queries)
+    """Yield the neighbors of each block of queries: candidates by matrix products, ranked by exact scores."""
+    pool, ranks, total = request.pool, request.ranks, len(request.queries)
     with reporter.task("searching", total, "queries") as advance:
-        own = CpuScan(pool, ranks.deepest, plan.block, plan.workers)
-        settler = Settler(pool, ranks, plan.workers, plan.room)
-        for part, block, kept in _one_ahead(question, plan, scan) if scan else _scanned(question, plan, own):
-            placed, sure = settler.settle(block, kept)
-            unsure = np.flatnonzero(~sure)
-            # the guess was too bold, or many scores are all but equal
-            for finder in (scan, own):
-                if finder is not None and len(unsure):
-                    again, sure = settler.settle(block.take(unsure), finder.scan(block.take(unsure), guess=False))
-                    placed.put(unsure, again)
-                    unsure = unsure[~sure]
-            if len(unsure):
-                placed.put(unsure, settler.exhaust(block.take(unsure)))
-            yield part, _neighbors(question, placed)
+        cpu_scan = CpuScan(pool, ranks.deepest, plan.block, plan.workers)
+        ranker = ExactRanker(pool, ranks, plan.workers, plan.room)
+        blocks = _scan_ahead(request, plan, gpu_scan) if gpu_scan else _scan_blocks(request, plan, cpu_scan)
+        for part, block, candidates in blocks:
+            results, proved = ranker.rank_candidates(block, candidates)
+            unproved = np.flatnonzero(~proved)
+            # the guessed cut was too high, or many scores are almost equal
+            for scan in (gpu_scan, cpu_scan):
+                if scan is not None and len(unproved):
+                    again = block.take(unproved)
+                    results_again, proved = ranker.rank_candidates(again, scan.scan(again, guess=False))
+                    results.put(unproved, results_again)
+                    unproved = unproved[~proved]
+            if len(unproved):
+                results.put(unproved, ranker.rank_pool(block.take(unproved)))
+            yield part, _neighbors(request, results)
             advance(part.stop - part.start)
 
 
-def _scanned(
-    question: Question, plan: MemoryPlan, scan: CpuScan | TorchScan
+def _scan_blocks(
+    request: PreparedRequest, plan: MemoryPlan, scan: CpuScan | TorchScan
 ) -> Iterator[tuple[slice, QueryBlock, KeptCandidates]]:
-    """The blocks of queries and their candidates."""
-    total = len(question.queries)
+    """Yield blocks of queries and the candidates that a scan of the pool keeps for them."""
+    total = len(request.queries)
     for start in range(0, total, plan.block):
         part = slice(start, min(start + plan.block, total))
-        block = question.block(part)
+        block = request.block(part)
         yield part, block, scan.scan(block)
 
 
-def _one_ahead(
-    question: Question, plan: MemoryPlan, scan: TorchScan
+def _scan_ahead(
+    request: PreparedRequest, plan: MemoryPlan, scan: TorchScan
 ) -> Iterator[tuple[slice, QueryBlock, KeptCandidates]]:
-    """The same; a GPU scans the next block while the ranks of one are settled here."""
-    blocks = _scanned(question, plan, scan)
+    """Yield as `_scan_blocks`, while the GPU scans the next block of queries during the exact ranking of one."""
+    blocks = _scan_blocks(request, plan, scan)
     with ThreadPoolExecutor(1) as ahead:
         coming = ahead.submit(next, blocks, None)
-        while (found := coming.result()) is not None:
+        while (scanned := coming.result()) is not None:
             coming = ahead.submit(next, blocks, None)
-            yield found
+            yield scanned
 
 
-def _neighbors(question: Question, placed: BandResults) -> list[Neighbors]:
-    positions, rows, edges = placed.positions, question.pool.rows, question.ranks.columns
-    found = positions if rows is None else np.where(positions < 0, -1, rows[positions]).astype(np.int32)
+def _neighbors(request: PreparedRequest, results: BandResults) -> list[Neighbors]:
+    positions, rows, edges = results.positions, request.pool.rows, request.ranks.columns
+    members = positions if rows is None else np.where(positions < 0, -1, rows[positions]).astype(np.int32)
     return [
-        Neighbors(found[:, left:right].copy(), placed.scores[:, left:right].copy()) for left, right in pairwise(edges)
+        Neighbors(members[:, left:right].copy(), results.scores[:, left:right].copy())
+        for left, right in pairwise(edges)
     ]
+
+
+# --- exact ranks of candidates -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ExactRanker:
+    """Ranks the candidates of a scan by exact scores near the borders of the bands; `room` is how many it may hold."""
+
+    pool: Pool
+    ranks: Ranks
+    workers: int
+    room: int
+
+    def rank_candidates(self, block: QueryBlock, kept: KeptCandidates) -> tuple[BandResults, Flags]:
+        """Return the members of the bands, and for which queries they are proved; the results of others are empty."""
+        size, bands = len(block), len(self.ranks)
+        ranks = kept.ranks or self.ranks
+        depths = np.minimum(block.depths, ranks.deepest)
+        edges, proved = np.full((size, bands, 2), np.inf), np.zeros(size, np.bool_)
+        above, sizes = np.zeros((size, bands), np.int64), np.zeros((size, bands), np.int64)
+        steps = np.unique(np.concatenate([ranks.lows + 1, ranks.highs]))[::-1].copy()
+        at = np.stack([np.searchsorted(-steps, -ranks.lows - 1), np.searchsorted(-steps, -ranks.highs)], axis=1)
+        run_range_in_threads(
+            size,
+            lambda low, high: find_windows(
+                kept.scores, kept.counts, kept.cuts, block.margins, depths, steps, at, edges, above, sizes, proved, low, high
+            ),
+            self.workers,
+        )  # fmt: skip
+        take = np.where(proved[:, None], self.ranks.member_counts(block.depths), 0)
+        skip = ranks.lows - above
+        assert np.all((take == 0) | ((skip >= 0) & (skip + take <= sizes))), "a member is outside its window"
+        placed = BandResults.empty(size, self.ranks)
+        for part in self._parts(sizes):
+            members = self._members(kept, edges, sizes, part)
+            keys = self._keys(block, np.repeat(np.arange(part.start, part.stop), sizes[part].sum(axis=1)), members)
+            self._place(keys, sizes, skip, take, part, placed)
+        return placed, proved
+
+    def rank_pool(self, block: QueryBlock) -> BandResults:
+        """Rank the complete pool by exact scores, for the few queries with more ties than a scan can hold."""
+        size = len(block)
+        # to a query of zeros all rows are equally near, and the first rows have the first ranks
+        alike = (block.norms == 0) & (self.pool.metric != L2)
+        best: list[Keys] = [np.empty(0, np.uint64) for _ in range(size)]
+        for start in range(0, len(self.pool), TILE):
+            tile = np.arange(start, min(start + TILE, len(self.pool)), dtype=np.int32)
+            for query in np.flatnonzero(~alike | (block.depths >= start)).tolist():
+                others = tile[tile != block.itself[query]]
+                keys = np.concatenate([best[query], self._keys(block, np.full(len(others), query), others)])
+                depth = int(block.depths[query])
+                best[query] = np.partition(keys, depth - 1)[:depth] if depth < len(keys) else keys
+        placed = BandResults.empty(size, self.ranks)
+        take = self.ranks.member_counts(block.depths)
+        for query in range(size):
+            part = slice(query, query + 1)
+            keys = np.tile(best[query], len(self.ranks))
+            sizes = np.full((size, len(self.ranks)), len(best[query]))
+            self._place(keys, sizes, np.broadcast_to(self.ranks.lows, take.shape), take, part, placed)
+        return placed
+
+    def _parts(self, sizes: Longs) -> Iterator[slice]:
+        """Yield ranges of queries whose candidates to rescore fit into the room, at least one query each."""
+        ends, start = np.cumsum(sizes.sum(axis=1)), 0
+        while start < len(sizes):
+            before = int(ends[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + self.room, side="right")))
+            yield slice(start, stop)
+            start = stop
+
+    def _members(self, kept: KeptCandidates, edges: Doubles, sizes: Longs, part: slice) -> Ints:
+        ends = np.cumsum(sizes[part])  # (queries * bands,)
+        members = np.empty(int(ends[-1]), np.int32)
+        scores, positions, counts = kept.scores[part], kept.positions[part], np.maximum(kept.counts[part], 0)
+        run_range_in_threads(
+            len(counts),
+            lambda low, high: collect(scores, positions, counts, edges[part], ends, members, low, high),
+            self.workers,
+        )
+        return members
+
+    def _keys(self, block: QueryBlock, owners: Longs, members: Ints) -> Keys:
+        keys = np.empty(len(members), np.uint64)
+
+        def score(low: int, high: int) -> None:
+            for start in range(low, high, RESCORED_TOGETHER):
+                part = slice(start, min(start + RESCORED_TOGETHER, high))
+                own = members[part]
+                vectors, norms = self.pool.vectors(own), self.pool.norms[own]
+                _rescore(block.vectors, block.norms, owners[part], vectors, norms, own, self.pool.metric, keys[part])
+
+        run_range_in_threads(len(members), score, self.workers)
+        return keys
+
+    def _place(self, keys: Keys, sizes: Longs, skip: Longs, take: Longs, part: slice, placed: BandResults) -> None:
+        ends, columns = np.cumsum(sizes[part]), self.ranks.columns[:-1].copy()
+        positions, scores = placed.positions[part], placed.scores[part]
+        skip, take = np.ascontiguousarray(skip[part]), np.ascontiguousarray(take[part])
+        run_range_in_threads(
+            len(positions),
+            lambda low, high: _place(keys, ends, skip, take, columns, positions, scores, low, high),
+            self.workers,
+        )
+
+
+@njit(cache=True, nogil=True)
+def _rescore(
+    queries: Floats,
+    norms: Doubles,
+    owners: Longs,
+    vectors: Floats,
+    lengths: Doubles,
+    positions: Ints,
+    metric: int,
+    out: Keys,
+) -> None:
+    """Compute the keys of pairs: query `owners[i]` with `vectors[i]`, of length `lengths[i]`, at `positions[i]`."""
+    for at in range(len(owners)):
+        own = owners[at]
+        score = exact_score(queries[own], vectors[at], norms[own] * lengths[at], metric)
+        out[at] = key(score, positions[at])
+
+
+@njit(cache=True, nogil=True)
+def _place(
+    keys: Keys,
+    ends: Longs,
+    skip: Longs,
+    take: Longs,
+    columns: Longs,
+    positions: Ints,
+    scores: Floats,
+    low: int,
+    high: int,
+) -> None:
+    """Sort the candidates of each band and write the members `skip` to `skip + take` to the band's columns.
+
+    `skip` and `take` are (queries, bands), `columns` says where the band begins in `positions` and `scores`
+    (queries, columns).
+    """
+    bands = len(columns)
+    for query in range(low, high):
+        for band in range(bands):
+            window = query * bands + band
+            members = keys[ends[window - 1] if window else 0 : ends[window]]
+            if take[query, band]:
+                members.sort()
+            for at in range(take[query, band]):
+                one = members[skip[query, band] + at]
+                scores[query, columns[band] + at] = score_of(one)
+                positions[query, columns[band] + at] = row_of(one)

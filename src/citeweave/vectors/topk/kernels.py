@@ -1,47 +1,36 @@
-"""Compiled loops of the top-k search over single rows: exact scores, quick scores, sort keys and a heap.
+"""Compiled loops of the top-k search over single vectors: exact and approximate scores, sort keys and a heap.
 
     exact_score((1, 0), (1, 1), norms=1.414..., COSINE) = 0.70710677
-    quick_cosines(codes, scales, 0, 64, ...)              int8 codes times a query of 16-bit integers, 64 rows
+    approximate_cosines(codes, scales, 0, 64, ...)        int8 codes times a query of 16-bit integers, 64 rows
     key(0.7, 12) < key(0.7, 13) < key(0.6, 0)             sorting keys sorts by score, then by row
 
-Plain numba, no intrinsics: the loops run over row views of two-dimensional arrays, which LLVM vectorizes, where indexes
-into a flat array are not (numba wraps negative ones around). Every loop works on a range of rows of its own, so that
-threads share nothing. This module decides nothing: see `scan.py` and `settle.py`.
-
-The ranks that are asked for, and which of sorted candidates can hold them.
-
-    bands (20, 25] and (3998, 4000], 256 beside each     ->   columns 0 to 280 and 3,742 to 4,255 of some 6,000
-    ranks among what is left                                  21 to 25 and 538 to 539
-
-Candidates that stand in the order of their quick scores are narrowed by leaving out the same columns for every query, so
-that ranks move by the same number for all. Does not look at scores: whoever narrows has to check that all that a band may
-hold is within its columns.
+Plain numba, no intrinsics: the loops run over row views of two-dimensional arrays, which LLVM vectorizes; indexes into a
+flat array it does not (numba wraps negative ones around). Every loop works on its own range of rows, so that threads
+share nothing. Decides nothing: see `scan.py` and `engine.py`.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import extending, njit, types
 from numpy.typing import NDArray
 
 COSINE, DOT, L2 = 0, 1, 2
-"""The metrics as compiled code knows them."""
+"""The metrics' codes in compiled loops."""
 
 WORST = np.uint64(0xFFFFFFFFFFFFFFFF)
-"""A key behind all others."""
+"""A key after all others."""
 
 HIGH = 128
 """What one step of the high half of a query's 16-bit integers is worth."""
 
 NOT_HALF = np.float32(65_536)
-"""Every finite float16 is below."""
+"""Above every finite float16."""
 
 _SIGN, _REST = np.uint32(0x80000000), np.uint32(0x7FFFFFFF)
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -62,12 +51,12 @@ Flags = NDArray[np.bool_]
 
 
 def single(number: Any) -> Any:
-    """A number of a row as float32: the number itself, or a float16 given by its bits as int16. For compiled code."""
+    """Return a number of a row as float32: itself, or a float16 given by its bits as int16. For compiled code."""
     raise NotImplementedError
 
 
 def finite_single(number: Any) -> Any:
-    """The same, faster, of numbers that are finite; an infinite float16 becomes 65,536, NaN more."""
+    """Return a finite number as float32, faster than `single`; an infinite float16 becomes 65,536, NaN more."""
     raise NotImplementedError
 
 
@@ -97,7 +86,7 @@ def _from_half(number: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def widen(line: Any, out: Floats) -> None:
-    """A row as float32."""
+    """Copy a row of float16 bits or float32 as float32."""
     for at in range(len(out)):
         out[at] = single(line[at])
 
@@ -109,7 +98,7 @@ def _widen_rows(matrix: Words, out: Floats) -> None:
 
 
 def as_float32(matrix: NDArray[Any]) -> Floats:
-    """A matrix as contiguous float32; itself if it is that. numpy alone converts float16 slowly on some processors."""
+    """Return a matrix as contiguous float32, without a copy if it is; numpy converts float16 slowly on some processors."""
     if matrix.dtype == np.float16 and matrix.ndim == 2 and matrix.flags.c_contiguous:
         wide = np.empty(matrix.shape, np.float32)
         _widen_rows(numbers_of(matrix), wide)
@@ -119,7 +108,7 @@ def as_float32(matrix: NDArray[Any]) -> Floats:
 
 
 def numbers_of(matrix: NDArray[Any]) -> NDArray[Any]:
-    """A matrix of float16 or float32 as compiled code reads it: float16 as its bits, and read-only, as mapped files are.
+    """Return a float16 or float32 matrix as compiled code reads it: float16 as bits, and read-only like mapped files.
 
     Code is then compiled for two kinds of arrays and no more.
     """
@@ -127,7 +116,7 @@ def numbers_of(matrix: NDArray[Any]) -> NDArray[Any]:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A view that cannot be written to."""
+    """Return a read-only view of an array, so that loops are compiled once for mapped and other arrays."""
     view = np.asarray(array).view()
     view.flags.writeable = False
     return view
@@ -144,7 +133,7 @@ def _term(one: float, other: float, metric: int) -> np.float64:
 
 @njit(cache=True, nogil=True)
 def exact_score(query: Floats, vector: Floats, norms: float, metric: int) -> np.float32:
-    """The score that decides: summed in float64 in one fixed order, then rounded to float32; higher is nearer.
+    """Compute the exact score of a vector: summed in float64 in a fixed order, rounded to float32; higher is nearer.
 
     cosine: q.v / (|q| |v|), 0 where `norms` = |q| |v| is 0; dot: q.v; l2: minus the distance.
     """
@@ -165,7 +154,7 @@ def exact_score(query: Floats, vector: Floats, norms: float, metric: int) -> np.
 
 @njit(cache=True, nogil=True)
 def norm_of(vector: Any) -> float:
-    """The length of a vector, in float64; not finite if one of its numbers is not."""
+    """Return the length of a vector in float64; not finite if one of its numbers is not."""
     a = b = c = d = 0.0
     size = len(vector)
     for at in range(0, size - 3, 4):
@@ -184,14 +173,14 @@ def _square(number: Any) -> np.float64:
 
 @njit(cache=True, nogil=True)
 def measure(vectors: Any, norms: Doubles) -> None:
-    """norms[i] = the length of vectors[i]; float32, or the bits of float16 as int16."""
+    """Compute the lengths of vectors (float32, or float16 bits as int16) into `norms`."""
     for row in range(len(vectors)):
         norms[row] = norm_of(vectors[row])
 
 
 @njit(cache=True, nogil=True)
 def key(score: np.float32, row: int) -> np.uint64:
-    """A number that is smaller the better the score is, and for equal scores the smaller the row."""
+    """Return the sort key of a score and a row: smaller for a better score, and for equal scores for a smaller row."""
     bits = np.float32(score + np.float32(0)).view(np.uint32)  # -0 becomes 0
     descending = bits if bits & _SIGN else bits ^ _REST
     return (np.uint64(descending) << _HALF) | np.uint64(row)
@@ -199,7 +188,7 @@ def key(score: np.float32, row: int) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def score_of(one: np.uint64) -> np.float32:
-    """The score in a key."""
+    """Return the score in a sort key."""
     descending = np.uint32(one >> _HALF)
     bits = descending if descending & _SIGN else descending ^ _REST
     return np.uint32(bits).view(np.float32)
@@ -207,13 +196,13 @@ def score_of(one: np.uint64) -> np.float32:
 
 @njit(cache=True, nogil=True)
 def row_of(one: np.uint64) -> np.int32:
-    """The row in a key."""
+    """Return the row in a sort key."""
     return np.int32(one & _LOW)
 
 
 @njit(cache=True, nogil=True)
 def push(heap: Keys, count: int, one: np.uint64) -> int:
-    """Put a key among the smallest len(heap) ones, the largest of which is heap[0]; returns how many there are now."""
+    """Push a key onto a heap of the smallest keys, the largest of which is heap[0]; return how many it holds now."""
     size = len(heap)
     if count < size:
         at = count
@@ -239,14 +228,14 @@ def push(heap: Keys, count: int, one: np.uint64) -> int:
     return count
 
 
-# --- quick scores of rows -------------------------------------------------------------------------------
+# --- approximate scores of rows ------------------------------------------------------------------------
 
 
-# "reassoc" lets the compiler sum in several registers at once; quick sums may be in any order
+# "reassoc" lets the compiler sum in several registers at once; approximate sums may be in any order
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def quick_dot(line: Any, query: Floats) -> np.float32:
+def approximate_dot(line: Any, query: Floats) -> np.float32:
     total = np.float32(0)
     for at in range(len(query)):
         total += finite_single(line[at]) * query[at]
@@ -254,8 +243,8 @@ def quick_dot(line: Any, query: Floats) -> np.float32:
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def quick_dot_and_square(line: Any, query: Floats) -> tuple[np.float32, np.float32]:
-    """line . query and line . line, in one pass."""
+def approximate_dot_and_square(line: Any, query: Floats) -> tuple[np.float32, np.float32]:
+    """Return line . query and line . line, computed in one pass."""
     total = square = np.float32(0)
     for at in range(len(query)):
         value = finite_single(line[at])
@@ -265,7 +254,7 @@ def quick_dot_and_square(line: Any, query: Floats) -> tuple[np.float32, np.float
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def quick_squared_distance(line: Any, query: Floats) -> np.float32:
+def approximate_squared_distance(line: Any, query: Floats) -> np.float32:
     total = np.float32(0)
     for at in range(len(query)):
         difference = finite_single(line[at]) - query[at]
@@ -278,7 +267,7 @@ def quick_squared_distance(line: Any, query: Floats) -> np.float32:
 
 @njit(cache=True, nogil=True)
 def _sums_by_halves(codes: Bytes, start: int, stop: int, high: Bytes, low: Bytes, sums: Ints) -> None:
-    """Two products of int8 for each number: SDOT on ARM."""
+    """Compute products of codes and query by two int8 products per number: SDOT on ARM."""
     width = codes.shape[1]
     for row in range(start, stop):
         line = codes[row]
@@ -292,7 +281,7 @@ def _sums_by_halves(codes: Bytes, start: int, stop: int, high: Bytes, low: Bytes
 
 @njit(cache=True, nogil=True)
 def _sums_by_words(codes: Bytes, start: int, stop: int, words: Words, sums: Ints) -> None:
-    """One product of int16, summed in pairs as int32: VPMADDWD on x86."""
+    """Compute products of codes and query by one int16 product per number, summed in pairs: VPMADDWD on x86."""
     width = codes.shape[1]
     for row in range(start, stop):
         line = codes[row]
@@ -303,15 +292,15 @@ def _sums_by_words(codes: Bytes, start: int, stop: int, words: Words, sums: Ints
 
 
 @njit(cache=True, nogil=True)
-def quick_cosines(
+def approximate_cosines(
     codes: Bytes, scales: Floats, start: int, stop: int, words: Words, halves: Bytes, unit: float, by_halves: bool,
     sums: Ints, out: Floats,
 ) -> None:  # fmt: skip
-    """Quick cosines of rows start to stop of codes (rows, width), from out[0] on; `sums` has room for as many.
+    """Compute approximate cosines of rows start to stop of int8 codes (rows, width), from out[0] on.
 
-    The query is words (width,) or, the same integers, 128 halves[0] + halves[1], (2, width). Both ways give the same
-    sums, and so the same cosines bit for bit; which one is faster depends on the processor. Sums stay int32 until the
-    end: where they become int64 inside the loop over rows, LLVM makes slower code.
+    The query is words (width,) or, the same integers, 128 halves[0] + halves[1], (2, width). Both give the same sums,
+    and so the same cosines bit for bit; which one is faster depends on the processor. `sums` has room for as many rows.
+    Sums stay int32 until the end: converting them inside the loop over rows makes LLVM's code slower.
     """
     if by_halves:
         _sums_by_halves(codes, start, stop, halves[0], halves[1], sums)
@@ -323,7 +312,7 @@ def quick_cosines(
 
 @cache
 def halves_are_faster() -> bool:
-    """Which way this processor multiplies codes faster: measured once per process, in about a millisecond."""
+    """Return whether this processor multiplies int8 codes faster by halves: measured once per process, in a millisecond."""
     draw = np.random.default_rng(0)
     codes = draw.integers(-127, 128, (512, 384)).astype(np.int8)
     halves, sums, out = codes[:2].copy(), np.empty(len(codes), np.int32), np.empty(len(codes), np.float32)
@@ -332,82 +321,8 @@ def halves_are_faster() -> bool:
 
     def seconds(by_halves: bool) -> float:
         start = time.perf_counter()
-        quick_cosines(codes, scales, 0, len(codes), words, halves, 1.0, by_halves, sums, out)
+        approximate_cosines(codes, scales, 0, len(codes), words, halves, 1.0, by_halves, sums, out)
         return time.perf_counter() - start
 
     seconds(True)  # compiled, or loaded from numba's cache
     return min(seconds(True) for _ in range(8)) < min(seconds(False) for _ in range(8))
-
-
-# The ranks that are asked for, and which of sorted candidates can hold them.
-
-
-@dataclass(frozen=True, slots=True)
-class Ranks:
-    """The bands asked for, as arrays: band i has the ranks lows[i] < rank <= highs[i]."""
-
-    lows: Longs
-    highs: Longs
-
-    @classmethod
-    def of(cls, bands: Sequence[tuple[int, int]]) -> Ranks:
-        lows, highs = np.array(bands, np.int64).reshape(-1, 2).T
-        return cls(np.ascontiguousarray(lows), np.ascontiguousarray(highs))
-
-    def __len__(self) -> int:
-        return len(self.lows)
-
-    @property
-    def deepest(self) -> int:
-        return int(self.highs.max())
-
-    @property
-    def columns(self) -> Longs:
-        """Where each band begins when they stand side by side, and the end of the last."""
-        return np.concatenate([[0], np.cumsum(self.highs - self.lows)])
-
-    def reach(self, needs: Longs) -> Longs:
-        """How many members each band has for queries with so many ranks, (queries, bands)."""
-        members: Longs = np.clip(needs[:, None] - self.lows, 0, self.highs - self.lows)
-        return members
-
-    def columns_around(self, beside: int) -> CandidateColumns:
-        """The columns of sorted candidates that hold the bands and so many on both sides of each."""
-        spans: list[Span] = []
-        for low, high in sorted(zip(self.lows.tolist(), self.highs.tolist(), strict=True)):
-            start, stop = max(0, low - beside), high + beside
-            if spans and start <= spans[-1].stop:
-                start, stop, bands = spans[-1].start, max(stop, spans[-1].stop), spans.pop().bands
-            else:
-                bands = ()
-            spans.append(Span(start, stop, (*bands, (low, high))))
-        return CandidateColumns(tuple(spans))
-
-
-class Span(NamedTuple):
-    """Columns start to stop - 1, and the bands that lie in them."""
-
-    start: int
-    stop: int
-    bands: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CandidateColumns:
-    """Some columns of sorted candidates.
-
-    >>> columns = Ranks.of([(20, 25), (3998, 4000)]).columns_around(256)
-    >>> [(span.start, span.stop) for span in columns.spans], columns.ranks_left(Ranks.of([(3998, 4000)]))
-    ([(0, 281), (3742, 4256)], Ranks(lows=array([537]), highs=array([539])))
-    """
-
-    spans: tuple[Span, ...]
-    """Ascending, with columns left out between any two."""
-
-    def count(self, width: Any) -> Any:
-        """How many of the first `width` columns these are; of a number, or of an array of numpy or torch."""
-        return sum((width - span.start).clip(0, span.stop - span.start) for span in self.spans)
-
-    def ranks_left(self, ranks: Ranks) -> Ranks:
-        """The ranks of the same candidates when all other columns are gone."""
-        return Ranks(self.count(ranks.lows), self.count(ranks.highs))

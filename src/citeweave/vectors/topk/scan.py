@@ -1,12 +1,12 @@
-"""A scan for few queries: quick scores of all rows propose, exact scores decide.
+"""A scan of all rows for a few queries: approximate scores of the rows select candidates, exact scores decide.
 
     rows = Rows.of(matrix, metric=COSINE, codes=codes, allowed=years > 2019)
     best_keys(rows, Queries.of(vectors), 10)             one sorted array of keys per query: exact score and row
-    compare(matrix, query).low, .high                    between which numbers the cosine of every row surely is
+    compare(matrix, query).low, .high                    lower and upper bounds of the cosine of every row
 
-    1. Every row gets a quick score, from int8 codes (`codes.py`) or from its float16 or float32 numbers. The best few are
-       scored exactly, and the k-th of these is a score that the k-th of all rows reaches as well.
-    2. A row whose quick score plus its error bound does not reach that score is out; all others are scored exactly.
+    1. Every row gets an approximate score, from int8 codes (`codes.py`) or from its float16 or float32 numbers. The best
+       few are scored exactly, and the k-th of these is a lower bound of the k-th score of all rows.
+    2. A row whose approximate score plus its error bound does not reach it is out; all others are scored exactly.
 
 The result is that of comparing everything, for any number of threads. The matrix is read once and never copied; working
 memory is one float32 per row and query. Many queries at a time are faster by matrix products: see `blocks.py`.
@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
-from citeweave.core.executor import share
+from citeweave.core.executor import run_in_threads
 from citeweave.vectors.topk.blocks import check_scores
 from citeweave.vectors.topk.codes import Codes, QueryCodes
 from citeweave.vectors.topk.kernels import (
@@ -59,20 +59,20 @@ PART = 16_384
 """Rows that a thread scans at a time."""
 
 SCANNED_TOGETHER = 8
-"""Queries that are scanned for at a time."""
+"""Queries scanned for at a time."""
 
 SCORED = 512
 """Rows that a thread scores exactly at a time."""
 
 MAX_DIMENSION = 65_536
-"""Longer rows are not scanned: the error bounds hold for them, but are wide."""
+"""Longer rows are not scanned: their error bounds are too wide."""
 
 _UNIT = 2.0**-24
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows that are searched."""
+    """The matrix of rows that a scan searches, with its codes and the rows that count."""
 
     matrix: NDArray[Any]
     """(rows, dimension), float32, or float16 as its bits in int16, which compiled code can read."""
@@ -101,33 +101,33 @@ class Rows:
         return len(self.matrix)
 
     def keys(self, queries: Queries, query: int, rows: Ints, workers: int = 0) -> Keys:
-        """The keys of these rows, with their exact scores, in the order of `rows`."""
+        """Score these rows exactly; return their sort keys, in the order of `rows`."""
         keys, vector, norm = np.empty(len(rows), np.uint64), queries.vectors[query], float(queries.norms[query])
 
         def score(part: int) -> None:
             own = slice(part * SCORED, (part + 1) * SCORED)
             score_rows(self.matrix, rows[own], vector, norm, self.metric, keys[own])
 
-        share(-(-len(rows) // SCORED), score, workers)
+        run_in_threads(-(-len(rows) // SCORED), score, workers)
         return keys
 
 
 def can_scan(matrix: NDArray[Any]) -> bool:
-    """Whether compiled code can read this matrix as it is."""
+    """Return whether the compiled scan can read this matrix without conversion."""
     fits = matrix.dtype in (np.float16, np.float32) and matrix.flags.c_contiguous and matrix.flags.aligned
     return bool(fits) and matrix.shape[1] <= MAX_DIMENSION
 
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """Some queries; their numbers are finite."""
+    """The query vectors of a scan; their numbers are finite."""
 
     vectors: Floats
     """(queries, dimension)"""
 
     norms: Doubles
     itself: Longs
-    """(queries,) the row of each query, which is no neighbor of it, or -1."""
+    """(queries,) the row of each query, which is not its own neighbor, or -1."""
 
     @classmethod
     def of(cls, vectors: NDArray[Any], itself: NDArray[Any] | None = None) -> Queries:
@@ -144,13 +144,13 @@ class Queries:
         return Queries(self.vectors[start:stop], self.norms[start:stop], self.itself[start:stop])
 
     def directions(self) -> Floats:
-        """The queries at length 1; one of zeros stays zero."""
+        """Return the queries normalized to length 1; one of zeros stays zero."""
         return (self.vectors / np.where(self.norms > 0, self.norms, 1.0)[:, None]).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorBound:
-    """A quick score v of a row is wrong by at most `of_row` * its code's error + `of_score` * |v| + `constant`."""
+    """Error bound of an approximate score v of a row: `of_row` * its code's error + `of_score` * |v| + `constant`."""
 
     of_row: float
     of_score: float
@@ -159,38 +159,38 @@ class ErrorBound:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a scan leaves."""
+    """The result of a scan: approximate scores of all rows with their error bounds, and the best of each part."""
 
-    quick_scores: Floats
+    approximate_scores: Floats
     """(queries, rows), -inf where a row does not count."""
 
     best: Keys
-    """(parts, queries, kept) keys of the best quick scores of each part, filled up with WORST."""
+    """(parts, queries, kept) keys of the best approximate scores of each part, filled up with WORST."""
 
     bounds: list[ErrorBound]
     """One per query."""
 
 
 def best_keys(rows: Rows, queries: Queries, k: int, *, exact: bool = True, workers: int = 0) -> list[Keys]:
-    """For each query the keys of the k nearest rows, or of as many as there are, sorted: the nearest first.
+    """Return the sorted keys of the k nearest rows of each query, the nearest first.
 
-    Without `exact` a scan of codes is not followed by its proof, and may miss a few.
+    Without `exact` a scan of codes skips its proof, and may miss a few rows.
     """
-    found: list[Keys] = []
+    keys: list[Keys] = []
     for start in range(0, len(queries), SCANNED_TOGETHER):
         part = queries.part(start, min(start + SCANNED_TOGETHER, len(queries)))
         scanned = scan(rows, part, shortlist(rows, k), workers)
-        found += [_nearest(rows, part, query, scanned, k, exact, workers) for query in range(len(part))]
-    return found
+        keys += [_nearest(rows, part, query, scanned, k, exact, workers) for query in range(len(part))]
+    return keys
 
 
 def shortlist(rows: Rows, k: int) -> int:
-    """How many of the best quick scores are kept: exact scores of these decide what else is looked at."""
+    """Return how many of the best approximate scores are scored exactly first."""
     return min(max(4 * k, 64) if rows.codes is not None else k + 16, max(len(rows), 1))
 
 
 def memory_for(rows: int, queries: int, k: int) -> int:
-    """Bytes of working memory that `best_keys` takes at most, without its results."""
+    """Return the bytes of working memory that a scan (`best_keys`) needs at most, without its results."""
     together = min(queries, SCANNED_TOGETHER)
     kept = min(max(4 * k, 64), PART)
     return rows * (4 * together + 1 + 32) + 8 * kept * together * (rows // PART + 1)
@@ -202,81 +202,81 @@ def _nearest(rows: Rows, queries: Queries, query: int, scanned: Scan, k: int, ex
     if exact or rows.codes is None:
         reached = float(score_of(np.partition(keys, k - 1)[k - 1])) if len(keys) >= k else -np.inf
         errors = np.empty(0, np.float32) if rows.codes is None else rows.codes.errors
-        likely = likely_rows(scanned.quick_scores[query], errors, scanned.bounds[query], reached, workers)
+        likely = likely_rows(scanned.approximate_scores[query], errors, scanned.bounds[query], reached, workers)
         keys = rows.keys(queries, query, likely, workers)
     return np.sort(np.partition(keys, k - 1)[:k] if len(keys) > k else keys)
 
 
 def scores_of(keys: Keys) -> Floats:
-    """The scores in keys."""
+    """Return the scores in sort keys."""
     rows, scores = np.empty(len(keys), np.int32), np.empty(len(keys), np.float32)
     split_keys(keys, rows, scores)
     return scores
 
 
 def rows_of(keys: Keys, count: int) -> Ints:
-    """The rows of the `count` smallest keys, ascending; keys (parts, kept)."""
+    """Return the rows of the `count` smallest sort keys (parts, kept), ascending."""
     flat = keys[keys != WORST]
     chosen = np.partition(flat, count - 1)[:count] if len(flat) > count else flat
     return np.sort((chosen & np.uint64(0xFFFFFFFF)).astype(np.int32))
 
 
-def likely_rows(quick: Floats, errors: Floats, bound: ErrorBound, least: float, workers: int = 0) -> Ints:
-    """Rows whose score may be `least` or more, ascending; `errors` is empty where rows have no codes."""
+def likely_rows(approximate: Floats, errors: Floats, bound: ErrorBound, threshold: float, workers: int = 0) -> Ints:
+    """Return the rows whose exact score may reach `threshold`, ascending; `errors` is empty where rows have no codes."""
     size = 4 * PART
-    found: list[Ints] = [np.empty(0, np.int32)] * (-(-len(quick) // size))
+    likely: list[Ints] = [np.empty(0, np.int32)] * (-(-len(approximate) // size))
 
     def work(part: int) -> None:
-        start, stop = part * size, min((part + 1) * size, len(quick))
+        start, stop = part * size, min((part + 1) * size, len(approximate))
         rows = np.empty(stop - start, np.int32)
-        limits = bound.of_row, bound.of_score, bound.constant, least
-        found[part] = rows[: find_likely(quick, errors, start, stop, *limits, rows)].copy()
+        limits = bound.of_row, bound.of_score, bound.constant, threshold
+        likely[part] = rows[: find_likely(approximate, errors, start, stop, *limits, rows)].copy()
 
-    share(len(found), work, workers)
-    return np.concatenate([np.empty(0, np.int32), *found])
+    run_in_threads(len(likely), work, workers)
+    return np.concatenate([np.empty(0, np.int32), *likely])
 
 
-# --- comparing one query with everything ---------------------------------------------------------------
+# --- one query compared with all rows ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class QueryScan:
-    """One query compared with all rows: bounds of every cosine, and exact cosines on demand."""
+    """One query compared with all rows of a matrix: bounds of every cosine, and exact cosines on demand."""
 
     rows: Rows
     query: Queries
     low: Doubles
     high: Doubles
-    """(rows,) each: between which numbers the cosine surely is."""
+    """(rows,) each: lower and upper bounds of the cosine."""
 
     def exact(self, rows: NDArray[Any]) -> Floats:
-        """The cosines of these rows, the same as `nearest` gives; (rows,)."""
+        """Return the exact cosines of these rows, the same as from `nearest`; (rows,)."""
         keys = self.rows.keys(self.query, 0, np.ascontiguousarray(rows, np.int32))
         return scores_of(keys)
 
 
 def compare(matrix: NDArray[Any], query: NDArray[Any], codes: Codes | None = None) -> QueryScan:
-    """Compare one query (dimension,) with all rows, for callers whose score is made of more than one cosine."""
+    """Bound the cosine of one query (dimension,) with every row, for callers whose score combines several cosines."""
     rows, queries = Rows.of(matrix, codes=codes), Queries.of(query[None])
     scanned = scan(rows, queries, 1)
-    bound, quick = scanned.bounds[0], scanned.quick_scores[0].astype(np.float64)
-    errors = bound.constant + bound.of_score * np.abs(quick)
+    bound, approximate = scanned.bounds[0], scanned.approximate_scores[0].astype(np.float64)
+    errors = bound.constant + bound.of_score * np.abs(approximate)
     if codes is not None:
         errors = errors + np.asarray(codes.errors, np.float64) * bound.of_row
-    return QueryScan(rows, queries, quick - errors, quick + errors)
+    return QueryScan(rows, queries, approximate - errors, approximate + errors)
 
 
 # --- the scan ------------------------------------------------------------------------------------------
 
 
 def scan(rows: Rows, queries: Queries, kept: int, workers: int = 0) -> Scan:
-    """Quick scores of all rows, and the best `kept` of each part."""
+    """Compute approximate scores of all rows for each query, and the best `kept` of each part."""
     parts = -(-len(rows) // PART)
-    quick = np.empty((len(queries), len(rows)), np.float32)
+    approximate = np.empty((len(queries), len(rows)), np.float32)
     best = np.full((parts, len(queries), min(kept, PART)), WORST)
-    floors = np.full(len(queries), WORST)  # what cannot be among the best any more: saves work, changes nothing
+    floors = np.full(len(queries), WORST)  # keys behind these cannot be among the best: saves work, changes nothing
     if rows.codes is not None:
-        return _scan_codes(rows, rows.codes, queries, Scan(quick, best, []), floors, workers)
+        return _scan_codes(rows, rows.codes, queries, Scan(approximate, best, []), floors, workers)
     longest, broken = np.zeros(parts), np.full((parts, 2), -1, np.int64)
     directions = queries.directions() if rows.metric != L2 else queries.vectors
 
@@ -284,18 +284,18 @@ def scan(rows: Rows, queries: Queries, kept: int, workers: int = 0) -> Scan:
         start, stop = part * PART, min((part + 1) * PART, len(rows))
         longest[part] = scan_rows(
             rows.matrix, rows.allowed, start, stop, queries.vectors, directions, queries.norms, rows.metric,
-            queries.itself, quick, best[part], floors, broken[part],
+            queries.itself, approximate, best[part], floors, broken[part],
         )  # fmt: skip
 
-    share(parts, work, workers)
+    run_in_threads(parts, work, workers)
     _refuse_broken(broken)
     reach = float(longest.max(initial=0.0))
     check_scores(rows.metric, reach, float(queries.norms.max(initial=0.0)))
-    return Scan(quick, best, [_error_of_sums(rows, norm, reach) for norm in queries.norms.tolist()])
+    return Scan(approximate, best, [_error_of_sums(rows, norm, reach) for norm in queries.norms.tolist()])
 
 
 def _error_of_sums(rows: Rows, norm: float, longest: float) -> ErrorBound:
-    """The error bound of float32 sums, for a query of this norm; see the top of this file."""
+    """Return the error bound of float32 sums for a query of this norm, as derived at the top of this file."""
     dimension = rows.matrix.shape[1]
     if rows.metric == L2:
         return ErrorBound(0.0, 1.01 * (dimension / 2 + 16) * _UNIT, 0.0)
@@ -312,17 +312,17 @@ def _scan_codes(rows: Rows, codes: Codes, queries: Queries, into: Scan, floors: 
         start, stop = part * PART, min((part + 1) * PART, len(rows))
         scan_codes(
             codes.matrix, codes.scales, rows.allowed, start, stop, read_only(coded.words), read_only(coded.halves),
-            coded.units, by_halves, queries.itself, into.quick_scores, into.best[part], floors,
+            coded.units, by_halves, queries.itself, into.approximate_scores, into.best[part], floors,
         )  # fmt: skip
 
-    share(len(into.best), work, workers)
+    run_in_threads(len(into.best), work, workers)
     errors = [coded.error(query) for query in range(len(queries))]
     bounds = [ErrorBound(factor, 0.0, constant) for factor, constant in errors]
-    return Scan(into.quick_scores, into.best, bounds)
+    return Scan(into.approximate_scores, into.best, bounds)
 
 
 def _refuse_broken(broken: Longs) -> None:
-    """`broken` (parts, 2): how many rows of each part hold a number that is not finite, -1 for none, and the first."""
+    """Refuse rows with numbers that are not finite; `broken` (parts, 2) holds their number, -1 for none, and the first."""
     bad = broken[broken[:, 0] > 0]
     if len(bad):
         raise UserError(

@@ -1,19 +1,14 @@
-"""The compiled loops that choose among quick scores: sift them, find a rank, find who may be near it.
+"""Compiled loops of the top-k search over many scores: filter candidates, find ranks and windows, scan rows.
 
-    quick scores 0.1 0.9 0.4 0.7, cut 0.3   ->   kept 0.9 0.4 0.7, at the positions 1 2 3
-    the second best of them                 ->   0.7: when room is needed, 0.4 goes and the cut becomes 0.7
+    scores 0.1 0.9 0.4 0.7, cut 0.3      ->   kept 0.9 0.4 0.7, at the positions 1 2 3
+    the second best of them              ->   0.7: when room is needed, 0.4 is dropped and the cut becomes 0.7
 
-A quick score, out of a matrix product, is wrong by at most half of the margin of its query. So what is within the
-margin of a border is kept, to be scored exactly: see `settle.py`. Every loop works on a range of queries of its own,
-so that threads share nothing. Does not see vectors, and knows no rows: only positions in the pool.
+    rows (rows, dimension) . query       ->   approximate score of every row, and the keys of the best of each part
+    approximate score + its error bound >= a score that is reached   ->   rows that must be scored exactly
 
-The compiled loops of `scan.py`: one pass over the rows, the best quick scores, exact scores of chosen rows.
-
-    rows (rows, dimension) . query  ->  quick score of every row, and the keys of the best of each part
-    quick score + its error bound >= a score that is reached   ->   rows that must be scored exactly
-
-Every loop works on a range of rows of its own. Threads share only `floors`, which say what cannot be among the best any
-more: it saves work and changes nothing.
+An approximate score from a matrix product is wrong by at most half of its query's margin. So what is within the margin of a
+border is kept, to be scored exactly (`engine.py`). Every loop works on its own range of queries or rows. Threads share only
+`floors`, keys behind which nothing can be among the best: it saves work and changes nothing.
 """
 
 from __future__ import annotations
@@ -37,27 +32,27 @@ from citeweave.vectors.topk.kernels import (
     Keys,
     Longs,
     Words,
+    approximate_cosines,
+    approximate_dot,
+    approximate_dot_and_square,
+    approximate_squared_distance,
     exact_score,
     key,
     norm_of,
     push,
-    quick_cosines,
-    quick_dot,
-    quick_dot_and_square,
-    quick_squared_distance,
     score_of,
     widen,
 )
 
 CHUNK = 16
-"""Scores looked at together: most chunks hold none over the cut and cost a few instructions."""
+"""Scores compared with the cut at a time: most chunks have none above it and cost a few instructions."""
 
 
 @njit(cache=True, nogil=True)
 def kth_largest(values: Floats, count: int, k: int) -> np.float32:
-    """The k-th largest (k from 1) of the first `count` values, which are shuffled so that the k largest come first.
+    """Return the k-th largest (k from 1) of the first `count` scores, reordered so that the k largest come first.
 
-    Hoare's FIND (1961) around the median of three; it parts equal values evenly, so ties do not make it slow.
+    Hoare's FIND (1961) around the median of three; it splits equal values evenly, so ties do not make it slow.
     """
     left, right, target = 0, count - 1, k - 1
     while left < right:
@@ -79,15 +74,15 @@ def kth_largest(values: Floats, count: int, k: int) -> np.float32:
             left = i
         else:
             break
-    found: np.float32 = values[target]
-    return found
+    value: np.float32 = values[target]
+    return value
 
 
 @njit(cache=True, nogil=True)
 def _shrink(
     scores: Floats, positions: Ints, count: int, k: int, margin: float, scratch: Floats
 ) -> tuple[int, np.float32]:
-    """Keep the k best and all within the margin of the k-th; returns how many, and the cut they are over."""
+    """Keep the k best candidates and all within the margin of the k-th; return how many, and the new cut."""
     scratch[:count] = scores[:count]
     cut = np.float32(kth_largest(scratch, count, k) - margin)
     kept = 0
@@ -110,7 +105,7 @@ def _highest(line: Floats, chunk: int) -> np.float32:
 
 
 @njit(cache=True, nogil=True)
-def sift(
+def filter_tile(
     tile: Floats,
     start: int,
     width: int,
@@ -125,11 +120,11 @@ def sift(
     low: int,
     high: int,
 ) -> None:
-    """Add what is over the cut of its query to `scores` and `positions` (queries, capacity), for queries low to high.
+    """Keep the scores of a tile above the cut of their query, in `scores` and `positions` (queries, capacity).
 
-    `tile` (queries, chunks, CHUNK) holds the scores of the positions from `start` on, of which `width` count. When
-    `room` of the capacity is used up, the k best stay. A query with more positions than that within its margin gets
-    the count -1: it is crowded.
+    `tile` (queries, chunks, CHUNK) holds the scores of the positions from `start` on, of which `width` are
+    valid; queries `low` to `high` are filtered. When `room` of the capacity is used up, the k best stay. A query with
+    more positions than that within its margin overflows: it gets the count -1.
     """
     scratch = np.empty(room, np.float32)
     for query in range(low, high):
@@ -154,7 +149,7 @@ def sift(
 
 @njit(cache=True, nogil=True)
 def raise_cuts(k: int, margins: Doubles, cuts: Floats, counts: Longs, scores: Floats, low: int, high: int) -> None:
-    """Set each cut to the k-th best score kept, less the margin, and forget what was kept."""
+    """Set the cut of each query to the k-th best score kept, less the margin, and discard what was kept."""
     for query in range(low, high):
         cut = -np.inf
         if counts[query] >= k:
@@ -168,43 +163,43 @@ def find_windows(
     counts: Longs,
     cuts: Floats,
     margins: Doubles,
-    needs: Longs,
+    depths: Longs,
     ranks: Longs,
     bands: Longs,
     edges: Doubles,
     above: Longs,
     sizes: Longs,
-    sure: Flags,
+    proved: Flags,
     low: int,
     high: int,
 ) -> None:
-    """Between which quick scores the members of each band must be, how many are there, how many are surely better.
+    """Find the window of approximate scores that holds the members of each band, and count who is in or above it.
 
-    Let q be the quick scores, t the true ones and e the largest error. The r-th largest of q and of t differ by at
+    Let q be the approximate scores, t the true ones and e the largest error. The r-th largest of q and of t differ by at
     most e, so a member of the band of ranks a to b has t between q_b - e and q_a + e and q between q_b - 2e and
-    q_a + 2e; who has a higher q has a better rank than a. With m = 2e the margin:
+    q_a + 2e; a higher q has a better rank than a. With m = 2e the margin:
 
         edges (queries, bands, 2) = q_b - m, q_a + m      above, sizes (queries, bands)
 
     `ranks` are all the ranks that bands begin and end at, the largest first; `bands` (bands, 2) says where in them.
-    `needs` is how many ranks a query has. A query is sure if nothing that its windows need was cut away.
+    `depths` is the deepest rank of each query. A query is proved if nothing that its windows need was cut away.
     """
     scratch = np.empty(scores.shape[1], np.float32)
     values = np.empty(len(ranks), np.float64)
     for query in range(low, high):
-        count, need, margin = counts[query], needs[query], margins[query]
-        sure[query] = count >= need
-        if not sure[query]:
+        count, depth, margin = counts[query], depths[query], margins[query]
+        proved[query] = count >= depth
+        if not proved[query]:
             continue
         scratch[:count] = scores[query, :count]
         left = count
         for at in range(len(ranks)):
-            rank = min(ranks[at], need)
+            rank = min(ranks[at], depth)
             values[at] = kth_largest(scratch, left, rank) if rank else np.inf
             left = rank
-        sure[query] = cuts[query] < values[0] - margin
+        proved[query] = cuts[query] < values[0] - margin
         for band in range(len(bands)):
-            if not sure[query] or ranks[bands[band, 0]] > need:
+            if not proved[query] or ranks[bands[band, 0]] > depth:
                 continue
             first, last = values[bands[band, 0]] + margin, values[bands[band, 1]] - margin
             better = inside = 0
@@ -219,7 +214,7 @@ def find_windows(
 def collect(
     scores: Floats, positions: Ints, counts: Longs, edges: Doubles, ends: Longs, out: Ints, low: int, high: int
 ) -> None:
-    """Copy the positions inside the windows to `out`, window after window; `ends` is where each window ends in it."""
+    """Copy the positions of candidates inside the windows to `out`, window after window; `ends` is where each ends."""
     bands = edges.shape[1]
     for query in range(low, high):
         for band in range(bands):
@@ -231,21 +226,19 @@ def collect(
                     at -= 1
 
 
-# The compiled loops of `scan.py`: one pass over the rows, the best quick scores, exact scores of chosen rows.
-
 SCAN_CHUNK = 128
-"""Rows that all queries are multiplied with while they are in the nearest cache."""
+"""Rows that all queries are multiplied with while they are in the L1 cache."""
 
 _SMALL, _LARGE = np.float32(1e-20), np.float32(1e30)
-"""Squares of lengths between which float32 loses nothing."""
+"""Squared lengths between which float32 neither underflows nor overflows."""
 
 _LARGE_HALF = np.float32(0.99) * NOT_HALF**2
-"""The square of a row of float16 with a number that is not finite is above."""
+"""Below the squared length of any float16 row with a number that is not finite."""
 
 
 @njit(cache=True, nogil=True)
-def _offer(line: Floats, first: int, itself: int, heap: Keys, count: int, floor: np.uint64) -> int:
-    """Put the rows of a chunk, which begins at `first`, among the best of a query; returns how many these are."""
+def _push_chunk(line: Floats, first: int, itself: int, heap: Keys, count: int, floor: np.uint64) -> int:
+    """Push the rows of a chunk, which begins at `first`, onto the heap of a query's best; return its size."""
     if first <= itself < first + len(line):
         line[itself - first] = -np.inf
     worst = min(floor, heap[0] if count == len(heap) else WORST)
@@ -266,24 +259,24 @@ def _offer(line: Floats, first: int, itself: int, heap: Keys, count: int, floor:
 @njit(cache=True, nogil=True)
 def scan_codes(
     codes: Bytes, scales: Floats, allowed: Flags, start: int, stop: int, words: Words, halves: Bytes, units: Doubles,
-    by_halves: bool, itself: Longs, quick: Floats, best: Keys, floors: Keys,
+    by_halves: bool, itself: Longs, approximate: Floats, best: Keys, floors: Keys,
 ) -> None:  # fmt: skip
-    """Rows start to stop into quick (queries, rows) and best (queries, kept)."""
+    """Scan the int8 codes of rows start to stop: approximate cosines (queries, rows) and best keys (queries, kept)."""
     sums, counts = np.empty(SCAN_CHUNK, np.int32), np.zeros(len(units), np.int64)
     for first in range(start, stop, SCAN_CHUNK):
         last = min(first + SCAN_CHUNK, stop)
         if len(allowed) and not allowed[first:last].any():
-            quick[:, first:last] = -np.inf
+            approximate[:, first:last] = -np.inf
             continue
         for query in range(len(units)):
-            line = quick[query, first:last]
-            quick_cosines(
+            line = approximate[query, first:last]
+            approximate_cosines(
                 codes, scales, first, last, words[query], halves[query], units[query], by_halves, sums, line
             )  # fmt: skip
             if len(allowed):
                 for at in range(last - first):
                     line[at] = line[at] if allowed[first + at] else -np.inf
-            counts[query] = _offer(line, first, itself[query], best[query], counts[query], floors[query])
+            counts[query] = _push_chunk(line, first, itself[query], best[query], counts[query], floors[query])
     for query in range(len(units)):
         if counts[query] == best.shape[1]:
             floors[query] = min(floors[query], best[query, 0])
@@ -292,9 +285,9 @@ def scan_codes(
 @njit(cache=True, nogil=True)
 def scan_rows(
     matrix: Any, allowed: Flags, start: int, stop: int, vectors: Floats, directions: Floats, norms: Doubles, metric: int,
-    itself: Longs, quick: Floats, best: Keys, floors: Keys, broken: Longs,
+    itself: Longs, approximate: Floats, best: Keys, floors: Keys, broken: Longs,
 ) -> float:  # fmt: skip
-    """Rows start to stop into quick (queries, rows) and best (queries, kept); returns the largest norm that was met."""
+    """Scan rows start to stop: approximate scores (queries, rows), best keys (queries, kept); return the largest norm."""
     buffer, counts, longest = np.empty(matrix.shape[1], np.float32), np.zeros(len(norms), np.int64), 0.0
     sums, squares = np.empty((len(norms), SCAN_CHUNK), np.float32), np.empty(SCAN_CHUNK, np.float32)
     for first in range(start, stop, SCAN_CHUNK):
@@ -303,7 +296,7 @@ def scan_rows(
             _sums_of_one(matrix, allowed, first, last, directions[0], metric, sums[0], squares)
         else:
             _sums_of_several(matrix, allowed, first, last, directions, metric, buffer, sums, squares)
-        lines = quick[:, first:last]
+        lines = approximate[:, first:last]
         if not len(allowed) and _are_usual(sums, squares, 0, last - first, metric, matrix.itemsize):
             longest = max(longest, _scores_of_sums(sums, squares, 0, last - first, norms, metric, lines))
         else:
@@ -313,7 +306,7 @@ def scan_rows(
                     lines[:, at] = -np.inf
                 elif _are_usual(sums, squares, at, at + 1, metric, matrix.itemsize):
                     longest = max(longest, _scores_of_sums(sums, squares, at, at + 1, norms, metric, lines))
-                else:  # float32 is not enough
+                else:  # float32 would under- or overflow
                     widen(matrix[row], buffer)
                     norm = norm_of(buffer)
                     longest = max(longest, norm)
@@ -322,7 +315,7 @@ def scan_rows(
                     if not math.isfinite(norm):
                         broken[0], broken[1] = max(broken[0], 0) + 1, row if broken[1] < 0 else broken[1]
         for query in range(len(norms)):
-            counts[query] = _offer(lines[query], first, itself[query], best[query], counts[query], floors[query])
+            counts[query] = _push_chunk(lines[query], first, itself[query], best[query], counts[query], floors[query])
     for query in range(len(norms)):
         if counts[query] == best.shape[1]:
             floors[query] = min(floors[query], best[query, 0])
@@ -331,7 +324,7 @@ def scan_rows(
 
 @njit(cache=True, nogil=True)
 def _are_usual(sums: Floats, squares: Floats, start: int, stop: int, metric: int, itemsize: int) -> bool:
-    """Whether float32 has lost nothing in the sums of the rows start to stop of a chunk."""
+    """Return whether the float32 sums of rows start to stop of a chunk neither underflowed nor overflowed."""
     largest = _LARGE if itemsize == 4 or metric == L2 else _LARGE_HALF
     usual = 0
     if metric == L2:
@@ -349,7 +342,7 @@ def _are_usual(sums: Floats, squares: Floats, start: int, stop: int, metric: int
 def _scores_of_sums(
     sums: Floats, squares: Floats, start: int, stop: int, norms: Doubles, metric: int, out: Floats
 ) -> float:
-    """Quick scores (queries, rows of the chunk) of the rows start to stop; returns the largest norm, 0 for L2."""
+    """Turn sums of rows start to stop into approximate scores (queries, rows of the chunk); return the largest norm."""
     longest = np.float32(0)
     if metric != L2:
         for at in range(start, stop):
@@ -368,21 +361,21 @@ def _scores_of_sums(
     return math.sqrt(longest)
 
 
-# the loops of sums do nothing else: with branches around them LLVM makes code that is half as fast
+# these loops do nothing but sum: with branches around them LLVM's code is half as fast
 
 
 @njit(cache=True, nogil=True)
 def _sums_of_one(
     matrix: Any, allowed: Flags, first: int, last: int, query: Floats, metric: int, sums: Floats, squares: Floats
 ) -> None:
-    """Squared distances of rows first to last from a query, or inner products and the squares of the rows' lengths."""
+    """Sum rows first to last for one query: squared distances, or inner products and the rows' squared lengths."""
     for row in range(first, last):
         if len(allowed) and not allowed[row]:
             continue
         if metric == L2:
-            sums[row - first] = quick_squared_distance(matrix[row], query)
+            sums[row - first] = approximate_squared_distance(matrix[row], query)
         else:
-            sums[row - first], squares[row - first] = quick_dot_and_square(matrix[row], query)
+            sums[row - first], squares[row - first] = approximate_dot_and_square(matrix[row], query)
 
 
 @njit(cache=True, nogil=True)
@@ -390,56 +383,58 @@ def _sums_of_several(
     matrix: Any, allowed: Flags, first: int, last: int, queries: Floats, metric: int, buffer: Floats, sums: Floats,
     squares: Floats,
 ) -> None:  # fmt: skip
-    """The same of several queries, into sums (queries, CHUNK)."""
+    """Sum rows first to last for several queries, into sums (queries, CHUNK), as `_sums_of_one` does for one."""
     for row in range(first, last):
         if len(allowed) and not allowed[row]:
             continue
         widen(matrix[row], buffer)
         if metric == L2:
             for query in range(len(queries)):
-                sums[query, row - first] = quick_squared_distance(buffer, queries[query])
+                sums[query, row - first] = approximate_squared_distance(buffer, queries[query])
         else:
-            sums[0, row - first], squares[row - first] = quick_dot_and_square(buffer, queries[0])
+            sums[0, row - first], squares[row - first] = approximate_dot_and_square(buffer, queries[0])
             for query in range(1, len(queries)):
-                sums[query, row - first] = quick_dot(buffer, queries[query])
+                sums[query, row - first] = approximate_dot(buffer, queries[query])
 
 
 @njit(cache=True, nogil=True)
 def find_likely(
-    quick: Floats, errors: Floats, start: int, stop: int, of_row: float, of_score: float, constant: float, least: float,
-    found: Ints,
+    approximate: Floats, errors: Floats, start: int, stop: int, of_row: float, of_score: float, constant: float, threshold: float,
+    likely: Ints,
 ) -> int:  # fmt: skip
-    """Rows start to stop whose score may be `least` or more; see `ErrorBound`."""
+    """Find the rows start to stop whose exact score may reach `threshold`, by their `ErrorBound`; return how many."""
     count = 0
     for first in range(start, stop, SCAN_CHUNK):
         last = min(first + SCAN_CHUNK, stop)
-        line = quick[first:last]
+        line = approximate[first:last]
         reached = 0
         if len(errors):
             widths = errors[first:last]
             for at in range(last - first):
                 value = np.float64(line[at])
-                reached += int(value + (of_score * abs(value) + constant + np.float64(widths[at]) * of_row) >= least)
+                reached += int(
+                    value + (of_score * abs(value) + constant + np.float64(widths[at]) * of_row) >= threshold
+                )
         else:
             for at in range(last - first):
                 value = np.float64(line[at])
-                reached += int(value + (of_score * abs(value) + constant) >= least)
+                reached += int(value + (of_score * abs(value) + constant) >= threshold)
         if not reached:
             continue
         for row in range(first, last):
-            value = np.float64(quick[row])
+            value = np.float64(approximate[row])
             error = of_score * abs(value) + constant
             if len(errors):
                 error += np.float64(errors[row]) * of_row
-            if value > -np.inf and value + error >= least:
-                found[count] = row
+            if value > -np.inf and value + error >= threshold:
+                likely[count] = row
                 count += 1
     return count
 
 
 @njit(cache=True, nogil=True)
 def score_rows(matrix: Any, rows: Ints, query: Floats, norm: float, metric: int, keys: Keys) -> None:
-    """keys[i] = the key of row rows[i], with its exact score."""
+    """Score rows exactly: keys[i] = the sort key of row rows[i]."""
     line = np.empty(matrix.shape[1], np.float32)
     for at in range(len(rows)):
         widen(matrix[rows[at]], line)
@@ -449,6 +444,6 @@ def score_rows(matrix: Any, rows: Ints, query: Floats, norm: float, metric: int,
 
 @njit(cache=True, nogil=True)
 def split_keys(keys: Keys, rows: Ints, scores: Floats) -> None:
-    """The rows and scores in keys."""
+    """Split sort keys into rows and scores."""
     for at in range(len(keys)):
         rows[at], scores[at] = np.int32(keys[at] & np.uint64(0xFFFFFFFF)), score_of(keys[at])

@@ -1,12 +1,12 @@
-"""The papers whose sentences are nearest to some sentences, by a scan of codes.
+"""Papers with the best cosines to a query's sentences, by a scan of int8 codes: candidates for a document distance.
 
     score of a paper = sum over the query's sentences of the best cosine among the paper's sentences
 
-    best_papers(codes, matrix, offsets, queries, 100).papers       (100,), the best first, equal ones by number
+    best_papers(codes, matrix, offsets, queries, 100).papers       (100,), the best first, ties by number
 
-As in `scan.py` quick scores propose and exact scores decide: a paper whose quick sum, with the errors of its sentences,
-does not reach the sum that the last of `count` surely has is out. Without `exact` the best by codes alone are scored.
-Proposes papers for `transport.rerank`; knows no plans and no masses.
+As in `scan.py` approximate scores select candidates and exact scores decide: a paper whose approximate sum, with the
+errors of its sentences, does not reach a lower bound of the `count`-th sum is out. Without `exact` only the best by codes
+are scored. Selects papers for `document_distance.rerank`; computes no plans and no masses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
-from citeweave.core.executor import share
+from citeweave.core.executor import run_in_threads
 from citeweave.vectors.topk.blocks import norms_of
 from citeweave.vectors.topk.codes import SLACK, Codes, QueryCodes
 from citeweave.vectors.topk.kernels import (
@@ -33,12 +33,12 @@ from citeweave.vectors.topk.kernels import (
     Keys,
     Longs,
     Words,
+    approximate_cosines,
     exact_score,
     halves_are_faster,
     key,
     norm_of,
     push,
-    quick_cosines,
     read_only,
     score_of,
     widen,
@@ -60,12 +60,12 @@ SCORED = 32
 """Papers that a thread scores exactly at a time."""
 
 MAX_SENTENCES = 64
-"""Of a query."""
+"""Largest number of sentences of a query."""
 
 
 @dataclass(frozen=True, slots=True)
 class BestPapers:
-    """The best papers, the best first."""
+    """The papers with the highest sums of best cosines to the query's sentences, the best first."""
 
     papers: Ints
     """(papers,)"""
@@ -77,12 +77,12 @@ class BestPapers:
     """(papers, query sentences) the highest cosine with a sentence of the paper."""
 
     rows: Longs
-    """(papers, query sentences) the row of the matrix that has it, the first of equal ones."""
+    """(papers, query sentences) the row of the matrix with that cosine, the first of equal ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Papers:
-    """Sentences and which paper has which."""
+    """The sentences of all papers that are scanned: vectors, codes, and where each paper begins."""
 
     rows: Rows
     codes: Codes
@@ -104,9 +104,9 @@ def best_papers(
     allowed: NDArray[np.bool_] | None = None,
     exact: bool = True,
 ) -> BestPapers:
-    """The best `count` papers, or as many as there are, for the sentences `queries` (sentences, dimension) together.
+    """Return the best `count` papers for the sentences `queries` (sentences, dimension) together.
 
-    Paper i has the rows offsets[i] to offsets[i + 1] of the matrix; `allowed`, (papers,), says which papers count. One
+    Paper i has the rows offsets[i] to offsets[i + 1] of the matrix; `allowed`, (papers,), says which papers count; one
     without a sentence never does. Divide scores by len(queries) for the mean cosine.
     """
     if count < 1:
@@ -119,14 +119,14 @@ def best_papers(
         )
     if not 1 <= len(queries) <= MAX_SENTENCES:
         raise UserError(f"{len(queries)} query sentences; give 1 to {MAX_SENTENCES}")
-    norms_of(queries, None, "queries")  # refuses what is not finite
+    norms_of(queries, None, "queries")  # refuses numbers that are not finite
     papers = len(offsets) - 1
     chosen = np.empty(0, np.bool_) if allowed is None else np.ascontiguousarray(allowed, np.bool_)
     if allowed is not None and chosen.shape != (papers,):
         raise UserError(f"allowed has the shape {chosen.shape}; it must be one bool per paper, ({papers:,},)")
-    # compiled code follows the offsets without looking
+    # compiled code reads at these offsets without checking them
     if papers < 0 or offsets[0] != 0 or offsets[-1] != len(codes) or (np.diff(offsets) < 0).any():
-        raise UserError(f"offsets do not grow from 0 to {len(codes):,}, the rows of the matrix; make them again")
+        raise UserError(f"offsets are not increasing from 0 to {len(codes):,}, the rows of the matrix; make them again")
     rows = Rows.of(matrix, codes=codes)
     assert rows.codes is not None
     every = _Papers(rows, rows.codes, read_only(np.ascontiguousarray(offsets, np.int64)), read_only(chosen))
@@ -151,7 +151,7 @@ def _search(papers: _Papers, queries: Queries, count: int, exact: bool) -> BestP
 
 
 def _scan(papers: _Papers, coded: QueryCodes, kept: int, sums: Floats, widest: Floats) -> Keys:
-    """Quick sums and errors of all papers, and the keys of the best of each part, (parts, kept)."""
+    """Compute approximate sums and errors of all papers, and the keys of the best of each part, (parts, kept)."""
     codes, by_halves = papers.codes, halves_are_faster()
     parts, floors = -(-len(papers) // PART), np.full(1, WORST)
     best, words, halves = np.full((parts, min(kept, PART)), WORST), read_only(coded.words), read_only(coded.halves)
@@ -163,12 +163,12 @@ def _scan(papers: _Papers, coded: QueryCodes, kept: int, sums: Floats, widest: F
             coded.units, by_halves, sums, widest, best[part], floors,
         )  # fmt: skip
 
-    share(parts, work)
+    run_in_threads(parts, work)
     return best
 
 
 def _score(papers: _Papers, queries: Queries, chosen: Ints) -> BestPapers:
-    """These papers by their exact cosines."""
+    """Score these papers by their exact cosines with the query's sentences."""
     shape = len(chosen), len(queries)
     best, rows = np.empty(shape, np.float32), np.empty(shape, np.int64)
     sums = np.empty(len(chosen), np.float32)
@@ -179,7 +179,7 @@ def _score(papers: _Papers, queries: Queries, chosen: Ints) -> BestPapers:
             papers.rows.matrix, papers.offsets, chosen, start, stop, queries.vectors, queries.norms, best, rows, sums
         )
 
-    share(-(-len(chosen) // SCORED), work)
+    run_in_threads(-(-len(chosen) // SCORED), work)
     return BestPapers(chosen, sums, best, rows)
 
 
@@ -195,14 +195,14 @@ def _joined(one: BestPapers, other: BestPapers) -> BestPapers:
 @njit(cache=True, nogil=True)
 def _scan_papers(
     codes: Bytes, scales: Floats, errors: Floats, offsets: Longs, allowed: Flags, start: int, stop: int, words: Words,
-    halves: Bytes, units: Doubles, by_halves: bool, quick_sums: Floats, widest: Floats, best: Keys, floors: Keys,
+    halves: Bytes, units: Doubles, by_halves: bool, approximate_sums: Floats, widest: Floats, best: Keys, floors: Keys,
 ) -> None:  # fmt: skip
-    """Papers start to stop: the sums (papers,) of the best quick cosines, the widest (papers,) error, the best keys.
+    """Scan papers start to stop: sums (papers,) of the best approximate cosines, the widest error, the best keys.
 
     A paper that does not count or has no sentence has the sum -inf.
     """
     count = len(units)
-    sums, line, most = (
+    sums, line, highest = (
         np.empty(SCAN_CHUNK, np.int32),
         np.empty((count, SCAN_CHUNK), np.float32),
         np.empty(count, np.float32),
@@ -210,26 +210,26 @@ def _scan_papers(
     kept, cut = 0, np.float32(-np.inf)
     first = last = offsets[start]  # rows whose cosines are in `line`
     for paper in range(start, stop):
-        quick_sums[paper], widest[paper] = -np.inf, 0
+        approximate_sums[paper], widest[paper] = -np.inf, 0
         if (len(allowed) and not allowed[paper]) or offsets[paper] == offsets[paper + 1]:
             continue
-        most[:] = -np.inf
+        highest[:] = -np.inf
         for row in range(offsets[paper], offsets[paper + 1]):
             if row >= last:
                 first, last = row, min(row + SCAN_CHUNK, offsets[stop])
                 for query in range(count):
-                    quick_cosines(
+                    approximate_cosines(
                         codes, scales, first, last, words[query], halves[query], units[query], by_halves, sums, line[query]
                     )  # fmt: skip
             widest[paper] = max(widest[paper], errors[row])
             for query in range(count):
-                most[query] = max(most[query], line[query, row - first])
+                highest[query] = max(highest[query], line[query, row - first])
         total = 0.0
         for query in range(count):
-            total += most[query]
-        quick_sums[paper] = total
-        if quick_sums[paper] >= cut:
-            kept = push(best, kept, key(quick_sums[paper], paper))
+            total += highest[query]
+        approximate_sums[paper] = total
+        if approximate_sums[paper] >= cut:
+            kept = push(best, kept, key(approximate_sums[paper], paper))
             worst = min(floors[0], best[0] if kept == len(best) else WORST)
             cut = np.float32(-np.inf) if worst == WORST else score_of(worst)
     if kept == len(best):
@@ -241,7 +241,7 @@ def _score_papers(
     matrix: Any, offsets: Longs, papers: Ints, start: int, stop: int, queries: Floats, query_norms: Doubles,
     best: Floats, rows: Longs, sums: Floats,
 ) -> None:  # fmt: skip
-    """best[i, j] = the highest exact cosine of query sentence j in papers[i], of the row rows[i, j]; sums[i] of them."""
+    """Score papers: best[i, j] = highest exact cosine of query sentence j in papers[i], in row rows[i, j]; sums[i]."""
     line = np.empty(matrix.shape[1], np.float32)
     for at in range(start, stop):
         paper = papers[at]
