@@ -60,7 +60,7 @@ def test_import_from_a_pattern_to_an_address(bucket: Any, tmp_path: Path, capsys
     code, _, err = run(capsys, "import", *parts, "-o", address)
     assert code == 0
     assert "already holds this corpus" in err
-    assert "all there already" in err
+    assert "all already there" in err
     code, _, err = run(capsys, "import", parts[0], "-o", address)
     assert code == 2
     assert f"{address} holds an artifact made from other inputs" in err
@@ -104,7 +104,7 @@ def test_an_index_is_searched_and_grows(bucket: Any, tmp_path: Path, capsys: pyt
     assert "number 41" in out
     code, _, err = run(capsys, "change", f"s3://{bucket.name}/nothing", "--compact")
     assert code == 2
-    assert "is not there" in err
+    assert "does not exist" in err
 
 
 def test_copy_and_cache(bucket: Any, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +138,7 @@ def test_mistakes_are_one_line(bucket: Any, tmp_path: Path, capsys: pytest.Captu
         (["info", f"s3://{KEY}:{SECRET}@b/x"], "must not hold keys"),
         (["import", tmp_path / "a.jsonl", "-o", f"{place}/*"], "is a pattern"),
         (["import", tmp_path / "a.jsonl", "-o", "s3://nobody-has-it/x"], "there is no bucket"),
-        (["search", place, "x"], "is a whole bucket"),
+        (["search", place, "x"], "names only a bucket"),
         (["search", tmp_path, "x", "--export", f"{place}/x.bib"], "--export is s3:"),
         (["explore", tmp_path / "a.bib", "--folder", f"{place}/work"], "--folder is s3:"),
         (["store", tmp_path, "--milvus", f"{place}/papers.db"], "--milvus is s3:"),

@@ -18,11 +18,10 @@ from citeweave.core.artifact import check_files, read_manifest
 from citeweave.core.errors import ArtifactError, InputError, UserError
 from citeweave.core.progress import Advance, Reporter
 from citeweave.core.publish import work_folder
-from citeweave.remote.copy import _receive, copy
-from citeweave.remote.fetch import Slot, clear, fetch, kept_in
-from citeweave.remote.contents import OBJECTS
+from citeweave.remote.fetch import CacheSlot, clear_cache_entry, fetch, list_cache
+from citeweave.remote.listing import LISTING_NAME
 from citeweave.remote.object_storage import Address
-from citeweave.remote.push import push
+from citeweave.remote.push import _receive, copy, push
 
 from .conftest import content, make_artifact
 
@@ -55,7 +54,7 @@ def test_there_and_back(bucket: Any, tmp_path: Path, keys: Keys) -> None:
     address = f"s3://{bucket.name}/a/thing"
     done = push(folder, address)
     assert (done.files, done.sent) == (3, 3)
-    assert keys() == {f"a/thing/{name}" for name in ("manifest.json", "papers/text.gz", "big.bin", OBJECTS)}
+    assert keys() == {f"a/thing/{name}" for name in ("manifest.json", "papers/text.gz", "big.bin", LISTING_NAME)}
     found = fetch(address)
     assert found.name == "thing"
     assert content(found) == content(folder)
@@ -128,7 +127,7 @@ def test_a_fetch_that_breaks_off_shows_nothing_and_goes_on(bucket: Any, tmp_path
     push(made, address)
     with pytest.raises(ConnectionResetError):
         fetch(address, reporter=Watching(most=20_000))
-    slot = Slot(Address.parse(address))
+    slot = CacheSlot(Address.parse(address))
     assert not (slot.folder / "versions").exists()
     again = Watching()
     assert content(fetch(address, reporter=again)) == content(made)
@@ -148,7 +147,7 @@ def test_replaced_while_it_is_fetched_the_new_one_comes_whole(bucket: Any, folde
 def test_an_object_that_vanishes_is_named(bucket: Any, folder: Path) -> None:
     push(folder, f"s3://{bucket.name}/thing")
     bucket.Object("thing/big.bin").delete()
-    with pytest.raises(InputError, match=r"thing/big\.bin is not there"):
+    with pytest.raises(InputError, match=r"thing/big\.bin does not exist"):
         fetch(f"s3://{bucket.name}/thing")
 
 
@@ -171,7 +170,7 @@ def test_a_folder_that_another_program_uploaded(bucket: Any, folder: Path, keys:
     assert content(fetch(address)) == content(folder)
     bucket.put_object(Key="other/manifest.json", Body=(folder / "manifest.json").read_bytes())
     bucket.put_object(Key="other/papers/year.npy", Body=b"19")
-    with pytest.raises(ArtifactError, match=r"year\.npy has 2 bytes, its manifest says 4|big\.bin is not there"):
+    with pytest.raises(ArtifactError, match=r"year\.npy has 2 bytes, its manifest says 4|big\.bin does not exist"):
         fetch(f"s3://{bucket.name}/other")
 
 
@@ -197,7 +196,7 @@ def test_names_that_leave_the_folder_are_refused(bucket: Any, tmp_path: Path, na
 def test_a_hostile_list_of_objects_is_refused(bucket: Any, tmp_path: Path, name: str, which: str) -> None:
     file = {"bytes": 1, "sha256": "0" * 64, "at": name if which == "object" else "a"}
     told = {"format": "citeweave-objects", "version": 1, "files": {name if which == "file" else "a": file}}
-    bucket.put_object(Key=f"thing/{OBJECTS}", Body=json.dumps(told).encode())
+    bucket.put_object(Key=f"thing/{LISTING_NAME}", Body=json.dumps(told).encode())
     with pytest.raises(InputError, match="cannot be a file"):
         fetch(f"s3://{bucket.name}/thing")
 
@@ -207,8 +206,8 @@ def test_a_hostile_list_of_objects_is_refused(bucket: Any, tmp_path: Path, name:
     [b"", b"[]", b"{}", b'{"format": "citeweave-objects", "version": 1, "files": {"a": {"bytes": -1}}}', b"\xff"],
 )
 def test_a_damaged_list_of_objects_is_refused(bucket: Any, data: bytes) -> None:
-    bucket.put_object(Key=f"thing/{OBJECTS}", Body=data)
-    with pytest.raises(ArtifactError, match=rf"thing/{OBJECTS} is damaged"):
+    bucket.put_object(Key=f"thing/{LISTING_NAME}", Body=data)
+    with pytest.raises(ArtifactError, match=rf"thing/{LISTING_NAME} is damaged"):
         fetch(f"s3://{bucket.name}/thing")
 
 
@@ -235,7 +234,7 @@ def test_copy_both_ways_and_from_bucket_to_bucket(bucket: Any, folder: Path, tmp
         copy(address, tmp_path / "mine", overwrite=True)
     copy(address, f"s3://{bucket.name}/two/thing")
     assert content(fetch(f"s3://{bucket.name}/two/thing")) == content(folder)
-    with pytest.raises(UserError, match="both here"):
+    with pytest.raises(UserError, match="both local"):
         copy(folder, tmp_path / "c")
 
 
@@ -249,13 +248,13 @@ def test_a_copy_does_not_replace_what_came_meanwhile(
         make_artifact(tmp_path / "other", {"papers/year.npy": b"1999"}).rename(tmp_path / "back")
         return real(*given)
 
-    monkeypatch.setattr("citeweave.remote.copy._receive", receive)
+    monkeypatch.setattr("citeweave.remote.push._receive", receive)
     with pytest.raises(UserError, match="exists; choose another place"):
         copy(address, tmp_path / "back")
     assert (tmp_path / "back" / "papers" / "year.npy").read_bytes() == b"1999"
 
 
-@pytest.mark.parametrize("at", ["_exchange_at_once", "_remove"])
+@pytest.mark.parametrize("at", ["_exchange_atomically", "_remove_work"])
 def test_a_copy_that_is_killed_while_it_replaces_leaves_one_of_both(
     bucket: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
@@ -270,7 +269,7 @@ def test_a_copy_that_is_killed_while_it_replaces_leaves_one_of_both(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(publish, at, die)
         copy(address, target, overwrite=True)
-    assert content(target) == (older if at == "_exchange_at_once" else content(folder))
+    assert content(target) == (older if at == "_exchange_atomically" else content(folder))
     copy(address, target, overwrite=True)
     assert content(target) == content(folder)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith((".back.", "back."))]
@@ -329,7 +328,7 @@ def test_single_files(bucket: Any, tmp_path: Path) -> None:
     address = f"s3://{bucket.name}/lists/ids.txt"
     copy(path, address)
     assert fetch(address).read_text() == "one\n"
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         copy(path, address)
     copy(address, tmp_path / "cache")
     assert (tmp_path / "cache" / "ids.txt").read_text() == "one\n"
@@ -353,7 +352,7 @@ def test_damaged_and_linked_files_are_not_sent(bucket: Any, folder: Path, tmp_pa
     (folder / "papers" / "year.npy").write_bytes(b"2001")
     with pytest.raises(UserError, match=r"year\.npy has changed since"):
         push(folder, f"s3://{bucket.name}/thing")
-    with pytest.raises(InputError, match="is not there"):
+    with pytest.raises(InputError, match="does not exist"):
         fetch(f"s3://{bucket.name}/nothing")
     (folder / "papers" / "year.npy").write_bytes(b"1")
     with pytest.raises(UserError, match="another size than its manifest says"):
@@ -373,10 +372,10 @@ def test_old_versions_go_by_age_and_all_by_command(bucket: Any, folder: Path) ->
     new = fetch(address)
     assert not old.exists()
     assert new.exists()
-    (slot,) = kept_in()
+    (slot,) = list_cache()
     assert slot.address == address
     assert slot.versions == 1
-    with Slot(Address.parse(address)).locked():
-        assert not clear(slot)
-    assert clear(slot)
+    with CacheSlot(Address.parse(address)).locked():
+        assert not clear_cache_entry(slot)
+    assert clear_cache_entry(slot)
     assert not new.exists()

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from citeweave.core.errors import InputError, UserError
-from citeweave.remote.copy import PendingUpload, copy
 from citeweave.remote.fetch import fetch
-from citeweave.remote.contents import OBJECTS
+from citeweave.remote.listing import LISTING_NAME
 from citeweave.remote.object_storage import Address
-from citeweave.remote.push import push
+from citeweave.remote.push import PendingUpload, copy, push
 
 from .conftest import content, make_artifact
 
@@ -34,7 +33,7 @@ def test_an_address_named_as_a_file_of_the_cache(bucket: Any, folder: Path, tmp_
 def test_an_output_named_as_a_file_of_the_cache(bucket: Any) -> None:
     address = Address.parse(f"s3://{bucket.name}/base.json")
     for data in (b"1", b"2"):
-        with PendingUpload(address).working() as out:
+        with PendingUpload(address).prepare() as out:
             make_artifact(out.folder, {"a": data})
             out.send()
         assert content(fetch(address))["a"] == data
@@ -49,7 +48,7 @@ def test_a_name_as_long_as_a_name_can_be(bucket: Any) -> None:
 def test_a_list_with_hidden_files_is_refused(bucket: Any, name: str) -> None:
     file = {"bytes": 1, "sha256": "0" * 64, "at": "a"}
     told = {"format": "citeweave-objects", "version": 1, "files": {"a": file, name: file}}
-    bucket.put_object(Key=f"thing/{OBJECTS}", Body=json.dumps(told).encode())
+    bucket.put_object(Key=f"thing/{LISTING_NAME}", Body=json.dumps(told).encode())
     with pytest.raises(InputError, match="names the hidden file"):
         fetch(f"s3://{bucket.name}/thing")
 
@@ -91,7 +90,7 @@ def test_of_an_uploaded_artifact_only_its_own_objects_go(bucket: Any, folder: Pa
     push(make_artifact(tmp_path / "other", {"new.bin": b"new"}), f"s3://{bucket.name}/thing", overwrite=True)
     # of an emptied folder pyarrow leaves an empty mark
     left = {key for key in keys() if not key.endswith("/") and "/.generations/" not in key}
-    assert left == {"thing/notes.txt", "thing/new.bin", f"thing/{OBJECTS}"}
+    assert left == {"thing/notes.txt", "thing/new.bin", f"thing/{LISTING_NAME}"}
 
 
 def test_of_an_uploaded_index_its_state_goes(bucket: Any, folder: Path, keys: Keys) -> None:
@@ -102,11 +101,11 @@ def test_of_an_uploaded_index_its_state_goes(bucket: Any, folder: Path, keys: Ke
 
 
 def test_a_list_that_names_itself_does_not_remove_its_successor(bucket: Any, folder: Path, keys: Keys) -> None:
-    file = {"bytes": 1, "sha256": "0" * 64, "at": OBJECTS}
+    file = {"bytes": 1, "sha256": "0" * 64, "at": LISTING_NAME}
     told = {"format": "citeweave-objects", "version": 1, "files": {"a": file}}
-    bucket.put_object(Key=f"thing/{OBJECTS}", Body=json.dumps(told).encode())
+    bucket.put_object(Key=f"thing/{LISTING_NAME}", Body=json.dumps(told).encode())
     push(folder, f"s3://{bucket.name}/thing", overwrite=True)
-    assert f"thing/{OBJECTS}" in keys()
+    assert f"thing/{LISTING_NAME}" in keys()
     assert content(fetch(f"s3://{bucket.name}/thing")) == content(folder)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from citeweave.core.errors import InputError, UserError
 from citeweave.remote.fetch import fetch
-from citeweave.remote.object_storage import Address, check_name, is_address
+from citeweave.remote.object_storage import Address, check_object_name, is_address
 from citeweave.remote.push import push
 
 from .conftest import KEY, SECRET
@@ -86,7 +86,7 @@ def test_an_endpoint_that_is_none(bucket: Any, monkeypatch: pytest.MonkeyPatch, 
     [
         ("AccessDenied", "access is denied"),
         ("InvalidAccessKeyId", "does not know the access key|access is denied"),
-        ("SignatureDoesNotMatch", "does not fit the access key|access is denied"),
+        ("SignatureDoesNotMatch", "does not match the access key|access is denied"),
         ("SomethingNew", "access is denied|refused"),
     ],
 )
@@ -139,9 +139,9 @@ def test_what_is_an_address() -> None:
 )
 def test_names_that_no_file_can_have(name: str) -> None:
     with pytest.raises(InputError, match="cannot be a file"):
-        check_name(name, "s3://lab/x")
+        check_object_name(name, "s3://lab/x")
 
 
 @pytest.mark.parametrize("name", ["a b", "ü/日本.npy", "...", "a..b/c", "-o", "~x"])
 def test_names_that_files_can_have(name: str) -> None:
-    assert check_name(name, "s3://lab/x") == name
+    assert check_object_name(name, "s3://lab/x") == name

@@ -27,7 +27,7 @@ def test_an_address_where_something_else_than_ray_answers() -> None:
 
 @pytest.mark.parametrize("address", ["somewhere", "host:port", ":6379", "ray://head", "host:99999"])
 def test_what_is_no_address(address: str) -> None:
-    with pytest.raises(UserError, match="is no address; it must be HOST:PORT"):
+    with pytest.raises(UserError, match="is not an address; it must be HOST:PORT"):
         check_address(address)
 
 

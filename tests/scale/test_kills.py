@@ -17,8 +17,8 @@ from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.embed import EmbeddingOptions, embed_papers
 from citeweave.encoders.encoder import load_encoder
 from citeweave.encoders.shards import Loading, RemoteShards
-from citeweave.remote.ray_executor import RayCrew
-from citeweave.remote.ray_workers import On
+from citeweave.remote.ray_executor import RayExecutor
+from citeweave.remote.ray_workers import ClusterOptions
 
 from ..faults.killing import killed_before
 
@@ -35,9 +35,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 class Killing:
-    """A crew one of whose workers is killed once it has made some shards."""
+    """An executor one of whose workers is killed once it has made some shards."""
 
-    def __init__(self, inner: RayCrew, after: int) -> None:
+    def __init__(self, inner: RayExecutor, after: int) -> None:
         self.inner, self.after, self.asked, self.killed = inner, after, 0, 0
 
     def make(self, work: ShardTask, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
@@ -67,7 +67,7 @@ def workers_of_this_process() -> list[int]:
                 return True
         return False
 
-    return [process for process, name in names.items() if name.startswith("ray::Worker") and ours(process)]
+    return [process for process, name in names.items() if name.startswith("ray::ShardWorker") and ours(process)]
 
 
 def vectors_of(folder: Path) -> dict[str, bytes]:
@@ -87,10 +87,10 @@ def test_a_killed_driver_and_a_killed_worker_cost_nothing(
     kept = len(list(work_folder(tmp_path / "v").rglob("*.npz")))
     assert not (tmp_path / "v").exists() and kept == 5
 
-    with RayCrew(On(cluster)) as inner:
-        crew = Killing(inner, after=10)
-        options = EmbeddingOptions(shard=SHARD, elsewhere=RemoteShards(crew, Loading(str(bert))))
+    with RayExecutor(ClusterOptions(cluster)) as inner:
+        executor = Killing(inner, after=10)
+        options = EmbeddingOptions(shard=SHARD, elsewhere=RemoteShards(executor, Loading(str(bert))))
         embed_papers(corpus, encoder, tmp_path / "v", options)
-        assert not Path(f"/proc/{crew.killed}").exists() or crew.killed not in workers_of_this_process()
-    assert crew.killed and crew.asked == 60 - kept
+        assert not Path(f"/proc/{executor.killed}").exists() or executor.killed not in workers_of_this_process()
+    assert executor.killed and executor.asked == 60 - kept
     assert vectors_of(tmp_path / "v") == vectors_of(tmp_path / "local")

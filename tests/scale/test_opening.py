@@ -3,22 +3,22 @@ from __future__ import annotations
 import pytest
 
 from citeweave.core.errors import UserError
-from citeweave.remote.ray_executor import open_crew
-from citeweave.remote.ray_workers import On, parse_on
+from citeweave.remote.ray_executor import open_executor
+from citeweave.remote.ray_workers import ClusterOptions, parse_cluster_options
 
 
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("ray", On("local")),
-        ("ray:local,workers=2,cpus=4", On("local", workers=2, cpus=4)),
-        ("ray:auto", On("auto")),
-        ("ray:10.0.0.5:6379", On("10.0.0.5:6379")),
-        ("ray://10.0.0.5:10001, gpus=0.5, tries=1", On("ray://10.0.0.5:10001", gpus=0.5, tries=1)),
+        ("ray", ClusterOptions("local")),
+        ("ray:local,workers=2,cpus=4", ClusterOptions("local", workers=2, cpus=4)),
+        ("ray:auto", ClusterOptions("auto")),
+        ("ray:10.0.0.5:6379", ClusterOptions("10.0.0.5:6379")),
+        ("ray://10.0.0.5:10001, gpus=0.5, tries=1", ClusterOptions("ray://10.0.0.5:10001", gpus=0.5, tries=1)),
     ],
 )
-def test_what_on_means(text: str, meant: On) -> None:
-    assert parse_on(text) == meant
+def test_what_on_means(text: str, meant: ClusterOptions) -> None:
+    assert parse_cluster_options(text) == meant
 
 
 @pytest.mark.parametrize(
@@ -35,9 +35,9 @@ def test_what_on_means(text: str, meant: On) -> None:
 )
 def test_what_on_cannot_mean(text: str, told: str) -> None:
     with pytest.raises(UserError, match=told):
-        parse_on(text)
+        parse_cluster_options(text)
 
 
-def test_without_on_there_is_no_crew() -> None:
-    with open_crew("") as crew:
-        assert crew is None
+def test_without_on_there_is_no_executor() -> None:
+    with open_executor("") as executor:
+        assert executor is None

@@ -17,8 +17,8 @@ from citeweave.graph.citations import build_graph
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
 from citeweave.pipeline.recipe import load_recipe
-from citeweave.remote.ray_executor import RayCrew
-from citeweave.remote.ray_workers import On
+from citeweave.remote.ray_executor import RayExecutor
+from citeweave.remote.ray_workers import ClusterOptions
 
 from ..conftest import content
 
@@ -59,7 +59,7 @@ def test_mine(place: Path, on: list[str]) -> None:
 
 
 def test_annotate(place: Path, on: list[str]) -> None:
-    how = ["--no-keep-given", "--most-contexts", "1", "--block", "15", "--device", "cpu"]
+    how = ["--no-keep-given", "--max-contexts", "1", "--block", "15", "--device", "cpu"]
     corpus = place / "few"
     synthesize(corpus, Synthetic(papers=25))
     both(place, "intents", ["annotate", str(corpus), *how], [*on[:1], f"{on[1]},workers=1"])
@@ -90,12 +90,12 @@ def test_a_damaged_block_is_named_and_the_next_run_completes(
     rules = parse_rules(load_recipe("specter").table("mining"))
     inputs = MiningInputs(graph=build_graph(corpus, place / "graph"))
     options = MiningOptions(workers=1)
-    with RayCrew(On(cluster, tries=2)) as crew:
+    with RayExecutor(ClusterOptions(cluster, tries=2)) as executor:
         monkeypatch.setattr(remote, "_keep_numbers", damaged)
         with pytest.raises(ShardError, match=r"mining: 1 of \d shards failed .* \(1; .*row 1000000000 is not in"):
-            mine_samples(corpus, rules, tmp_path / "s", inputs, options, crew=crew)
+            mine_samples(corpus, rules, tmp_path / "s", inputs, options, executor=executor)
         assert len(list(work_folder(tmp_path / "s").rglob("blocks-0/*.npz"))) >= 2
         monkeypatch.setattr(remote, "_keep_numbers", real)
-        mine_samples(corpus, rules, tmp_path / "s", inputs, options, crew=crew)
+        mine_samples(corpus, rules, tmp_path / "s", inputs, options, executor=executor)
     mine_samples(corpus, rules, tmp_path / "whole", inputs, options)
     assert content(tmp_path / "s") == content(tmp_path / "whole")

@@ -1,21 +1,21 @@
-"""The cache of what was fetched: a slot an address, a folder a version, old ones removed by age.
+"""Download from object storage into a cache with versions: only missing files travel, every hash is checked.
+
+    fetch("s3://lab/index")       ~/.cache/citeweave/cloud/index-.../versions/.../index
 
     <cache>/cloud/corpus-1f2e3d4c5b6a/
       versions/<hash>/listing.json       what the version is made of
       versions/<hash>/content/corpus/    the artifact; its files are shared with other versions by hard links
-      partial/<hash>/...                 the same, not yet whole; `parts/` are files on their way
+      partial/<hash>/...                 the same, not yet complete; `parts/` are files being downloaded
       work/corpus                        what a command is writing for this address
       .lock
 
-`<cache>` is $CITEWEAVE_CACHE or ~/.cache/citeweave. A version that is not the newest goes when nobody has asked for it for
-a week; `citeweave cache --clear` removes all. Names of a storage have folders of their own: `corpus` may be any name.
-
-From an address to a folder: what is missing is downloaded, several files at a time, and appears whole or not at all.
-
-    fetch("s3://lab/index")       ~/.cache/citeweave/cloud/index-.../versions/.../index
+`<cache>` is $CITEWEAVE_CACHE or ~/.cache/citeweave. An address has one slot, a slot one folder per version. A version that
+is not the newest is removed a week after its last use; `citeweave cache --clear` removes all. Names on the storage have
+folders of their own: `corpus` may be any name.
 
 Files that an older version in the cache has with the same hash are linked, so of an index that has grown only the new
-segments travel. Every file is checked against its hash while it arrives. What broke off goes on, file by file.
+segments are downloaded, several files at a time. A version appears complete or not at all; an interrupted download resumes
+file by file.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from typing import NamedTuple
 from citeweave.core.errors import ArtifactError, InputError, UserError
 from citeweave.core.files import LockedError, cache_folder, link_or_copy, move, take_lock, write_json
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.remote.contents import File, ObjectListing, decode, find_listing
+from citeweave.remote.listing import ListedFile, ObjectListing, decode_listing, find_listing
 from citeweave.remote.object_storage import (
     CHUNK,
     Address,
     TransferProgress,
     VanishedError,
     endpoint,
-    reading,
+    explain_storage_errors,
+    open_object,
     stat_object,
-    told,
 )
 
-KEPT_SECONDS = 7 * 24 * 3600.0
-"""How long a version stays that is not the newest, after it was last asked for."""
+KEEP_SECONDS = 7 * 24 * 3600.0
+"""Seconds that a version which is not the newest stays after its last use."""
 
 _RECORD, _ADDRESS = "listing.json", "address.txt"
 LOCK, WORK_LOCK = ".lock", ".work.lock"
@@ -58,8 +58,8 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
-    """A folder of a slot that holds one version of an artifact, whole or partial."""
+class CachedVersion:
+    """A folder of a cache slot that holds one version of an artifact, complete or partial."""
 
     folder: Path
     name: str
@@ -69,7 +69,7 @@ class Version:
         return self.folder / "content" / self.name
 
     def part(self, name: str) -> Path:
-        """A file on its way: no name of a storage leads there, and a long one fits."""
+        """Return the path of a file that is being downloaded: no name on the storage leads there, and long ones fit."""
         return self.folder / "parts" / hashlib.sha256(name.encode()).hexdigest()[:32]
 
     def record(self, listing: ObjectListing) -> None:
@@ -77,41 +77,42 @@ class Version:
         write_json(self.folder / _RECORD, listing.as_json())
 
     def listing(self, base: Address) -> ObjectListing | None:
-        """What it is made of; None where it is no version."""
+        """Return the listing of the files of a version, None where the folder is not a version."""
         try:
             path = self.folder / _RECORD
-            return decode(base, path.read_bytes(), path)
+            return decode_listing(base, path.read_bytes(), path)
         except (OSError, ArtifactError):
             return None
 
 
-class Slot:
+class CacheSlot:
     """The place of an address in the cache."""
 
     def __init__(self, address: Address, cache: Path | None = None) -> None:
         self.address = address
         self.name = address.before_pattern()[0].rpartition("/")[2] or "files" if address.is_pattern else address.name
-        # the same bucket of another storage is another place
+        # the same bucket on another storage is another place
         key = hashlib.sha256(f"{endpoint() if address.scheme == 's3' else ''} {address}".encode()).hexdigest()[:12]
         self.folder = cache_folder(cache) / "cloud" / f"{_UNSAFE.sub('_', self.name)[:60]}-{key}"
 
-    def version(self, hash: str) -> Version:
-        return Version(self.folder / "versions" / hash[:16], self.name)
+    def version(self, hash: str) -> CachedVersion:
+        return CachedVersion(self.folder / "versions" / hash[:16], self.name)
 
-    def partial(self, hash: str) -> Version:
-        return Version(self.folder / "partial" / hash[:16], self.name)
+    def partial(self, hash: str) -> CachedVersion:
+        return CachedVersion(self.folder / "partial" / hash[:16], self.name)
 
     @property
     def work(self) -> Path:
         return self.folder / "work" / self.name
 
-    def all(self) -> list[Version]:
-        """Versions and partial versions, those asked for last first."""
-        folders = [path for kind in ("versions", "partial") for path in _within(self.folder / kind)]
-        return [Version(path, self.name) for path in sorted(folders, key=_age)]
+    def all(self) -> list[CachedVersion]:
+        """Return versions and partial versions, the most recently used first."""
+        folders = [path for kind in ("versions", "partial") for path in _folders_in(self.folder / kind)]
+        return [CachedVersion(path, self.name) for path in sorted(folders, key=_age)]
 
     @contextmanager
     def locked(self, name: str = LOCK, *, wait: bool = True) -> Iterator[None]:
+        """Hold a lock of the slot; another process waits or is refused."""
         try:
             lock = take_lock(self.folder / name, wait=math.inf if wait else 0.0)
         except LockedError:
@@ -124,18 +125,18 @@ class Slot:
             (self.folder / _ADDRESS).write_text(f"{self.address}\n", encoding="utf-8")
             yield
 
-    def publish(self, partial: Version, hash: str) -> Version:
-        """Make a partial version whole, by one rename; others that were not finished are not wanted any more."""
-        made = self.version(hash)
-        made.folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(made.folder, ignore_errors=True)
-        move(partial.folder, made.folder)
+    def publish(self, partial: CachedVersion, hash: str) -> CachedVersion:
+        """Turn a partial version into a complete one by one rename; other unfinished ones are removed."""
+        version = self.version(hash)
+        version.folder.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(version.folder, ignore_errors=True)
+        move(partial.folder, version.folder)
         shutil.rmtree(self.folder / "partial", ignore_errors=True)
-        self.prune(keep=made)
-        return made
+        self.prune(keep=version)
+        return version
 
     def adopt(self, folder: Path, listing: ObjectListing) -> None:
-        """Make a folder that was just sent the version of it that the next fetch finds."""
+        """Turn a folder that was just pushed into the version that the next fetch finds."""
         partial = self.partial(listing.hash)
         shutil.rmtree(partial.folder, ignore_errors=True)
         partial.record(listing)
@@ -143,72 +144,73 @@ class Slot:
         move(folder, partial.content)
         self.publish(partial, listing.hash)
 
-    def prune(self, keep: Version, seconds: float = KEPT_SECONDS) -> None:
-        for path in _within(self.folder / "versions"):
+    def prune(self, keep: CachedVersion, seconds: float = KEEP_SECONDS) -> None:
+        """Remove versions that have not been used for some time."""
+        for path in _folders_in(self.folder / "versions"):
             if path != keep.folder and time.time() - path.stat().st_mtime > seconds:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def touch(version: Version) -> None:
-    """Note that somebody asked for it now."""
+def mark_used(version: CachedVersion) -> None:
+    """Record that a cached version was used now."""
     os.utime(version.folder)
 
 
 class CacheEntry(NamedTuple):
-    """A slot as `citeweave cache` shows it."""
+    """A cache slot as `citeweave cache` shows it."""
 
     address: str
     folder: Path
     versions: int
     bytes: int
     used: float
-    """When it was last asked for, in seconds since 1970."""
+    """Time of the last use, in seconds since 1970."""
 
 
-def kept_in(cache: Path | None = None) -> list[CacheEntry]:
-    """What the cache holds, slot by slot."""
-    found = []
-    for folder in _within(cache_folder(cache) / "cloud"):
+def list_cache(cache: Path | None = None) -> list[CacheEntry]:
+    """Return what the cache holds, one entry per slot."""
+    entries = []
+    for folder in _folders_in(cache_folder(cache) / "cloud"):
         if not (folder / _ADDRESS).is_file():
-            continue  # not ours, should somebody call a folder of theirs the cache
-        versions = _within(folder / "versions")
+            continue  # not ours: the user may have named a folder of theirs as the cache
+        versions = _folders_in(folder / "versions")
         used = max((path.stat().st_mtime for path in [*versions, folder]), default=0.0)
         address = (folder / _ADDRESS).read_text(encoding="utf-8").strip()
-        found.append(CacheEntry(address, folder, len(versions), size_of(folder), used))
-    return found
+        entries.append(CacheEntry(address, folder, len(versions), disk_usage(folder), used))
+    return entries
 
 
-def clear(kept: CacheEntry) -> bool:
-    """Remove a slot, unless somebody is fetching, sending or working there now."""
+def clear_cache_entry(entry: CacheEntry) -> bool:
+    """Remove a cache slot, unless a process is fetching, pushing or working there now; return whether it was removed."""
     with ExitStack() as locks:
         for name in (LOCK, WORK_LOCK):
             try:
-                locks.enter_context(take_lock(kept.folder / name, remove=True))
+                locks.enter_context(take_lock(entry.folder / name, remove=True))
             except LockedError:
                 return False
-        for path in kept.folder.iterdir():
+        for path in entry.folder.iterdir():
             if path.name not in (LOCK, WORK_LOCK):
-                remove(path)
-    with suppress(OSError):  # somebody may have begun anew
-        kept.folder.rmdir()
+                remove_path(path)
+    with suppress(OSError):  # another process may have begun again
+        entry.folder.rmdir()
     return True
 
 
-def remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def size_of(folder: Path) -> int:
-    """Bytes on the disk below a folder; files that versions share count once."""
+def disk_usage(folder: Path) -> int:
+    """Return the bytes on the disk below a folder; files that versions share count once."""
     sizes = {}
     for parent, _, names in os.walk(folder):
         for name in names:
-            told = Path(parent, name).lstat()
-            sizes[told.st_dev, told.st_ino] = told.st_size
+            info = Path(parent, name).lstat()
+            sizes[info.st_dev, info.st_ino] = info.st_size
     return sum(sizes.values())
 
 
-def _within(folder: Path) -> list[Path]:
+def _folders_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
@@ -216,61 +218,67 @@ def _age(path: Path) -> float:
     return -path.stat().st_mtime
 
 
-# From an address to a folder: what is missing is downloaded, several files at a time, and appears whole or not at all.
+# Downloading.
 
-AT_ONCE = 6
-"""Files that travel at a time: latency is hidden, and memory stays below AT_ONCE x 3 chunks."""
+PARALLEL_FILES = 6
+"""Files transferred at a time: this hides latency, and memory stays below PARALLEL_FILES x 3 chunks."""
 
-_Take = Callable[[Path, Path], object]
-_CHANGES = 3
-"""How often an artifact may be replaced while it is fetched."""
+_CopyFile = Callable[[Path, Path], object]
+_MAX_REPLACEMENTS = 3
+"""Most replacements of an artifact while it is fetched."""
 
 
-class DiffersError(InputError):
+class ObjectMismatchError(InputError):
     """An object is not what its listing says."""
 
 
 def fetch(address: str | Path | Address, *, cache: Path | None = None, reporter: Reporter = QUIET) -> Path:
-    """The folder, or file, in the cache that holds what is at an address now."""
+    """Return the folder, or file, in the cache that holds what is at an address now."""
     place = address if isinstance(address, Address) else Address.parse(address)
     return fetch_version(place, cache=cache, reporter=reporter).content
 
 
-def fetch_version(address: Address, *, cache: Path | None = None, reporter: Reporter = QUIET) -> Version:
-    slot = Slot(address, cache)
+def fetch_version(address: Address, *, cache: Path | None = None, reporter: Reporter = QUIET) -> CachedVersion:
+    """Return the cached version of what is at an address now, downloading what is missing."""
+    slot = CacheSlot(address, cache)
     with slot.locked():
         listing = find_listing(address)
-        for left in reversed(range(_CHANGES)):
-            made = slot.version(listing.hash)
-            if made.listing(listing.base) is not None:
-                touch(made)
-                slot.prune(keep=made)
-                return made
-            begun = slot.partial(listing.hash)
-            begun.record(listing)
+        for remaining in reversed(range(_MAX_REPLACEMENTS)):
+            version = slot.version(listing.hash)
+            if version.listing(listing.base) is not None:
+                mark_used(version)
+                slot.prune(keep=version)
+                return version
+            partial_version = slot.partial(listing.hash)
+            partial_version.record(listing)
             try:
-                fill(begun, listing, slot.all(), reporter)
-            except (VanishedError, DiffersError):
+                download_files(partial_version, listing, slot.all(), reporter)
+            except (VanishedError, ObjectMismatchError):
                 newer = find_listing(address)
-                if newer.hash == listing.hash or not left:
+                if newer.hash == listing.hash or not remaining:
                     raise
                 reporter.say(f"{address} was replaced while it was fetched; fetching the new one")
                 listing = newer
             else:
-                return slot.publish(begun, listing.hash)
-    raise AssertionError("the last turn raises or returns")
+                return slot.publish(partial_version, listing.hash)
+    raise AssertionError("the last attempt raises or returns")
 
 
-def fill(
-    made: Version, listing: ObjectListing, sources: Sequence[Version], reporter: Reporter, *, take: _Take = link_or_copy
+def download_files(
+    version: CachedVersion,
+    listing: ObjectListing,
+    sources: Sequence[CachedVersion],
+    reporter: Reporter,
+    *,
+    copy_file: _CopyFile = link_or_copy,
 ) -> int:
-    """Bring the files of a listing into a version (of a single object: to its path); how many had to travel."""
-    folder = made.content
+    """Bring the files of a listing into a cached version, and return how many had to be downloaded."""
+    folder = version.content
     paths = {name: folder if listing.is_single else folder / name for name in listing.files}
     missing = {name: path for name, path in paths.items() if not path.is_file()}
-    made.part("").parent.mkdir(parents=True, exist_ok=True)
-    _take_known(made, missing, listing, sources, take)
-    # a file has its name when it is whole
+    version.part("").parent.mkdir(parents=True, exist_ok=True)
+    _reuse_cached(version, missing, listing, sources, copy_file)
+    # a file gets its name when it is complete
     missing = {name: path for name, path in missing.items() if not path.is_file()}
     size = sum(listing.files[name].bytes for name in missing)
     for path in missing.values():
@@ -279,25 +287,25 @@ def fill(
     free = shutil.disk_usage(folder.parent).free
     if size > free:
         raise UserError(
-            f"{listing.base} needs {size:,} bytes on {folder.parent}, which has {free:,}; make room, or name another "
+            f"{listing.base} needs {size:,} bytes on {folder.parent}, which has {free:,}; free some space, or name another "
             "cache with CITEWEAVE_CACHE"
         )
     with reporter.task(f"fetching {listing.base}", total=size, unit="bytes") as advance:
         counter = TransferProgress(advance)
-        in_parallel(
+        run_transfers(
             [
-                partial(_download, listing.object_of(name), listing.files[name], made.part(name), path, counter)
+                partial(_download, listing.object_of(name), listing.files[name], version.part(name), path, counter)
                 for name, path in missing.items()
             ],
             counter,
         )
-    shutil.rmtree(made.part("").parent)
+    shutil.rmtree(version.part("").parent)
     return len(missing)
 
 
-def in_parallel(jobs: Sequence[Callable[[], None]], counter: TransferProgress) -> None:
-    """Run jobs in a few threads; the first failure, or Ctrl-C, stops the others at their next chunk."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+def run_transfers(jobs: Sequence[Callable[[], None]], counter: TransferProgress) -> None:
+    """Run transfers in a few threads; the first failure, or Ctrl-C, stops the others at their next chunk."""
+    with ThreadPoolExecutor(PARALLEL_FILES) as pool:
         futures = [pool.submit(job) for job in jobs]
         try:
             wait(futures, return_when=FIRST_EXCEPTION)
@@ -309,31 +317,36 @@ def in_parallel(jobs: Sequence[Callable[[], None]], counter: TransferProgress) -
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _take_known(
-    made: Version, missing: dict[str, Path], listing: ObjectListing, sources: Sequence[Version], take: _Take
+def _reuse_cached(
+    version: CachedVersion,
+    missing: dict[str, Path],
+    listing: ObjectListing,
+    sources: Sequence[CachedVersion],
+    copy_file: _CopyFile,
 ) -> None:
-    """Take files of the same hash from versions that are here."""
+    """Take files with the same hash from versions that are already in the cache."""
     wanted: dict[str, list[tuple[Path, Path]]] = {}
     for name, path in missing.items():
         if listing.files[name].sha256:
-            wanted.setdefault(listing.files[name].sha256, []).append((made.part(name), path))
+            wanted.setdefault(listing.files[name].sha256, []).append((version.part(name), path))
     for source in sources:
-        known = source.listing(listing.base)
-        for name, file in known.files.items() if known else ():
-            here = source.content / name
+        listed = source.listing(listing.base)
+        for name, file in listed.files.items() if listed else ():
+            cached = source.content / name
             for temporary, path in wanted.get(file.sha256, ()):
-                if not path.exists() and here.is_file() and here.stat().st_size == file.bytes:
+                if not path.exists() and cached.is_file() and cached.stat().st_size == file.bytes:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     temporary.unlink(missing_ok=True)  # a link is not made over a file
-                    take(here, temporary)
+                    copy_file(cached, temporary)
                     move(temporary, path)
 
 
-def _download(address: Address, file: File, temporary: Path, path: Path, counter: TransferProgress) -> None:
+def _download(address: Address, file: ListedFile, temporary: Path, path: Path, counter: TransferProgress) -> None:
+    """Download one object to a temporary file, check size and hash, and give the file its name."""
     digest, size = hashlib.sha256(), 0
-    with reading(address) as stream, temporary.open("wb") as out:
+    with open_object(address) as stream, temporary.open("wb") as out:
         while True:
-            with told(address):
+            with explain_storage_errors(address):
                 chunk = stream.read(CHUNK)
             if not chunk:
                 break
@@ -344,13 +357,13 @@ def _download(address: Address, file: File, temporary: Path, path: Path, counter
         out.flush()
         os.fsync(out.fileno())
     if size != file.bytes:
-        raise DiffersError(
-            f"{address} has {size:,} bytes, {file.bytes:,} were expected: it is cut off or was replaced; copy it there again"
+        raise ObjectMismatchError(
+            f"{address} has {size:,} bytes, {file.bytes:,} were expected: it is truncated or was replaced; copy it there again"
         )
     if file.sha256 and digest.hexdigest() != file.sha256:
-        raise DiffersError(f"{address} is not the file that was put there: its hash differs; copy it there again")
+        raise ObjectMismatchError(f"{address} is not the file that was uploaded: its hash differs; copy it there again")
     if not file.sha256:
         now = stat_object(address)
         if now is None or now.modified != file.modified:
-            raise DiffersError(f"{address} was replaced while it was fetched; try again")
+            raise ObjectMismatchError(f"{address} was replaced while it was fetched; try again")
     move(temporary, path)

@@ -1,12 +1,8 @@
-"""Names of things on object storage, and which names of objects may become names of files.
+"""Object storage through pyarrow: addresses, safe object names, reading, writing, listing, one-line errors.
 
     >>> address = Address.parse("s3://lab/papers/corpus/")
     >>> address.bucket, address.key, address.name, str(address / "year.npy")
     ('lab', 'papers/corpus', 'corpus', 's3://lab/papers/corpus/year.npy')
-
-Does not ask whether anything is there.
-
-Reading, writing and listing objects through pyarrow, with its errors told in one line.
 
 Endpoint, region and credentials come from the environment, as for every program that speaks S3:
 
@@ -15,7 +11,7 @@ Endpoint, region and credentials come from the environment, as for every program
     AWS_REGION, AWS_DEFAULT_REGION
     AWS_NO_SIGN_REQUEST=yes                    public buckets, without credentials
 
-Keys never stand in a message: of what a storage answers only the kind of error is shown.
+Keys never appear in a message: of a storage's error only its kind is shown.
 """
 
 from __future__ import annotations
@@ -39,14 +35,14 @@ SCHEMES = ("s3", "gs")
 _ADDRESS = re.compile(r"(s3|gs)://?(?!/)(.+)", re.DOTALL)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,220}[A-Za-z0-9]")
 _WILD = re.compile(r"[*?\[]")
-_BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Control characters, line breaks, and what turns the direction of a text."""
+_UNSAFE_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Control characters, line breaks, and characters that change the direction of a text."""
 
-_LONGEST_PART, _LONGEST_KEY = 255, 1024
+_MAX_PART, _MAX_KEY = 255, 1024
 
 
 def is_address(text: object) -> bool:
-    """Whether a text or path names something on object storage. `Path("s3://a/b")` is `s3:/a/b`, which counts too.
+    """Return whether a text or path names something on object storage; `Path("s3://a/b")` is `s3:/a/b`, which counts too.
 
     >>> is_address("s3://lab/corpus"), is_address(Path("gs://lab/corpus")), is_address("folder/s3"), is_address("s3:")
     (True, True, False, False)
@@ -56,7 +52,7 @@ def is_address(text: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An object, or all objects whose keys begin alike."""
+    """The address of an object, or of all objects whose keys begin alike: scheme, bucket and key."""
 
     scheme: str
     bucket: str
@@ -64,10 +60,13 @@ class Address:
 
     @classmethod
     def parse(cls, text: str | Path) -> Address:
-        found = _ADDRESS.fullmatch(str(text))
-        if found is None:
-            raise UserError(f"{str(text)[:200]!r} is no address of an object storage; give such as s3://bucket/corpus")
-        scheme, rest = found.groups()
+        """Parse an address such as s3://bucket/folder; keys, passwords and bare buckets are refused."""
+        match = _ADDRESS.fullmatch(str(text))
+        if match is None:
+            raise UserError(
+                f"{str(text)[:200]!r} is not an address on object storage; give one such as s3://bucket/corpus"
+            )
+        scheme, rest = match.groups()
         if "@" in rest.partition("/")[0]:
             raise UserError(
                 f"an address must not hold keys or passwords; name {scheme}://bucket/folder and set the environment "
@@ -75,12 +74,14 @@ class Address:
             )
         bucket, _, key = rest.rstrip("/").partition("/")
         if not _BUCKET.fullmatch(bucket):
-            raise UserError(f"{scheme}://{bucket[:80]!r} is no name of a bucket; give such as {scheme}://bucket/corpus")
+            raise UserError(
+                f"{scheme}://{bucket[:80]!r} is not the name of a bucket; give an address such as {scheme}://bucket/corpus"
+            )
         if not key:
             raise UserError(
-                f"{scheme}://{bucket} is a whole bucket; name a folder in it, such as {scheme}://{bucket}/corpus"
+                f"{scheme}://{bucket} names only a bucket; name a folder in it, such as {scheme}://{bucket}/corpus"
             )
-        check_name(key, f"{scheme}://{bucket}")
+        check_object_name(key, f"{scheme}://{bucket}")
         return cls(scheme, bucket, key)
 
     def __str__(self) -> str:
@@ -91,21 +92,21 @@ class Address:
 
     @property
     def name(self) -> str:
-        """What a folder or file of it is called here."""
+        """Return the last part of the key: the name of a local folder or file for it."""
         return self.key.rpartition("/")[2]
 
     @property
     def path(self) -> str:
-        """As pyarrow names it."""
+        """Return the address as pyarrow spells it: bucket/key."""
         return f"{self.bucket}/{self.key}" if self.key else self.bucket
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it stands for several objects: `*`, `?` and `[...]` as in a shell."""
+        """Return whether the address stands for several objects: `*`, `?` and `[...]` as in a shell."""
         return _WILD.search(self.key) is not None
 
     def before_pattern(self) -> tuple[str, str]:
-        """The folder in which to look, empty for the whole bucket, and the pattern within it.
+        """Return the folder to search, empty for the bucket itself, and the pattern within it.
 
         >>> Address.parse("s3://lab/dump/2026/part-*/x.gz").before_pattern()
         ('dump/2026', 'part-*/x.gz')
@@ -115,12 +116,12 @@ class Address:
         return "/".join(parts[:first]), "/".join(parts[first:])
 
 
-def check_name(name: str, place: object) -> str:
-    """The name of an object within a folder, refused where a file of that name would lie elsewhere or break a terminal.
+def check_object_name(name: str, place: object) -> str:
+    """Return the name of an object, refused where a file of that name would lie elsewhere or break a terminal.
 
-    >>> check_name("papers/year.npy", "s3://lab/corpus")
+    >>> check_object_name("papers/year.npy", "s3://lab/corpus")
     'papers/year.npy'
-    >>> check_name("../year.npy", "s3://lab/corpus")
+    >>> check_object_name("../year.npy", "s3://lab/corpus")
     Traceback (most recent call last):
     citeweave.core.errors.InputError: s3://lab/corpus holds an object named '../year.npy', which cannot be a file: ...
     """
@@ -129,14 +130,14 @@ def check_name(name: str, place: object) -> str:
         encoded = name.encode()
     except UnicodeEncodeError:
         encoded = b""
-    sound = (
-        all(part not in ("", ".", "..") and len(part.encode("utf-8", "replace")) <= _LONGEST_PART for part in parts)
+    is_safe = (
+        all(part not in ("", ".", "..") and len(part.encode("utf-8", "replace")) <= _MAX_PART for part in parts)
         and "\\" not in name
         and not PureWindowsPath(name).drive
-        and not _BREAKS.search(name)
-        and 0 < len(encoded) <= _LONGEST_KEY
+        and not _UNSAFE_CHARACTERS.search(name)
+        and 0 < len(encoded) <= _MAX_KEY
     )
-    if not sound:
+    if not is_safe:
         raise InputError(
             f"{place} holds an object named {name[:200]!r}, which cannot be a file: names must be relative, without "
             "drives, '..', backslashes, line breaks and control characters; remove or rename it"
@@ -144,26 +145,26 @@ def check_name(name: str, place: object) -> str:
     return name
 
 
-def check_names(names: list[str], place: object) -> None:
-    """Check every name, and that none is a file and a folder at once."""
-    known = {check_name(name, place) for name in names}
+def check_object_names(names: list[str], place: object) -> None:
+    """Check every object name, and that none is a file and a folder at once."""
+    known = {check_object_name(name, place) for name in names}
     for name in names:
-        above = name.rpartition("/")[0]
-        while above:
-            if above in known:
-                raise InputError(f"{place} holds {above!r} as an object and as a folder; remove or rename one of them")
-            above = above.rpartition("/")[0]
+        parent = name.rpartition("/")[0]
+        while parent:
+            if parent in known:
+                raise InputError(f"{place} holds {parent!r} as an object and as a folder; remove or rename one of them")
+            parent = parent.rpartition("/")[0]
 
 
-# Reading, writing and listing objects through pyarrow, with its errors told in one line.
+# Reading, writing and listing objects.
 
 CONNECT_SECONDS = 5
 ATTEMPTS = 3
 CHUNK = 8 * 2**20
-"""Bytes of an object in memory at a time, for each of those that travel at once."""
+"""Bytes of an object in memory at a time, for each parallel transfer."""
 
-MOST_MOVED = 5 * 2**30
-"""Bytes of an object that S3 can copy by itself in one request."""
+MAX_MOVED_BYTES = 5 * 2**30
+"""Largest object, in bytes, that S3 can copy by itself in one request."""
 
 _CODE = re.compile(r"AWS Error ([A-Z_]+) during")
 _CREDENTIALS = (
@@ -173,114 +174,116 @@ _CREDENTIALS = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
-_NOT_LET_IN = {
+_ACCESS_ERRORS = {
     "ACCESS_DENIED": "access is denied",
     "INVALID_ACCESS_KEY_ID": "the storage does not know the access key",
-    "SIGNATURE_DOES_NOT_MATCH": "the secret key does not fit the access key",
-    "INVALID_SIGNATURE": "the secret key does not fit the access key",
+    "SIGNATURE_DOES_NOT_MATCH": "the secret key does not match the access key",
+    "INVALID_SIGNATURE": "the secret key does not match the access key",
     "INVALID_CLIENT_TOKEN_ID": "the storage does not know the credentials",
     "UNRECOGNIZED_CLIENT": "the storage does not know the credentials",
-    "MISSING_AUTHENTICATION_TOKEN": "the storage wants credentials",
+    "MISSING_AUTHENTICATION_TOKEN": "the storage requires credentials",
     "REQUEST_EXPIRED": "the credentials have expired, or this machine's clock is wrong",
     "REQUEST_TIME_TOO_SKEWED": "this machine's clock is wrong",
 }
 
 
 class VanishedError(InputError):
-    """An object that was listed a moment ago is not there."""
+    """An object that was listed a moment ago does not exist."""
 
 
 class TransferStoppedError(Exception):
-    """Another file failed, or somebody pressed Ctrl-C: this one is not wanted any more."""
+    """A transfer is no longer wanted: another file failed, or the user pressed Ctrl-C."""
 
 
-class Stored(NamedTuple):
-    """An object in a listing."""
+class ObjectInfo(NamedTuple):
+    """Size and modification time of an object on the storage."""
 
     bytes: int
     modified: int
-    """Nanoseconds since 1970; most storages know whole seconds."""
+    """Nanoseconds since 1970; most storages keep whole seconds."""
 
 
 def endpoint() -> str:
-    """Where S3 is spoken other than at Amazon's: `http(s)://host:port`, empty for Amazon."""
+    """Return the S3 endpoint if it is not Amazon's, `http(s)://host:port`, else an empty string."""
     return (os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or "").rstrip("/")
 
 
 def region() -> str:
+    """Return the S3 region that the environment names."""
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
 
 
 def is_anonymous() -> bool:
+    """Return whether requests to the storage go without credentials."""
     return os.environ.get("AWS_NO_SIGN_REQUEST", "").lower() in ("yes", "true", "1", "on")
 
 
-def system_of(address: Address) -> Any:
-    """pyarrow's file system of an address."""
+def file_system_of(address: Address) -> Any:
+    """Return the pyarrow file system of an address."""
     if address.scheme == "gs":
-        return _google(is_anonymous())
+        return _gcs_file_system(is_anonymous())
     keys = tuple(os.environ.get(name, "") for name in (*_CREDENTIALS, "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"))
-    own = endpoint()
-    return _amazon(own, region(), "" if own else address.bucket, is_anonymous(), hash(keys))
+    endpoint_url = endpoint()
+    return _s3_file_system(endpoint_url, region(), "" if endpoint_url else address.bucket, is_anonymous(), hash(keys))
 
 
 @lru_cache(maxsize=8)
-def _amazon(own: str, where: str, bucket: str, anonymous: bool, credentials: int) -> Any:
-    """`bucket` and `credentials` only tell the systems apart: another key, another system."""
+def _s3_file_system(endpoint_url: str, region_name: str, bucket: str, anonymous: bool, credentials: int) -> Any:
+    """Return the file system of an S3 endpoint; `bucket` and `credentials` only keep cached systems apart."""
     from pyarrow import fs
 
-    given: dict[str, Any] = {}
-    if own:
-        parts = urlsplit(own)
+    options: dict[str, Any] = {}
+    if endpoint_url:
+        parts = urlsplit(endpoint_url)
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
             raise UserError("AWS_ENDPOINT_URL must be http(s)://host:port, without a password; set it again")
-        given = {"endpoint_override": parts.netloc + parts.path, "scheme": parts.scheme}
-        where = where or "us-east-1"  # else the machine's metadata service is asked, for seconds
-    elif not where and "AWS_PROFILE" not in os.environ:
+        options = {"endpoint_override": parts.netloc + parts.path, "scheme": parts.scheme}
+        region_name = region_name or "us-east-1"  # else the machine's metadata service is asked, which takes seconds
+    elif not region_name and "AWS_PROFILE" not in os.environ:
         try:
-            where = fs.resolve_s3_region(bucket)
+            region_name = fs.resolve_s3_region(bucket)
         except OSError:
-            where = ""  # told better by the first request
+            region_name = ""  # the first request gives a better error
     return fs.S3FileSystem(
-        region=where or None,
+        region=region_name or None,
         anonymous=anonymous,
         connect_timeout=CONNECT_SECONDS,
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
         allow_delayed_open=True,  # a small object is one request
-        background_writes=False,  # else parts of a large one pile up in memory faster than they leave
-        **given,
+        background_writes=False,  # else parts of a large object pile up in memory faster than they are sent
+        **options,
     )
 
 
 @lru_cache(maxsize=2)
-def _google(anonymous: bool) -> Any:
+def _gcs_file_system(anonymous: bool) -> Any:
     from pyarrow import fs
 
     return fs.GcsFileSystem(anonymous=anonymous, retry_time_limit=timedelta(seconds=30))
 
 
 @contextmanager
-def told(address: Address) -> Iterator[None]:
-    """What goes wrong with an object inside is one line about it."""
+def explain_storage_errors(address: Address) -> Iterator[None]:
+    """Turn errors of the storage inside the block into one line about the object."""
     try:
         yield
     except FileNotFoundError:
-        raise VanishedError(f"{address} is not there; check the address") from None
+        raise VanishedError(f"{address} does not exist; check the address") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{address}: {_reason(address, str(error))}") from None
+        raise InputError(f"{address}: {_explain_error(address, str(error))}") from None
 
 
-def _reason(address: Address, text: str) -> str:
-    found = _CODE.search(text)
-    code = found.group(1) if found else ""
+def _explain_error(address: Address, text: str) -> str:
+    match = _CODE.search(text)
+    code = match.group(1) if match else ""
     if code == "NO_SUCH_BUCKET":
-        return f"there is no bucket {address.bucket!r}{_at()}; check its name and AWS_ENDPOINT_URL"
-    if code in _NOT_LET_IN:
+        return f"there is no bucket {address.bucket!r}{_at_endpoint()}; check its name and AWS_ENDPOINT_URL"
+    if code in _ACCESS_ERRORS:
         if not _has_credentials():
             return "no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-        return f"{_NOT_LET_IN[code]}; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or AWS_PROFILE, and the policy"
+        return f"{_ACCESS_ERRORS[code]}; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or AWS_PROFILE, and the policy"
     if code == "NETWORK_CONNECTION":
-        return f"the storage cannot be reached{_at()}; check AWS_ENDPOINT_URL and the network, and try again"
+        return f"the storage cannot be reached{_at_endpoint()}; check AWS_ENDPOINT_URL and the network, and try again"
     if code in ("SLOW_DOWN", "THROTTLING", "SERVICE_UNAVAILABLE", "INTERNAL_FAILURE", "REQUEST_TIMEOUT"):
         return f"the storage failed ({code.lower()}); try again later, what has arrived is kept"
     if "HTTP status 301" in text or "configured region" in text:
@@ -288,7 +291,7 @@ def _reason(address: Address, text: str) -> str:
     return f"the storage refused ({code.lower() or 'no reason given'}); check the address and the credentials"
 
 
-def _at() -> str:
+def _at_endpoint() -> str:
     return f" at {endpoint()}" if endpoint() else ""
 
 
@@ -297,78 +300,80 @@ def _has_credentials() -> bool:
     return any(os.environ.get(name) for name in _CREDENTIALS) or any(path.is_file() for path in files)
 
 
-def list_objects(address: Address) -> dict[str, Stored]:
-    """The objects below an address by their names within it, sorted; empty where there are none."""
+def list_objects(address: Address) -> dict[str, ObjectInfo]:
+    """Return the objects below an address by their relative names, sorted; empty where there are none."""
     from pyarrow import fs
 
     below = f"{address.path}/"
-    with told(address):
+    with explain_storage_errors(address):
         try:
             # with `allow_not_found` a missing bucket would pass for an empty folder
-            infos = system_of(address).get_file_info(fs.FileSelector(address.path, recursive=True))
+            infos = file_system_of(address).get_file_info(fs.FileSelector(address.path, recursive=True))
         except FileNotFoundError:
             return {}
     files = [info for info in infos if info.type == fs.FileType.File]
-    return {info.path.removeprefix(below): Stored(info.size, info.mtime_ns or 0) for info in sorted(files, key=_path)}
+    return {
+        info.path.removeprefix(below): ObjectInfo(info.size, info.mtime_ns or 0) for info in sorted(files, key=_path)
+    }
 
 
 def _path(info: Any) -> str:
     return str(info.path)
 
 
-def stat_object(address: Address) -> Stored | None:
-    """One object, None where there is none."""
+def stat_object(address: Address) -> ObjectInfo | None:
+    """Return size and modification time of one object, None where there is none."""
     from pyarrow import fs
 
-    with told(address):
-        info = system_of(address).get_file_info(address.path)
-    return Stored(info.size, info.mtime_ns or 0) if info.type == fs.FileType.File else None
+    with explain_storage_errors(address):
+        info = file_system_of(address).get_file_info(address.path)
+    return ObjectInfo(info.size, info.mtime_ns or 0) if info.type == fs.FileType.File else None
 
 
 @contextmanager
-def reading(address: Address) -> Iterator[Any]:
-    """A stream of an object's bytes; `read` of it goes inside `told`."""
-    with told(address):
-        stream = system_of(address).open_input_stream(address.path, compression=None)
+def open_object(address: Address) -> Iterator[Any]:
+    """Open a stream of an object's bytes; its `read` goes inside `explain_storage_errors`."""
+    with explain_storage_errors(address):
+        stream = file_system_of(address).open_input_stream(address.path, compression=None)
     with stream:
         yield stream
 
 
-def read_small(address: Address, most: int = 256 * 2**20) -> bytes | None:
-    """A small object as a whole, None where there is none."""
+def read_small_object(address: Address, max_bytes: int = 256 * 2**20) -> bytes | None:
+    """Return the bytes of a small object, None where there is none."""
     try:
-        with reading(address) as stream, told(address):
-            data = bytes(stream.read(most + 1))
+        with open_object(address) as stream, explain_storage_errors(address):
+            data = bytes(stream.read(max_bytes + 1))
     except VanishedError:
         return None
-    if len(data) > most:
-        raise InputError(f"{address} is larger than {most >> 20} MiB, which it should not be; it is damaged")
+    if len(data) > max_bytes:
+        raise InputError(f"{address} is larger than {max_bytes >> 20} MiB and should not be; it is damaged")
     return data
 
 
 def open_output(address: Address) -> Any:
-    """A stream that makes an object when it is closed; its calls go inside `told`."""
-    # pyarrow would compress what is called .gz, and what it opens decompress
-    return system_of(address).open_output_stream(address.path, compression=None)
+    """Open a stream that creates an object when it is closed; its calls go inside `explain_storage_errors`."""
+    # pyarrow would compress and decompress what is called .gz
+    return file_system_of(address).open_output_stream(address.path, compression=None)
 
 
-def write_small(address: Address, data: bytes) -> None:
-    with told(address), open_output(address) as stream:
+def write_small_object(address: Address, data: bytes) -> None:
+    with explain_storage_errors(address), open_output(address) as stream:
         stream.write(data)
 
 
 def remove_object(address: Address) -> None:
     try:
-        with told(address):
-            system_of(address).delete_file(address.path)
+        with explain_storage_errors(address):
+            file_system_of(address).delete_file(address.path)
     except VanishedError:
         pass
 
 
 def move_object(source: Address, target: Address) -> None:
-    """Give an object another name within the storage, in the place of what lies there; at most `MOST_MOVED` bytes."""
-    with told(target):
-        system_of(source).move(source.path, target.path)
+    """Rename an object within the storage, replacing the target; at most `MAX_MOVED_BYTES` bytes."""
+    with explain_storage_errors(target):
+        file_system_of(source).move(source.path, target.path)
 
 
 class TransferProgress:

@@ -1,34 +1,29 @@
-"""Joining a Ray cluster, or starting one on this machine for the time of a command.
+"""The Ray executor behind `--on`: joins a cluster, hands shards to workers, retries failed ones.
 
-    with join("local", cores=2) as ray: ...             2 workers of 1 core, bound to 127.0.0.1, gone afterwards
-    with join("10.0.0.5:6379", cores=0) as ray: ...     the driver's machine is a node of that cluster
-    with join("ray://10.0.0.5:10001", cores=0) as ray:  the driver's machine is not
+    with RayExecutor(ClusterOptions("local", workers=2)) as executor:
+        for number, content in executor.make(task, range(20)): ...
 
-An address that does not answer is an error within some seconds: Ray itself would wait for two minutes. Starts no
-nodes elsewhere; `ray start` does.
+Workers are actors that open the corpus and the model once, and make shards until there are none. At most two shards per
+worker are in flight, and results are fetched one by one: memory is that of the shards in flight. A shard whose worker or
+node died goes to another worker; one that fails repeatedly is left out, and `ShardError` names it at the end. Finished
+shards are with the caller: a killed driver resumes with the missing ones. Workers end with the driver. Does not save
+anything, and does not choose the shards.
 
-Which shards are still to be made, who has tried them, and which are given up.
+    with connect_ray("local", cores=2) as ray: ...             2 workers of 1 core, bound to 127.0.0.1, ended afterwards
+    with connect_ray("10.0.0.5:6379", cores=0) as ray: ...     the driver's machine is a node of that cluster
+    with connect_ray("ray://10.0.0.5:10001", cores=0) as ray:  the driver's machine is not
 
-    ledger = Ledger([0, 1, 2], tries=3)
-    ledger.take("anna", {"anna": "attic", "ben": "cellar"})     0
-    ledger.done(0)
-    ledger.failed(1, "ValueError")          another worker gets it next; the third failure puts it aside
+An address that does not answer is an error within seconds: Ray itself would wait for two minutes. Starts no nodes on other
+machines; `ray start` does.
 
-What failed goes to another node while there is one, then to another worker: a node that fails at everything costs each
-shard one try. A shard whose worker died is given out alone from then on, so that of two shards in one process the one
-that ends it is found. Knows no processes: names of workers and of nodes are any words.
+    pending = PendingShards([0, 1, 2], tries=3)
+    pending.assign("anna", {"anna": "attic", "ben": "cellar"})     0
+    pending.complete(0)
+    pending.record_failure(1, "ValueError")    another worker gets it next; after the third failure it is left out
 
-A crew on Ray: actors that open the corpus and the model once, and make shards until there are none.
-
-    with RayCrew(On("local", workers=2)) as crew:
-        for number, made in crew.make(work, range(20)): ...
-
-At most two shards a worker are on their way, and results are fetched one by one: memory is that of the shards in
-flight. A shard whose worker or node died goes to another; one that fails again and again is put aside, the rest goes
-on, and `ShardError` names it at the end. What is finished lies with the caller: a killed driver goes on with what is
-missing. Workers end with the driver. Does not save anything, and does not choose the shards.
-
-The crew that `--on` means, for the time of a command.
+A failed shard goes to another node while there is one, then to another worker: a node that fails at everything costs each
+shard one try. A shard whose worker died is assigned alone from then on, so that of two shards in one process the one that
+kills it is found. Knows no processes: names of workers and nodes are any strings.
 """
 
 from __future__ import annotations
@@ -45,48 +40,59 @@ from types import ModuleType, TracebackType
 from typing import Any, Self
 
 from citeweave.core.errors import CiteweaveError, ShardError, UserError, require
-from citeweave.core.executor import ShardTask, cores
+from citeweave.core.executor import ShardTask, available_cores
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.remote.ray_workers import Fault, Member, On, Roster, has_gpus, last_line, parse_on, versions
+from citeweave.remote.ray_workers import (
+    ClusterOptions,
+    PoolWorker,
+    WorkerFailure,
+    WorkerPool,
+    has_gpus,
+    package_versions,
+    parse_cluster_options,
+    short_error,
+)
 
-STORE = 256 << 20
-"""Bytes of a local cluster's object store: some shards on their way; more of them go to the disk."""
+LOCAL_STORE_BYTES = 256 << 20
+"""Bytes of a local cluster's object store: some shards in flight; more of them spill to the disk."""
 
-CLIENT = "ray://"
-_SECONDS = 8.0
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-_SETTINGS = 4
+CLIENT_SCHEME = "ray://"
+_CONNECT_SECONDS = 8.0
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_SETTINGS_FRAME = 4
 
 
 @contextmanager
-def join(address: str, cores: int) -> Iterator[ModuleType]:
-    """Ray, connected; a local cluster ends with the block, another one goes on without us."""
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # nothing is sent anywhere
-    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # else Ray tells of deaths on stdout, amid our --json
+def connect_ray(address: str, cores: int) -> Iterator[ModuleType]:
+    """Connect to a Ray cluster and yield the ray module; a local cluster ends with the block, any other keeps running."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # Ray sends no usage statistics
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # else Ray reports deaths on stdout, amid our --json
     local = address == "local"
     if local:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # Ray's name for: bind to 127.0.0.1 only
     ray = require("ray", extra="ray")
-    how: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if local:
-        how |= {"num_cpus": cores, "include_dashboard": False, "object_store_memory": STORE}
-        how |= {"object_spilling_directory": tempfile.gettempdir()}
+        options |= {"num_cpus": cores, "include_dashboard": False, "object_store_memory": LOCAL_STORE_BYTES}
+        options |= {"object_spilling_directory": tempfile.gettempdir()}
     elif address != "auto":
         check_address(address)
     try:
-        ray.init(address=address, **how)
-    except getattr(ray.exceptions, "AuthenticationError", ()) as error:  # Rays before 2.52 have none
+        ray.init(address=address, **options)
+    except getattr(ray.exceptions, "AuthenticationError", ()) as error:  # Ray before 2.52 has none
         raise UserError(
-            f"{named(address)} asks for a token that this machine does not have ({_line(error)}); copy the head's "
+            f"{cluster_name(address)} asks for a token that this machine does not have ({_one_line(error)}); copy the head's "
             "with `ray get-auth-token`, see docs/scale.md"
         ) from None
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         if "ersion mismatch" in str(error):
             raise UserError(
-                f"{named(address)} runs another Ray or Python than this machine ({_line(error)}); install the same here"
+                f"{cluster_name(address)} runs a different Ray or Python than this machine ({_one_line(error)}); install the same here"
             ) from None
-        token = "" if local else "; if it asks for a token, as newer Rays do, set RAY_AUTH_MODE=token here too"
-        raise UserError(f"{named(address)} cannot be joined ({_line(error)}); {_advice(address)}{token}") from None
+        token = "" if local else "; if it asks for a token, as newer versions do, set RAY_AUTH_MODE=token here too"
+        raise UserError(
+            f"{cluster_name(address)} cannot be joined ({_one_line(error)}); {_advice(address)}{token}"
+        ) from None
     try:
         yield ray
     finally:
@@ -94,147 +100,153 @@ def join(address: str, cores: int) -> Iterator[ModuleType]:
 
 
 def check_address(address: str) -> None:
-    """Refuse an address at which nothing, or something else than Ray, answers."""
-    host, colon, port = address.removeprefix(CLIENT).rpartition(":")
+    """Refuse an address where nothing, or something other than Ray, answers."""
+    host, colon, port = address.removeprefix(CLIENT_SCHEME).rpartition(":")
     if not (colon and host and port.isdigit() and 0 < int(port) < 65536):
-        raise UserError(f"--on: {address!r} is no address; it must be HOST:PORT, ray://HOST:PORT, local or auto")
+        raise UserError(f"--on: {address!r} is not an address; it must be HOST:PORT, ray://HOST:PORT, local or auto")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS) as line:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS) as connection:
             if "RAY_USE_TLS" in os.environ:
                 return
-            line.sendall(_PREFACE)
-            answer = line.recv(9)
+            connection.sendall(_HTTP2_PREFACE)
+            reply = connection.recv(9)
     except OSError as error:
-        why = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
-        raise UserError(f"{named(address)} does not answer ({why}); {_advice(address)}") from None
-    if len(answer) < 4 or answer[3] != _SETTINGS:  # a Ray server, of gRPC, opens with its settings (RFC 9113, 3.4)
-        raise UserError(f"{named(address)} answers, but is not Ray; {_advice(address)}")
+        reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        raise UserError(f"{cluster_name(address)} does not answer ({reason}); {_advice(address)}") from None
+    if (
+        len(reply) < 4 or reply[3] != _SETTINGS_FRAME
+    ):  # Ray speaks gRPC, whose server opens with its settings (RFC 9113, 3.4)
+        raise UserError(f"{cluster_name(address)} answers, but is not Ray; {_advice(address)}")
 
 
-def named(address: str) -> str:
+def cluster_name(address: str) -> str:
+    """Return the Ray cluster at an address in words, for messages."""
     return {"local": "a Ray cluster on this machine", "auto": "the Ray cluster of this machine"}.get(
         address, f"the Ray cluster {address}"
     )
 
 
 def _advice(address: str) -> str:
+    """Return what to do about a Ray cluster that cannot be joined."""
     if address == "auto":
-        return "start one with `ray start --head`, or take --on ray:local"
+        return "start one with `ray start --head`, or use --on ray:local"
     if address == "local":
-        return "look into /tmp/ray/session_latest/logs, and whether the disk is full"
-    if address.startswith(CLIENT):
-        return "see with `ray status` on its head whether it runs, and give the head's client port, usually 10001"
+        return "look into /tmp/ray/session_latest/logs, and check whether the disk is full"
+    if address.startswith(CLIENT_SCHEME):
+        return "check with `ray status` on its head whether it runs, and give the head's client port, usually 10001"
     return (
-        "see with `ray status` on its head whether it runs, give the head's port, usually 6379, and start a node here "
-        "with `ray start --address`, or take ray://HOST:10001 from a machine that is no node"
+        "check with `ray status` on its head whether it runs, give the head's port, usually 6379, and start a node here "
+        "with `ray start --address`, or use ray://HOST:10001 from a machine that is not a node"
     )
 
 
-def _line(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return text if len(text) < 300 else text[:300] + " ..."
 
 
-# Which shards are still to be made, who has tried them, and which are given up.
+# Shards that are still to be made.
 
 
-class Ledger:
-    """The state of every shard of one call."""
+class PendingShards:
+    """The shards that are still to be made: waiting, assigned to a worker, failed before, or left out."""
 
     def __init__(self, numbers: Sequence[int], tries: int) -> None:
         self.total, self.tries = len(numbers), tries
-        self.given_up: dict[int, str] = {}
-        """Number -> its last error."""
+        self.left_out: dict[int, str] = {}
+        """Shard number -> its last error."""
 
         self._waiting = deque(numbers)
-        self._out: dict[int, tuple[str, str]] = {}  # number -> who makes it, and at which node
-        self._failures: dict[int, list[tuple[str, str]]] = defaultdict(list)  # number -> who failed, and where
+        self._out: dict[int, tuple[str, str]] = {}  # number -> worker and its node
+        self._failures: dict[int, list[tuple[str, str]]] = defaultdict(
+            list
+        )  # number -> workers that failed, and their nodes
         self._alone: set[int] = set()
 
     @property
-    def over(self) -> bool:
+    def is_done(self) -> bool:
         return not self._waiting and not self._out
 
     @property
-    def left(self) -> int:
-        """Shards that are not made and not given up."""
+    def remaining(self) -> int:
+        """Return how many shards are neither made nor left out."""
         return len(self._waiting) + len(self._out)
 
-    def held_by(self, worker: str) -> list[int]:
+    def assigned_to(self, worker: str) -> list[int]:
         return [number for number, (who, _) in self._out.items() if who == worker]
 
-    def take(self, worker: str, nodes: Mapping[str, str], most: int = 2) -> int | None:
-        """A shard for a worker that has fewer than `most`; None where there is none for it now.
+    def assign(self, worker: str, nodes: Mapping[str, str], max_shards: int = 2) -> int | None:
+        """Assign a shard to a worker that has fewer than `max_shards`; None where there is none for it now.
 
-        `nodes` are all workers that can be asked, with the node of each.
+        `nodes` maps every ready worker to its node.
         """
-        held = self.held_by(worker)
-        if len(held) >= most or self._alone & set(held):
+        assigned = self.assigned_to(worker)
+        if len(assigned) >= max_shards or self._alone & set(assigned):
             return None
         for number in self._waiting:
-            if number in self._alone and held:
+            if number in self._alone and assigned:
                 continue
-            if worker in self._next(number, nodes):
+            if worker in self._eligible_workers(number, nodes):
                 self._waiting.remove(number)
                 self._out[number] = (worker, nodes[worker])
                 return number
         return None
 
-    def _next(self, number: int, nodes: Mapping[str, str]) -> Collection[str]:
-        """Who may try a shard: those at other nodes than it failed at, else other workers, else all."""
+    def _eligible_workers(self, number: int, nodes: Mapping[str, str]) -> Collection[str]:
+        """Return who may try a shard: workers at nodes where it did not fail, else other workers, else all."""
         failures = self._failures.get(number)
         if failures is None:
             return nodes
-        tried, places = (set(column) for column in zip(*failures, strict=True))
-        elsewhere = [worker for worker, node in nodes.items() if node not in places]
-        return elsewhere or nodes.keys() - tried or nodes
+        failed_workers, failed_nodes = (set(column) for column in zip(*failures, strict=True))
+        on_other_nodes = [worker for worker, node in nodes.items() if node not in failed_nodes]
+        return on_other_nodes or nodes.keys() - failed_workers or nodes
 
-    def done(self, number: int) -> None:
+    def complete(self, number: int) -> None:
         del self._out[number]
 
-    def give_back(self, number: int) -> None:
-        """Not the shard's fault: it is the next to be given out."""
+    def requeue(self, number: int) -> None:
+        """Put a shard back to the front of the queue without counting a failure."""
         del self._out[number]
         self._waiting.appendleft(number)
 
-    def failed(self, number: int, why: str, *, died: bool = False) -> bool:
-        """Count a failure; true where it was the last one and the shard is put aside."""
+    def record_failure(self, number: int, reason: str, *, died: bool = False) -> bool:
+        """Count a failure of a shard; return whether it was the last one, and the shard is left out."""
         self._failures[number].append(self._out.pop(number))
         if died:
             self._alone.add(number)
         if len(self._failures[number]) >= self.tries:
-            self.given_up[number] = why
+            self.left_out[number] = reason
             return True
         self._waiting.append(number)
         return False
 
 
-# A crew on Ray: actors that open the corpus and the model once, and make shards until there are none.
+# The executor.
 
-_LOOK = 2.0
-"""Seconds between two looks at the nodes."""
+_NODE_CHECK_SECONDS = 2.0
+"""Seconds between two checks of the nodes."""
 
-_PATIENCE = 30.0
-"""Seconds without any worker after which it is said what is waited for."""
+_WAIT_NOTICE_SECONDS = 30.0
+"""Seconds without any worker after which the user is told what is missing."""
 
 _DIED = "its worker died"
 
 
 class ClusterError(CiteweaveError):
-    """No node of the cluster can do the work."""
+    """No node of the Ray cluster can do the work."""
 
 
-class RayCrew:
-    """See `citeweave.core.executor.Crew`; a context manager that joins the cluster and leaves it."""
+class RayExecutor:
+    """An `Executor` that makes shards on a Ray cluster; a context manager that joins and leaves it."""
 
-    def __init__(self, on: On, reporter: Reporter = QUIET) -> None:
-        self.on, self._reporter = on, reporter
+    def __init__(self, options: ClusterOptions, reporter: Reporter = QUIET) -> None:
+        self.options, self._reporter = options, reporter
         self._stack = ExitStack()
         self._ray: ModuleType | None = None
 
     def __enter__(self) -> Self:
-        if self.on.address not in ("local", "auto"):
-            check_address(self.on.address)  # before a model is loaded
+        if self.options.address not in ("local", "auto"):
+            check_address(self.options.address)  # before a model is loaded
         return self
 
     def __exit__(
@@ -245,140 +257,139 @@ class RayCrew:
 
     @property
     def gpus(self) -> bool:
-        """Whether a work that wants graphics cards gets them here."""
-        if self.on.gpus <= 0:
+        """Return whether a task that wants GPUs gets them on this cluster."""
+        if self.options.gpus <= 0:
             return False
-        if self.on.address == "local":  # without starting it
+        if self.options.address == "local":  # known without starting the cluster
             return bool(require("torch", extra="minilm").cuda.is_available())
         return has_gpus(self._joined())
 
-    def make(self, work: ShardTask, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """Every shard once, as they finish; at the end `ShardError` where some could not be made."""
+    def make(self, task: ShardTask, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """Yield every shard once, as it finishes; raise `ShardError` at the end if some could not be made."""
         if not len(numbers):
             return
         ray = self._joined()
-        ledger = Ledger(list(numbers), self.on.tries)
-        roster = Roster(ray, self.on, work, versions(), self._reporter)
-        shift = _Shift(ray, ledger, roster, self._reporter, named(self.on.address))
+        pending = PendingShards(list(numbers), self.options.tries)
+        pool = WorkerPool(ray, self.options, task, package_versions(), self._reporter)
+        loop = _ShardLoop(ray, pending, pool, self._reporter, cluster_name(self.options.address))
         try:
-            while not ledger.over:
-                yield from shift.step()
+            while not pending.is_done:
+                yield from loop.step()
         finally:
-            roster.dismiss_all()
-        if ledger.given_up:
-            raise ShardError(work.label, ledger.given_up, ledger.total)
+            pool.stop_all()
+        if pending.left_out:
+            raise ShardError(task.label, pending.left_out, pending.total)
 
     def _joined(self) -> ModuleType:
-        """The cluster is joined when it is needed: what is made already needs none."""
+        """Join the cluster on first use: a run that has nothing to do needs none."""
         if self._ray is None:
-            workers = self.on.workers or max(1, cores() // self.on.cpus)
-            self._ray = self._stack.enter_context(join(self.on.address, workers * self.on.cpus))
+            workers = self.options.workers or max(1, available_cores() // self.options.cpus)
+            self._ray = self._stack.enter_context(connect_ray(self.options.address, workers * self.options.cpus))
         return self._ray
 
 
-class _Shift:
-    """The loop of one call."""
+class _ShardLoop:
+    """The loop of one `make` call: starts workers, assigns shards, collects results."""
 
-    def __init__(self, ray: ModuleType, ledger: Ledger, roster: Roster, reporter: Reporter, where: str) -> None:
-        self._ray, self._ledger, self._roster, self._reporter, self._where = ray, ledger, roster, reporter, where
-        self._out: dict[Any, tuple[int, Member]] = {}  # reference -> shard and who makes it
-        self._worked = time.monotonic()
-        self._looked = -_LOOK
+    def __init__(
+        self, ray: ModuleType, pending: PendingShards, pool: WorkerPool, reporter: Reporter, where: str
+    ) -> None:
+        self._ray, self._pending, self._pool, self._reporter, self._where = ray, pending, pool, reporter, where
+        self._in_flight: dict[Any, tuple[int, PoolWorker]] = {}  # Ray reference -> shard and its worker
+        self._last_ready = time.monotonic()
+        self._last_check = -_NODE_CHECK_SECONDS
 
     def step(self) -> Iterator[tuple[int, bytes]]:
-        """Hire, hand out, wait for one answer."""
-        self._hire()
-        self._hand_out()
-        awaited = [*self._roster.asked, *self._out]
-        if not awaited:
+        """Start workers, assign shards, and wait for one reply."""
+        self._start_workers()
+        self._assign_shards()
+        references = [*self._pool.starting, *self._in_flight]
+        if not references:
             time.sleep(0.1)
             return
-        answered, _ = self._ray.wait(awaited, num_returns=1, timeout=_LOOK)
-        for reference in answered:
-            if reference not in self._out:
-                self._lost(self._roster.heard(reference), died=False)
-            elif (made := self._fetch(reference)) is not None:
-                self._hand_out()  # before the caller writes to the disk
-                yield made
+        finished, _ = self._ray.wait(references, num_returns=1, timeout=_NODE_CHECK_SECONDS)
+        for reference in finished:
+            if reference not in self._in_flight:
+                self._release_shards(self._pool.handle_reply(reference), died=False)
+            elif (shard := self._fetch(reference)) is not None:
+                self._assign_shards()  # before the caller writes to the disk
+                yield shard
 
-    def _hire(self) -> None:
+    def _start_workers(self) -> None:
         now = time.monotonic()
-        if self._roster.ready:
-            self._worked = now
-        if now - self._looked < _LOOK and self._roster.members:
+        if self._pool.ready:
+            self._last_ready = now
+        if now - self._last_check < _NODE_CHECK_SECONDS and self._pool.workers:
             return
-        self._looked = now
-        self._roster.hire(self._ledger.left)
-        if self._roster.members:
-            if now - self._worked >= _PATIENCE:
-                self._worked = now
-                self._reporter.say(f"{self._where}: waiting for a worker with {self._roster.needs()}")
+        self._last_check = now
+        self._pool.start_workers(self._pending.remaining)
+        if self._pool.workers:
+            if now - self._last_ready >= _WAIT_NOTICE_SECONDS:
+                self._last_ready = now
+                self._reporter.say(f"{self._where}: waiting for a worker with {self._pool.requirements()}")
             return
-        if self._roster.refused and not self._roster.room():
-            raise ClusterError(f"no node of {self._where} can do the work: {' | '.join(self._roster.refused.values())}")
-        if not self._roster.room():
+        if self._pool.excluded and not self._pool.has_room():
+            raise ClusterError(f"no node of {self._where} can do the work: {' | '.join(self._pool.excluded.values())}")
+        if not self._pool.has_room():
             raise ClusterError(
-                f"no node of {self._where} has {self._roster.needs()}; ask for fewer with cpus= or gpus="
+                f"no node of {self._where} has {self._pool.requirements()}; ask for less with cpus= or gpus="
             )
 
-    def _hand_out(self) -> None:
-        ready = self._roster.ready
-        nodes = {member.name: member.node for member in ready}
-        for most in (1, 2):  # the first shard for everyone before the second for anyone
-            for member in ready:
-                number = self._ledger.take(member.name, nodes, min(most, member.most))
+    def _assign_shards(self) -> None:
+        ready = self._pool.ready
+        nodes = {worker.name: worker.node for worker in ready}
+        for max_shards in (1, 2):  # a first shard for every worker before a second for any
+            for worker in ready:
+                number = self._pending.assign(worker.name, nodes, min(max_shards, worker.max_shards))
                 if number is not None:
-                    self._out[member.actor.make.remote(number)] = (number, member)
+                    self._in_flight[worker.actor.make.remote(number)] = (number, worker)
 
     def _fetch(self, reference: Any) -> tuple[int, bytes] | None:
-        number, member = self._out.pop(reference)
+        number, worker = self._in_flight.pop(reference)
         try:
-            answer = self._ray.get(reference)
-        except self._ray.exceptions.OutOfDiskError as error:  # the store of the worker's node holds no more
-            answer = Fault(True, last_line(error))
+            reply = self._ray.get(reference)
+        except self._ray.exceptions.OutOfDiskError as error:  # the object store of the worker's node is full
+            reply = WorkerFailure(True, short_error(error))
         except self._ray.exceptions.RayError as error:
-            why = last_line(error)
-            self._failed(number, f"{_DIED} ({why})", member, died=True)
-            self._lost([member], died=True)
-            self._lost(self._roster.died(member, why), died=False)
+            reason = short_error(error)
+            self._record_failure(number, f"{_DIED} ({reason})", worker, died=True)
+            self._release_shards([worker], died=True)
+            self._release_shards(self._pool.record_death(worker, reason), died=False)
             return None
-        if isinstance(answer, bytes):
-            self._ledger.done(number)
-            self._roster.made(member)
-            return number, answer
-        assert isinstance(answer, Fault)
-        if answer.of_node:
-            self._ledger.give_back(number)
-            self._lost(self._roster.refuse(member.node, answer.message), died=False)
+        if isinstance(reply, bytes):
+            self._pending.complete(number)
+            self._pool.record_success(worker)
+            return number, reply
+        assert isinstance(reply, WorkerFailure)
+        if reply.of_node:
+            self._pending.requeue(number)
+            self._release_shards(self._pool.exclude_node(worker.node, reply.message), died=False)
         else:
-            self._failed(number, answer.message, member)
+            self._record_failure(number, reply.message, worker)
         return None
 
-    def _failed(self, number: int, why: str, member: Member, *, died: bool = False) -> None:
-        last = self._ledger.failed(number, why, died=died)
-        then = "it is left out" if last else "it is given out again"
-        self._reporter.say(f"shard {number} failed at {self._roster.address_of(member.node)}: {why}; {then}")
+    def _record_failure(self, number: int, reason: str, worker: PoolWorker, *, died: bool = False) -> None:
+        last = self._pending.record_failure(number, reason, died=died)
+        outcome = "it is left out" if last else "it will be tried again"
+        self._reporter.say(f"shard {number} failed at {self._pool.node_address(worker.node)}: {reason}; {outcome}")
 
-    def _lost(self, gone: Sequence[Member], *, died: bool) -> None:
-        """What else those who are gone had in hand."""
-        names = {member.name for member in gone}
-        for reference, (number, member) in list(self._out.items()):
-            if member.name in names:
-                del self._out[reference]
+    def _release_shards(self, stopped: Sequence[PoolWorker], *, died: bool) -> None:
+        """Return the shards of stopped workers to the queue, or count a failure if their worker died."""
+        names = {worker.name for worker in stopped}
+        for reference, (number, worker) in list(self._in_flight.items()):
+            if worker.name in names:
+                del self._in_flight[reference]
                 if died:
-                    self._failed(number, _DIED, member, died=True)
+                    self._record_failure(number, _DIED, worker, died=True)
                 else:
-                    self._ledger.give_back(number)
-
-
-# The crew that `--on` means, for the time of a command.
+                    self._pending.requeue(number)
 
 
 @contextmanager
-def open_crew(text: str, reporter: Reporter = QUIET) -> Iterator[RayCrew | None]:
-    """The crew of `--on`, and None where it is not given: the work is done here. Its cluster ends with the block."""
+def open_executor(text: str, reporter: Reporter = QUIET) -> Iterator[RayExecutor | None]:
+    """Open the executor of `--on`, None where the option is empty and the work is done locally."""
     if not text:
         yield None
         return
-    with RayCrew(parse_on(text), reporter) as crew:
-        yield crew
+    with RayExecutor(parse_cluster_options(text), reporter) as executor:
+        yield executor

@@ -1,47 +1,42 @@
-"""What `--on` says: where shards are made, and by how many.
+"""Workers on a Ray cluster: options of `--on`, version checks, the worker itself, and the pool that starts them.
 
->>> parse_on("ray:local,workers=2")
-On(address='local', workers=2, cpus=1, gpus=1.0, tries=3)
->>> parse_on("ray://head:10001,gpus=0.5").address
+>>> parse_cluster_options("ray:local,workers=2")
+ClusterOptions(address='local', workers=2, cpus=1, gpus=1.0, tries=3)
+>>> parse_cluster_options("ray://head:10001,gpus=0.5").address
 'ray://head:10001'
->>> parse_on("ray:workers=4") == parse_on("ray,workers=4")
+>>> parse_cluster_options("ray:workers=4") == parse_cluster_options("ray,workers=4")
 True
 
-Which code and packages a process has, so that no worker computes with others than the driver.
+No worker may compute with other packages than the driver:
 
-    versions()                          {"citeweave": "0.1.0 (9f2c04ab)", "python": "3.11.9", "numpy": "2.4.0", ...}
-    differences(ours, theirs)           ["numpy is 2.4.0 here and 2.1.0 there"]
+    package_versions()                  {"citeweave": "0.1.0 (9f2c04ab)", "python": "3.11.9", "numpy": "2.4.0", ...}
+    version_differences(ours, theirs)   ["numpy is 2.4.0 here and 2.1.0 there"]
 
-The eight digits are a hash of the package's source: two checkouts of one version differ too.
+The eight digits are a hash of the package's source: two checkouts of one version differ too. A worker opens the corpus and
+the model once, then makes shard after shard:
 
-One worker: opens the corpus and the model once, then makes shard after shard.
+    worker = ShardWorker()
+    worker.hello()                                        {"citeweave": "0.1.0 (9f2c04ab)", ...}
+    worker.prepare(task.maker, arguments, threads=2)      how many shards it takes at a time, or a WorkerFailure
+    worker.make(3)                                        bytes, or a WorkerFailure
 
-    worker = Worker()
-    worker.hello()                                      {"citeweave": "0.1.0 (9f2c04ab)", ...}
-    worker.prepare(work.maker, given, threads=2)        how many shards it takes at a time, or a Fault
-    worker.make(3)                                      bytes, or a Fault
+It knows no Ray: the pool turns the class into actors. `ShardWorker()` and `hello()` must stay as they are in all versions:
+their answer tells a driver of another version. Errors are returned as plain data, because an exception of a package that
+the driver does not have could not be read there.
 
-Knows no Ray: the crew turns the class into actors. `Worker()` and `hello()` must stay as they are in all versions: it is
-by their answer that a driver of another version finds out. Errors come back as plain data, because an exception of a package
-that the driver does not have could not be read there.
+    pool = WorkerPool(ray, options, task, expected=package_versions(), reporter=reporter)
+    pool.start_workers(wanted=20)      one actor for every free place, on every node that is not excluded
+    pool.handle_reply(reference)       an actor's first replies: its versions, then whether it could open the task
+    pool.ready                         the workers that take shards
 
-The workers of a crew: hired where there is room, checked, replaced when they die, and sent home at the end.
+A node is excluded, and reported once, if its packages differ from the driver's, if none of its workers can open the task,
+if its disk is full, or if its workers die one after the other. The pool assigns no shards.
 
-    roster = Roster(ray, on, work, expected=versions(), reporter=reporter)
-    roster.hire(wanted=20)             one actor for every free place, on every node that is not refused
-    roster.heard(reference)            an actor's first answers: its versions, then whether it could open the work
-    roster.ready                       those that can be asked for shards
+    ShardTask("citeweave.remote.ray_workers:squares", {"wait": 0.1})          the square of a number, after a while
+    ShardTask("citeweave.remote.ray_workers:squares", {"failing": [3]})       shard 3 always fails
+    ShardTask("citeweave.remote.ray_workers:squares", {"dying": [3], "marks": "/tmp/m"})    shard 3 kills its process once
 
-A node is refused, and told so once, if its packages are others than the driver's, if none of its workers can open the
-work, if its disk is full, or if its workers die one after the other. Hands out no shards.
-
-Work without papers and models, to try a crew: numbers that take time, fail, or end their process.
-
-    Work("citeweave.remote.ray_workers:squares", {"wait": 0.1})                  the square of a number, after a while
-    Work("citeweave.remote.ray_workers:squares", {"failing": [3]})               shard 3 always fails
-    Work("citeweave.remote.ray_workers:squares", {"dying": [3], "marks": "/tmp/m"})    shard 3 ends its process once
-
-Makes nothing of use: for tests, and to see whether a cluster holds what it promises.
+`squares` is a task without papers and models, to test an executor or a cluster.
 """
 
 from __future__ import annotations
@@ -64,7 +59,7 @@ from typing import Any, NamedTuple
 
 import citeweave
 from citeweave.core.errors import UserError, choose, require
-from citeweave.core.executor import Make, ShardTask, resolve
+from citeweave.core.executor import Make, ShardTask, resolve_maker
 from citeweave.core.progress import Reporter
 from citeweave.version import __version__
 
@@ -72,38 +67,36 @@ _FORM = "ray, ray:local, ray:auto, ray:HOST:6379 or ray://HOST:10001, then optio
 
 
 @dataclass(frozen=True, slots=True)
-class On:
-    """Where shards are made."""
+class ClusterOptions:
+    """What `--on` asks for: where shards are made, by how many workers of which size."""
 
     address: str = "local"
-    """`local`: a cluster for the time of the command; `auto`: the one that runs on this machine; else its address."""
+    """`local`: a cluster that lives as long as the command; `auto`: the one running on this machine; else an address."""
 
     workers: int = 0
-    """At most so many; 0 = as many as there is room for."""
+    """Most workers; 0 = as many as there is room for."""
 
     cpus: int = 1
-    """Cores of a worker, and its threads."""
+    """Cores per worker, and its threads."""
 
     gpus: float = 1.0
-    """Graphics cards of a worker, where the work wants one and the cluster has any; 0.5 = two workers a card."""
+    """GPUs per worker, where the task wants one and the cluster has any; 0.5 = two workers per GPU."""
 
     tries: int = 3
-    """How often a shard may fail before it is left out."""
+    """Failures of a shard after which it is left out."""
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 0), ("cpus", 1), ("tries", 1)):
-            if getattr(self, name) < least:
-                raise UserError(f"--on: {name} is {getattr(self, name)}; it must be at least {least}")
+        for name, minimum in (("workers", 0), ("cpus", 1), ("tries", 1)):
+            if getattr(self, name) < minimum:
+                raise UserError(f"--on: {name} is {getattr(self, name)}; it must be at least {minimum}")
         if not 0 <= self.gpus <= 64:
-            raise UserError(f"--on: gpus is {self.gpus}; it must be a number from 0, without graphics cards, to 64")
+            raise UserError(f"--on: gpus is {self.gpus}; it must be a number from 0, for none, to 64")
         if self.gpus > 1 and self.gpus != int(self.gpus):
-            raise UserError(
-                f"--on: gpus is {self.gpus}; over 1 it must be a whole number: Ray shares one card, not two"
-            )
+            raise UserError(f"--on: gpus is {self.gpus}; over 1 it must be a whole number: Ray splits one GPU, not two")
 
 
-def parse_on(text: str) -> On:
-    """`ray:local,workers=2` -> what it means."""
+def parse_cluster_options(text: str) -> ClusterOptions:
+    """Parse the value of `--on`, such as `ray:local,workers=2`."""
     engine, *parts = [part.strip() for part in text.split(",")]
     if engine.startswith("ray://"):
         address = engine
@@ -122,30 +115,30 @@ def parse_on(text: str) -> On:
             values[name] = kinds[name](value)
         except ValueError:
             raise UserError(f"--on: {name} is {value!r}; it must be a number, such as {name}=2") from None
-    return On(address or "local", **values)  # type: ignore[arg-type]
+    return ClusterOptions(address or "local", **values)  # type: ignore[arg-type]
 
 
-# Which code and packages a process has, so that no worker computes with others than the driver.
+# Versions of code and packages.
 
 PACKAGES = ("numpy", "torch", "tokenizers", "transformers")
-"""What decides the bytes of vectors beside our own code."""
+"""Packages that decide the bytes of vectors, beside our own code."""
 
 
-def versions() -> dict[str, str]:
-    """Of this process; empty where a package is not installed."""
-    found = {"citeweave": f"{__version__} ({_source()})", "python": platform.python_version()}
+def package_versions() -> dict[str, str]:
+    """Return the versions of this process's packages; empty for one that is not installed."""
+    versions = {"citeweave": f"{__version__} ({_source()})", "python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = ""
-    return found
+            versions[name] = ""
+    return versions
 
 
-def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """What differs, in words; builds of one version for other devices (2.6.0+cpu, 2.6.0+cu126) do not.
+def version_differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    """Return in words which package versions differ; builds for other devices (2.6.0+cpu, 2.6.0+cu126) do not count.
 
-    >>> differences({"numpy": "2.4.0", "torch": "2.6.0+cpu"}, {"numpy": "", "torch": "2.6.0+cu126"})
+    >>> version_differences({"numpy": "2.4.0", "torch": "2.6.0+cpu"}, {"numpy": "", "torch": "2.6.0+cu126"})
     ['numpy is 2.4.0 here and missing there']
     """
     pairs = [(name, ours[name], theirs.get(name, "")) for name in ours]
@@ -157,6 +150,7 @@ def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]
 
 
 def _source() -> str:
+    """Return a hash of the package's source files."""
     folder = Path(citeweave.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
@@ -164,56 +158,58 @@ def _source() -> str:
     return digest.hexdigest()[:8]
 
 
-# One worker: opens the corpus and the model once, then makes shard after shard.
+# The worker.
 
 
-class Fault(NamedTuple):
-    """An error as plain data."""
+class WorkerFailure(NamedTuple):
+    """An error of a worker as plain data."""
 
     of_node: bool
-    """Whether any other shard would fail here too: a folder that is not there, a disk that is full."""
+    """Whether any other shard would fail on this node too: a missing folder, a full disk."""
 
     message: str
 
 
-class Worker:
-    """What runs in an actor."""
+class ShardWorker:
+    """What runs in a Ray actor: opens a task once and makes its shards."""
 
     def __init__(self) -> None:
         self._make: Make | None = None
 
     def hello(self) -> dict[str, str]:
-        """The versions of its packages."""
-        return versions()
+        """Return the versions of the worker's packages."""
+        return package_versions()
 
-    def prepare(self, maker: str, given: Mapping[str, Any], threads: int = 1, *, cards: bool = True) -> int | Fault:
-        """Open whatever the work needs; 2 where one shard is read while another is computed, else 1."""
+    def prepare(
+        self, maker: str, arguments: Mapping[str, Any], threads: int = 1, *, cards: bool = True
+    ) -> int | WorkerFailure:
+        """Open the task; return 2 where one shard can be read while another is computed, else 1, or a failure."""
         try:
-            os.environ["OMP_NUM_THREADS"] = str(threads)  # for what is loaded from here on
+            os.environ["OMP_NUM_THREADS"] = str(threads)  # for libraries loaded from here on
             if not cards:
-                os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray lets a worker that has no card see them all
-            self._make = resolve(maker)(**given)
+                os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray lets a worker without GPUs see them all
+            self._make = resolve_maker(maker)(**arguments)
             _limit_threads(threads)
             return 2 if getattr(self._make, "overlaps", False) else 1
         except Exception as error:
-            return Fault(True, describe(error))
+            return WorkerFailure(True, describe_error(error))
 
-    def make(self, number: int) -> bytes | Fault:
-        """The bytes of a shard; as many calls at a time as `prepare` said."""
+    def make(self, number: int) -> bytes | WorkerFailure:
+        """Return the bytes of a shard, or a failure; as many calls at a time as `prepare` said."""
         assert self._make is not None, "prepare comes first"
         try:
             return self._make(number)
         except Exception as error:
-            return Fault(isinstance(error, OSError) and error.errno in _FULL, describe(error))
+            return WorkerFailure(isinstance(error, OSError) and error.errno in _FULL, describe_error(error))
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
-def describe(error: BaseException) -> str:
-    """One line: our own errors as they are, others with their kind.
+def describe_error(error: BaseException) -> str:
+    """Return an error of a worker in one line: our own as they are, others with their class.
 
-    >>> describe(UserError("corpus does not exist")), describe(ValueError("no"))
+    >>> describe_error(UserError("corpus does not exist")), describe_error(ValueError("no"))
     ('corpus does not exist', 'ValueError: no')
     """
     text = " ".join(str(error).split())
@@ -221,196 +217,198 @@ def describe(error: BaseException) -> str:
 
 
 def _limit_threads(threads: int) -> None:
-    """As many as the worker has cores: more of them would wait for those of its neighbors."""
+    """Let torch use as many threads as the worker has cores: more would compete with other workers."""
     if "torch" in sys.modules:
         require("torch", extra="minilm").set_num_threads(threads)
 
 
-# The workers of a crew: hired where there is room, checked, replaced when they die, and sent home at the end.
+# The pool of workers.
 
 _DEATHS = 3
-"""Workers of a node that may die, one after the other, before one of them was ready, or had made a shard."""
+"""Consecutive deaths of workers of a node before one of them is ready, or makes a shard, that exclude the node."""
 
 
 @dataclass(slots=True)
-class Member:
-    """One worker."""
+class PoolWorker:
+    """One worker of the pool: its node, its Ray actor and whether it is ready."""
 
     name: str
     node: str
     actor: Any
-    asked: Any
-    """The reference of its answer to `hello`, then to `prepare`; None when it is ready."""
+    reply: Any
+    """Ray reference of its reply to `hello`, then to `prepare`; None when it is ready."""
 
-    opening: bool = False
-    most: int = 1
+    is_preparing: bool = False
+    max_shards: int = 1
     """Shards that it takes at a time."""
 
 
-class Roster:
-    """Who is there."""
+class WorkerPool:
+    """The workers on the nodes of a Ray cluster: started, checked, replaced when they die, stopped at the end."""
 
     def __init__(
-        self, ray: ModuleType, on: On, work: ShardTask, expected: Mapping[str, str], reporter: Reporter
+        self, ray: ModuleType, options: ClusterOptions, task: ShardTask, expected: Mapping[str, str], reporter: Reporter
     ) -> None:
-        self.members: dict[str, Member] = {}
-        self.refused: dict[str, str] = {}
-        """Node -> why."""
+        self.workers: dict[str, PoolWorker] = {}
+        self.excluded: dict[str, str] = {}
+        """Node -> its address and the reason."""
 
-        self._ray, self._on, self._work, self._expected, self._reporter = ray, on, work, dict(expected), reporter
+        self._ray, self._options, self._task = ray, options, task
+        self._expected, self._reporter = dict(expected), reporter
         self._numbers = itertools.count()
-        self._early, self._late = Counter[str](), Counter[str]()  # node -> deaths since one was ready, or made a shard
-        self._limits: dict[str, int] = {}  # node -> workers that it can hold, where fewer than it has cores for
-        self._cramped: dict[str, str] = {}  # node -> why it has a limit, until that is told
-        self._actor_class = ray.remote(Worker)
-        self._gpus = on.gpus if work.gpu and has_gpus(ray) else 0.0
+        # node -> deaths since a worker was ready, and since one made a shard
+        self._early_deaths, self._late_deaths = Counter[str](), Counter[str]()
+        self._limits: dict[str, int] = {}  # node -> workers it can hold, where fewer than its cores
+        self._unreported_limits: dict[str, str] = {}  # node -> reason of its limit, until reported
+        self._actor_class = ray.remote(ShardWorker)
+        self._gpus = options.gpus if task.gpu and has_gpus(ray) else 0.0
 
     @property
-    def ready(self) -> list[Member]:
-        return [member for member in self.members.values() if member.asked is None]
+    def ready(self) -> list[PoolWorker]:
+        return [worker for worker in self.workers.values() if worker.reply is None]
 
     @property
-    def asked(self) -> dict[Any, Member]:
-        """Answers that are awaited of those who are not ready yet."""
-        return {member.asked: member for member in self.members.values() if member.asked is not None}
+    def starting(self) -> dict[Any, PoolWorker]:
+        """Return the awaited replies of workers that are not ready yet."""
+        return {worker.reply: worker for worker in self.workers.values() if worker.reply is not None}
 
-    def hire(self, wanted: int) -> None:
-        """Fill the free places of all nodes, `wanted` workers at most."""
-        most = min(wanted, self._on.workers or wanted)
-        places = {node["NodeID"]: self._places(node) for node in self._nodes() if node["NodeID"] not in self.refused}
-        for member in self.members.values():
-            places[member.node] = places.get(member.node, 0) - 1
-        while len(self.members) < most and any(count > 0 for count in places.values()):
-            node = max(places, key=lambda name: places[name])  # the emptiest first
+    def start_workers(self, wanted: int) -> None:
+        """Start workers at the free places of all nodes, `wanted` in total at most."""
+        max_workers = min(wanted, self._options.workers or wanted)
+        places = {node["NodeID"]: self._places(node) for node in self._nodes() if node["NodeID"] not in self.excluded}
+        for worker in self.workers.values():
+            places[worker.node] = places.get(worker.node, 0) - 1
+        while len(self.workers) < max_workers and any(count > 0 for count in places.values()):
+            node = max(places, key=lambda name: places[name])  # the emptiest node first
             places[node] -= 1
-            self._hire_on(node)
+            self._start_on(node)
 
-    def heard(self, reference: Any) -> list[Member]:
-        """An answer of a worker that is not ready yet; the value is who else must go because of it."""
-        member = self.asked[reference]
+    def handle_reply(self, reference: Any) -> list[PoolWorker]:
+        """Handle a reply of a worker that is not ready yet; return other workers that were stopped because of it."""
+        worker = self.starting[reference]
         try:
-            answer = self._ray.get(reference)
+            reply = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            self.dismiss(member)
-            self._early[member.node] += 1
-            why = f"its workers do not start: {last_line(error)}"
+            self.stop(worker)
+            self._early_deaths[worker.node] += 1
+            reason = f"its workers do not start: {short_error(error)}"
             if "ModuleNotFoundError" in str(error):
-                return self.refuse(member.node, why)
-            if self._early[member.node] >= _DEATHS:
-                self._one_less(member.node, why)
+                return self.exclude_node(worker.node, reason)
+            if self._early_deaths[worker.node] >= _DEATHS:
+                self._limit_node(worker.node, reason)
             return []
-        if isinstance(answer, Fault):
-            self.dismiss(member)
-            self._one_less(member.node, answer.message)
-        elif member.opening:
-            self._early[member.node] = 0
-            member.asked, member.most = None, answer
-            self._tell_limit(member.node)
-        elif found := differences(self._expected, answer):
-            return self.refuse(member.node, f"{'; '.join(found)}: install the same on all machines")
+        if isinstance(reply, WorkerFailure):
+            self.stop(worker)
+            self._limit_node(worker.node, reply.message)
+        elif worker.is_preparing:
+            self._early_deaths[worker.node] = 0
+            worker.reply, worker.max_shards = None, reply
+            self._report_limit(worker.node)
+        elif differences := version_differences(self._expected, reply):
+            return self.exclude_node(worker.node, f"{'; '.join(differences)}: install the same on all machines")
         else:
-            member.opening = True
-            given, cards = dict(self._work.given), self._gpus > 0
-            member.asked = member.actor.prepare.remote(self._work.maker, given, self._on.cpus, cards=cards)
+            worker.is_preparing = True
+            arguments, cards = dict(self._task.arguments), self._gpus > 0
+            worker.reply = worker.actor.prepare.remote(self._task.maker, arguments, self._options.cpus, cards=cards)
         return []
 
-    def made(self, member: Member) -> None:
-        """A worker has made a shard: its node is one at which that can be done."""
-        self._late[member.node] = 0
+    def record_success(self, worker: PoolWorker) -> None:
+        """Record that a worker has made a shard, so that its node counts as working."""
+        self._late_deaths[worker.node] = 0
 
-    def died(self, member: Member, why: str) -> list[Member]:
-        """A worker ended that was ready; the value is who else must go, where a node only costs tries."""
-        self.dismiss(member)
-        self._late[member.node] += 1
-        there = sum(other.node == member.node for other in self.members.values())
-        if self._late[member.node] >= _DEATHS + there and any(other.node != member.node for other in self.ready):
-            return self.refuse(member.node, f"its workers die and make nothing: {why}")
+    def record_death(self, worker: PoolWorker, reason: str) -> list[PoolWorker]:
+        """Record that a ready worker died; return other workers stopped because their node only costs tries."""
+        self.stop(worker)
+        self._late_deaths[worker.node] += 1
+        there = sum(other.node == worker.node for other in self.workers.values())
+        if self._late_deaths[worker.node] >= _DEATHS + there and any(other.node != worker.node for other in self.ready):
+            return self.exclude_node(worker.node, f"its workers die and complete no shard: {reason}")
         return []
 
-    def _one_less(self, node: str, why: str) -> None:
-        """A worker could not open the work: the node keeps those that can, as its memory may be full of models."""
-        there = sum(member.node == node for member in self.members.values())
+    def _limit_node(self, node: str, reason: str) -> None:
+        """Limit a node to the workers that could open the task, as its memory may be full of models."""
+        there = sum(worker.node == node for worker in self.workers.values())
         if not there:
-            self.refuse(node, why)
+            self.exclude_node(node, reason)
             return
-        self._limits[node], self._cramped[node], self._early[node] = there, why, 0
-        self._tell_limit(node)
+        self._limits[node], self._unreported_limits[node], self._early_deaths[node] = there, reason, 0
+        self._report_limit(node)
 
-    def _tell_limit(self, node: str) -> None:
-        """Once all that a node holds are ready."""
-        there = [member for member in self.members.values() if member.node == node]
-        if node in self._cramped and all(member.asked is None for member in there):
-            why = self._cramped.pop(node)
-            self._reporter.say(f"node {self.address_of(node)} holds {len(there)} workers and no more: {why}")
+    def _report_limit(self, node: str) -> None:
+        """Report the limit of a node once all its workers are ready."""
+        there = [worker for worker in self.workers.values() if worker.node == node]
+        if node in self._unreported_limits and all(worker.reply is None for worker in there):
+            reason = self._unreported_limits.pop(node)
+            self._reporter.say(f"node {self.node_address(node)} can hold only {len(there)} workers: {reason}")
 
-    def refuse(self, node: str, why: str) -> list[Member]:
-        """No more work for a node; the value is who worked there."""
-        gone = [member for member in self.members.values() if member.node == node]
-        for member in gone:
-            self.dismiss(member)
-        if node not in self.refused:
-            self.refused[node] = f"{self.address_of(node)}: {why}"
-            self._reporter.say(f"node {self.refused[node]}; it gets no more work")
-        return gone
+    def exclude_node(self, node: str, reason: str) -> list[PoolWorker]:
+        """Exclude a node from further work; return the workers stopped there."""
+        stopped = [worker for worker in self.workers.values() if worker.node == node]
+        for worker in stopped:
+            self.stop(worker)
+        if node not in self.excluded:
+            self.excluded[node] = f"{self.node_address(node)}: {reason}"
+            self._reporter.say(f"node {self.excluded[node]}; it gets no more shards")
+        return stopped
 
-    def dismiss(self, member: Member) -> None:
-        """End a worker, or note that it has ended."""
-        self.members.pop(member.name, None)
-        self._ray.kill(member.actor)
+    def stop(self, worker: PoolWorker) -> None:
+        """Stop a worker, or forget one that has ended."""
+        self.workers.pop(worker.name, None)
+        self._ray.kill(worker.actor)
 
-    def dismiss_all(self) -> None:
-        for member in list(self.members.values()):
-            self.dismiss(member)
+    def stop_all(self) -> None:
+        for worker in list(self.workers.values()):
+            self.stop(worker)
 
-    def address_of(self, node: str) -> str:
-        """`192.168.0.7 (4f02c1aa)`: several nodes may share a machine."""
-        for found in self._ray.nodes():
-            if found["NodeID"] == node:
-                return f"{found['NodeManagerAddress']} ({node[:8]})"
+    def node_address(self, node: str) -> str:
+        """Return address and short id of a node, `192.168.0.7 (4f02c1aa)`: several may share a machine."""
+        for each in self._ray.nodes():
+            if each["NodeID"] == node:
+                return f"{each['NodeManagerAddress']} ({node[:8]})"
         return node[:8]
 
-    def room(self) -> bool:
-        """Whether any node that is alive and not refused could hold a worker at all."""
-        return any(self._places(node) > 0 for node in self._nodes() if node["NodeID"] not in self.refused)
+    def has_room(self) -> bool:
+        """Return whether any node that is alive and not excluded could hold a worker."""
+        return any(self._places(node) > 0 for node in self._nodes() if node["NodeID"] not in self.excluded)
 
-    def needs(self) -> str:
-        """What a worker asks of a node, in words."""
-        return f"{self._on.cpus} core{'s' * (self._on.cpus > 1)}" + (
-            f" and {self._gpus:g} graphics cards" if self._gpus else ""
+    def requirements(self) -> str:
+        """Return in words what a worker requires of a node."""
+        return f"{self._options.cpus} core{'s' * (self._options.cpus > 1)}" + (
+            f" and {self._gpus:g} GPUs" if self._gpus else ""
         )
 
     def _nodes(self) -> list[dict[str, Any]]:
         return [node for node in self._ray.nodes() if node["Alive"]]
 
     def _places(self, node: dict[str, Any]) -> int:
-        held = node["Resources"]
-        places = min(int(held.get("CPU", 0) // self._on.cpus), self._limits.get(node["NodeID"], 1 << 20))
-        return min(places, int(held.get("GPU", 0) / self._gpus)) if self._gpus else places
+        resources = node["Resources"]
+        places = min(int(resources.get("CPU", 0) // self._options.cpus), self._limits.get(node["NodeID"], 1 << 20))
+        return min(places, int(resources.get("GPU", 0) / self._gpus)) if self._gpus else places
 
-    def _hire_on(self, node: str) -> None:
+    def _start_on(self, node: str) -> None:
         at = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
         actor = self._actor_class.options(
-            num_cpus=self._on.cpus,
+            num_cpus=self._options.cpus,
             num_gpus=self._gpus,
             max_concurrency=2,  # one shard is read while another is computed
             max_restarts=0,
             scheduling_strategy=at,
         ).remote()
         name = f"worker {next(self._numbers)}"
-        self.members[name] = Member(name, node, actor, actor.hello.remote())
+        self.workers[name] = PoolWorker(name, node, actor, actor.hello.remote())
 
 
 def has_gpus(ray: ModuleType) -> bool:
-    """Whether any node of the cluster has a graphics card."""
+    """Return whether any node of the Ray cluster has a GPU."""
     return any(node["Resources"].get("GPU", 0) > 0 for node in ray.nodes() if node["Alive"])
 
 
-def last_line(error: BaseException) -> str:
-    """The line of one of Ray's long errors that says most.
+def short_error(error: BaseException) -> str:
+    """Return the most informative line of one of Ray's long errors.
 
-    >>> last_line(ValueError("The actor died.\\n  class_name: W\\nModuleNotFoundError: No module named 'x'\\n"))
+    >>> short_error(ValueError("The actor died.\\n  class_name: W\\nModuleNotFoundError: No module named 'x'\\n"))
     "ModuleNotFoundError: No module named 'x'"
-    >>> last_line(ValueError("The actor died unexpectedly. More words.\\n\\tclass_name: Worker"))
+    >>> short_error(ValueError("The actor died unexpectedly. More words.\\n\\tclass_name: Worker"))
     'The actor died unexpectedly.'
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -418,7 +416,7 @@ def last_line(error: BaseException) -> str:
     return (named[-1] if named else next(iter(lines), type(error).__name__).partition(". ")[0].rstrip(".") + ".")[:300]
 
 
-# Work without papers and models, to try a crew: numbers that take time, fail, or end their process.
+# A task for tests: numbers that take time, fail, or kill their process.
 
 
 def squares(
@@ -431,9 +429,10 @@ def squares(
     needs: str = "",
     unless: str = "",
 ) -> Make:
-    """The function of a worker; `marks` is a folder in which each death and each number made leaves a file.
+    """Return a test task that squares numbers; each death and each number made leaves a file in the folder `marks`.
 
-    No number is made before `together` processes are there. `needs` is a path without which a node cannot work, `unless` the beginning of one that is missed by nobody.
+    No number is made before `together` processes run. `needs` is a path without which a node cannot work; one that begins with
+    `unless` may be missing.
     """
     needs = os.path.expandvars(needs)
     if needs and not Path(needs).exists() and not (unless and needs.startswith(unless)):
@@ -458,7 +457,7 @@ def squares(
 
 
 def _wait_for_others(marks: Path, together: int) -> None:
-    """Until so many processes are at work."""
+    """Wait until `together` processes are at work."""
     (marks / f"at-work-{os.getpid()}").touch()
     while len(list(marks.glob("at-work-*"))) < together:
         time.sleep(0.01)
