@@ -1,4 +1,4 @@
-"""Derive a corpus whose papers are other texts of a corpus: citing sentences, cloze sentences, or titles and abstracts.
+"""Derive a corpus of other texts: citing sentences, cloze sentences, or titles and abstracts as papers.
 
     texts = derive_corpus(Corpus.open("corpus/"), "texts/", DerivedTexts(of="contexts"))
     texts.ids[0], texts.abstracts[0]       ("context:12", "Graphs can be matched [3, 7].")

@@ -1,4 +1,4 @@
-"""Options for deriving a corpus of other texts (the `[texts]` table of a recipe), and the records that all kinds share.
+"""Options of a corpus of derived texts (the `[texts]` table of a recipe), and their records and filters.
 
     [texts]
     of = "contexts"          # citing sentences; those that cite the same set of papers are paraphrases

@@ -1,4 +1,4 @@
-"""Ingest files of any known format into one corpus: `import_papers`. Every record is kept or counted with a reason.
+"""Ingest files of any known format into one corpus (`import_papers`), every record kept or counted by reason.
 
 read      every input file becomes a staged part, several at a time; complete parts survive an interruption
 merge     records of the same paper are merged; papers get rows

@@ -279,14 +279,14 @@ def _link_contexts(
     kinds = {"leader": np.int64, "number": np.int64, "intents": np.uint8}
     writers = {name: NumberWriter(work / f"{name}.npy", kind) for name, kind in kinds.items()}
     count = 0
-    for block in decisions.blocks():
-        first, wanted = block["leader"] == block["context"].astype(np.int64), block["wanted"]
+    for decided in decisions.blocks():
+        first, wanted = decided["leader"] == decided["context"].astype(np.int64), decided["wanted"]
         keep = first & wanted
         tally.unkeep("contexts", "same citing paper and text given again (merged)", int((~first & wanted).sum()))
         tally.unkeep("contexts", "names no paper of the corpus", int((~wanted).sum()))
-        writers["leader"].append(block["leader"])
+        writers["leader"].append(decided["leader"])
         writers["number"].append(np.where(keep, count + np.cumsum(keep) - 1, -1))
-        writers["intents"].append(block["intents"])
+        writers["intents"].append(decided["intents"])
         count += int(keep.sum())
     for writer in (*writers.values(), *rows.values()):
         writer.close()

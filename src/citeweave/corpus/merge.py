@@ -217,7 +217,7 @@ def _join_unless_ids_differ(
 
 
 def _runs(keys: Keys) -> Iterator[tuple[int, int]]:
-    """Yield start and end of every run of two or more equal keys."""
+    """Yield start and end of every run of staged records with equal keys."""
     edges = np.flatnonzero(np.diff(keys)) + 1
     starts, ends = np.concatenate([[0], edges]), np.concatenate([edges, [len(keys)]])
     long = ends - starts > 1

@@ -255,7 +255,7 @@ def _fill_directory(keys, shift, directory):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _find_pairs(hashes, bounds, keys, rows, directory, shift, sizes, containment, jaccard, minimum, pairs):  # type: ignore[no-untyped-def]
-    """Write the near-duplicate pairs of query texts and index texts, and return their number, which may exceed the room."""
+    """Write the near-duplicate pairs of query and index texts as far as they fit, and return their total number."""
     # hashes (shingles,), bounds (texts + 1,) of the queries; keys, rows, directory, sizes of the index
     # -> pairs (capacity, 4)
     counts = np.zeros(len(sizes), np.int32)  # shared shingles with each text of the index

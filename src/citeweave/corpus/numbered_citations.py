@@ -1,4 +1,4 @@
-"""Citations between numbered ids such as `s2:42`, staged as the numbers themselves, and the rows of numbered papers.
+"""Citations between numbered ids such as `s2:42`, staged as numbers, and the rows of numbered papers.
 
 A citation takes 8 bytes where its numbers fit in 32 bits and 16 bytes otherwise. Attributes that most shards lack
 (intents, strength, influential) take no space where no citation has them. Keys and texts of the ids are computed when
@@ -75,7 +75,7 @@ class NumberedTable:
 
 
 class NumberedWriter:
-    """Writes the numbered citations of a staged part, in separate tables by size of number and with or without attributes."""
+    """Writes the numbered citations of a staged part, in tables by size of number, with and without attributes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Records of a literature: papers, citations, citing sentences, and the names of cited papers outside the corpus.
+"""Records of a literature: papers, citations, citing sentences, and names of cited papers outside the corpus.
 
 These are the records that readers yield and that a person looks at. A corpus of millions does not hold them as objects:
 `corpus.py` has columns and creates a `Paper` only for a row that is requested.

@@ -1,4 +1,4 @@
-"""Write the columns of papers, the id index and the merges of a corpus; stage papers that are known only as cited ids.
+"""Write the columns of papers and the id index of a corpus; stage papers that are known only as cited ids.
 
 Each column of a paper comes from its best record; where that is empty, from the next best. Ids and extra metadata are
 united. `stage_outside` (`--outside keep`) adds a paper for every id that occurs only in citations: numbered ids first, by

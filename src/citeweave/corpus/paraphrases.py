@@ -265,7 +265,7 @@ def _drawn(numbers: Numbers, keys: Keys, options: DerivedTexts) -> NDArray[np.bo
 
 
 def _several(keys: Keys) -> NDArray[np.bool_]:
-    """Return which keys occur at least twice.
+    """Return which keys of sets occur at least twice, so that their contexts have paraphrases.
 
     >>> _several(np.array([5, 2, 5], np.uint64)).tolist()
     [True, False, True]
@@ -275,7 +275,7 @@ def _several(keys: Keys) -> NDArray[np.bool_]:
 
 
 def _first(keys: Keys) -> NDArray[np.bool_]:
-    """Return which keys occur for the first time."""
+    """Return which keys of contexts occur for the first time, to drop repeated ones."""
     first = np.zeros(len(keys), bool)
     first[np.unique(keys, return_index=True)[1]] = True
     return first

@@ -1,4 +1,4 @@
-"""Split papers into train, validation and test parts: by the year of the citing paper, or by a share of the papers.
+"""Split papers into train, validation and test: by the year of the citing paper, or by a share of the papers.
 
 A split assigns papers; a citation belongs to the part of its CITING paper. So no reference list is divided
 and no reference of a test paper is trained on; a cited paper may occur in several parts.

@@ -1,4 +1,4 @@
-"""Summary of a corpus for `citeweave info`: counts, coverage, years, degrees, rejected records, example papers."""
+"""Summary of a corpus for `citeweave info`: counts, coverage, years, degrees, rejected records, examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of a paper that an encoder reads (`paper_text`), and sentence splitting of scientific text (`sentences`).
+"""The text of a paper that an encoder reads (`paper_text`), and its split into sentences (`sentences`).
 
     >>> paper_text("A title", "An abstract.")
     'A title[SEP]An abstract.'

@@ -1,4 +1,4 @@
-"""Update a corpus: read the old generation as one more staged part, find deletions, and record what changed per row.
+"""Update a corpus: the old generation as one more staged part, deletions, and what changed in every row.
 
 The old papers keep their order and ids; new ones follow. Files that do not change are shared with the old generation.
 Does not delete or rewrite the old generation, and does not merge: `merge.py` does.
