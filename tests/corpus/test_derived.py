@@ -15,13 +15,13 @@ from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.corpus import derive, paraphrases
 from citeweave.corpus.derive import DerivedTexts, derive_corpus, estimate_texts, parse_texts_options
 from citeweave.corpus.ingest import exclude_papers
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.graph.citations import build_graph
 from citeweave.graph.signals import Signal, related
 from citeweave.mining.mine import MiningInputs, mine_samples
 from citeweave.pipeline.fit_bands import without_references
 from citeweave.pipeline.recipe import load_recipe, read_recipe
-from citeweave.training.data import find_relatives
+from citeweave.training.data import find_related_papers
 
 WORDS = [f"{a}{b}" for a, b in itertools.product("bcdfgklmnprst", ("at", "en", "il", "om"))]
 
@@ -148,7 +148,7 @@ def test_marks_can_be_taken_away(drawn: Corpus, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def literature(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return synthesize(tmp_path_factory.mktemp("literature") / "corpus", Synthetic(papers=300))
+    return synthesize(tmp_path_factory.mktemp("literature") / "corpus", SyntheticOptions(papers=300))
 
 
 def writers(texts: Corpus) -> set[str]:
@@ -382,7 +382,7 @@ def test_a_paper_its_title_and_its_abstract_are_no_negatives_of_each_other(liter
     assert {pair for pair in pairs if set(pair) <= has_abstract} == relations(texts, tmp_path / "graph", "connected")
     split = [row for row in range(len(literature)) if f"title:{row}" in ids]
     assert len(split) == texts.manifest.facts["derived"]["titles"] > 200
-    relatives = find_relatives(texts, graph, np.arange(len(texts)))
+    relatives = find_related_papers(texts, graph, np.arange(len(texts)))
     for row in split:
         three = [texts.row(id) for id in (literature.ids[row], f"title:{row}", f"abstract:{row}")]
         for one, other in itertools.permutations(three, 2):

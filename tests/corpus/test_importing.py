@@ -574,9 +574,9 @@ TEI = """<?xml version="1.0"?><TEI xmlns="http://www.tei-c.org/ns/1.0"><teiHeade
 
 def test_made_up_stays_made_up(tmp_path: Path) -> None:
     from citeweave import synthesize
-    from citeweave.corpus.synthetic.literature import Synthetic
+    from citeweave.corpus.synthetic.literature import SyntheticOptions
 
-    corpus = synthesize(tmp_path / "made", Synthetic(papers=50))
+    corpus = synthesize(tmp_path / "made", SyntheticOptions(papers=50))
     without = exclude_papers(corpus, np.array([1]), tmp_path / "without", why="a test")
     assert without.manifest.facts["made_up"] is True
 
