@@ -17,19 +17,19 @@ from citeweave.corpus.synthetic.literature import (
     ASPECTS,
     Facet,
     LiteratureBlock,
-    Synthetic,
-    block,
-    blocks,
-    describe,
+    SyntheticOptions,
+    make_block,
+    make_blocks,
+    describe_literature,
     wordings,
 )
 
-OPTIONS = Synthetic(papers=1500, seed=3)
+OPTIONS = SyntheticOptions(papers=1500, seed=3)
 
 
 @pytest.fixture(scope="module")
 def whole() -> LiteratureBlock:
-    return block(OPTIONS, 0, OPTIONS.papers)
+    return make_block(OPTIONS, 0, OPTIONS.papers)
 
 
 def codes(part: LiteratureBlock, facet: Facet) -> np.ndarray:
@@ -57,19 +57,19 @@ def test_examples(module: object) -> None:
 
 
 def test_same_seed_same_literature_other_seed_another(whole: LiteratureBlock) -> None:
-    literature.plan.cache_clear()
-    assert columns(block(OPTIONS, 0, OPTIONS.papers)) == columns(whole)
-    other = block(Synthetic(papers=1500, seed=4), 0, 1500)
+    literature.assign_concepts.cache_clear()
+    assert columns(make_block(OPTIONS, 0, OPTIONS.papers)) == columns(whole)
+    other = make_block(SyntheticOptions(papers=1500, seed=4), 0, 1500)
     assert other.papers.titles != whole.papers.titles
     assert not np.array_equal(other.truth.method, whole.truth.method)
 
 
 @pytest.mark.parametrize("size", [1, 7, 400, 5000])
 def test_the_cut_into_blocks_does_not_matter(whole: LiteratureBlock, size: int) -> None:
-    options = OPTIONS if size > 1 else Synthetic(papers=150)
-    expected = columns(whole) if size > 1 else columns(block(options, 0, 150))
+    options = OPTIONS if size > 1 else SyntheticOptions(papers=150)
+    expected = columns(whole) if size > 1 else columns(make_block(options, 0, 150))
     joined: dict[str, list[object]] = {name: [] for name in expected}
-    for part in reversed(list(blocks(options, size))):  # the order does not matter either
+    for part in reversed(list(make_blocks(options, size))):  # the order does not matter either
         for name, column in columns(part).items():
             joined[name] = column + joined[name]
     assert joined == expected
@@ -78,7 +78,7 @@ def test_the_cut_into_blocks_does_not_matter(whole: LiteratureBlock, size: int) 
 def test_ids_are_unique_and_sort_as_rows(whole: LiteratureBlock) -> None:
     assert whole.papers.ids == sorted(set(whole.papers.ids))
     assert whole.papers.ids[7] == "syn:000007"
-    assert block(Synthetic(papers=1_200_000), 0, 0).papers.ids == []
+    assert make_block(SyntheticOptions(papers=1_200_000), 0, 0).papers.ids == []
 
 
 def test_citations_go_back_in_time_and_are_listed_once(whole: LiteratureBlock) -> None:
@@ -110,7 +110,7 @@ def test_noise_is_background_and_about_as_frequent_as_asked(whole: LiteratureBlo
     noise = whole.citations.noise
     assert (whole.citations.intents[noise] == Intent.BACKGROUND).all()
     assert 0.03 < noise.mean() < 0.08
-    assert not block(Synthetic(papers=300, noise=0), 0, 300).citations.noise.any()
+    assert not make_block(SyntheticOptions(papers=300, noise=0), 0, 300).citations.noise.any()
 
 
 def test_contexts_name_the_cited_papers_and_what_they_share(whole: LiteratureBlock) -> None:
@@ -212,7 +212,7 @@ def test_every_concept_has_sharers_and_aspects_are_nearly_independent(whole: Lit
 
 
 def test_large_literatures_keep_the_number_of_sharers() -> None:
-    options = Synthetic(papers=1_000_000)
+    options = SyntheticOptions(papers=1_000_000)
     assert 30 < options.papers / (options.fields * options.concepts) < 50
     parts = literature.concept_parts(options, Facet.METHOD, np.arange(options.fields * options.concepts))
     assert len(np.unique(parts, axis=0)) == len(parts)
@@ -226,13 +226,13 @@ def test_degrees_are_skewed(whole: LiteratureBlock) -> None:
 
 @pytest.mark.parametrize("papers", [1, 2, 5])
 def test_tiny_literatures(papers: int) -> None:
-    part = block(Synthetic(papers=papers), 0, papers)
+    part = make_block(SyntheticOptions(papers=papers), 0, papers)
     assert len(part.papers.ids) == len(part.truth.facets) == papers
-    assert block(Synthetic(papers=papers), papers, papers).contexts.texts == []
+    assert make_block(SyntheticOptions(papers=papers), papers, papers).contexts.texts == []
 
 
 def test_the_manifest_says_that_it_is_made_up() -> None:
-    assert describe(OPTIONS)["made_up"] is True
+    assert describe_literature(OPTIONS)["made_up"] is True
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_the_manifest_says_that_it_is_made_up() -> None:
 )
 def test_wrong_options_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(UserError, match="--"):
-        Synthetic(**wrong)
+        SyntheticOptions(**wrong)
 
 
 def test_every_field_has_the_same_number_of_areas() -> None:

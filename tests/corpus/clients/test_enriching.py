@@ -9,7 +9,7 @@ from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import STUB, Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.corpus.services.client import Client, HttpOptions
-from citeweave.corpus.services.enrich import EnrichOptions, enrich_library, join_fetched, lacking_rows
+from citeweave.corpus.services.enrich import EnrichOptions, enrich_library, join_fetched, incomplete_rows
 from citeweave.corpus.services.openalex import OpenAlex
 from citeweave.corpus.services.semantic_scholar import SemanticScholar
 
@@ -68,7 +68,7 @@ def openalex_answers(server: Any, works: list[Any]) -> Any:
 
 
 def test_openalex_fills_a_library(server: Any, library: Corpus, tmp_path: Path) -> None:
-    assert len(lacking_rows(library)) == 7
+    assert len(incomplete_rows(library)) == 7
     server.answer = openalex_answers(server, records(server.work))
     service = OpenAlex(Client(server.openalex(), tmp_path / "cache", pause=lambda seconds: None))
     told = enrich_library(library, service, tmp_path / "fetched")
@@ -83,7 +83,7 @@ def test_openalex_fills_a_library(server: Any, library: Corpus, tmp_path: Path) 
     assert richer.abstracts[by_name["other"]] == "" and richer.abstracts[by_name["twins"]] == ""
     cited = {(richer.citation(n).citing, richer.citation(n).cited) for n in range(len(richer.citing))}
     assert {("preprint", "doi"), ("openalex:W90", "title"), ("title", "openalex:W50")} <= cited
-    assert len(lacking_rows(richer)) < 10
+    assert len(incomplete_rows(richer)) < 10
     assert [bool(richer.flags[row] & STUB) for row in range(10)] == [False] * 7 + [True] * 3
     again = enrich_library(library, OpenAlex(Client(server.openalex(), tmp_path / "cache")), tmp_path / "fetched")
     assert again == told and len(server.asked) == service.client.requests  # all out of the cache

@@ -77,7 +77,7 @@ def test_answers_of_another_shape_are_no_answers(server: Any, tmp_path: Path, va
         scholar.search("moths", 10),
         scholar.citing(["s2sha:" + "a" * 40], 10),
     ):
-        with pytest.raises(ServiceStoppedError, match="another form"):
+        with pytest.raises(ServiceStoppedError, match="expected form"):
             list(records)
     assert len(server.asked) == 6 and not list(tmp_path.rglob("*.json"))  # tried again, and none is kept
 

@@ -1,13 +1,13 @@
-"""Works of OpenAlex as raw records, which the reader `openalex` understands.
+"""OpenAlex: works by search words, ids, title or the works they cite, as raw records that its reader understands.
 
     works = OpenAlex(Client(service_of("openalex"), Path("cache")))
-    works.search("citation recommendation", most=500)      by words of title, abstract and full text
+    works.search("citation recommendation", limit=500)     by words of title, abstract and full text
     works.by_ids(["doi:10.7717/peerj.4375", "pmid:29456894", "arxiv:1706.03762", "openalex:W2741809807"])
     works.by_title("The state of OA")                      those whose titles have these words, best first
-    works.citing(["openalex:W2741809807"], most=100)       papers that cite any of these, most cited first
+    works.citing(["openalex:W2741809807"], limit=100)      papers that cite any of these, most cited first
 
-Costs: a page of a list 0.0001 USD, of a search 0.001 USD, out of 1 USD a day with a free key. Only what the reader uses
-is asked for. Does not fetch PDFs, authors or other entities.
+Costs: a page of a list 0.0001 USD, of a search 0.001 USD, out of 1 USD per day with a free key. Only the fields that the
+reader uses are requested. Does not fetch PDFs, authors or other entities.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from citeweave.corpus.plain_text import (
     strip_markup,
     year_of,
 )
-from citeweave.corpus.services.client import Client, WrongRequestError, batches
-from citeweave.corpus.services.service import Fits, Page, ServiceRequest, all_records
+from citeweave.corpus.services.client import Client, WrongRequestError, split_batches
+from citeweave.corpus.services.service import IsValid, Page, ServiceRequest, read_all_pages
 
 PAGE = 100
-"""Works a page, and ids in one list; the service takes no more."""
+"""Works per page, and ids in one list; the service accepts no more."""
 
 _FIELDS = (
     "id,doi,title,display_name,publication_year,publication_date,ids,language,type,primary_location,locations,authorships,"
@@ -39,7 +39,7 @@ _FILTERS = {"doi": "doi", "pmid": "pmid", "pmcid": "pmcid", "mag": "mag", "opena
 """Kind of an id -> the filter that finds it; arXiv's papers have DOIs of DataCite."""
 
 _SYNTAX = set(',|!+"\\')
-"""Signs with a meaning in a filter: an id that has one cannot be asked for in a list."""
+"""Characters with a meaning in a filter: an id that has one cannot be in a list."""
 
 
 class OpenAlex:
@@ -50,53 +50,53 @@ class OpenAlex:
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    def search(self, query: str, most: int) -> Iterator[dict[str, Any]]:
-        """Works by words, best first."""
-        return itertools.islice(self._pages({"search": " ".join(query.split())}), most)
+    def search(self, query: str, limit: int) -> Iterator[dict[str, Any]]:
+        """Yield works by search words, best first."""
+        return itertools.islice(self._pages({"search": " ".join(query.split())}), limit)
 
     def by_ids(self, ids: Iterable[str]) -> Iterator[dict[str, Any]]:
-        """The works with these ids, in any order; ids that OpenAlex does not know give nothing."""
-        asked: dict[str, list[str]] = {}
+        """Yield the works with these ids, in any order; ids that OpenAlex does not know are skipped."""
+        values_by_filter: dict[str, list[str]] = {}
         for id in ids:
             kind, _, value = id.partition(":")
             if kind in _FILTERS and not _SYNTAX & set(value):
-                spelled = f"10.48550/arxiv.{value}" if kind == "arxiv" else value
-                asked.setdefault(_FILTERS[kind], []).append(spelled)
-        for kind, values in asked.items():
-            for part in batches(values, PAGE // 2):  # long DOIs must fit into one address
+                spelling = f"10.48550/arxiv.{value}" if kind == "arxiv" else value
+                values_by_filter.setdefault(_FILTERS[kind], []).append(spelling)
+        for kind, values in values_by_filter.items():
+            for part in split_batches(values, PAGE // 2):  # long DOIs must fit into one URL
                 yield from self._list(kind, part)
 
     def by_title(self, title: str) -> list[dict[str, Any]]:
-        """A few works whose titles have the words of this one."""
+        """Return a few works whose titles have the words of this one."""
         words = fold(title)[:400]
-        found = self._pages({"filter": f"title.search:{words}"}, size=10) if words else iter(())
-        return list(itertools.islice(found, 10))
+        works = self._pages({"filter": f"title.search:{words}"}, size=10) if words else iter(())
+        return list(itertools.islice(works, 10))
 
-    def citing(self, ids: Iterable[str], most: int) -> Iterator[dict[str, Any]]:
-        """Works that cite any of these OpenAlex ids, the most cited of every fifty ids first; `most` in all."""
+    def citing(self, ids: Iterable[str], limit: int) -> Iterator[dict[str, Any]]:
+        """Yield at most `limit` works that cite any of these OpenAlex ids, the most cited of every fifty ids first."""
         works = [id.removeprefix("openalex:") for id in ids if openalex_id(id.removeprefix("openalex:")) == id]
-        parts = list(batches(works, PAGE // 2))
-        found = set[str]()
+        parts = list(split_batches(works, PAGE // 2))
+        seen = set[str]()
         for number, part in enumerate(parts):
-            share = most * (number + 1) // len(parts) - most * number // len(parts)
+            share = limit * (number + 1) // len(parts) - limit * number // len(parts)
             query = {"filter": f"cites:{'|'.join(part)}", "sort": "cited_by_count:desc"}
-            new = (work for work in self._pages(query) if _name_of(work) not in found)
+            new = (work for work in self._pages(query) if _name_of(work) not in seen)
             for work in itertools.islice(new, share):
-                found.add(_name_of(work))
+                seen.add(_name_of(work))
                 yield work
 
     def ids_of(self, record: dict[str, Any]) -> tuple[str, ...]:
-        """Every id of a work."""
+        """Return every id of an OpenAlex work."""
         ids = dict_of(record.get("ids"))
         pages = [dict_of(one).get("landing_page_url") for one in list_of(record.get("locations"))]
         of_arxiv = [arxiv_id(page) for page in pages if isinstance(page, str) and "arxiv.org/" in page]
-        found = [openalex_id(record.get("id")), doi_id(record.get("doi")), doi_id(ids.get("doi")), *of_arxiv]
-        found += [
+        known = [openalex_id(record.get("id")), doi_id(record.get("doi")), doi_id(ids.get("doi")), *of_arxiv]
+        known += [
             number_id("pmid", _last(ids.get("pmid"))),
             pmc_id(_last(ids.get("pmcid"))),
             number_id("mag", ids.get("mag")),
         ]
-        return distinct(found)
+        return distinct(known)
 
     def title_of(self, record: dict[str, Any]) -> str:
         return strip_markup(record.get("title")) or strip_markup(record.get("display_name"))
@@ -105,22 +105,22 @@ class OpenAlex:
         return year_of(record.get("publication_year"))
 
     def references_of(self, record: dict[str, Any]) -> list[str]:
-        """Ids of the papers that a work cites."""
+        """Return the ids of the papers that an OpenAlex work cites."""
         return list(distinct([openalex_id(one) for one in list_of(record.get("referenced_works"))]))
 
-    def as_paper_of(self, record: dict[str, Any], id: str, year: int | None) -> dict[str, Any]:
-        """The record as one that the import joins with the paper of this id and year: what the reader needs is added."""
-        made = dict(record)
+    def adapt_record(self, record: dict[str, Any], id: str, year: int | None) -> dict[str, Any]:
+        """Return the record with what the import needs to join it with the paper of this id and year."""
+        adapted = dict(record)
         if year is not None:
-            made["publication_year"] = year
+            adapted["publication_year"] = year
         if id.startswith("arxiv:") and id not in self.ids_of(record):
-            # OpenAlex has no field for arXiv ids: the reader takes them from where the paper lies
+            # OpenAlex has no field for arXiv ids: the reader takes them from the paper's locations
             page = {"landing_page_url": f"https://arxiv.org/abs/{id.removeprefix('arxiv:')}"}
-            made["locations"] = [*list_of(record.get("locations")), page]
-        return made
+            adapted["locations"] = [*list_of(record.get("locations")), page]
+        return adapted
 
     def _list(self, kind: str, values: list[str]) -> Iterator[dict[str, Any]]:
-        """Works by their ids; a list that the service calls wrong is asked for in halves, as one bad id spoils it."""
+        """Yield works by their ids; a list that OpenAlex rejects is fetched in halves, as one bad id spoils it."""
         try:
             yield from self._pages({"filter": f"{kind}:{'|'.join(values)}"})
         except WrongRequestError:
@@ -129,24 +129,24 @@ class OpenAlex:
                 yield from self._list(kind, values[len(values) // 2 :])
 
     def _pages(self, query: dict[str, str], size: int = PAGE) -> Iterator[dict[str, Any]]:
-        """All works of a list, each once."""
+        """Yield all works of a list, each once."""
 
-        def ask(cursor: str, fits: Fits) -> Any:
-            asked = {**query, "select": _FIELDS, "per_page": str(size), "cursor": cursor}
-            return self.client.ask(ServiceRequest("/works", asked), fits, may_lack=False).value
+        def fetch(cursor: str, is_valid: IsValid) -> Any:
+            parameters = {**query, "select": _FIELDS, "per_page": str(size), "cursor": cursor}
+            return self.client.fetch(ServiceRequest("/works", parameters), is_valid, allow_missing=False).value
 
-        return all_records(ask, _page, "*")
+        return read_all_pages(fetch, _page, "*")
 
 
 def _page(value: Any) -> Page | None:
-    """A page of works, None where the answer is none."""
+    """Parse a page of OpenAlex works, None where the response is not one."""
     works, meta = dict_of(value).get("results"), dict_of(dict_of(value).get("meta"))
     if not isinstance(works, list):
         return None
-    following, count = meta.get("next_cursor"), meta.get("count")
+    cursor, count = meta.get("next_cursor"), meta.get("count")
     return Page(
         [(_name_of(work), work) for work in works if isinstance(work, dict)],
-        following if isinstance(following, str) else "",
+        cursor if isinstance(cursor, str) else "",
         count if isinstance(count, int) else None,
     )
 
@@ -156,5 +156,5 @@ def _name_of(work: dict[str, Any]) -> str:
 
 
 def _last(address: object) -> object:
-    """`https://pubmed.ncbi.nlm.nih.gov/29456894` -> `29456894`."""
+    """Return the last part of an address: `https://pubmed.ncbi.nlm.nih.gov/29456894` -> `29456894`."""
     return address.rstrip("/").rsplit("/", 1)[-1] if isinstance(address, str) else address

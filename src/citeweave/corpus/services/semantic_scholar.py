@@ -1,13 +1,13 @@
-"""Papers of Semantic Scholar's graph API as raw records, which the reader `s2_graph_api` understands.
+"""Semantic Scholar's graph API: papers by search words, ids, title or citation, as raw records that its reader understands.
 
     papers = SemanticScholar(Client(service_of("s2"), Path("cache")))
-    papers.search("citation recommendation", most=500)     by words of title and abstract
+    papers.search("citation recommendation", limit=500)    by words of title and abstract
     papers.by_ids(["doi:10.18653/v1/n18-3011", "arxiv:1706.03762", "s2:19170988"])
     papers.by_title("Attention is all you need")           the paper with that title, if there is one
-    papers.citing(["s2sha:<40 digits>"], most=100)         citations, with their sentences
+    papers.citing(["s2sha:<40 digits>"], limit=100)        citations, with their sentences
 
-A key allows one request a second; without one all the world shares a pool, which is often dry. Papers come with their
-references (ids, titles and years). Does not fetch authors, PDFs or vectors.
+A key allows one request per second; without one all users share a pool, which is often exhausted. Papers come with their
+references (ids, titles and years). Does not fetch authors, PDFs or vectors. The reader is `readers/s2_graph_api.py`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 
 from citeweave.corpus.identity import distinct, number_id, semantic_scholar_ids, sha_id
 from citeweave.corpus.plain_text import dict_of, list_of, strip_markup, year_of
-from citeweave.corpus.services.client import Client, WrongRequestError, batches, each_once
-from citeweave.corpus.services.service import Fits, Page, ServiceRequest, all_records
+from citeweave.corpus.services.client import Client, WrongRequestError, drop_repeats, split_batches
+from citeweave.corpus.services.service import IsValid, Page, ServiceRequest, read_all_pages
 
 BATCH = 100
-"""Papers of one request with their references: 500 are allowed, but not more than 10 MB."""
+"""Papers per request with their references: 500 are allowed, but at most 10 MB."""
 
 PAGE = 1000
-"""Citations a page, at most."""
+"""Most citations per page."""
 
 _PAPER = (
     "paperId,corpusId,externalIds,title,abstract,year,publicationDate,venue,journal,authors,publicationTypes,"
@@ -54,45 +54,45 @@ class SemanticScholar:
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    def search(self, query: str, most: int) -> Iterator[dict[str, Any]]:
-        """Papers by words, with their references, the most cited first."""
-        found = itertools.islice(self._search_pages(" ".join(query.split())), most)
-        for part in batches(found, BATCH):
+    def search(self, query: str, limit: int) -> Iterator[dict[str, Any]]:
+        """Yield papers by search words, with their references, the most cited first."""
+        matches = itertools.islice(self._search_pages(" ".join(query.split())), limit)
+        for part in split_batches(matches, BATCH):
             names = [record["paperId"] for record in part if sha_id(record.get("paperId"))]
             full = {record.get("paperId"): record for record in self._batch(names)}
             yield from (full.get(record.get("paperId"), record) for record in part)
 
     def by_ids(self, ids: Iterable[str]) -> Iterator[dict[str, Any]]:
-        """The papers with these ids; ids that the service does not know give nothing."""
+        """Yield the papers with these ids; ids that Semantic Scholar does not know are skipped."""
         pairs = [(_KINDS.get(kind), value) for kind, _, value in (id.partition(":") for id in ids)]
-        for part in batches([f"{lead}{value}" for lead, value in pairs if lead is not None], BATCH):
+        for part in split_batches([f"{lead}{value}" for lead, value in pairs if lead is not None], BATCH):
             yield from self._batch(part)
 
     def by_title(self, title: str) -> list[dict[str, Any]]:
-        """The paper that the service thinks has this title, with its references."""
-        asked = {"query": " ".join(title.split())[:300], "fields": _PAPER}
-        answer = self.client.ask(ServiceRequest("/paper/search/match", asked), _has_data)
-        matched = list_of(dict_of(answer.value).get("data")) if answer.status == 200 else []
+        """Return the paper that Semantic Scholar matches to this title, with its references."""
+        parameters = {"query": " ".join(title.split())[:300], "fields": _PAPER}
+        response = self.client.fetch(ServiceRequest("/paper/search/match", parameters), _has_data)
+        matched = list_of(dict_of(response.value).get("data")) if response.status == 200 else []
         names = [one["paperId"] for one in matched if isinstance(one, dict) and sha_id(one.get("paperId"))]
         return list(self._batch(names[:1])) if names else []
 
-    def citing(self, ids: Iterable[str], most: int) -> Iterator[dict[str, Any]]:
-        """The citations of each of these, `most` in all, each with the id of the cited paper as the reader wants it."""
+    def citing(self, ids: Iterable[str], limit: int) -> Iterator[dict[str, Any]]:
+        """Yield at most `limit` citations of these papers, each with the id of the cited paper as the reader wants it."""
         owners = [id.removeprefix("s2sha:") for id in ids if sha_id(id.removeprefix("s2sha:")) == id]
-        share = max(1, most // max(1, len(owners)))
+        share = max(1, limit // max(1, len(owners)))
         for owner in owners:
-            if most <= 0:
+            if limit <= 0:
                 return
-            size = min(share, most, PAGE)
-            asked = {"fields": _CITING, "limit": str(size)}
-            answer = self.client.ask(ServiceRequest(f"/paper/{owner}/citations", asked), _has_data)
-            told = (entry for entry in list_of(dict_of(answer.value).get("data")) if isinstance(entry, dict))
-            entries = list(each_once(told, lambda entry: _name_of(dict_of(entry.get("citingPaper")))))[:size]
-            most -= len(entries)
+            size = min(share, limit, PAGE)
+            parameters = {"fields": _CITING, "limit": str(size)}
+            response = self.client.fetch(ServiceRequest(f"/paper/{owner}/citations", parameters), _has_data)
+            listed = (entry for entry in list_of(dict_of(response.value).get("data")) if isinstance(entry, dict))
+            entries = list(drop_repeats(listed, lambda entry: _name_of(dict_of(entry.get("citingPaper")))))[:size]
+            limit -= len(entries)
             yield from ({"paperId": owner, "data": [entry]} for entry in entries)
 
     def ids_of(self, record: dict[str, Any]) -> tuple[str, ...]:
-        """Every id of a paper."""
+        """Return every id of a Semantic Scholar paper."""
         own = [sha_id(record.get("paperId")), number_id("s2", record.get("corpusId"))]
         return distinct([*own, *semantic_scholar_ids(record.get("externalIds"))])
 
@@ -103,14 +103,14 @@ class SemanticScholar:
         return year_of(record.get("year")) or year_of(record.get("publicationDate"))
 
     def references_of(self, record: dict[str, Any]) -> list[str]:
-        """Ids of the papers that a paper cites."""
+        """Return the ids of the papers that a Semantic Scholar paper cites."""
         return list(distinct([sha_id(dict_of(one).get("paperId")) for one in list_of(record.get("references"))]))
 
-    def as_paper_of(self, record: dict[str, Any], id: str, year: int | None) -> dict[str, Any]:
-        """The record as one that the import joins with the paper of this id and year."""
-        made = dict(record)
+    def adapt_record(self, record: dict[str, Any], id: str, year: int | None) -> dict[str, Any]:
+        """Return the record with what the import needs to join it with the paper of this id and year."""
+        adapted = dict(record)
         if year is not None:
-            made["year"] = year
+            adapted["year"] = year
         kind, _, value = id.partition(":")
         name = {
             "doi": "DOI",
@@ -121,35 +121,37 @@ class SemanticScholar:
             "mag": "MAG",
         }.get(kind)
         if name and id not in self.ids_of(record):
-            made["externalIds"] = {**dict_of(record.get("externalIds")), name: value}
-        return made
+            adapted["externalIds"] = {**dict_of(record.get("externalIds")), name: value}
+        return adapted
 
     def _search_pages(self, query: str) -> Iterator[dict[str, Any]]:
-        def ask(token: str, fits: Fits) -> Any:
-            asked = {
+        def fetch(token: str, is_valid: IsValid) -> Any:
+            parameters = {
                 "query": query,
                 "fields": _PAPER,
                 "sort": "citationCount:desc",
                 **({"token": token} if token else {}),
             }
-            return self.client.ask(ServiceRequest("/paper/search/bulk", asked), fits, may_lack=False).value
+            return self.client.fetch(
+                ServiceRequest("/paper/search/bulk", parameters), is_valid, allow_missing=False
+            ).value
 
-        return all_records(ask, _page, "")
+        return read_all_pages(fetch, _page, "")
 
     def _batch(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Papers with references; a list whose answer would be too large is asked for in halves."""
+        """Yield papers with references; a list whose response would be too large is fetched in halves."""
         if not names:
             return
         try:
-            asked = ServiceRequest("/paper/batch", {"fields": _PAPER + _REFERENCES}, {"ids": list(names)})
-            answer = self.client.ask(asked, lambda value: isinstance(value, list), may_lack=False)
+            request = ServiceRequest("/paper/batch", {"fields": _PAPER + _REFERENCES}, {"ids": list(names)})
+            response = self.client.fetch(request, lambda value: isinstance(value, list), allow_missing=False)
         except WrongRequestError:
             if len(names) == 1:
-                return  # an id that the service takes for none
+                return  # an id that the service does not accept
             for half in (names[: len(names) // 2], names[len(names) // 2 :]):
                 yield from self._batch(half)
             return
-        yield from (paper for paper in list_of(answer.value) if isinstance(paper, dict) and paper.get("paperId"))
+        yield from (paper for paper in list_of(response.value) if isinstance(paper, dict) and paper.get("paperId"))
 
 
 def _has_data(value: Any) -> bool:
@@ -157,7 +159,7 @@ def _has_data(value: Any) -> bool:
 
 
 def _page(value: Any) -> Page | None:
-    """A page of a search, None where the answer is none."""
+    """Parse a page of a Semantic Scholar search, None where the response is not one."""
     if not _has_data(value):
         return None
     papers, token, total = value["data"], value.get("token"), value.get("total")

@@ -1,35 +1,28 @@
-"""What is particular to a service: its address, where its key goes, how often it may be asked.
+"""What is specific to a service: address, key, rate limits and refusals; its response cache, and lists in pages.
 
     OPENALEX   https://api.openalex.org                      key in $OPENALEX_API_KEY, sent as a parameter
     S2         https://api.semanticscholar.org/graph/v1      key in $S2_API_KEY, sent as a header
 
-A mirror or a test server stands in for one through the address: `service_of("openalex", base="https://mirror.org/oa")`, or
-the variable $CITEWEAVE_OPENALEX_URL or $CITEWEAVE_S2_URL. Only https, except for this very machine. Asks nothing: see
-`http.py`.
+A mirror or a test server replaces a service by its address: `service_of("openalex", base="https://mirror.org/oa")`, or the
+variable $CITEWEAVE_OPENALEX_URL or $CITEWEAVE_S2_URL. Only https, except for this machine itself.
 
-What a service means when it refuses: wait a little, or come back tomorrow.
+    429, Retry-After: 2                                burst: wait 2 seconds and continue
+    429, X-RateLimit-Remaining: 0, ...-Reset: 11987    the daily budget is used up: stop, renewed in 11,987 seconds
+    503                                                an error on their side: wait, longer each time
 
-    429, Retry-After: 2                                burst: wait 2 seconds and go on
-    429, X-RateLimit-Remaining: 0, ...-Reset: 11987    the day's budget is gone: stop, renewed in 11,987 seconds
-    503                                                trouble on their side: wait, longer each time
+OpenAlex distinguishes both kinds of 429 by its headers (X-RateLimit-Reset is in seconds from now); Semantic Scholar has
+only the first kind.
 
-OpenAlex tells both kinds of 429 apart by its headers (X-RateLimit-Reset is in seconds from now); Semantic Scholar has only
-the first kind. Does not wait or ask: see `http.py`.
+    cache/openalex/3f/3f9a...c1.json     line 1: {"at": 1789000000, "status": 200, "request": {...}}, then the response
 
-Answers kept on disk, so that an interrupted fetch goes on where it stopped and nothing is asked for twice.
+A cached response is named by a hash of the request without the key, and appears complete or not at all. A damaged one
+counts as absent. So an interrupted fetch resumes where it stopped and no request is sent twice.
 
-    cache/openalex/3f/3f9a...c1.json     line 1: {"at": 1789000000, "status": 200, "request": {...}}, then the answer
+    read_all_pages(fetch, read_page, "*")     fetches "*", then the cursor that the page names, and so on
 
-A file is named by a hash of the request without the key, and appears whole or not at all. A damaged one counts as absent.
-Does not ask anybody: see `http.py`.
-
-Lists that a service gives page by page: every record once, and no page taken for another.
-
-    all_records(ask, read_page, "*")     asks for "*", then for the cursor that the page names, and so on
-
-A service may repeat a page, move records from one page to the next while it is asked, or name a cursor again. A page that
-brings nothing new or leads back, though more was promised, is damaged and asked for again; where nothing was promised it ends
-the list. Does not know what pages look like: see `openalex.py` and `semantic_scholar.py`.
+A service may repeat a page, move records from one page to the next meanwhile, or name a cursor again. A page that brings
+nothing new or leads back, though more records were promised, is damaged and fetched again; where nothing was promised it
+ends the list. Nothing here sends requests: see `client.py`.
 """
 
 from __future__ import annotations
@@ -48,28 +41,28 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from citeweave.core.artifact import sealed, unsealed
+from citeweave.core.artifact import seal_payload, unseal_payload
 from citeweave.core.errors import UserError, choose
-from citeweave.core.files import hash_json, read_input, write_whole
+from citeweave.core.files import hash_json, read_input, write_atomically
 
 _THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
-_SHORTEST_KEY, _LONGEST_KEY = 8, 500
-_LONGEST_ADDRESS = 1000
+_MIN_KEY, _MAX_KEY = 8, 500
+_MAX_ADDRESS = 1000
 _ADDRESS = re.compile(
     r"(?P<scheme>https?)://(?P<host>[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
     r"(?:/[a-z0-9._~!$&'()*+,;=:@%/-]*)?",
     re.IGNORECASE,
 )
-"""Nothing that two readers of an address could read differently: no user, no escapes in the host, no blanks, no query."""
+"""Nothing that two parsers could read differently: no user, no escapes in the host, no blanks, no query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Where and how to ask."""
+    """Address, key and rate limit of a service."""
 
     name: str
     base: str
-    """Address that every path is put behind."""
+    """Address that every path is appended to."""
 
     base_variable: str
     key_variable: str
@@ -77,7 +70,7 @@ class Service:
     """Where people get a key."""
 
     per_second: float
-    """Requests a second, at most."""
+    """Most requests per second."""
 
     key_parameter: str = ""
     key_header: str = ""
@@ -90,16 +83,16 @@ class Service:
         if not _is_usable(self.base):
             raise UserError(
                 f"the address of {self.name} must be https://HOST/PATH, http only for this machine, in plain letters, with no "
-                f"user and no question mark; look at ${self.base_variable}"
+                f"user and no question mark; check ${self.base_variable}"
             )
-        # a line break in a header or a shell's quotes around a key would only show up as a refusal, or worse
-        if self.key and not (_SHORTEST_KEY <= len(self.key) <= _LONGEST_KEY and _is_plain(self.key)):
+        # else a line break or a shell's quotes in the key would only show up as a refusal, or worse
+        if self.key and not (_MIN_KEY <= len(self.key) <= _MAX_KEY and _is_plain(self.key)):
             raise UserError(
-                f"${self.key_variable} is no key: it must be 8 or more plain letters and digits; set it again"
+                f"${self.key_variable} is not a key: it must be 8 or more plain letters and digits; set it again"
             )
 
     def hide(self, text: str) -> str:
-        """The text without the key, whoever wrote it there.
+        """Return the text without the API key, whoever wrote it there.
 
         >>> replace(OPENALEX, key="abcd1234").hide("GET /works?api_key=abcd1234")
         'GET /works?api_key=***'
@@ -107,34 +100,34 @@ class Service:
         return re.sub(_spellings(self.key), "***", text) if self.key else text
 
     def hide_bytes(self, data: bytes) -> bytes:
-        """The same for an answer: a service may repeat the request in it."""
+        """Return a response without the API key: a service may repeat the request in it."""
         return re.sub(_spellings(self.key).encode(), b"***", data) if self.key else data
 
 
 @cache
 def _spellings(key: str) -> str:
-    """A pattern of the key as addresses and JSON may spell it: every sign as it is, as %2F or %252f, as \\u002f, `/` as `\\/`.
+    """Return a pattern of the API key as addresses and JSON may spell it: as is, as %2F or %252f, as \\u002f, `/` as `\\/`.
 
     >>> bool(re.fullmatch(_spellings("ab/c"), "a%62%252F\\\\u0063"))
     True
     """
-    return "".join(rf"(?:\\?{re.escape(sign)}|(?i:%(?:25)*{ord(sign):02x}|\\u{ord(sign):04x}))" for sign in key)
+    return "".join(rf"(?:\\?{re.escape(char)}|(?i:%(?:25)*{ord(char):02x}|\\u{ord(char):04x}))" for char in key)
 
 
 def _is_usable(address: str) -> bool:
-    """Whether requests may go to an address.
+    """Return whether requests may be sent to an address.
 
     >>> _is_usable("https://mirror.org/oa"), _is_usable("http://[::1]:8080"), _is_usable("https://me@mirror.org")
     (True, True, False)
     """
-    read = _ADDRESS.fullmatch(address) if len(address) <= _LONGEST_ADDRESS else None
-    if read is None or not 0 < int(read["port"] or 443) < 2**16:
+    match = _ADDRESS.fullmatch(address) if len(address) <= _MAX_ADDRESS else None
+    if match is None or not 0 < int(match["port"] or 443) < 2**16:
         return False
-    return read["scheme"].lower() == "https" or read["host"].lower().strip("[]") in _THIS_MACHINE
+    return match["scheme"].lower() == "https" or match["host"].lower().strip("[]") in _THIS_MACHINE
 
 
 def _is_plain(text: str) -> bool:
-    return text.isascii() and text.isprintable() and not any(sign in text for sign in " '\"\\<>")
+    return text.isascii() and text.isprintable() and not any(character in text for character in " '\"\\<>")
 
 
 OPENALEX = Service(
@@ -145,7 +138,7 @@ OPENALEX = Service(
     key_page="https://openalex.org/settings/api",
     per_second=10,
     key_parameter="api_key",
-    slow_down=(429, 403),  # its pages of help say 403 for too fast and 429 for too much
+    slow_down=(429, 403),  # its documentation says 403 for too fast and 429 for too much
 )
 S2 = Service(
     name="Semantic Scholar",
@@ -160,53 +153,53 @@ SERVICES = {"openalex": OPENALEX, "s2": S2}
 
 
 def service_of(name: str, *, base: str = "") -> Service:
-    """A service with its key and address out of the environment; the address given counts most."""
+    """Return a service with its key and address from the environment; an explicit address takes precedence."""
     service = SERVICES[choose(name, SERVICES, "the service")]
     address = base or os.environ.get(service.base_variable, "") or service.base
     return replace(service, base=address.rstrip("/"), key=os.environ.get(service.key_variable, "").strip())
 
 
-# What a service means when it refuses: wait a little, or come back tomorrow.
+# Refusals: wait a little, or retry tomorrow.
 
 _DAY = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What to do about a refused request."""
+    """How long to wait after a service refused a request, and whether its budget is used up."""
 
     wait: float | None
     """Seconds the service asks to wait, None where it does not say."""
 
-    budget_gone: bool = False
-    """True where waiting is in vain before the allowance is renewed, in `wait` seconds."""
+    budget_used_up: bool = False
+    """True where no request will succeed before the allowance is renewed, in `wait` seconds."""
 
 
-def read_refusal(headers: Mapping[str, str], now: datetime, longest_wait: float) -> Refusal:
-    """Tell what the headers of a refusal mean. A wait longer than `longest_wait` is as good as a budget that is gone."""
-    told = {name.lower(): value for name, value in headers.items()}
-    wait = retry_after(told.get("retry-after", ""), now)
-    if _is_budget_gone(told):
-        reset = _number(told.get("x-ratelimit-reset"))
+def read_refusal(headers: Mapping[str, str], now: datetime, max_wait: float) -> Refusal:
+    """Read from the headers of a refusal how long to wait; more than `max_wait` counts as a used up budget."""
+    lowered = {name.lower(): value for name, value in headers.items()}
+    wait = retry_after(lowered.get("retry-after", ""), now)
+    if _is_budget_used_up(lowered):
+        reset = _number(lowered.get("x-ratelimit-reset"))
         usable = reset is not None and 0 < reset <= 2 * _DAY
         renewed = reset if usable and reset is not None else seconds_to_midnight(now)
-        return Refusal(renewed, budget_gone=True)
-    return Refusal(wait, budget_gone=wait is not None and wait > longest_wait)
+        return Refusal(renewed, budget_used_up=True)
+    return Refusal(wait, budget_used_up=wait is not None and wait > max_wait)
 
 
-def _is_budget_gone(told: dict[str, str]) -> bool:
+def _is_budget_used_up(headers: dict[str, str]) -> bool:
     for left, needed in (
         ("x-ratelimit-remaining", "x-ratelimit-credits-required"),
         ("x-ratelimit-remaining-usd", "x-ratelimit-cost-required-usd"),
     ):
-        remaining, required = _number(told.get(left)), _number(told.get(needed)) or 0.0
+        remaining, required = _number(headers.get(left)), _number(headers.get(needed)) or 0.0
         if remaining is not None and (remaining <= 0 or remaining < required):
-            return (_number(told.get("x-ratelimit-onetime-remaining")) or 0.0) <= required
+            return (_number(headers.get("x-ratelimit-onetime-remaining")) or 0.0) <= required
     return False
 
 
 def retry_after(value: str, now: datetime) -> float | None:
-    """Seconds in a Retry-After header, which is a number of seconds or an HTTP date (RFC 9110, 10.2.3).
+    """Return the seconds of a Retry-After header, a number of seconds or an HTTP date (RFC 9110, 10.2.3).
 
     >>> now = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
     >>> retry_after("120", now), retry_after("Sun, 01 Mar 2026 12:00:30 GMT", now), retry_after("soon", now)
@@ -226,7 +219,7 @@ def retry_after(value: str, now: datetime) -> float | None:
 
 
 def seconds_to_midnight(now: datetime) -> float:
-    """Seconds to the next midnight of UTC, when daily budgets are renewed.
+    """Return the seconds to the next midnight UTC, when daily budgets are renewed.
 
     >>> seconds_to_midnight(datetime(2026, 3, 1, 23, 59, 30, tzinfo=UTC))
     30.0
@@ -235,10 +228,10 @@ def seconds_to_midnight(now: datetime) -> float:
     return (tomorrow - now).total_seconds()
 
 
-def at_clock(now: datetime, seconds: float) -> str:
-    """When something comes that is so many seconds away.
+def format_time_after(now: datetime, seconds: float) -> str:
+    """Return the UTC time that is some seconds from now.
 
-    >>> at_clock(datetime(2026, 3, 1, 23, 0, tzinfo=UTC), 3600), at_clock(datetime(2026, 3, 1, tzinfo=UTC), 1e18)
+    >>> format_time_after(datetime(2026, 3, 1, 23, 0, tzinfo=UTC), 3600), format_time_after(datetime(2026, 3, 1, tzinfo=UTC), 1e18)
     ('2026-03-02 00:00 UTC', 'far in the future')
     """
     try:
@@ -255,12 +248,12 @@ def _number(text: str | None) -> float | None:
     return number if math.isfinite(number) else None
 
 
-# Answers kept on disk, so that an interrupted fetch goes on where it stopped and nothing is asked for twice.
+# Requests, responses and their cache.
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceRequest:
-    """What is asked for; never holds a key."""
+    """A request to a service, which never holds a key."""
 
     path: str
     parameters: dict[str, str]
@@ -273,37 +266,40 @@ class ServiceRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServiceResponse:
-    """A status and its JSON."""
+    """The status and JSON value of a response."""
 
     status: int
     value: Any
 
 
-class AnswerCache:
-    """The answers of one service under a folder; `keep` is the age in seconds up to which they count, None = any."""
+class ResponseCache:
+    """Cached responses of a service in a folder; `max_age` in seconds, None for any age."""
 
-    def __init__(self, folder: Path, keep: float | None = None) -> None:
-        self._folder, self._keep = folder, keep
+    def __init__(self, folder: Path, max_age: float | None = None) -> None:
+        self._folder, self._max_age = folder, max_age
 
-    def find(self, request: dict[str, Any]) -> ServiceResponse | None:
-        """The answer to a request, None where it is not there, too old or damaged."""
+    def load(self, request: dict[str, Any]) -> ServiceResponse | None:
+        """Return the cached response to a request, None where it is missing, too old or damaged."""
         try:
             head, _, body = read_input(self._path(request)).partition(b"\n")
-            told = unsealed(json.loads(head))
-            if told.get("sha256") != _hash(body):
+            header = unseal_payload(json.loads(head))
+            if header.get("sha256") != _hash(body):
                 return None
-            if told["request"] != request or (self._keep is not None and time.time() - told["at"] > self._keep):
+            if header["request"] != request or (
+                self._max_age is not None and time.time() - header["at"] > self._max_age
+            ):
                 return None
-            return ServiceResponse(int(told["status"]), json.loads(body))
+            return ServiceResponse(int(header["status"]), json.loads(body))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
-    def keep(self, request: dict[str, Any], status: int, body: bytes) -> None:
+    def save(self, request: dict[str, Any], status: int, body: bytes) -> None:
+        """Cache the response to a request."""
         path = self._path(request)
         path.parent.mkdir(parents=True, exist_ok=True)
-        told = {"at": int(time.time()), "status": status, "request": request, "sha256": _hash(body)}
-        head = json.dumps(sealed(told)).encode()
-        write_whole(path, head + b"\n" + body)
+        header = {"at": int(time.time()), "status": status, "request": request, "sha256": _hash(body)}
+        head = json.dumps(seal_payload(header)).encode()
+        write_atomically(path, head + b"\n" + body)
 
     def _path(self, request: dict[str, Any]) -> Path:
         name = hash_json(request)
@@ -314,54 +310,54 @@ def _hash(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-# Lists that a service gives page by page: every record once, and no page taken for another.
+# Lists in pages.
 
 Record = dict[str, Any]
-Fits = Callable[[Any], bool]
+IsValid = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a list."""
+    """One page of a list of records."""
 
     records: list[tuple[str, Record]]
-    """Each with its name; an empty name is no other's."""
+    """Each with its name; empty names are never equal."""
 
-    following: str
+    next_cursor: str
     """The cursor of the next page, empty where there is none."""
 
-    promised: int | None
-    """Records of the whole list, None where the service does not say."""
+    total: int | None
+    """Records of the complete list, None where the service does not say."""
 
 
-def all_records(
-    ask: Callable[[str, Fits], Any], read_page: Callable[[Any], Page | None], cursor: str
+def read_all_pages(
+    fetch: Callable[[str, IsValid], Any], read_page: Callable[[Any], Page | None], cursor: str
 ) -> Iterator[Record]:
-    """All records of a list, from the page of a cursor on; `ask` gives an answer that fits."""
-    followed, met = set[str](), set[str]()
+    """Yield all records of a list from the page of a cursor on, each once; `fetch` returns a valid page."""
+    followed, seen = set[str](), set[str]()
     while cursor not in followed:
         followed.add(cursor)
-        answer = ask(cursor, lambda value: _is_sound(read_page(value), followed, met))
-        page = read_page(answer)
+        response = fetch(cursor, lambda value: _is_valid_page(read_page(value), followed, seen))
+        page = read_page(response)
         if page is None:
             return
         brings_new = False
         for name, record in page.records:
-            if name not in met:
+            if name not in seen:
                 brings_new = True
-                met.update([name] if name else [])
+                seen.update([name] if name else [])
                 yield record
-        # a cursor may come even after the last page
-        if not brings_new or not page.following or (page.promised is not None and len(met) >= page.promised):
+        # some services name a cursor even on the last page
+        if not brings_new or not page.next_cursor or (page.total is not None and len(seen) >= page.total):
             return
-        cursor = page.following
+        cursor = page.next_cursor
 
 
-def _is_sound(page: Page | None, followed: set[str], met: set[str]) -> bool:
-    """Whether a page is one, and not an older one once more while others are still to come."""
+def _is_valid_page(page: Page | None, followed: set[str], seen: set[str]) -> bool:
+    """Return whether a page is valid, and not an earlier one again while more are still to come."""
     if page is None:
         return False
     names = {name for name, _ in page.records}
-    if not names or page.promised is None or len(met | names) >= page.promised:
+    if not names or page.total is None or len(seen | names) >= page.total:
         return True
-    return page.following not in followed and not names <= met
+    return page.next_cursor not in followed and not names <= seen

@@ -1,1 +1,1 @@
-"""A made-up literature with everything known about it."""
+"""Synthetic literature with a known ground truth, written as a corpus."""

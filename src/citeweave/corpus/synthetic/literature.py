@@ -1,29 +1,21 @@
-"""A made-up literature of any size, with everything known about it: for the demo and for tests.
+"""Synthetic literature of any size: papers, concepts and citations drawn from a seed, with the ground truth known.
 
-    options = Synthetic(papers=2000, seed=0)
-    part = block(options, 1000, 1003)
+    options = SyntheticOptions(papers=2000, seed=0)
+    part = make_block(options, 1000, 1003)
     part.papers.ids         ["syn:001000", "syn:001001", "syn:001002"]
     part.papers.titles[1]   "Does it hold that little amount of interference means unpredictable cost, and what ..."
     part.citations.citing   [1000, 1000, 1000, ..., 1002]   rows, as `cited`, which are always earlier ones
     part.truth.method       [22, 14, 14]                    papers with equal numbers share the method
 
-Every paper has a problem, a method and a finding, drawn nearly independently inside its field, and says each in
-one of many wordings. It cites earlier papers: for the method those that share its method, as background those
-that share its problem, for the result those that share its finding, and a few for no reason at all. So what
-an aspect space should bring together is known, and words alone do not tell it.
+For the demo and for tests. Every paper has a problem, a method and a finding, drawn nearly independently inside its field,
+and says each in one of many wordings. It cites earlier papers: for the method those that share its method, as background
+those that share its problem, for the result those that share its finding, and a few for no reason at all. So it is known
+what an aspect space should bring together, and words alone do not tell it.
 
-A paper depends on the options and its row alone: not on the block, the order or the number of workers.
-What is held for the whole literature is about ten small integers a paper; text is made block by block.
-Does not write anything, and does not imitate any real paper.
-
-Who shares what and who cites whom in the made-up literature: integers only, no text.
-
-    truth = plan(options)
-    truth.code[Facet.METHOD]          [17, 40, 3, ...]   one number a paper; equal numbers share the method
-    draw(options, "field", rows)      uniform numbers, fixed by (seed, "field", row): no state, no order
-    mentions(options, 0, 1000)        what the papers of these rows cite, why, and in whose company
-
-Earlier papers with the same concept are one stretch of `CitationPlan.order`, so a citation costs the same in any corpus.
+A paper depends only on the options and its row: not on the block, the order or the number of workers. About ten small
+integers per paper are held for the complete literature; text is made block by block. Earlier papers with the same concept
+are one slice of `ConceptAssignment.order`, so a citation costs the same in any corpus. Does not write files, and does not
+imitate any real paper.
 """
 
 from __future__ import annotations
@@ -40,17 +32,26 @@ from citeweave.core.errors import UserError
 from citeweave.corpus.synthetic import narration
 from citeweave.corpus.synthetic.narration import Facet
 
-__all__ = ["ASPECTS", "Facet", "LiteratureBlock", "Synthetic", "block", "blocks", "describe", "wordings"]
+__all__ = [
+    "ASPECTS",
+    "Facet",
+    "LiteratureBlock",
+    "SyntheticOptions",
+    "describe_literature",
+    "make_block",
+    "make_blocks",
+    "wordings",
+]
 
 
 @dataclass(frozen=True)
 class SyntheticPapers:
-    """n papers, one entry each."""
+    """The metadata and texts of n synthetic papers, one entry each."""
 
     ids: list[str]
     titles: list[str]
     abstracts: list[str]
-    """Every sentence ends in a full stop and holds no other; empty for a paper that has only a title."""
+    """Every sentence ends with its only period; empty for a paper that has only a title."""
 
     years: Ints  # (n,), never falls from one row to the next
     venues: list[str]
@@ -61,22 +62,22 @@ class SyntheticPapers:
 
 @dataclass(frozen=True)
 class SyntheticCitations:
-    """m citations in the order of (citing, cited), each pair once."""
+    """The citations of a block of synthetic papers, ordered by (citing, cited), each pair once."""
 
     citing: Ints  # (m,) rows
     cited: Ints  # (m,) rows, each smaller than its citing one
     intents: NDArray[np.uint8]  # (m,) bits of Intent
     strength: NDArray[np.float32]  # (m,) number of mentions
-    noise: NDArray[np.bool_]  # (m,) truth: cited for no reason
+    noise: NDArray[np.bool_]  # (m,) ground truth: cited for no reason
 
 
 @dataclass(frozen=True)
 class SyntheticContexts:
-    """c citing sentences, one entry each."""
+    """The citing sentences of a block of synthetic papers, one entry each."""
 
     citing: Ints  # (c,) rows, never falling
     texts: list[str]
-    """Has the mark [CIT] once for every cited paper."""
+    """Each with the mark [CIT] once for every cited paper."""
 
     cited: list[tuple[int, ...]]
     """One to three rows that are cited for the same reason."""
@@ -87,7 +88,7 @@ class SyntheticContexts:
 
 @dataclass(frozen=True)
 class BlockTruth:
-    """What was planted in n papers."""
+    """The ground truth of n synthetic papers: field, problem, method, finding and the facet of every sentence."""
 
     field: NDArray[np.int32]  # (n,) numbers of narration.FIELDS
     problem: NDArray[np.int32]  # (n,) equal numbers share the problem
@@ -99,7 +100,7 @@ class BlockTruth:
 
 @dataclass(frozen=True)
 class LiteratureBlock:
-    """The papers of the rows `start` to `stop` (not included), what they cite, and the truth about them."""
+    """The synthetic papers of rows `start` to `stop` (not included), their citations and their ground truth."""
 
     start: int
     stop: int
@@ -109,14 +110,14 @@ class LiteratureBlock:
     truth: BlockTruth
 
 
-def blocks(options: Synthetic, size: int = 10_000) -> Iterator[LiteratureBlock]:
-    """The whole literature, `size` papers at a time."""
+def make_blocks(options: SyntheticOptions, size: int = 10_000) -> Iterator[LiteratureBlock]:
+    """Yield the complete synthetic literature, `size` papers at a time."""
     for start in range(0, options.papers, size):
-        yield block(options, start, min(start + size, options.papers))
+        yield make_block(options, start, min(start + size, options.papers))
 
 
-def describe(options: Synthetic) -> dict[str, object]:
-    """What a manifest should say: that it is made up, how, and how many concepts there are."""
+def describe_literature(options: SyntheticOptions) -> dict[str, object]:
+    """Return what the manifest of a synthetic corpus records: that it is synthetic, its options, its concepts."""
     return {
         "made_up": True,
         "note": "A synthetic literature: no paper, author, venue, citation or finding in it is real.",
@@ -126,28 +127,28 @@ def describe(options: Synthetic) -> dict[str, object]:
     }
 
 
-def wordings(options: Synthetic, facet: Facet, code: int) -> list[str]:
-    """Every way in which the literature words one of its concepts, the plainest first."""
+def wordings(options: SyntheticOptions, facet: Facet, code: int) -> list[str]:
+    """Return every wording of one concept of the synthetic literature, the plainest first."""
     parts = concept_parts(options, facet, np.array([code]))[0].tolist()
-    return list(dict.fromkeys(narration.concept(facet, parts, voice) for voice in narration.VOICES))
+    return list(dict.fromkeys(narration.word_concept(facet, parts, voice) for voice in narration.VOICES))
 
 
-def block(options: Synthetic, start: int, stop: int) -> LiteratureBlock:
-    """The papers of rows `start` to `stop`; see `LiteratureBlock`.
+def make_block(options: SyntheticOptions, start: int, stop: int) -> LiteratureBlock:
+    """Make the synthetic papers of rows `start` to `stop`, with citations, contexts and ground truth.
 
-    >>> part = block(Synthetic(papers=100), 98, 100)
+    >>> part = make_block(SyntheticOptions(papers=100), 98, 100)
     >>> part.papers.ids, bool((part.citations.cited < part.citations.citing).all())
     (['syn:000098', 'syn:000099'], True)
     """
     if not 0 <= start <= stop <= options.papers:
         raise ValueError(f"rows {start} to {stop} are not within a literature of {options.papers} papers")
     rows = np.arange(start, stop)
-    whole = plan(options)
-    field, codes = whole.field[start:stop], {facet: whole.code[facet][start:stop] for facet in ASPECTS}
+    assignment = assign_concepts(options)
+    field, codes = assignment.field[start:stop], {facet: assignment.code[facet][start:stop] for facet in ASPECTS}
     titles, abstracts, facets = _texts(options, rows, field, codes)
     width = max(6, len(str(options.papers - 1)))
     span = options.last_year - options.first_year + 1
-    venues = pick(options, "venue", rows, len(narration.VENUES[0])).tolist()
+    venues = draw_integers(options, "venue", rows, len(narration.VENUES[0])).tolist()
     areas = concept_parts(options, Facet.PROBLEM, codes[Facet.PROBLEM])[:, 0].tolist()
     papers = SyntheticPapers(
         ids=[f"syn:{row:0{width}d}" for row in range(start, stop)],
@@ -158,28 +159,29 @@ def block(options: Synthetic, start: int, stop: int) -> LiteratureBlock:
         authors=_authors(options, rows, codes[Facet.PROBLEM]),
         fields=[(narration.FIELDS[number], narration.AREAS[area]) for number, area in zip(field, areas, strict=True)],
     )
-    found = mentions(options, start, stop)
-    ways = pick(options, "way", found.citing, narration.WAYS, found.column)
+    mentions = draw_mentions(options, start, stop)
+    ways = draw_integers(options, "way", mentions.citing, narration.WAYS, mentions.column)
     truth = BlockTruth(field, codes[Facet.PROBLEM], codes[Facet.METHOD], codes[Facet.FINDING], facets)
-    return LiteratureBlock(start, stop, papers, _citations(found, ways), _contexts(options, found, ways), truth)
+    return LiteratureBlock(start, stop, papers, _citations(mentions, ways), _contexts(options, mentions, ways), truth)
 
 
 def _texts(
-    options: Synthetic, rows: Ints, field: NDArray[np.int32], codes: dict[Facet, NDArray[np.int32]]
+    options: SyntheticOptions, rows: Ints, field: NDArray[np.int32], codes: dict[Facet, NDArray[np.int32]]
 ) -> tuple[list[str], list[str], list[tuple[int, ...]]]:
-    """Titles, abstracts and the facets of their sentences."""
-    own = [_spoken(options, facet, codes[facet], rows, "voice") for facet in ASPECTS]
-    others = [
-        _spoken(options, facet, _other(options, facet, rows, field, codes[facet]), rows, "aside") for facet in ASPECTS
+    """Return titles, abstracts and the facets of their sentences."""
+    own_concepts = [_word_concepts(options, facet, codes[facet], rows, "voice") for facet in ASPECTS]
+    other_concepts = [
+        _word_concepts(options, facet, _draw_other_concepts(options, facet, rows, field, codes[facet]), rows, "aside")
+        for facet in ASPECTS
     ]
-    talk = [narration.FIELDS[number] for number in field.tolist()]
-    openings = pick(options, "title", rows, narration.TITLES).tolist()
-    patterns = pick(options, "pattern", rows, len(narration.PATTERNS)).tolist()
-    picks = pick(options, "sentence", rows[:, None], 12, np.arange(narration.LONGEST)).tolist()
-    bare = (draw(options, "bare", rows) < options.bare).tolist()
+    field_names = [narration.FIELDS[number] for number in field.tolist()]
+    openings = draw_integers(options, "title", rows, narration.TITLES).tolist()
+    patterns = draw_integers(options, "pattern", rows, len(narration.PATTERNS)).tolist()
+    picks = draw_integers(options, "sentence", rows[:, None], 12, np.arange(narration.LONGEST)).tolist()
+    bare = (draw_uniform(options, "bare", rows) < options.bare).tolist()
     titles, abstracts, facets = [], [], []
-    for at, (problem, method, finding, x, y, z) in enumerate(zip(*own, *others, strict=True)):
-        named = {
+    for at, (problem, method, finding, x, y, z) in enumerate(zip(*own_concepts, *other_concepts, strict=True)):
+        phrases = {
             "P": problem,
             "M": method,
             "R": finding,
@@ -187,120 +189,122 @@ def _texts(
             "x": x,
             "y": y,
             "z": z,
-            "F": talk[at],
-            "C": talk[at],
+            "F": field_names[at],
+            "C": field_names[at],
         }
-        titles.append(narration.title(openings[at], named))
-        abstracts.append("" if bare[at] else narration.abstract(patterns[at], picks[at], named))
+        titles.append(narration.word_title(openings[at], phrases))
+        abstracts.append("" if bare[at] else narration.word_abstract(patterns[at], picks[at], phrases))
         facets.append(() if bare[at] else narration.PATTERN_FACETS[patterns[at]])
     return titles, abstracts, facets
 
 
-def _other(
-    options: Synthetic, facet: Facet, rows: Ints, field: NDArray[np.int32], codes: NDArray[np.int32]
+def _draw_other_concepts(
+    options: SyntheticOptions, facet: Facet, rows: Ints, field: NDArray[np.int32], codes: NDArray[np.int32]
 ) -> NDArray[np.int32]:
-    """A concept of the field that is not the paper's own."""
-    step = 1 + pick(options, f"{facet.name} aside", rows, options.concepts - 1)
+    """Draw a concept of the same field that is not the paper's own."""
+    step = 1 + draw_integers(options, f"{facet.name} aside", rows, options.concepts - 1)
     return field * options.concepts + ((codes % options.concepts + step) % options.concepts).astype(np.int32)
 
 
-def _spoken(
-    options: Synthetic, facet: Facet, codes: NDArray[np.int32], rows: Ints, what: str, columns: Ints | int = 0
+def _word_concepts(
+    options: SyntheticOptions, facet: Facet, codes: NDArray[np.int32], rows: Ints, purpose: str, columns: Ints | int = 0
 ) -> list[str]:
-    """The concepts `codes` in the wordings that the papers `rows` choose."""
-    voices = pick(options, f"{facet.name} {what}", rows, narration.VOICE, columns).tolist()
+    """Word the concepts `codes` in the voices that the papers `rows` draw."""
+    voices = draw_integers(options, f"{facet.name} {purpose}", rows, narration.VOICE, columns).tolist()
     parts = concept_parts(options, facet, codes).tolist()
-    return [narration.concept(facet, part, voice) for part, voice in zip(parts, voices, strict=True)]
+    return [narration.word_concept(facet, part, voice) for part, voice in zip(parts, voices, strict=True)]
 
 
-def _authors(options: Synthetic, rows: Ints, problems: NDArray[np.int32]) -> list[tuple[str, ...]]:
-    """One to five people out of the dozen or so who work on the problem."""
-    people = problems[:, None] * 12 + pick(options, "author", rows[:, None], 12, np.arange(5))
-    counts = (1 + pick(options, "authors", rows, 5)).tolist()
+def _authors(options: SyntheticOptions, rows: Ints, problems: NDArray[np.int32]) -> list[tuple[str, ...]]:
+    """Draw one to five authors out of the dozen or so who work on the problem of a paper."""
+    people = problems[:, None] * 12 + draw_integers(options, "author", rows[:, None], 12, np.arange(5))
+    counts = (1 + draw_integers(options, "authors", rows, 5)).tolist()
     numbers = zip(people.tolist(), counts, strict=True)
-    return [tuple(dict.fromkeys(map(narration.person, team[:count]))) for team, count in numbers]
+    return [tuple(dict.fromkeys(map(narration.author_name, team[:count]))) for team, count in numbers]
 
 
 _INTENTS = np.array([[way.intents for way in narration.REASONS[facet]] for facet in Facet], dtype=np.uint8)
-_PLAIN = np.bitwise_and.reduce(_INTENTS, axis=1)  # (facets,) what all ways to tell a reason have in common
+_SHARED_INTENTS = np.bitwise_and.reduce(
+    _INTENTS, axis=1
+)  # (facets,) intents that all sentences of a reason have in common
 
 
-def _citations(found: SyntheticMentions, ways: Ints) -> SyntheticCitations:
-    """Mentions of the same pair become one citation that has the intents of all."""
-    intents = np.where(found.told, _INTENTS[found.reason, ways], _PLAIN[found.reason])
-    by_pair = np.lexsort((found.cited, found.citing))
-    citing, cited = found.citing[by_pair], found.cited[by_pair]
+def _citations(mentions: SyntheticMentions, ways: Ints) -> SyntheticCitations:
+    """Merge mentions of the same pair into one citation with the intents of all."""
+    intents = np.where(mentions.has_context, _INTENTS[mentions.reason, ways], _SHARED_INTENTS[mentions.reason])
+    by_pair = np.lexsort((mentions.cited, mentions.citing))
+    citing, cited = mentions.citing[by_pair], mentions.cited[by_pair]
     new = np.ones(len(citing), dtype=np.bool_)
     new[1:] = (citing[1:] != citing[:-1]) | (cited[1:] != cited[:-1])
     first = np.flatnonzero(new)
-    if not len(first):  # reduceat cannot take nothing
+    if not len(first):  # reduceat does not accept empty arrays
         return SyntheticCitations(citing, cited, intents, np.zeros(0, dtype=np.float32), new)
     return SyntheticCitations(
         citing=citing[first],
         cited=cited[first],
         intents=np.bitwise_or.reduceat(intents[by_pair], first),
-        strength=np.add.reduceat(found.times[by_pair], first).astype(np.float32),
-        noise=np.logical_and.reduceat(found.reason[by_pair] == Facet.OTHER, first),
+        strength=np.add.reduceat(mentions.times[by_pair], first).astype(np.float32),
+        noise=np.logical_and.reduceat(mentions.reason[by_pair] == Facet.OTHER, first),
     )
 
 
-def _contexts(options: Synthetic, found: SyntheticMentions, ways: Ints) -> SyntheticContexts:
-    """One sentence for every opening that is told."""
-    openings = np.flatnonzero(found.opens)
-    ends = np.append(openings[1:], len(found.opens))
-    kept = found.told[openings]
-    openings, ends = openings[kept], ends[kept]
-    citing, reason, way = found.citing[openings], found.reason[openings], ways[openings]
-    words = _reason_words(options, citing, reason, found.column[openings])
-    cited = found.cited.tolist()
-    groups = [tuple(cited[begin:end]) for begin, end in zip(openings.tolist(), ends.tolist(), strict=True)]
-    told = [
+def _contexts(options: SyntheticOptions, mentions: SyntheticMentions, ways: Ints) -> SyntheticContexts:
+    """Write one citing sentence for every group of mentions that has a context."""
+    firsts = np.flatnonzero(mentions.starts)
+    ends = np.append(firsts[1:], len(mentions.starts))
+    chosen = mentions.has_context[firsts]
+    firsts, ends = firsts[chosen], ends[chosen]
+    citing, reason, way = mentions.citing[firsts], mentions.reason[firsts], ways[firsts]
+    words = _reason_words(options, citing, reason, mentions.column[firsts])
+    cited = mentions.cited.tolist()
+    groups = [tuple(cited[begin:end]) for begin, end in zip(firsts.tolist(), ends.tolist(), strict=True)]
+    templates = [
         narration.REASONS[Facet(facet)][number] for facet, number in zip(reason.tolist(), way.tolist(), strict=True)
     ]
     texts = [
-        which.text.format(word, narration.MARKS[len(group)])
-        for which, word, group in zip(told, words, groups, strict=True)
+        template.text.format(word, narration.MARKS[len(group)])
+        for template, word, group in zip(templates, words, groups, strict=True)
     ]
-    return SyntheticContexts(citing, texts, groups, [which.section for which in told], _INTENTS[reason, way])
+    return SyntheticContexts(citing, texts, groups, [template.section for template in templates], _INTENTS[reason, way])
 
 
-def _reason_words(options: Synthetic, citing: Ints, reason: Ints, column: Ints) -> list[str]:
-    """What the citing paper calls the thing it shares with the cited ones; its field where that is nothing."""
-    whole = plan(options)
-    words = [narration.FIELDS[number] for number in whole.field[citing].tolist()]
+def _reason_words(options: SyntheticOptions, citing: Ints, reason: Ints, column: Ints) -> list[str]:
+    """Return the wording of the concept that citing and cited papers share; the field where they share none."""
+    assignment = assign_concepts(options)
+    words = [narration.FIELDS[number] for number in assignment.field[citing].tolist()]
     for facet in ASPECTS:
         at = np.flatnonzero(reason == facet)
-        spoken = _spoken(options, facet, whole.code[facet][citing[at]], citing[at], "context", column[at])
+        spoken = _word_concepts(options, facet, assignment.code[facet][citing[at]], citing[at], "context", column[at])
         for place, word in zip(at.tolist(), spoken, strict=True):
             words[place] = word
     return words
 
 
-# Who shares what and who cites whom in the made-up literature: integers only, no text.
+# Options, concepts and citations: integers only, no text.
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 ASPECTS = (Facet.PROBLEM, Facet.METHOD, Facet.FINDING)
 SHARES = {Facet.PROBLEM: 0.40, Facet.METHOD: 0.35, Facet.FINDING: 0.25}
-"""How the citations that are not noise divide among the reasons."""
+"""Shares of the reasons among citations that are not noise."""
 
 TRAVEL = {Facet.PROBLEM: 0.0, Facet.METHOD: 0.15, Facet.FINDING: 0.15}
-"""How often a paper takes its concept from any field rather than from its own."""
+"""Chance that a paper takes its concept from any field rather than its own."""
 
 AGE = 1.7
 """Above 1, the oldest of the possible papers are cited most: degrees get a long tail."""
 
-LISTED = 1.27
+DRAWN_PER_CITATION = 1.27
 """Citations drawn for each one that is kept."""
 
 
 @dataclass(frozen=True)
-class Synthetic:
-    """What the made-up literature should be like."""
+class SyntheticOptions:
+    """Size, seed and proportions of the synthetic literature."""
 
     papers: int = 2000
-    """How many papers there are; part of what they say depends on it, since concepts grow with it."""
+    """Number of papers; their content depends on it too, since the number of concepts grows with it."""
 
     seed: int = 0
 
@@ -308,7 +312,7 @@ class Synthetic:
     """Mean length of a reference list; the earliest papers have less to cite."""
 
     sharers: int = 40
-    """How many papers share a problem, a method or a finding, on average."""
+    """Mean number of papers that share a problem, a method or a finding."""
 
     noise: float = 0.05
     """Share of citations that go to any earlier paper, with background as their intent."""
@@ -340,19 +344,19 @@ class Synthetic:
 
     @property
     def fields(self) -> int:
-        """How many fields there are: one for every 500 papers, between 2 and 12."""
+        """Return the number of fields: one for every 500 papers, between 2 and 12."""
         return min(max(round(self.papers / 500), 2), len(narration.FIELDS))
 
     @property
     def concepts(self) -> int:
-        """How many problems each field has, and as many methods and findings."""
+        """Return the number of problems per field, which is also that of methods and of findings."""
         return max(2, round(self.papers / self.sharers / self.fields))
 
 
-def draw(options: Synthetic, what: str, rows: Ints, columns: Ints | int = 0) -> Floats:
-    """Uniform numbers in [0, 1), each fixed by (seed, what, row, column): splitmix64 used as a hash."""
+def draw_uniform(options: SyntheticOptions, purpose: str, rows: Ints, columns: Ints | int = 0) -> Floats:
+    """Draw uniform numbers in [0, 1), each fixed by (seed, purpose, row, column): splitmix64 used as a hash."""
     with np.errstate(over="ignore"):
-        key = _mix(np.array([options.seed], dtype=np.int64).view(np.uint64) + np.uint64(zlib.crc32(what.encode())))
+        key = _mix(np.array([options.seed], dtype=np.int64).view(np.uint64) + np.uint64(zlib.crc32(purpose.encode())))
         bits = _mix(_mix(key + np.asarray(rows).astype(np.uint64)) + np.asarray(columns).astype(np.uint64))
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
@@ -364,14 +368,14 @@ def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return bits ^ (bits >> np.uint64(31))
 
 
-def pick(options: Synthetic, what: str, rows: Ints, count: int, columns: Ints | int = 0) -> Ints:
-    """Integers in [0, count), drawn as `draw` does."""
-    return (draw(options, what, rows, columns) * count).astype(np.int64)
+def draw_integers(options: SyntheticOptions, purpose: str, rows: Ints, count: int, columns: Ints | int = 0) -> Ints:
+    """Draw integers in [0, count), each fixed by (seed, purpose, row, column)."""
+    return (draw_uniform(options, purpose, rows, columns) * count).astype(np.int64)
 
 
 @dataclass(frozen=True)
-class CitationPlan:
-    """Who shares what with whom, for all rows. `order` lists the rows concept by concept, oldest first."""
+class ConceptAssignment:
+    """Field and concepts of all synthetic papers; `order` lists the rows concept by concept, oldest first."""
 
     field: NDArray[np.int32]  # (papers,)
     code: dict[Facet, NDArray[np.int32]]  # (papers,) each
@@ -381,26 +385,27 @@ class CitationPlan:
 
 
 @lru_cache(maxsize=2)
-def plan(options: Synthetic) -> CitationPlan:
+def assign_concepts(options: SyntheticOptions) -> ConceptAssignment:
+    """Assign a field, a problem, a method and a finding to every synthetic paper."""
     rows = np.arange(options.papers)
-    field = pick(options, "field", rows, options.fields)
+    field = draw_integers(options, "field", rows, options.fields)
     code, order, place, first = {}, {}, {}, {}
     for facet in ASPECTS:
-        travels = draw(options, f"{facet.name} travels", rows) < TRAVEL[facet]
-        home = np.where(travels, pick(options, f"{facet.name} home", rows, options.fields), field)
+        travels = draw_uniform(options, f"{facet.name} travels", rows) < TRAVEL[facet]
+        home = np.where(travels, draw_integers(options, f"{facet.name} home", rows, options.fields), field)
         # the power makes some concepts more popular than others, but none rare
-        local = (draw(options, facet.name, rows) ** 1.25 * options.concepts).astype(np.int64)
+        local = (draw_uniform(options, facet.name, rows) ** 1.25 * options.concepts).astype(np.int64)
         code[facet] = (home * options.concepts + local).astype(np.int32)
         order[facet] = np.argsort(code[facet], kind="stable").astype(np.int32)
         place[facet] = np.empty_like(order[facet])
         place[facet][order[facet]] = rows
         counts = np.bincount(code[facet], minlength=options.fields * options.concepts)
         first[facet] = np.cumsum(counts) - counts
-    return CitationPlan(field.astype(np.int32), code, order, place, first)
+    return ConceptAssignment(field.astype(np.int32), code, order, place, first)
 
 
-def concept_parts(options: Synthetic, facet: Facet, codes: NDArray[np.integer]) -> Ints:
-    """(concepts, 4): head, wrap, frame and variant of each code; few of each, so that concepts are neighbors."""
+def concept_parts(options: SyntheticOptions, facet: Facet, codes: NDArray[np.integer]) -> Ints:
+    """Return head, wrap, frame and variant of each concept code, (concepts, 4); few of each, so concepts are neighbors."""
     field, local = np.divmod(codes.astype(np.int64), options.concepts)
     wraps, frames = len(narration.WRAPS[facet]), len(narration.FRAMES[facet])
     heads = len(narration.HEADS[facet]) // len(narration.FIELDS)  # each field has its own
@@ -410,74 +415,77 @@ def concept_parts(options: Synthetic, facet: Facet, codes: NDArray[np.integer]) 
     local, head = np.divmod(local, used_heads)
     local, wrap = np.divmod(local, used_wraps)
     variant, frame = np.divmod(local, used_frames)
-    turn = [pick(options, f"{facet.name} turn", field, count, column) for column, count in enumerate((wraps, frames))]
-    head = (head + pick(options, f"{facet.name} heads", field, heads)) % heads
+    turn = [
+        draw_integers(options, f"{facet.name} turn", field, count, column)
+        for column, count in enumerate((wraps, frames))
+    ]
+    head = (head + draw_integers(options, f"{facet.name} heads", field, heads)) % heads
     head = field * heads + head if facet is Facet.PROBLEM else field + len(narration.FIELDS) * head
     return np.stack([head, (wrap + turn[0]) % wraps, (frame + turn[1]) % frames, variant], axis=1)
 
 
 @dataclass(frozen=True)
 class SyntheticMentions:
-    """One entry for each (citing row, reason, cited row), in that order."""
+    """The mentions of a block of synthetic papers: one entry per (citing row, reason, cited row), in that order."""
 
     citing: Ints
     reason: Ints  # Facet: what the two share; Facet.OTHER for noise
     cited: Ints
     times: Ints  # how often it was drawn
-    opens: NDArray[np.bool_]  # starts a sentence; the entries up to the next opening share it
-    told: NDArray[np.bool_]  # that sentence is in the corpus as a context
+    starts: NDArray[np.bool_]  # starts a sentence, which the entries up to the next start share
+    has_context: NDArray[np.bool_]  # that sentence is in the corpus as a context
     column: Ints  # place of the sentence's first entry in its row: what to draw by
 
 
-def mentions(options: Synthetic, start: int, stop: int) -> SyntheticMentions:
-    """What the papers of rows `start` to `stop` cite."""
+def draw_mentions(options: SyntheticOptions, start: int, stop: int) -> SyntheticMentions:
+    """Draw what the synthetic papers of rows `start` to `stop` cite, and why."""
     rows = np.arange(start, stop)
-    # a shifted exponential: mean 1, never below 0.4, a long tail; LISTED makes up for repeats and missing sharers
-    lengths = 0.4 - 0.6 * np.log1p(-draw(options, "references", rows))
-    lengths = np.minimum(lengths, 6) * options.references * LISTED + draw(options, "rounding", rows)
+    # a shifted exponential: mean 1, never below 0.4, a long tail; DRAWN_PER_CITATION makes up for repeats and missing papers
+    lengths = 0.4 - 0.6 * np.log1p(-draw_uniform(options, "references", rows))
+    lengths = np.minimum(lengths, 6) * options.references * DRAWN_PER_CITATION + draw_uniform(options, "rounding", rows)
     counts = lengths.astype(np.int64)
     citing = np.repeat(rows, counts)
     columns = np.arange(len(citing)) - np.repeat(np.cumsum(counts) - counts, counts)
-    reason = _reasons(options, citing, columns)
-    cited = _cited(options, citing, columns, reason)
-    found = cited >= 0
-    key = ((citing[found] - start) * len(Facet) + reason[found]) * options.papers + cited[found]
+    reason = _draw_reasons(options, citing, columns)
+    cited = _draw_cited(options, citing, columns, reason)
+    exists = cited >= 0
+    key = ((citing[exists] - start) * len(Facet) + reason[exists]) * options.papers + cited[exists]
     key, times = np.unique(key, return_counts=True)
     paired, cited = np.divmod(key, options.papers)
     row, reason = np.divmod(paired, len(Facet))
-    opens = _opens(options, row + start, paired, cited)
-    heads = np.flatnonzero(opens)
+    starts = _starts_sentence(options, row + start, paired, cited)
+    heads = np.flatnonzero(starts)
     column = heads - np.searchsorted(row, row[heads])  # (sentences,) from where the row begins
-    column = column[np.cumsum(opens) - 1]  # (entries,)
-    told = draw(options, "told", row + start, column) < options.contexts
-    return SyntheticMentions(row + start, reason, cited, times, opens, told, column)
+    column = column[np.cumsum(starts) - 1]  # (entries,)
+    has_context = draw_uniform(options, "told", row + start, column) < options.contexts
+    return SyntheticMentions(row + start, reason, cited, times, starts, has_context, column)
 
 
-def _reasons(options: Synthetic, citing: Ints, columns: Ints) -> Ints:
-    """Why each citation is made, as a Facet."""
+def _draw_reasons(options: SyntheticOptions, citing: Ints, columns: Ints) -> Ints:
+    """Draw the reason of each citation, as a Facet."""
     shares = np.array([0.0] + [SHARES[facet] for facet in ASPECTS[:-1]])
     bounds = options.noise + (1 - options.noise) * np.cumsum(shares)  # (3,)
-    slot = np.searchsorted(bounds, draw(options, "reason", citing, columns), side="right")
+    slot = np.searchsorted(bounds, draw_uniform(options, "reason", citing, columns), side="right")
     return np.array([Facet.OTHER, *ASPECTS], dtype=np.int64)[slot]
 
 
-def _cited(options: Synthetic, citing: Ints, columns: Ints, reason: Ints) -> Ints:
-    """An earlier row that shares what the reason says, or -1 where there is none; old rows gather more."""
-    truth = plan(options)
-    chance = draw(options, "cited", citing, columns) ** AGE
+def _draw_cited(options: SyntheticOptions, citing: Ints, columns: Ints, reason: Ints) -> Ints:
+    """Draw an earlier row that shares what the reason says, or -1 where there is none; old rows gather more."""
+    assignment = assign_concepts(options)
+    chance = draw_uniform(options, "cited", citing, columns) ** AGE
     cited = np.where(citing > 0, (chance * citing).astype(np.int64), -1)
     for facet in ASPECTS:
-        asked = np.flatnonzero(reason == facet)
-        first = truth.first[facet][truth.code[facet][citing[asked]]]
-        earlier = truth.place[facet][citing[asked]] - first
-        at = first + (chance[asked] * earlier).astype(np.int64)
-        cited[asked] = np.where(earlier > 0, truth.order[facet][at], -1)
+        entries = np.flatnonzero(reason == facet)
+        first = assignment.first[facet][assignment.code[facet][citing[entries]]]
+        earlier = assignment.place[facet][citing[entries]] - first
+        at = first + (chance[entries] * earlier).astype(np.int64)
+        cited[entries] = np.where(earlier > 0, assignment.order[facet][at], -1)
     return cited
 
 
-def _opens(options: Synthetic, citing: Ints, paired: Ints, cited: Ints) -> NDArray[np.bool_]:
-    """Which entries start a sentence: the others join the one before, never more than two in a row."""
-    joins = draw(options, "joins", citing, paired % len(Facet) * options.papers + cited) < options.cocited
+def _starts_sentence(options: SyntheticOptions, citing: Ints, paired: Ints, cited: Ints) -> NDArray[np.bool_]:
+    """Return which mentions start a sentence: the others join the one before, never more than two in a row."""
+    joins = draw_uniform(options, "joins", citing, paired % len(Facet) * options.papers + cited) < options.cocited
     joins[1:] &= paired[1:] == paired[:-1]
     joins[:1] = False
     crowded = np.zeros_like(joins)

@@ -1,7 +1,7 @@
-"""How the made-up papers talk: from integers to names, titles, abstracts and citing sentences.
+"""Text of the synthetic literature: from integers to concept wordings, author names, titles, abstracts, citing sentences.
 
-    concept(Facet.METHOD, (0, 0, 0, 0), 0)   -> "sparse graph neural encoders trained on simulated cases"
-    concept(Facet.METHOD, (0, 0, 0, 0), 7)   -> "sparse networks that pass messages along edges trained ..."
+    word_concept(Facet.METHOD, (0, 0, 0, 0), 0)   -> "sparse graph neural encoders trained on simulated cases"
+    word_concept(Facet.METHOD, (0, 0, 0, 0), 7)   -> "sparse networks that pass messages along edges trained ..."
 
 `vocabulary.py` has the words, `literature.py` draws the integers. Nothing here is random: same integers, same text.
 """
@@ -18,10 +18,10 @@ from citeweave.corpus.synthetic import vocabulary
 
 
 class Facet(enum.IntEnum):
-    """What a sentence of an abstract tells about its own paper."""
+    """What a sentence of a synthetic abstract says about its own paper."""
 
     OTHER = 0
-    """Nothing: talk about the field, or about the problem, method or finding of somebody else."""
+    """Nothing: a sentence about the field, or about the problem, method or finding of another paper."""
 
     PROBLEM = 1
     METHOD = 2
@@ -40,7 +40,7 @@ WRAPS = {
     Facet.FINDING: vocabulary.MEASURES,
 }
 AREAS = tuple(wordings[0] for wordings in HEADS[Facet.PROBLEM])
-"""What the head of a problem is called where it serves as a label."""
+"""Names of the heads of problems where they serve as labels."""
 
 FRAMES = {
     Facet.PROBLEM: vocabulary.CONDITIONS,
@@ -48,22 +48,22 @@ FRAMES = {
     Facet.FINDING: vocabulary.SHAPES,
 }
 ALIASES = 3
-"""How many coined names a variant has."""
+"""Number of coined names of a variant."""
 
 VOICE = 12**4
-"""Voices are integers below this: four digits to the base 12, one for each part of a concept."""
+"""Voices are integers below this: four digits in base 12, one for each part of a concept."""
 
-_TASTE = (0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3)
-"""Which wording a digit takes; the first is the plain one, and stands in for a fourth where there are three."""
+_WORDING_OF_DIGIT = (0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3)
+"""Wording that a digit chooses; the first is the plain one, and replaces a fourth where there are three."""
 
 VOICES = tuple(
     a + 12 * b + 144 * c + 1728 * alias for alias in range(ALIASES) for c, b, a in product((0, 7, 9, 11), repeat=3)
 )
-"""One voice for each wording that `_TASTE` can lead to."""
+"""One voice for each wording that `_WORDING_OF_DIGIT` can choose."""
 
 
-def concept(facet: Facet, parts: Sequence[int], voice: int) -> str:
-    """One wording of a concept.
+def word_concept(facet: Facet, parts: Sequence[int], voice: int) -> str:
+    """Return one wording of a concept.
 
     `parts` are the numbers of its head, wrap, frame and variant; `voice` (below `VOICE`) picks the words of each.
     Variant 0 has no name; any other has `ALIASES` coined ones, of which a voice knows one.
@@ -71,41 +71,41 @@ def concept(facet: Facet, parts: Sequence[int], voice: int) -> str:
     head, wrap, frame, variant = parts
     heads, wraps, frames = HEADS[facet][head], WRAPS[facet][wrap], FRAMES[facet][frame]
     text = vocabulary.spell(
-        heads[_TASTE[voice % 12] % len(heads)],
-        wraps[_TASTE[voice // 12 % 12] % len(wraps)],
-        frames[_TASTE[voice // 144 % 12] % len(frames)],
+        heads[_WORDING_OF_DIGIT[voice % 12] % len(heads)],
+        wraps[_WORDING_OF_DIGIT[voice // 12 % 12] % len(wraps)],
+        frames[_WORDING_OF_DIGIT[voice // 144 % 12] % len(frames)],
     )
     if variant:
-        text += f" ({coined((variant - 1) * ALIASES + voice // 1728 % ALIASES)} type)"
+        text += f" ({coined_name((variant - 1) * ALIASES + voice // 1728 % ALIASES)} type)"
     return text
 
 
 _ONSETS, _MIDDLES, _ENDS = (vocabulary.NAMES[part].split() for part in ("onset", "middle", "end"))
-_COINED = len(_ONSETS) * len(_MIDDLES) ** 2 * len(_ENDS)
-_GIVEN = vocabulary.NAMES["given"].split()
+_NAME_COUNT = len(_ONSETS) * len(_MIDDLES) ** 2 * len(_ENDS)
+_GIVEN_NAMES = vocabulary.NAMES["given"].split()
 
 
-def coined(number: int) -> str:
-    """A pronounceable name; the first 34,560 numbers have different ones.
+def coined_name(number: int) -> str:
+    """Return a pronounceable name for a number; the first 34,560 numbers have different names.
 
-    >>> coined(0), coined(1), coined(300)
+    >>> coined_name(0), coined_name(1), coined_name(300)
     ('Babeck', 'Zunanbrell', 'Borolbtova')
     """
-    number, onset = divmod(number * 7919 % _COINED, len(_ONSETS))  # neighbors should not look alike
+    number, onset = divmod(number * 7919 % _NAME_COUNT, len(_ONSETS))  # consecutive numbers should not look alike
     number, middle = divmod(number, len(_MIDDLES))
     number, end = divmod(number, len(_ENDS))
     inner = _MIDDLES[number % len(_MIDDLES)] + "b" if number else ""
     return _ONSETS[onset] + _MIDDLES[middle] + inner + _ENDS[end]
 
 
-def person(number: int) -> str:
-    """The name of an author.
+def author_name(number: int) -> str:
+    """Return the name of a synthetic author.
 
-    >>> person(0), person(12345)
+    >>> author_name(0), author_name(12345)
     ('Ada A. Babeck', 'Filip V. Drelebmann')
     """
-    given = _GIVEN[number % len(_GIVEN)]
-    return f"{given} {chr(65 + number // 7 % 26)}. {coined(number // len(_GIVEN))}"
+    given = _GIVEN_NAMES[number % len(_GIVEN_NAMES)]
+    return f"{given} {chr(65 + number // 7 % 26)}. {coined_name(number // len(_GIVEN_NAMES))}"
 
 
 _VENUES = ("Journal of {}", "Transactions on {}", "{} Letters", "Symposium on {}", "Annals of {}", "Open {} Reports")
@@ -116,8 +116,8 @@ def _lines(text: str) -> tuple[str, ...]:
     return tuple(line.strip() for line in text.strip().splitlines())
 
 
-# What the letters of a pattern stand for. `P`, `M`, `R` and `S` name the paper's own concept, `x`, `y` and `z` that
-# of somebody else, `p`, `m` and `r` keep to the facet without naming anything, `F` and `C` talk about the field.
+# Letter of a pattern -> sentence templates. `P`, `M`, `R` and `S` name the paper's own concept, `x`, `y` and `z` that of
+# another paper, `p`, `m` and `r` keep to the facet without naming anything, `F` and `C` are about the field.
 _SENTENCES = {
     "F": _lines("""
         Interest in {0} has grown over the past decade
@@ -206,8 +206,8 @@ PATTERN_FACETS = tuple(tuple(_FACETS.get(letter, 0) for letter in pattern) for p
 LONGEST = max(map(len, PATTERNS))
 
 
-def abstract(pattern: int, picks: Sequence[int], named: dict[str, str]) -> str:
-    """The sentences of a pattern. `picks` choose the template of each sentence, `named` fills its gap by letter."""
+def word_abstract(pattern: int, picks: Sequence[int], named: dict[str, str]) -> str:
+    """Return an abstract by a pattern of sentences: `picks` choose the templates, `named` fills their gaps by letter."""
     sentences = []
     for letter, pick in zip(PATTERNS[pattern], picks, strict=False):
         templates = _SENTENCES[letter]
@@ -215,7 +215,7 @@ def abstract(pattern: int, picks: Sequence[int], named: dict[str, str]) -> str:
     return ". ".join(sentences) + "."
 
 
-# Findings are in most titles, since they are the hardest to tell.
+# Findings are in most titles, since they are the hardest to recognize.
 _TITLES = _lines("""
     {M} for {P}
     {P}: what {M} can do
@@ -229,10 +229,10 @@ _TITLES = _lines("""
 TITLES = len(_TITLES)
 
 
-def title(pick: int, named: dict[str, str]) -> str:
-    """A title that names two of the paper's own concepts.
+def word_title(pick: int, named: dict[str, str]) -> str:
+    """Return a title that names two of the paper's own concepts.
 
-    >>> title(0, {"P": "spotting rust", "M": "sparse forests", "R": "cost falls as age grows"})
+    >>> word_title(0, {"P": "spotting rust", "M": "sparse forests", "R": "cost falls as age grows"})
     'Sparse forests for spotting rust'
     """
     text = _TITLES[pick].format_map(named)
@@ -240,20 +240,21 @@ def title(pick: int, named: dict[str, str]) -> str:
 
 
 class Reason(NamedTuple):
-    """One way to say why papers are cited: {0} is a concept, {1} the marks of the cited papers."""
+    """One sentence template that says why papers are cited: {0} is a concept, {1} the marks of the cited papers."""
 
     text: str
     section: str
     intents: Intent
 
 
-def _reasons(intent: Intent, lines: str) -> tuple[Reason, ...]:
+def _parse_reasons(intent: Intent, lines: str) -> tuple[Reason, ...]:
+    """Parse the sentence templates of one reason: section, finer intent and text per line."""
     split = (line.split("|") for line in _lines(lines))
     return tuple(Reason(text, section, intent | Intent[finer]) for section, finer, text in split)
 
 
 REASONS = {
-    Facet.PROBLEM: _reasons(
+    Facet.PROBLEM: _parse_reasons(
         Intent.BACKGROUND,
         """
         Introduction|UNKNOWN|The problem of {0} has been studied before {1}.
@@ -264,7 +265,7 @@ REASONS = {
         Discussion|FUTURE|What remains of {0} after {1} is left for later.
         """,
     ),
-    Facet.METHOD: _reasons(
+    Facet.METHOD: _parse_reasons(
         Intent.METHOD,
         """
         Methods|EXTENDS|We build on the {0} of {1}.
@@ -275,7 +276,7 @@ REASONS = {
         Methods|UNKNOWN|Details of {0} can be found in {1}.
         """,
     ),
-    Facet.FINDING: _reasons(
+    Facet.FINDING: _parse_reasons(
         Intent.RESULT,
         """
         Results|COMPARES|In agreement with {1}, we see that {0}.
@@ -286,7 +287,7 @@ REASONS = {
         Results|UNKNOWN|This repeats the observation of {1} that {0}.
         """,
     ),
-    Facet.OTHER: _reasons(
+    Facet.OTHER: _parse_reasons(
         Intent.BACKGROUND,
         """
         Introduction|UNKNOWN|For a general view of {0} see {1}.
@@ -299,7 +300,7 @@ REASONS = {
     ),
 }
 WAYS = 6
-"""How many ways there are to tell each reason."""
+"""Number of sentence templates of each reason."""
 
 MARK = "[CIT]"
 MARKS = ("", MARK, f"{MARK}, {MARK}", f"{MARK}, {MARK} and {MARK}")

@@ -1,9 +1,9 @@
-"""`synthesize`: writes a made-up literature as a corpus, with the truth about it beside the columns.
+"""`synthesize`: writes a synthetic literature as a corpus, with its ground truth beside the columns.
 
 truth/
-  field problem method finding     one number a paper: equal numbers share it
+  field problem method finding     one number per paper: equal numbers share it
   facet, facet_offsets             the facet of every sentence of every abstract
-  noise                            one flag a citation: made for no reason
+  noise                            one flag per citation: made for no reason
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, matches, new_artifact
+from citeweave.core.artifact import ArtifactWriter, artifact_matches, new_artifact
 from citeweave.core.columns import NumberWriter, open_numbers
 from citeweave.core.errors import ArtifactError, UserError
-from citeweave.core.executor import processes
+from citeweave.core.executor import process_count
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import Keys, hash_texts
 from citeweave.corpus.corpus import KIND, VERSION, Corpus
@@ -30,7 +30,7 @@ from citeweave.corpus.ingest import build_corpus
 from citeweave.corpus.merge import MergeOptions
 from citeweave.corpus.paper import CitationBlock, Context, Intent, Paper
 from citeweave.corpus.staged_parts import PartWriter, StagedFile, is_complete
-from citeweave.corpus.synthetic.literature import LiteratureBlock, Synthetic, block, describe
+from citeweave.corpus.synthetic.literature import LiteratureBlock, SyntheticOptions, describe_literature, make_block
 
 PAPERS_PER_PART = 20_000
 _TRUTH = {
@@ -46,7 +46,7 @@ _TRUTH = {
 
 @dataclass(frozen=True, slots=True)
 class PlantedTruth:
-    """What was planted in a made-up corpus, memory-mapped, in the order of its rows and citations."""
+    """The ground truth of a synthetic corpus, memory-mapped, in the order of its rows and citations."""
 
     field: NDArray[np.int32]
     problem: NDArray[np.int32]
@@ -59,42 +59,42 @@ class PlantedTruth:
 
 def synthesize(
     output: str | Path,
-    options: Synthetic,
+    options: SyntheticOptions,
     *,
     workers: int = 0,
     memory: int = 256 * 2**20,
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> Corpus:
-    """Write a made-up corpus; the same options give the same bytes with any number of workers."""
+    """Write a synthetic corpus; the same options give the same bytes with any number of workers."""
     if workers < 0:
-        raise UserError(f"--workers is {workers}; it must be 0 (one a core) or more")
+        raise UserError(f"--workers is {workers}; it must be 0 (one per core) or more")
     folder = Path(output)
     recipe = {"synthetic": asdict(options)}
-    if not matches(folder, KIND, VERSION, recipe):
+    if not artifact_matches(folder, KIND, VERSION, recipe):
         with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
             parts = _stage(options, writer, workers or os.cpu_count() or 1, reporter)
             build_corpus(writer, parts, MergeOptions(same_title="never", memory=memory), reporter=reporter)
             _write_truth(writer.folder / "truth", parts)
-            writer.facts |= describe(options)
+            writer.facts |= describe_literature(options)
             writer.finish()
     return Corpus.open(folder)
 
 
 def open_truth(corpus: Corpus) -> PlantedTruth:
-    """The truth about a made-up corpus."""
+    """Open the ground truth of a synthetic corpus."""
     folder = corpus.folder / "truth"
     if not folder.is_dir():
         raise ArtifactError(
-            f"{corpus.folder} is not a made-up corpus: it has no truth/; make one with `citeweave synthesize`"
+            f"{corpus.folder} is not a synthetic corpus: it has no truth/; make one with `citeweave synthesize`"
         )
     columns: dict[str, Any] = {n: open_numbers(folder / f"{n}.npy", k) for n, k in _TRUTH.items() if n != "facet_count"}
     return PlantedTruth(**columns, facet_offsets=open_numbers(folder / "facet_offsets.npy", np.int64))
 
 
-def _stage(options: Synthetic, writer: ArtifactWriter, workers: int, reporter: Reporter) -> list[StagedFile]:
+def _stage(options: SyntheticOptions, writer: ArtifactWriter, workers: int, reporter: Reporter) -> list[StagedFile]:
     starts = range(0, options.papers, PAPERS_PER_PART)
-    folders = [writer.work("parts") / f"{start:09d}" for start in starts]
+    folders = [writer.scratch_folder("parts") / f"{start:09d}" for start in starts]
     todo = [(start, folder) for start, folder in zip(starts, folders, strict=True) if not is_complete(folder)]
     total = min(len(todo) * PAPERS_PER_PART, options.papers)
     with reporter.task("writing papers", total=total, unit="papers") as advance:
@@ -103,13 +103,13 @@ def _stage(options: Synthetic, writer: ArtifactWriter, workers: int, reporter: R
     return [StagedFile(folder) for folder in folders]
 
 
-def _run(options: Synthetic, todo: list[tuple[int, Path]], workers: int) -> Iterator[None]:
+def _run(options: SyntheticOptions, todo: list[tuple[int, Path]], workers: int) -> Iterator[None]:
     if workers == 1 or len(todo) <= 2:
         for start, folder in todo:
             _stage_part(options, start, folder)
             yield
         return
-    with ProcessPoolExecutor(processes(workers, len(todo)), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(process_count(workers, len(todo)), mp_context=get_context("spawn")) as pool:
         pending = [pool.submit(_stage_part, options, start, folder) for start, folder in todo]
         try:
             for future in as_completed(pending):
@@ -119,21 +119,21 @@ def _run(options: Synthetic, todo: list[tuple[int, Path]], workers: int) -> Iter
             raise
 
 
-def _stage_part(options: Synthetic, start: int, folder: Path) -> None:
-    made = block(options, start, min(start + PAPERS_PER_PART, options.papers))
+def _stage_part(options: SyntheticOptions, start: int, folder: Path) -> None:
+    literature = make_block(options, start, min(start + PAPERS_PER_PART, options.papers))
     ids = _Ids(options)
     part = PartWriter(folder, keep_ids=False)
-    part.add(_papers(made))
-    part.add(_citations(made, ids))
-    part.add(_contexts(made, ids))
-    _stage_truth(folder / "truth", made)
-    part.finish({"name": f"papers {made.start} to {made.stop - 1}", "format": "synthetic"})
+    part.add(_papers(literature))
+    part.add(_citations(literature, ids))
+    part.add(_contexts(literature, ids))
+    _stage_truth(folder / "truth", literature)
+    part.finish({"name": f"papers {literature.start} to {literature.stop - 1}", "format": "synthetic"})
 
 
 class _Ids:
-    """The id of any row, as `block` writes it."""
+    """The id of any row of a synthetic corpus, as `make_block` writes it."""
 
-    def __init__(self, options: Synthetic) -> None:
+    def __init__(self, options: SyntheticOptions) -> None:
         self._width = max(6, len(str(options.papers - 1)))
 
     def text(self, row: int) -> str:
@@ -144,8 +144,8 @@ class _Ids:
         return hash_texts([self.text(row) for row in distinct.tolist()])[place]
 
 
-def _papers(made: LiteratureBlock) -> Iterator[Paper]:
-    papers = made.papers
+def _papers(part: LiteratureBlock) -> Iterator[Paper]:
+    papers = part.papers
     columns = zip(
         papers.ids,
         papers.titles,
@@ -160,15 +160,15 @@ def _papers(made: LiteratureBlock) -> Iterator[Paper]:
         yield Paper(id, title, abstract, year, venue, authors, fields)
 
 
-def _citations(made: LiteratureBlock, ids: _Ids) -> Iterator[CitationBlock]:
-    citations = made.citations
-    nothing = np.zeros(len(citations.citing), np.bool_)
+def _citations(part: LiteratureBlock, ids: _Ids) -> Iterator[CitationBlock]:
+    citations = part.citations
+    influential = np.zeros(len(citations.citing), np.bool_)
     citing, cited = ids.keys(citations.citing), ids.keys(citations.cited)
-    yield CitationBlock(citing, cited, citations.intents, citations.strength, nothing, lambda: ([], []))
+    yield CitationBlock(citing, cited, citations.intents, citations.strength, influential, lambda: ([], []))
 
 
-def _contexts(made: LiteratureBlock, ids: _Ids) -> Iterator[Context]:
-    contexts = made.contexts
+def _contexts(part: LiteratureBlock, ids: _Ids) -> Iterator[Context]:
+    contexts = part.contexts
     columns = zip(
         contexts.citing.tolist(),
         contexts.texts,
@@ -181,12 +181,12 @@ def _contexts(made: LiteratureBlock, ids: _Ids) -> Iterator[Context]:
         yield Context(ids.text(citing), text, tuple(map(ids.text, cited)), section, Intent(intents))
 
 
-def _stage_truth(folder: Path, made: LiteratureBlock) -> None:
-    truth = made.truth
+def _stage_truth(folder: Path, part: LiteratureBlock) -> None:
+    truth = part.truth
     columns: dict[str, Any] = {name: getattr(truth, name) for name in ("field", "problem", "method", "finding")}
     columns["facet"] = [facet for facets in truth.facets for facet in facets]
     columns["facet_count"] = [len(facets) for facets in truth.facets]
-    columns["noise"] = made.citations.noise
+    columns["noise"] = part.citations.noise
     for name, kind in _TRUTH.items():
         writer = NumberWriter(folder / f"{name}.npy", kind)
         writer.append(columns[name])

@@ -1,24 +1,24 @@
-"""The words of the made-up literature: concepts in several wordings, and the sentences that carry them.
+"""Vocabulary of the synthetic literature: the words of fields, problems, methods, findings and names.
 
-A line is one concept part, its wordings set apart by bars; they share as few words as we could manage:
+A line is one part of a concept, its wordings separated by bars; they share as few words as possible:
 
     "leaf blight|fungal spots on foliage|diseased crop canopies"
 
-A concept is three parts, so that neighbors differ in one of them: `head` goes into `wrap` at the star, the
+A concept has three parts, so that neighbors differ in one of them: `head` goes into `wrap` at the star, the
 result into `frame` at its star; a frame may also take the head itself, at the hash:
 
     spell("leaf blight", "spotting *", "* with few labels")     -> "spotting leaf blight with few labels"
     spell("sample size", "accuracy", "* grows with #")          -> "accuracy grows with sample size"
 
-Nothing here is drawn at random and nothing is quoted: every phrase is our own. No phrase holds a full stop, so
-the sentences of an abstract are what lies between full stops. `literature.py` decides who says what.
+Nothing here is drawn at random and nothing is quoted: every phrase is our own. No phrase holds a period, so the sentences
+of an abstract are what lies between periods. `literature.py` decides which paper says what.
 """
 
 from __future__ import annotations
 
 
 def spell(head: str, wrap: str, frame: str) -> str:
-    """One wording of a concept from one wording of each of its parts.
+    """Return one wording of a concept from one wording of each of its parts.
 
     >>> spell("graph encoders", "sparse *", "* trained on simulated cases")
     'sparse graph encoders trained on simulated cases'
@@ -313,4 +313,4 @@ NAMES = {
     "middle": "a al an ar e el en o ol or u un",
     "end": "beck dane fort gard kov lin mann nova rell sen tova wick",
 }
-"""Pieces of made-up names."""
+"""Pieces of invented names."""
