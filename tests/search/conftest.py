@@ -20,7 +20,7 @@ from citeweave.encoders.aspects import AspectHeads, save_heads
 from citeweave.encoders.encoder import BATCH_TOKENS, TorchEncoder, load_encoder
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
-from citeweave.search.nearest import QueryEncoder, open_reader
+from citeweave.search.index_model import QueryEncoder, open_query_encoder
 
 KNOWN = "a paper shows that the cell grows and we find how models learn from data in graphs of citations"
 SAID = "we find how models learn from data [CIT]"
@@ -95,7 +95,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., Path
     save_heads(model, random_heads())
     options = IndexOptions(contexts=10, device="cpu")
     index = build_index(corpus, model, place / "index", options)
-    return Made(place, corpus, model, index, open_reader(index, device="cpu"))
+    return Made(place, corpus, model, index, open_query_encoder(index, device="cpu"))
 
 
 @pytest.fixture

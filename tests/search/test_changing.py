@@ -13,20 +13,21 @@ import pytest
 from citeweave.core.errors import UserError
 from citeweave.core.randomness import hash_text
 from citeweave.corpus.paper import Intent
-from citeweave.encoders.embed import embed_papers
-from citeweave.encoders.embed_sentences import embed_sentences
+from citeweave.encoders.embed import embed_papers, embed_sentences
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.search.answer import answer
-from citeweave.search.build import IndexOptions, build_index, describe, index_corpus
+from citeweave.search.build import IndexOptions, build_index, describe_index, index_corpus
 from citeweave.search.cite import Draft, recommend
-from citeweave.search.explain import lacking, neighborhood
-from citeweave.search.fill_vectors import fill_vectors, pending
-from citeweave.search.filters import facets
+from citeweave.search.fill_vectors import fill_vectors, pending_rows
+from citeweave.search.filters import count_facets
 from citeweave.search.index import Index
-from citeweave.search.nearest import QueryEncoder, nearest_papers
-from citeweave.search.precomputed import Given
-from citeweave.search.query import Passage, Query, SentenceQuery, suggest
+from citeweave.search.index_model import QueryEncoder
+from citeweave.search.nearest import nearest_papers
+from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
+from citeweave.search.precomputed import PrecomputedVectors
+from citeweave.search.query import Passage, Query, SentenceQuery
 from citeweave.search.state import read_state
+from citeweave.search.suggest import suggest
 from citeweave.search.update import ChangeOptions, add_papers, compact_index, delete_papers, update_index
 from citeweave.search.words import search_words
 
@@ -81,18 +82,18 @@ def asked(index: Index, encoder: TorchEncoder) -> dict[str, Any]:
         Query(cite=Passage("we find how models learn [CIT]"), count=4),
     ]
     told: dict[str, Any] = {
-        "counts": {name: describe(index)[name] for name in ("papers", "with_abstract", "references")}
+        "counts": {name: describe_index(index)[name] for name in ("papers", "with_abstract", "references")}
     }
     for number, query in enumerate(queries):
         hits = answer(index, reader, query).hits
         told[f"query {number}"] = [(hit.id, hit.score, [match.as_json() for match in hit.matches]) for hit in hits]
     for prefix in ("c", "ce", "models g", "the "):
         told[prefix] = [(one.text, one.papers, one.row is None or index.id(one.row)) for one in suggest(index, prefix)]
-    told["lacking"] = lacking(index).as_json()
+    told["lacking"] = find_missing_papers(index).as_json()
     for name in named[:4]:
-        found = neighborhood(index, index.row(name), most=3)
+        found = find_neighborhood(index, index.row(name), max_papers=3)
         told[f"around {name}"] = ([paper.id for paper in found.nodes], found.edges, found.left_out, found.outside)
-    told["facets"] = facets(index, index.alive)
+    told["facets"] = count_facets(index, index.alive)
     return told
 
 
@@ -136,7 +137,7 @@ def test_any_series_of_changes_equals_a_new_index(versions, bert, encoder, tmp_p
             fill_vectors(folder, shard=3, model=encoder)
         assert set(model.papers) == set(ids_of(Index.open(folder)))
     # ended before its last step, which would make one segment of all
-    fill_vectors(folder, shard=3, model=encoder, stop=lambda: not len(pending(Index.open(folder))))
+    fill_vectors(folder, shard=3, model=encoder, stop=lambda: not len(pending_rows(Index.open(folder))))
     index = Index.open(folder)
     anew = build_index(write_corpus(tmp_path / "anew", model.papers, model.cites), bert, tmp_path / "n", SENTENCES)
     assert len(index) == len(anew) == len(model.papers) and index.with_vector.sum() == anew.with_vector.sum()
@@ -162,12 +163,12 @@ def test_a_deleted_paper_is_nowhere(made, tmp_path):
     with pytest.raises(UserError, match="paper 'p:0' is not in"):
         index.row("p:0")
     assert before.known_intents == Intent.METHOD | Intent.BACKGROUND | Intent.RESULT
-    assert [describe(index)[name] for name in ("sentences", "mentions")] == [4, 5]
+    assert [describe_index(index)[name] for name in ("sentences", "mentions")] == [4, 5]
     # the only one that is cited as a method
     delete_papers(folder, ["p:7"])
     index = Index.open(folder)
     assert index.known_intents == Intent.BACKGROUND | Intent.RESULT
-    assert [describe(index)[name] for name in ("sentences", "mentions")] == [3, 3]
+    assert [describe_index(index)[name] for name in ("sentences", "mentions")] == [3, 3]
 
 
 def test_of_two_papers_with_one_further_id_the_later_has_it(bert, tmp_path):
@@ -192,7 +193,11 @@ def test_an_index_without_papers(made, tmp_path):
             answer(index, made.reader, query)
     assert fill_vectors(folder, model=made.model) == 0 and len(compact_index(folder)) == 0
     assert add_papers(folder, made.corpus, np.arange(2), options=ChangeOptions(model=str(made.model))).added == 2
-    assert suggest(index, "c") == [] and lacking(index).papers == [] and facets(index, index.alive)["venues"] == []
+    assert (
+        suggest(index, "c") == []
+        and find_missing_papers(index).papers == []
+        and count_facets(index, index.alive)["venues"] == []
+    )
 
 
 def test_equal_scores_stand_by_id_whatever_the_segments(made, versions, bert, encoder, tmp_path):
@@ -221,7 +226,7 @@ def test_given_vectors_are_taken_and_checked(versions, bert, save_bert, tmp_path
     options = IndexOptions(device="cpu", sentences=True, dtype="float32")
     whole = embed_papers(corpus, cpu, tmp_path / "v")
     sentences = embed_sentences(corpus, cpu, tmp_path / "s")
-    index = build_index(corpus, bert, tmp_path / "given", options, given=Given(whole, sentences))
+    index = build_index(corpus, bert, tmp_path / "given", options, precomputed=PrecomputedVectors(whole, sentences))
     plain = build_index(corpus, bert, tmp_path / "plain", options)
     np.testing.assert_allclose(index.take(np.arange(index.size)), plain.take(np.arange(plain.size)), atol=1e-5)
     for row in range(len(plain)):
@@ -229,22 +234,30 @@ def test_given_vectors_are_taken_and_checked(versions, bert, save_bert, tmp_path
         np.testing.assert_allclose(index.sentence_vectors(row), plain.sentence_vectors(row), atol=1e-5)
     some = embed_papers(versions[1].corpus, cpu, tmp_path / "some")
     with pytest.raises(UserError, match=r"some holds vectors of another corpus.*--trust-ids"):
-        build_index(corpus, bert, tmp_path / "mixed", options, given=Given(some))
+        build_index(corpus, bert, tmp_path / "mixed", options, precomputed=PrecomputedVectors(some))
     assert not (tmp_path / "mixed").exists()
     with pytest.raises(UserError, match="--sentence-vectors holds vectors of another corpus"):
-        index_corpus(versions[1].corpus, bert, tmp_path / "plain", options, given=Given(some, sentences))
+        index_corpus(
+            versions[1].corpus, bert, tmp_path / "plain", options, precomputed=PrecomputedVectors(some, sentences)
+        )
     assert Index.open(tmp_path / "plain").number == plain.number
-    mixed = build_index(corpus, bert, tmp_path / "mixed", options, given=Given(some, trust_ids=True))
+    mixed = build_index(corpus, bert, tmp_path / "mixed", options, precomputed=PrecomputedVectors(some, trust_ids=True))
     assert ids_of(mixed) == ids_of(plain) and mixed.with_vector.all()
     with pytest.raises(UserError, match="cannot be compared"):
-        build_index(corpus, save_bert(tmp_path / "other", seed=9), tmp_path / "x", options, given=Given(whole))
+        build_index(
+            corpus,
+            save_bert(tmp_path / "other", seed=9),
+            tmp_path / "x",
+            options,
+            precomputed=PrecomputedVectors(whole),
+        )
 
 
 def test_questions_are_read_by_the_runtime_of_given_vectors(versions, bert, tmp_path):
     pytest.importorskip("openvino", reason="pip install 'citeweave[runtimes]'")
     corpus = versions[0].corpus
     whole = embed_papers(corpus, load_encoder(bert, device="cpu", runtime="openvino-int8"), tmp_path / "v")
-    index = build_index(corpus, bert, tmp_path / "i", IndexOptions(device="cpu"), given=Given(whole))
+    index = build_index(corpus, bert, tmp_path / "i", IndexOptions(device="cpu"), precomputed=PrecomputedVectors(whole))
     assert index.runtime == "openvino-int8" and index.with_vector.any()
 
 

@@ -12,11 +12,11 @@ from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import Corpus
 from citeweave.encoders.aspects import save_heads
 from citeweave.graph import intent_overlay
-from citeweave.graph.intent_overlay import IntentOverlay, OverlayWriter, confidence_of
+from citeweave.graph.intent_overlay import IntentOverlay, OverlayWriter, confidence_from_mask
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.cite import DRAFT, GAIN, INTENTS, OTHER_INTENT, Draft, DraftScores, recommend
 from citeweave.search.index import Index
-from citeweave.search.nearest import open_reader
+from citeweave.search.index_model import open_query_encoder
 
 from .conftest import random_heads
 
@@ -62,15 +62,15 @@ def test_scores_are_the_formula(made, intent, context):
 @pytest.mark.parametrize("intent", ["", "method"])
 def test_bounds_leave_out_nothing(made, intent, monkeypatch):
     """Papers that are left out by their bounds would not have been among the best."""
-    left_out, likely = [], DraftScores.likely
+    left_out, likely = [], DraftScores.candidates
     for sentence in ("cell grows", SAID, "graphs of citations", "models"):
         draft = Draft(sentence, intent)
         with monkeypatch.context() as patch:
-            patch.setattr(DraftScores, "likely", lambda self, counted, count: np.flatnonzero(counted))
+            patch.setattr(DraftScores, "candidates", lambda self, counted, count: np.flatnonzero(counted))
             every = recommend(made.index, made.reader, draft, count=19)
         monkeypatch.setattr(
             DraftScores,
-            "likely",
+            "candidates",
             lambda *given: left_out.append(int(given[1].sum()) - len(likely(*given))) or likely(*given),
         )
         for count in (1, 3, 19):
@@ -102,7 +102,7 @@ def test_the_wanted_intent_comes_first(made):
     assert first.share == 1 and first.evidence.citing == "p:0" and first.evidence.intents == ("method",)
     assert first.evidence.text.endswith("[CIT]") and first.evidence.score == pytest.approx(1, abs=1e-3)
     assert method[place(method, "p:8")].share == 0
-    assert {one.hit.id for one in recommend(made.index, made.reader, Draft(SAID, "method", least_share=0.5))} == {"p:7"}
+    assert {one.hit.id for one in recommend(made.index, made.reader, Draft(SAID, "method", min_share=0.5))} == {"p:7"}
 
 
 def flipped(corpus: Corpus, folder: Path) -> IntentOverlay:
@@ -120,9 +120,9 @@ def flipped(corpus: Corpus, folder: Path) -> IntentOverlay:
     )
     with new_artifact(folder, intent_overlay.KIND, intent_overlay.VERSION, {"flipped": corpus.hash}) as artifact:
         writer = OverlayWriter(artifact)
-        writer.append_contexts(told, confidence_of(told))
+        writer.append_contexts(told, confidence_from_mask(told))
         writer.close()
-        writer.write_citations(masks, confidence_of(masks), np.ones(len(masks)), np.zeros(len(masks), bool))
+        writer.write_citations(masks, confidence_from_mask(masks), np.ones(len(masks)), np.zeros(len(masks), bool))
         artifact.facts |= {"corpus": corpus.hash, "least": 0.5}
         artifact.facts |= {"citations": {"all": len(masks)}, "contexts": {"all": len(told)}}
         artifact.finish()
@@ -133,7 +133,7 @@ def test_an_overlay_replaces_the_corpus_intents(made, tmp_path):
     overlay = flipped(made.corpus, tmp_path / "intents")
     options = IndexOptions(contexts=10, device="cpu")
     index = build_index(made.corpus, made.model, tmp_path / "i", options, overlay=overlay)
-    found = recommend(index, open_reader(index, device="cpu"), Draft(SAID, "method"), count=19)
+    found = recommend(index, open_query_encoder(index, device="cpu"), Draft(SAID, "method"), count=19)
     assert place(found, "p:8") < place(found, "p:7")
     overlay.corpus = "0" * 64
     with pytest.raises(UserError, match="intents of corpus 000000000000"):
@@ -143,13 +143,13 @@ def test_an_overlay_replaces_the_corpus_intents(made, tmp_path):
 def test_without_sentences_and_heads(made, save_bert, tmp_path):
     plain = save_bert(tmp_path / "plain")
     index = build_index(made.corpus, plain, tmp_path / "i", IndexOptions(device="cpu"))
-    reader = open_reader(index, device="cpu")
+    reader = open_query_encoder(index, device="cpu")
     assert index.segments[0].citing_sentences is None and index.heads is None
     found = recommend(index, reader, Draft(SAID, "method"), count=19)  # the corpus's own intents are known
     assert all(one.evidence is None and one.hit.score == one.paper_score for one in found)
-    assert "p:7" in {one.hit.id for one in recommend(index, reader, Draft(SAID, "method", least_share=1))}
+    assert "p:7" in {one.hit.id for one in recommend(index, reader, Draft(SAID, "method", min_share=1))}
     with pytest.raises(UserError, match="--aspect is 'method', but plain, the model of .* has no aspect heads"):
-        reader.read("a paper", "method")
+        reader.encode("a paper", "method")
     silent = Index.open(index.folder)
     silent.segments[0].cited_as = np.zeros_like(silent.segments[0].cited_as)
     with pytest.raises(UserError, match="knows no intents and its model no such aspect; run `citeweave annotate`"):
@@ -160,10 +160,10 @@ def test_an_aspect_that_is_no_intent(made, save_bert, tmp_path):
     model = save_bert(tmp_path / "venues")
     save_heads(model, random_heads(("venue", "author")))
     index = build_index(made.corpus, model, tmp_path / "i", IndexOptions(contexts=10, device="cpu"))
-    reader = open_reader(index, device="cpu")
+    reader = open_query_encoder(index, device="cpu")
     assert all(one.share is None for one in recommend(index, reader, Draft(SAID, "venue")))
     with pytest.raises(UserError, match="'venue' is an aspect of the model but no intent"):
-        recommend(index, reader, Draft(SAID, "venue", least_share=0.5))
+        recommend(index, reader, Draft(SAID, "venue", min_share=0.5))
 
 
 def test_mistakes(made):
@@ -172,10 +172,10 @@ def test_mistakes(made):
         ask(sentence=SAID, intent="methud")
     with pytest.raises(UserError, match=r"--cite is '\[CIT\] \(\?\)': without its citation marks nothing is left"):
         ask(sentence="[CIT] (?)")
-    with pytest.raises(UserError, match="--least-share is 2"):
-        ask(sentence=SAID, intent="method", least_share=2)
+    with pytest.raises(UserError, match="--min-share is 2"):
+        ask(sentence=SAID, intent="method", min_share=2)
     with pytest.raises(UserError, match="give --intent"):
-        ask(sentence=SAID, least_share=0.5)
+        ask(sentence=SAID, min_share=0.5)
 
 
 def test_an_intent_that_no_citation_has_is_refused(made):

@@ -17,7 +17,7 @@ from citeweave.search import state
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.fill_vectors import fill_vectors
 from citeweave.search.index import Index
-from citeweave.search.state import read_state, writing
+from citeweave.search.state import open_writer, read_state
 from citeweave.search.update import ChangeOptions, add_papers, compact_index, delete_papers, update_index
 
 from .conftest import write_corpus
@@ -162,9 +162,9 @@ def test_reading_while_a_writer_works(versions, bert, encoder, tmp_path):
 def test_one_writer_at_a_time(made, tmp_path):
     folder = Path(shutil.copytree(made.index.folder, tmp_path / "index"))
     with (
-        writing(folder),
+        open_writer(folder),
         pytest.raises(UserError, match="is being written by another process"),
-        writing(folder, patience=0.1),
+        open_writer(folder, patience=0.1),
     ):
         pass
     with pytest.raises(ArtifactError, match="does not exist"):
@@ -179,7 +179,7 @@ def test_no_index_is_begun_in_what_came_before_the_lock(made, tmp_path, monkeypa
         return real(path, **options)
 
     monkeypatch.setattr(state, "take_lock", late)
-    with pytest.raises(UserError, match="which index must not replace"), writing(tmp_path / "x", create=True):
+    with pytest.raises(UserError, match="which index must not replace"), open_writer(tmp_path / "x", create=True):
         pass
     names = [sorted(path.name for path in folder.iterdir()) for folder in (tmp_path / "x", made.corpus.folder)]
     assert names[0] == names[1], "something was left in another's folder"

@@ -22,7 +22,7 @@ from citeweave.corpus.plain_text import names_of, strip_markup
 from citeweave.corpus.readers import bibtex
 from citeweave.corpus.readers.bibtex import BibtexEntry, read_entries
 from citeweave.search.build import IndexOptions, build_index
-from citeweave.search.export import ExportedPaper, escape_latex, export, to_bibtex, to_csv, to_json
+from citeweave.search.export import ExportedPaper, escape_latex, export_papers, to_bibtex, to_csv, to_json
 from citeweave.search.index import Index
 
 NASTY = [
@@ -129,10 +129,10 @@ def test_csv_and_json_say_all(tmp_path):
     assert row == ["doi:10.1/x", 'A, "b" c', "Ada; Bo", "", "V", "Maps", "10.1/x", "Abs."]
     (found,) = json.loads(to_json([paper]))
     assert found["year"] is None and found["authors"] == ["Ada", "Bo"] and found["ids"] == ["pmid:7"]
-    export([paper], tmp_path / "out.BIB")
+    export_papers([paper], tmp_path / "out.BIB")
     assert (tmp_path / "out.BIB").read_text().startswith("@article{")
     with pytest.raises(UserError, match="must end in .bib, .csv, .json"):
-        export([paper], tmp_path / "out.xlsx")
+        export_papers([paper], tmp_path / "out.xlsx")
 
 
 LIBRARY = r"""@string{nips = {Advances in Neural Information Processing Systems}}

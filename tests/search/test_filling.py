@@ -13,14 +13,13 @@ import pytest
 from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
-from citeweave.encoders.embed import embed_papers
-from citeweave.encoders.embed_sentences import embed_sentences
+from citeweave.encoders.embed import embed_papers, embed_sentences
 from citeweave.encoders.encoder import TorchEncoder, load_encoder
 from citeweave.encoders.network import Network
 from citeweave.search.build import IndexOptions, build_index, index_corpus
-from citeweave.search.fill_vectors import fill_vectors, pending_sentences
+from citeweave.search.fill_vectors import fill_vectors, pending_sentence_rows
 from citeweave.search.index import Index
-from citeweave.search.precomputed import Given
+from citeweave.search.precomputed import PrecomputedVectors
 from citeweave.search.update import ChangeOptions, add_papers
 from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.vectors import Vectors, new_vectors
@@ -77,7 +76,7 @@ def sentences_of(index: Index) -> dict[str, list[list[float]]]:
 def test_papers_are_added_with_vectors_made_elsewhere(place, tmp_path, encoder):
     folder = Path(shutil.copytree(place / "index", tmp_path / "index"))
     before, turned = vectors_of(Index.open(folder)), backwards(place, tmp_path / "turned")
-    how = ChangeOptions(encoder=encoder, given=Given(turned))
+    how = ChangeOptions(encoder=encoder, precomputed=PrecomputedVectors(turned))
     assert add_papers(folder, Corpus.open(place / "all" / "corpus"), options=how).added == 6
     found = vectors_of(Index.open(folder))
     assert {name: found[name] for name in before} == before, "papers that were there were written again"
@@ -91,11 +90,11 @@ def test_vectors_made_elsewhere_are_those_of_the_index(place, tmp_path, encoder,
     facts = {name: getattr(some.provenance, name) for name in ("model", "revision", "text_recipe", "source")}
     with new_vectors(tmp_path / "some", dtype="float32", **facts) as writer:
         writer.append(list(some.ids)[::2], np.asarray(some.matrix)[::2])
-        given = Given(writer.finish(), SentenceVectors.open(place / "sentences"))
+        given = PrecomputedVectors(writer.finish(), SentenceVectors.open(place / "sentences"))
     folder = Path(shutil.copytree(place / "words", tmp_path / "index"))
     options = IndexOptions(**FLOAT32, sentences=True)
     corpus = Corpus.open(place / "all" / "corpus")
-    told = index_corpus(corpus, bert, folder, options, given=given)
+    told = index_corpus(corpus, bert, folder, options, precomputed=given)
     whole = Index.open(place / "whole")
     assert told.changed is not None and told.changed.added == 6
     assert vectors_of(told.index) == vectors_of(whole) and sentences_of(told.index) == sentences_of(whole)
@@ -127,20 +126,20 @@ def test_filling_that_is_interrupted_in_the_middle_of_a_shard_resumes_there(plac
 
 def test_vectors_of_another_kind_are_refused(place, tmp_path, encoder, save_bert):
     folder, corpus = place / "words", Corpus.open(place / "all" / "corpus")
-    given = Given(Vectors.open(place / "vectors"))
-    with pytest.raises(UserError, match="come to .* with words only; give them when the vectors are made"):
-        add_papers(folder, corpus, options=ChangeOptions(encoder=encoder, given=given))
+    given = PrecomputedVectors(Vectors.open(place / "vectors"))
+    with pytest.raises(UserError, match="are added to .* with words only; give them when the vectors are made"):
+        add_papers(folder, corpus, options=ChangeOptions(encoder=encoder, precomputed=given))
     other = load_encoder(save_bert(tmp_path / "other", seed=9), device="cpu")
-    wrong = Given(embed_papers(Corpus.open(place / "few" / "corpus"), other, tmp_path / "v"))
+    wrong = PrecomputedVectors(embed_papers(Corpus.open(place / "few" / "corpus"), other, tmp_path / "v"))
     for change in (
-        lambda: add_papers(place / "index", corpus, options=ChangeOptions(encoder=encoder, given=wrong)),
-        lambda: fill_vectors(folder, model=encoder, given=wrong),
+        lambda: add_papers(place / "index", corpus, options=ChangeOptions(encoder=encoder, precomputed=wrong)),
+        lambda: fill_vectors(folder, model=encoder, precomputed=wrong),
     ):
         with pytest.raises(UserError, match="cannot be compared"):
             change()
     with pytest.raises(UserError, match="the index keeps none; add --sentences"):
-        both = Given(given.vectors, SentenceVectors.open(place / "sentences"))
-        add_papers(place / "index", corpus, options=ChangeOptions(encoder=encoder, given=both))
+        both = PrecomputedVectors(given.vectors, SentenceVectors.open(place / "sentences"))
+        add_papers(place / "index", corpus, options=ChangeOptions(encoder=encoder, precomputed=both))
     assert len(Index.open(place / "index")) == len(Index.open(folder)) == 6
 
 
@@ -148,16 +147,20 @@ def test_vectors_of_another_kind_are_refused(place, tmp_path, encoder, save_bert
 def test_sentences_come_later(place, tmp_path, encoder, given):
     """To papers that have vectors, which stay as they are; stopped after a shard it goes on."""
     folder = Path(shutil.copytree(place / "index", tmp_path / "index"))
-    elsewhere = Given(Vectors.open(place / "vectors"), SentenceVectors.open(place / "sentences")) if given else None
+    elsewhere = (
+        PrecomputedVectors(Vectors.open(place / "vectors"), SentenceVectors.open(place / "sentences"))
+        if given
+        else None
+    )
     add_papers(folder, Corpus.open(place / "all" / "corpus"), options=ChangeOptions(encoder=encoder))
     before = vectors_of(Index.open(folder))
     assert not sentences_of(Index.open(folder))
     if not given:
         stop = iter([False, False, True]).__next__  # there is no paper without a vector
         assert fill_vectors(folder, shard=5, model=encoder, sentences=True, stop=stop) == 5
-        assert len(sentences_of(Index.open(folder))) == 5 and len(pending_sentences(Index.open(folder))) == 7
+        assert len(sentences_of(Index.open(folder))) == 5 and len(pending_sentence_rows(Index.open(folder))) == 7
     # asked for once, it stays so
-    done = fill_vectors(folder, shard=5, model=encoder, sentences=given, given=elsewhere)
+    done = fill_vectors(folder, shard=5, model=encoder, sentences=given, precomputed=elsewhere)
     index = Index.open(folder)
     assert done == (12 if given else 7) and len(index.segments) == 1
     assert vectors_of(index) == before

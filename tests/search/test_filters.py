@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from citeweave.core.columns import TextColumn, TextWriter
 from citeweave.core.errors import UserError
 from citeweave.corpus.corpus import STUB
-from citeweave.search.filters import AttributeNames, Distinct, Filter, facets, fields_of, filter_rows, unknown_names
+from citeweave.search.filters import (
+    AttributeNames,
+    DistinctTexts,
+    Filter,
+    count_facets,
+    fields_of,
+    filter_rows,
+    unknown_names,
+)
 
 VENUES = ["NeurIPS", "neurips", " Nature  Methods", "Nature methods", "", "ÉTUDES", "études"]
 FIELDS = ["cs.CL", "CS.cl", "Biology", "Straße", "STRASSE"]
@@ -117,7 +125,7 @@ def test_a_filter_keeps_what_every_condition_keeps(tmp_path_factory, papers, whe
     ]
     assert not np.shares_memory(mask, index.alive)
     kept = [papers[row] for row in np.flatnonzero(mask)]
-    told = facets(index, mask)
+    told = count_facets(index, mask)
     assert told["years"] == Counter(paper.year for paper in kept if paper.year)
     assert {same(one["name"]): one["count"] for one in told["venues"]} == Counter(
         same(paper.venue) for paper in kept if paper.venue
@@ -125,7 +133,7 @@ def test_a_filter_keeps_what_every_condition_keeps(tmp_path_factory, papers, whe
     assert {same(one["name"]): one["count"] for one in told["fields"]} == Counter(
         name for paper in kept for name in {same(field) for field in paper.fields}
     )
-    assert told == facets(index, np.flatnonzero(mask))
+    assert told == count_facets(index, np.flatnonzero(mask))
     assert Filter.from_json(where.as_json()) == where and bool(where) == bool(where.as_json())
 
 
@@ -134,10 +142,13 @@ def test_facets_name_the_most_frequent_in_their_usual_spelling(tmp_path):
     papers = [Paper(2000 + row, venue, (), "", False) for row, venue in enumerate(venues)]
     index = Papers(tmp_path, papers, 4, dead=[6])
     every = np.arange(len(venues))
-    assert facets(index, index.alive, most=2)["venues"] == [{"name": "ICML", "count": 3}, {"name": "a", "count": 2}]
-    assert [one["name"] for one in facets(index, index.alive)["venues"]] == ["ICML", "a", "b"]
-    assert facets(index, every[:0]) == {"years": {}, "venues": [], "fields": []}
-    assert facets(index, every, most=0)["venues"] == []
+    assert count_facets(index, index.alive, max_names=2)["venues"] == [
+        {"name": "ICML", "count": 3},
+        {"name": "a", "count": 2},
+    ]
+    assert [one["name"] for one in count_facets(index, index.alive)["venues"]] == ["ICML", "a", "b"]
+    assert count_facets(index, every[:0]) == {"years": {}, "venues": [], "fields": []}
+    assert count_facets(index, every, max_names=0)["venues"] == []
 
 
 def test_rows_are_numbered_by_their_most_frequent_field(tmp_path):
@@ -165,7 +176,7 @@ def test_rows_are_numbered_by_their_most_frequent_field(tmp_path):
         ({"venues": [1]}, "venues are"),
         ({"ids": None}, "ids are None"),
         ({"fields": ["x"] * 1001}, "1,001 fields are more than the 1,000"),
-        ({"fields": ["x" * 1001]}, "more than 1,000 letters"),
+        ({"fields": ["x" * 1001]}, "more than 1,000 characters"),
         ({"local": "yes"}, "local is 'yes'"),
         ({"has_abstract": 1}, "has_abstract is 1"),
     ],
@@ -182,7 +193,7 @@ def test_a_real_index_is_filtered(made):
     assert [index.id(row) for row in np.flatnonzero(mask)] == ["p:7", "p:8"]
     late = filter_rows(index, Filter(years=(2018, None)))
     assert [index.id(row) for row in np.flatnonzero(late)] == ["p:8"]
-    assert facets(index, mask)["years"] == {2017: 1, 2018: 1}
+    assert count_facets(index, mask)["years"] == {2017: 1, 2018: 1}
     without = filter_rows(index, Filter(has_abstract=False, local=True))
     assert [index.id(row) for row in np.flatnonzero(without)] == ["p:7", "p:8"]
     assert np.array_equal(filter_rows(index, Filter()), index.alive)
@@ -205,7 +216,7 @@ def test_venues_and_fields_that_nobody_has_are_named_with_the_nearest(tmp_path):
 
 
 def test_spellings_of_deleted_papers_do_not_count():
-    column = Distinct(np.array([0, 0, 1], np.int32), [("NATURE",), ("Nature",)])
+    column = DistinctTexts(np.array([0, 0, 1], np.int32), [("NATURE",), ("Nature",)])
     assert AttributeNames([column], np.ones(3, bool)).names == ["NATURE"]
     assert AttributeNames([column], np.array([True, False, True])).counts(np.array([0, 2]), 5) == [("NATURE", 2)]
     assert AttributeNames([column], np.array([False, False, True])).counts(np.array([2]), 5) == [("Nature", 1)]

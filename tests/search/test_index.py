@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.core.artifact import sealed, unsealed
+from citeweave.core.artifact import seal_payload, unseal_payload
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.progress import Advance, Reporter
 from citeweave.corpus.corpus import Corpus
@@ -24,7 +24,8 @@ from citeweave.encoders.network import Network
 from citeweave.search import build
 from citeweave.search.build import IndexOptions, build_index, describe_folder, index_corpus
 from citeweave.search.index import Index
-from citeweave.search.nearest import open_reader, search_paper
+from citeweave.search.index_model import open_query_encoder
+from citeweave.search.nearest import search_paper
 from citeweave.search.segment import HAS_NONE
 from citeweave.search.update import delete_papers
 
@@ -107,7 +108,7 @@ def test_a_second_build_computes_nothing(made, capsys):
     before = (made.index.folder / "state.json").stat().st_mtime_ns
     options = IndexOptions(contexts=10, device="cpu")
     build_index(made.corpus, made.model, made.index.folder, options, reporter=Reporter())
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert (made.index.folder / "state.json").stat().st_mtime_ns == before and made.index.is_current()
     with pytest.raises(UserError, match="other inputs or options"):
         build_index(made.corpus, made.model, made.index.folder, CPU)
@@ -171,14 +172,14 @@ def test_corpus_and_model_may_move(made, tmp_path):
     index = Index.open(tmp_path / "i")
     assert search_paper(index, "p:7", count=1, aspect="method")[0].id == "p:8"
     with pytest.raises(UserError, match="no longer at .*model; say with --model"):
-        open_reader(index)
-    assert open_reader(index, tmp_path / "moved", device="cpu").read("a paper").shape == (32,)
+        open_query_encoder(index)
+    assert open_query_encoder(index, tmp_path / "moved", device="cpu").encode("a paper").shape == (32,)
 
 
 def test_another_model_is_refused(made, save_bert, tmp_path):
     other = save_bert(tmp_path / "other", seed=3)
     with pytest.raises(UserError, match="was made by model@.*and other is revision .* cannot be compared"):
-        open_reader(made.index, other, device="cpu")
+        open_query_encoder(made.index, other, device="cpu")
     save_heads(other, made.index.heads)
     with pytest.raises(UserError, match="holds corpus, which index must not replace"):
         build_index(made.corpus, other, made.corpus.folder, CPU)
@@ -200,7 +201,7 @@ def test_damaged_and_foreign_folders(as_large, made, copy):
 def _state(**changes: object) -> Callable[[Path, Path], None]:
     def damage(folder: Path, segment: Path) -> None:
         told = json.loads((folder / "state.json").read_text())
-        (folder / "state.json").write_text(json.dumps(sealed({**unsealed(told), **changes})))
+        (folder / "state.json").write_text(json.dumps(seal_payload({**unseal_payload(told), **changes})))
 
     return damage
 
@@ -210,7 +211,7 @@ def _entry(**changes: object) -> Callable[[Path, Path], None]:
         told = json.loads((folder / "state.json").read_text())
         told["segments"][0] |= changes
         del told["seal"]
-        (folder / "state.json").write_text(json.dumps(sealed(told)))
+        (folder / "state.json").write_text(json.dumps(seal_payload(told)))
 
     return damage
 
@@ -302,11 +303,11 @@ def test_words_that_another_model_fills_are_searched_by_that_one(made, tmp_path,
     build_index(made.corpus, made.model, tmp_path / "i", IndexOptions(vectors=False, device="cpu"))
     index = index_corpus(made.corpus, other, tmp_path / "i", CPU).index
     assert index.model == str(other) and index.with_vector.all()
-    assert open_reader(index, device="cpu").encoder.name == other.name
+    assert open_query_encoder(index, device="cpu").encoder.name == other.name
     with pytest.raises(UserError, match="cannot be compared"):
         index_corpus(made.corpus, made.model, tmp_path / "i", CPU)
     with pytest.raises(UserError, match="cannot be compared"):
-        open_reader(index, made.model, device="cpu")
+        open_query_encoder(index, made.model, device="cpu")
 
 
 def test_a_segment_of_another_model_is_refused(made, copy, save_bert, tmp_path):
@@ -316,7 +317,7 @@ def test_a_segment_of_another_model_is_refused(made, copy, save_bert, tmp_path):
     told = json.loads((copy / "state.json").read_text())
     told["segments"].append(asdict(other.state.segments[0]))
     del told["seal"]
-    (copy / "state.json").write_text(json.dumps(sealed(told)))
+    (copy / "state.json").write_text(json.dumps(seal_payload(told)))
     with pytest.raises(ArtifactError, match="does not fit|cannot be compared"):
         Index.open(copy)
 
@@ -332,7 +333,7 @@ def test_a_corpus_of_one_paper_without_sentences(made, tmp_path):
         build_index(corpus, made.model, tmp_path / "i", IndexOptions(contexts=3, device="cpu"))
     with pytest.raises(UserError, match="--dtype is 'int4'"):
         IndexOptions(dtype="int4")
-    with pytest.raises(UserError, match="--most-contexts is -1"):
+    with pytest.raises(UserError, match="--max-contexts is -1"):
         IndexOptions(contexts=-1)
 
 

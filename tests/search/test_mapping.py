@@ -19,8 +19,16 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
-from citeweave.search.map import Frame, PaperMap, find_map, make_map
-from citeweave.search.map_layout import assign, count_groups, find_centers, lay_out, name_groups, place_others, unit
+from citeweave.search.map import MapFrame, PaperMap, find_map, make_map
+from citeweave.search.map_layout import (
+    assign_groups,
+    count_groups,
+    find_centers,
+    lay_out,
+    name_groups,
+    place_others,
+    unit,
+)
 from citeweave.search.update import add_papers, delete_papers
 
 KNOWN = ["cell", "graphs", "models", "learn", "data", "paper", "shows", "citations"]
@@ -63,8 +71,8 @@ def decoded(told: dict, name: str, dtype: str) -> np.ndarray:
 def test_a_map_is_kept_and_grows_in_place(place):
     index = Index.open(place / "index")
     assert find_map(index) is None
-    first = make_map(index, most_landmarks=30)
-    assert find_map(index) is None and find_map(index, most_landmarks=30) is not None
+    first = make_map(index, max_landmarks=30)
+    assert find_map(index) is None and find_map(index, max_landmarks=30) is not None
     told = json.loads(json.dumps(first.as_json()))
     assert told["points"] == 50 and told["state"] == index.number and "30 papers were placed so" in told["note"]
     xy = decoded(told, "xy", "<u2").reshape(-1, 2)
@@ -85,15 +93,15 @@ def test_a_map_is_kept_and_grows_in_place(place):
     delete_papers(index.folder, ["p:3", "p:40"])
     add_papers(index.folder, write_corpus(place / "second", range(50, 60)))
     newer = index.fresh()
-    assert find_map(newer, most_landmarks=30) is None
-    second = make_map(newer, most_landmarks=30)
+    assert find_map(newer, max_landmarks=30) is None
+    second = make_map(newer, max_landmarks=30)
     both, left, right = np.intersect1d(first.keys, second.keys, return_indices=True)
     assert len(second) == 58 and len(both) == 48
     assert np.array_equal(first.xy[left], second.xy[right]) and first.frame == second.frame
     assert [path.name[:6] for path in (index.folder / "maps").iterdir()] == [f"{newer.number:06}"]
 
     add_papers(index.folder, write_corpus(place / "third", range(60, 90)))
-    third = make_map(newer.fresh(), most_landmarks=30)
+    third = make_map(newer.fresh(), max_landmarks=30)
     assert third.laid_out == 88 > 1.5 * second.laid_out and third.frame != second.frame
 
 
@@ -157,12 +165,12 @@ def test_t_sne_keeps_clouds_apart_and_others_beside_their_like(monkeypatch, inst
 def test_groups_are_the_clouds():
     vectors, owners = clouds(np.random.default_rng(3))
     centers = find_centers(vectors, 3, seed=0)
-    found = assign(vectors, centers)
+    found = assign_groups(vectors, centers)
     assert len(set(zip(found.tolist(), owners.tolist(), strict=True))) == 3
     np.testing.assert_allclose(np.linalg.norm(centers, axis=1), 1, rtol=1e-5)
     assert len(find_centers(np.ones((9, 4), np.float32) / 2, 3, seed=0)) == 1
     assert find_centers(np.zeros((0, 4), np.float32), 0, seed=0).shape == (0, 4)
-    assert assign(vectors, np.zeros((0, 8), np.float32)).tolist() == [0] * 60
+    assert assign_groups(vectors, np.zeros((0, 8), np.float32)).tolist() == [0] * 60
     assert max(count_groups(papers) for papers in range(0, 10**6, 997)) == 40
 
 
@@ -174,8 +182,8 @@ def test_names_are_what_sets_a_group_apart():
 
 def test_a_frame_holds_all_places():
     plane = np.array([[-3.0, 1.0], [5.0, 2.0]])
-    frame = Frame.around(plane)
-    xy = frame.to_whole(plane)
+    frame = MapFrame.around(plane)
+    xy = frame.to_coordinates(plane)
     np.testing.assert_allclose(frame.to_plane(xy), plane, atol=1e-3)
-    assert frame.to_whole(plane * 100).tolist() == [[0, 65535], [65535, 65535]]
-    assert Frame.around(plane[:1]).to_whole(plane[:1]).tolist() == [[32768, 32768]]
+    assert frame.to_coordinates(plane * 100).tolist() == [[0, 65535], [65535, 65535]]
+    assert MapFrame.around(plane[:1]).to_coordinates(plane[:1]).tolist() == [[32768, 32768]]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from citeweave.search.segment import MAX_SENTENCE, without_marks
+from citeweave.search.citing_sentences import MAX_SENTENCE, without_marks
 
 
 @pytest.mark.parametrize(

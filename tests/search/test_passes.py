@@ -17,11 +17,10 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.encoders.encoder import load_encoder
 from citeweave.search import build
-from citeweave.search import precomputed as writing_model
-from citeweave.search.build import IndexOptions, build_index, describe, index_corpus
+from citeweave.search.build import IndexOptions, build_index, describe_index, index_corpus
 from citeweave.search.fill_vectors import fill_vectors
 from citeweave.search.index import Index
-from citeweave.search.precomputed import Given
+from citeweave.search.precomputed import PrecomputedVectors
 from citeweave.search.segment import PAPERS_ALONE, PRECOMPUTED, TOGETHER, Segment
 from citeweave.search.update import ChangeOptions, update_index
 from citeweave.vectors.vectors import new_vectors
@@ -76,7 +75,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, bert: Path) -> Path:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The tokens of every text that a network reads from now on, whoever loads the encoder."""
     texts: list[list[int]] = []
-    for module in (build, writing_model):
+    for module in (build, index_model):
         monkeypatch.setattr(
             module, "load_encoder", lambda *where, **how: watched(load_encoder(*where, **how), texts=texts)
         )
@@ -99,7 +98,7 @@ def test_an_index_is_built_in_one_pass_with_one_bar(place, tmp_path, bert, read)
     corpus, labels = Corpus.open(place / "all" / "corpus"), Labels()
     index = build_index(corpus, bert, tmp_path / "index", IndexOptions(**TORCH, sentences=True), reporter=labels)
     assert len(read) == ALL + NO_ABSTRACT and labels.done == {"embedding": ALL}
-    assert passes_of(index) == [[TOGETHER]] and describe(index)["passes"] == [TOGETHER]
+    assert passes_of(index) == [[TOGETHER]] and describe_index(index)["passes"] == [TOGETHER]
     read.clear()
     alone = build_index(corpus, bert, tmp_path / "alone", IndexOptions(**TORCH))
     assert len(read) == ALL and passes_of(alone) == [[PAPERS_ALONE]]
@@ -184,9 +183,9 @@ def test_segments_say_what_was_precomputed_and_old_ones_are_papers_alone(place, 
     facts = {name: getattr(together.provenance, name) for name in ("model", "revision", "text_recipe", "source")}
     with new_vectors(tmp_path / "vectors", dtype="float32", **facts) as writer:
         writer.append(list(vectors_of(together)), np.array(list(vectors_of(together).values())))
-        given = Given(writer.finish())
+        given = PrecomputedVectors(writer.finish())
     corpus = Corpus.open(place / "all" / "corpus")
-    index = build_index(corpus, bert, tmp_path / "index", IndexOptions(**TORCH), given=given)
+    index = build_index(corpus, bert, tmp_path / "index", IndexOptions(**TORCH), precomputed=given)
     assert passes_of(index) == [[PRECOMPUTED]]
     (segment,) = index.segments
     old = {name: value for name, value in segment.manifest.facts.items() if name != "passes"}

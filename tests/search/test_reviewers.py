@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from citeweave.core.errors import EmptyResultError, InputError, UserError
 from citeweave.search import reviewers
 from citeweave.search.reviewers import (
-    Fit,
     MatchOptions,
     People,
+    ReviewerScore,
     match_reviewers,
     read_conflicts,
     read_people,
@@ -43,7 +43,7 @@ def submissions(tmp_path_factory: pytest.TempPathFactory) -> Vectors:
     return vectors(tmp_path_factory.mktemp("submissions") / "v", ids, rng.normal(size=(11, 6)))
 
 
-def slowly(submissions: Vectors, papers: Vectors, papers_of: dict[str, list[str]], rule: str) -> list[Fit]:
+def slowly(submissions: Vectors, papers: Vectors, papers_of: dict[str, list[str]], rule: str) -> list[ReviewerScore]:
     found = []
     for row, id in enumerate(submissions.ids):
         fits = []
@@ -53,7 +53,7 @@ def slowly(submissions: Vectors, papers: Vectors, papers_of: dict[str, list[str]
             one, others = np.float64(submissions.matrix[row]), np.float64(papers.take(known))
             cosines = np.sort(others @ one / np.linalg.norm(others, axis=1) / np.linalg.norm(one))[::-1]
             score = {"top3": cosines[:3].mean(), "max": cosines[0], "mean": cosines.mean()}[rule]
-            fits.append(Fit(id, person, round(float(score), 6)))
+            fits.append(ReviewerScore(id, person, round(float(score), 6)))
         found += sorted(fits, key=lambda fit: (-fit.score, fit.reviewer))
     return found
 
@@ -93,14 +93,14 @@ def test_authors_conflicts_and_the_best(papers, submissions):
     assert [fit.submission for fit in one] == list(submissions.ids)
     every = list(match_reviewers(submissions, papers, people))
     assert set(one) <= set(every)
-    assert list(People.find({"ann": ["p3", "p4"], "bo": ["p5"]}, papers, fewest=2).names) == ["ann"]
+    assert list(People.find({"ann": ["p3", "p4"], "bo": ["p5"]}, papers, min_papers=2).names) == ["ann"]
 
 
 def test_mistakes(papers, submissions, tmp_path):
     with pytest.raises(UserError, match="none of 1 people has 2 papers"):
-        People.find({"ann": ["p1"]}, papers, fewest=2)
-    with pytest.raises(UserError, match="--fewest is 0"):
-        People.find({"ann": ["p1"]}, papers, fewest=0)
+        People.find({"ann": ["p1"]}, papers, min_papers=2)
+    with pytest.raises(UserError, match="--min-papers is 0"):
+        People.find({"ann": ["p1"]}, papers, min_papers=0)
     with pytest.raises(UserError, match="--rule is 'top4'"):
         MatchOptions("top4")
     other = vectors(tmp_path / "v", ["a"], np.ones((1, 6)), model="other")
@@ -115,7 +115,7 @@ def test_files(tmp_path):
     assert read_people(tmp_path / "p.csv") == {"ann": ["a", "b", "c"], "bo": []}
     (tmp_path / "c.csv").write_text("submission,reviewer\ns,ann\n,x\n")
     assert read_conflicts(tmp_path / "c.csv") == {("s", "ann")}
-    assert write_scores(tmp_path / "out.csv", [Fit("=s", "an,n", -0.5)]) == 1
+    assert write_scores(tmp_path / "out.csv", [ReviewerScore("=s", "an,n", -0.5)]) == 1
     assert list(csv.reader((tmp_path / "out.csv").open())) == [
         ["submission", "reviewer", "score"],
         ["'=s", "an,n", "-0.500000"],
@@ -134,7 +134,7 @@ def test_files(tmp_path):
         ("a.jsonl", "", "names no person"),
         ("a.csv", "who,paper\nann,a\n", "no column 'person'"),
         ("a.csv", "", "no column 'person'"),
-        ("a.csv", 'person,paper\nann,"a\nbo,b\n', "is no CSV"),
+        ("a.csv", 'person,paper\nann,"a\nbo,b\n', "is not CSV"),
     ],
 )
 def test_files_that_are_something_else(tmp_path, name, text, said):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import UserError
-from citeweave.search.nearest import QueryEncoder, nearest_papers, search_paper, search_text
+from citeweave.search.index_model import QueryEncoder
+from citeweave.search.nearest import nearest_papers, search_paper, search_text
 
 
 def brute_force(space: np.ndarray, query: np.ndarray, itself: int = -1) -> list[tuple[int, float]]:
@@ -83,7 +84,7 @@ def test_another_runtime_is_no_other_model(made):
             self.revision = revision
 
     rounded = Other(f"{encoder.revision}-int8")
-    assert QueryEncoder(made.index, rounded, any_runtime=True).read("cells").shape == (encoder.dimension,)
+    assert QueryEncoder(made.index, rounded, any_runtime=True).encode("cells").shape == (encoder.dimension,)
     for other, any_runtime in ((rounded, False), (Other("77aa-int8"), True)):
         with pytest.raises(UserError, match="their vectors cannot be compared"):
             QueryEncoder(made.index, other, any_runtime=any_runtime)

@@ -19,13 +19,13 @@ from citeweave.core.columns import TextColumn, TextWriter
 from citeweave.core.errors import ArtifactError
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
-from citeweave.search import query
+from citeweave.search import suggest as suggest_module
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.explain import shared_words
-from citeweave.search.query import suggest
-from citeweave.search.ranked_rows import rank_rows
+from citeweave.search.rankings import rank_rows
+from citeweave.search.suggest import suggest
 from citeweave.search.word_tokens import Vocabulary
-from citeweave.search.words import WordTable, search_words, statistics_of, text_of, write_words
+from citeweave.search.words import WordTable, search_words, searchable_text, statistics_of, write_words
 from citeweave.vectors.bm25 import STOP_WORDS, Bm25, words_of
 
 KNOWN = [*words_of("deep learning graph neural network protein cell naïve größe Σίσυφος bayes 2019 x_1"), "the", "of"]
@@ -54,7 +54,7 @@ class Papers:
         self.alive[list(dead)] = False
         self.segments = []
         for number, segment in enumerate(segments):
-            write_words(place / str(number), [text_of(paper.title, paper.abstract) for paper in segment])
+            write_words(place / str(number), [searchable_text(paper.title, paper.abstract) for paper in segment])
             alive = self.alive[self.starts[number] : self.starts[number + 1]]
             titles = TextWriter(place / str(number), "title")
             titles.append([paper.title for paper in segment])
@@ -139,7 +139,7 @@ def test_a_vocabulary_grows_and_takes_words_of_any_length():
 @pytest.mark.parametrize(("block", "merged"), [(1 << 22, 1 << 24), (50, 1), (1, 7), (400, 30)])
 def test_a_folder_holds_the_same_whatever_the_blocks(tmp_path, block, merged):
     papers = some_papers(60)
-    texts = [text_of(paper.title, paper.abstract) for paper in papers]
+    texts = [searchable_text(paper.title, paper.abstract) for paper in papers]
     count = write_words(tmp_path / "w", iter(texts), block=block, merged=merged)
     words = WordTable.open(tmp_path / "w")
     assert held(words) == [Counter(words_of(text)) for text in texts]
@@ -185,7 +185,7 @@ def expected_ranking(index: Papers, query: str, allowed: np.ndarray | None = Non
     live = np.flatnonzero(index.alive).tolist()
     if not live:
         return []
-    texts = [text_of(index.papers[row].title, index.papers[row].abstract) for row in live]
+    texts = [searchable_text(index.papers[row].title, index.papers[row].abstract) for row in live]
     scores = Bm25(texts).scores([query], np.array([0, len(live)]), np.arange(len(live)))
     kept = [
         (round(float(-score), 12), index.id(row), row, float(score))
@@ -288,15 +288,21 @@ def test_suggestions_complete_words_and_titles(tmp_path):
     assert named == [(titles[0], 0), (titles[1], 1), (titles[2], 2)]
     assert [one.text for one in suggest(index, "graph neural ")] == titles[:2]
     assert [one.text for one in suggest(index, "of gra") if one.row is not None] == [titles[1]]
-    assert suggest(index, "") == suggest(index, " - ") == suggest(index, "zzz") == suggest(index, "x", most=0) == []
-    assert len(suggest(index, "g", most=2)) == 2 and found[0].as_json()["row"] is None
+    assert (
+        suggest(index, "")
+        == suggest(index, " - ")
+        == suggest(index, "zzz")
+        == suggest(index, "x", max_suggestions=0)
+        == []
+    )
+    assert len(suggest(index, "g", max_suggestions=2)) == 2 and found[0].as_json()["row"] is None
     assert suggest(index, "\ud800graph neu" + "\x00" * 500) is not None
 
 
 def test_suggestions_do_not_show_how_an_index_came_to_be(tmp_path, monkeypatch):
     """More words and titles than are looked at; deleted papers and small segments change nothing."""
-    monkeypatch.setattr(query, "_LOOKED_AT", 3)
-    monkeypatch.setattr(query, "_WORDS_LOOKED_AT", 1)
+    monkeypatch.setattr(suggest_module, "_MAX_TITLES", 3)
+    monkeypatch.setattr(suggest_module, "_FIRST_WORDS", 1)
     rng = np.random.default_rng(3)
     words = ["gas", "gate", "gene", "genome", "graph", "gravity", "grid", "ground"]
     papers = [Paper(" ".join(rng.choice(words, 3)), " ".join(rng.choice(words, 4))) for _ in range(30)]
@@ -326,7 +332,7 @@ def test_shared_words_weigh_much_in_both_papers(tmp_path):
     index = Papers(tmp_path, [papers])
     found = shared_words(index, 0, 1)
     assert [one.word for one in found] == ["rare", "common"] and found[0].score > found[1].score > 0
-    texts = [text_of(paper.title, paper.abstract) for paper in papers]
+    texts = [searchable_text(paper.title, paper.abstract) for paper in papers]
     parts = Bm25(texts).scores(["rare"], np.array([0, 2]), np.array([0, 1]))
     assert found[0].score == pytest.approx(parts.min(), rel=1e-9)
     assert shared_words(index, 0, 1, most=1) == found[:1] and shared_words(index, 0, 1) == shared_words(index, 1, 0)
@@ -350,7 +356,7 @@ def test_a_real_index_is_searched_by_its_words(tmp_path, save_bert):
     corpus = Corpus.open(tmp_path / "corpus")
     index = build_index(corpus, save_bert(tmp_path / "model"), tmp_path / "index", IndexOptions(vectors=False))
     found = search_words(index, "deep graph cell", 10)
-    texts = [text_of(paper.title, paper.abstract) for paper in map(index.paper, range(index.size))]
+    texts = [searchable_text(paper.title, paper.abstract) for paper in map(index.paper, range(index.size))]
     scores = Bm25(texts).scores(["deep graph cell"], np.array([0, len(texts)]), np.arange(len(texts)))
     order = sorted(range(len(texts)), key=lambda row: (round(-scores[row], 12), index.id(row)))[:10]
     assert found.rows.tolist() == order

@@ -1,1 +1,1 @@
-"""Indexes of papers, and what is asked of them: similar papers, texts, what to cite in a sentence."""
+"""Search over papers: build and update an index, and query it by text, paper, sentence, or what to cite in a draft."""

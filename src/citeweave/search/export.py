@@ -1,4 +1,4 @@
-r"""Papers as BibTeX: an entry that came from BibTeX leaves as it came, any other by what is known of it.
+r"""Export papers as files for other programs: BibTeX, CSV, JSON.
 
     >>> from citeweave.search.export import ExportedPaper
     >>> paper = ExportedPaper("doi:10.1/x", "50% of {DNA}", year=1950, authors=("Alan M. Turing",))
@@ -10,18 +10,14 @@ r"""Papers as BibTeX: an entry that came from BibTeX leaves as it came, any othe
       doi = {10.1/x},
     }
     <BLANKLINE>
-
-An imported entry keeps its type, key and fields as they were written, braces and LaTeX included; macros (`@string`) are
-resolved, line ends become blanks, and what was learned since (DOI, arXiv id, abstract) is added. What papers say is untrusted:
-no character ends a field, and of LaTeX only accents, letters, symbols and plain formatting are kept: a value with another
-command is written as plain text. `citeweave import` reads the titles, authors and years back as they were.
-
-Papers that were found, as files for other programs: BibTeX, CSV, JSON.
-
     >>> to_csv([ExportedPaper("a", "=1+1")]).splitlines()[1]
     "a,'=1+1,,,,,,"
 
-What papers say is untrusted text: no character of it starts a formula of a spreadsheet. BibTeX is written by `bibtex.py`.
+A paper that was imported from BibTeX keeps its type, key and fields as they were written, braces and LaTeX included;
+macros (`@string`) are resolved, line ends become blanks, and what was added since (DOI, arXiv id, abstract) is appended.
+What papers say is untrusted: no character ends a field or starts a formula of a spreadsheet, and of LaTeX only accents,
+letters, symbols and plain formatting are kept: a value with another command is written as plain text. `citeweave import`
+reads the titles, authors and years back unchanged.
 """
 
 from __future__ import annotations
@@ -38,12 +34,12 @@ from pathlib import Path
 from typing import Protocol
 
 from citeweave.core.errors import UserError
-from citeweave.core.files import output_place, write_whole
+from citeweave.core.files import resolve_output, write_atomically
 from citeweave.corpus.plain_text import clean_text, fold, is_harmless, latex_to_text
 
 
 class Exportable(Protocol):
-    """What is exported of a paper; papers of an index and of a corpus have all of it."""
+    """A paper that can be exported; papers of an index and of a corpus can."""
 
     @property
     def id(self) -> str: ...
@@ -71,7 +67,7 @@ _SPECIAL = {
     "}": r"\textbraceright{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    **{sign: f"\\{sign}" for sign in "#$%&_"},
+    **{character: f"\\{character}" for character in "#$%&_"},
 }
 _SPECIALS = re.compile("[" + re.escape("".join(_SPECIAL)) + "]")
 _LIGATURE = re.compile(r"(?<=-)(?=-)|(?<=`)(?=`)|(?<=')(?=')")
@@ -92,7 +88,7 @@ _TYPES = {
     "misc": "misc preprint posted-content dataset data software webpage elec online",
 }
 _TYPE_OF = {name: kind for kind, names in _TYPES.items() for name in names.split()}
-"""The type of an entry by what other formats call it: CSL JSON, RIS, Crossref, OpenAlex."""
+"""BibTeX type by the names of other formats: CSL JSON, RIS, Crossref, OpenAlex."""
 
 _VENUE_FIELDS = {
     "inproceedings": "booktitle",
@@ -109,34 +105,38 @@ _NOT_PRINTED = ("file", "localfile", "pdf", "groups", "owner", "timestamp", "url
 
 
 def to_bibtex(papers: Iterable[Exportable]) -> str:
-    """The papers as BibTeX entries; a paper without title is called by its id."""
-    papers, keys = list(papers), set[str]()
-    own = {key.lower() for paper in papers if (key := _own_key(_imported(paper)))}
-    return "\n".join(_entry(paper, keys, own) for paper in papers)
+    """Write papers as BibTeX entries; a paper without title gets its id as title."""
+    papers, used = list(papers), set[str]()
+    imported = {key.lower() for paper in papers if (key := _imported_key(_imported_entry(paper)))}
+    return "\n".join(_bibtex_entry(paper, used, imported) for paper in papers)
 
 
-def _entry(paper: Exportable, keys: set[str], own: set[str]) -> str:
-    imported = _imported(paper)
-    kind, values = (_known_kind(paper), _known(paper)) if not imported else _as_imported(paper, imported, own)
+def _bibtex_entry(paper: Exportable, used_keys: set[str], imported_keys: set[str]) -> str:
+    """Write one paper as a BibTeX entry: as it was imported, or from its metadata."""
+    entry = _imported_entry(paper)
+    kind, values = (
+        _imported_fields(paper, entry, imported_keys) if entry else (_metadata_kind(paper), _metadata_fields(paper))
+    )
     lines = [f"  {name} = {{{value}}}," for name, value in values.items() if value]
-    return "\n".join([f"@{kind}{{{_key(paper, keys, imported)},", *lines, "}\n"])
+    return "\n".join([f"@{kind}{{{_citation_key(paper, used_keys, entry)},", *lines, "}\n"])
 
 
-def _known_kind(paper: Exportable) -> str:
+def _metadata_kind(paper: Exportable) -> str:
+    """Return the BibTeX type of a paper that was not imported from BibTeX."""
     kind = paper.extra.get("type")
     known = _TYPE_OF.get(kind.lower()) if isinstance(kind, str) else None
     return known or ("article" if paper.venue else "misc")
 
 
-def _known(paper: Exportable) -> dict[str, str]:
-    """The fields of a paper by what is known of it."""
-    doi, arxiv = id_of(paper, "doi"), id_of(paper, "arxiv")
+def _metadata_fields(paper: Exportable) -> dict[str, str]:
+    """Return the BibTeX fields of a paper from its metadata."""
+    doi, arxiv = find_id(paper, "doi"), find_id(paper, "arxiv")
     keywords = [*_texts(paper.extra.get("keywords")), *paper.fields]
     url = paper.extra.get("url")
     return {
         "title": escape_latex(paper.title) or escape_latex(paper.id),
         "author": " and ".join(filter(None, map(_author, paper.authors))),
-        _VENUE_FIELDS.get(_known_kind(paper), "journal"): escape_latex(paper.venue),
+        _VENUE_FIELDS.get(_metadata_kind(paper), "journal"): escape_latex(paper.venue),
         "year": str(paper.year) if paper.year else "",
         "doi": _plain_id(doi),
         "eprint": _plain_id(arxiv),
@@ -154,44 +154,47 @@ def _texts(value: object) -> list[str]:
 # --- entries that came from BibTeX ---------------------------------------------------------------------
 
 
-def _imported(paper: Exportable) -> Mapping[str, object]:
-    """The entry as it was read, empty where the paper came from elsewhere."""
+def _imported_entry(paper: Exportable) -> Mapping[str, object]:
+    """Return the BibTeX entry that a paper was imported from, empty where it came from elsewhere."""
     entry = paper.extra.get("bibtex")
     return entry if isinstance(entry, dict) and isinstance(entry.get("fields"), dict) else {}
 
 
-def _own_key(imported: Mapping[str, object]) -> str:
-    key = imported.get("key")
+def _imported_key(entry: Mapping[str, object]) -> str:
+    """Return the citation key of an imported entry, empty where it is missing or unsafe."""
+    key = entry.get("key")
     return key if isinstance(key, str) and _OWN_KEY.fullmatch(key) else ""
 
 
-def _as_imported(paper: Exportable, imported: Mapping[str, object], own: set[str]) -> tuple[str, dict[str, str]]:
-    """Type and fields of an imported entry, and what was learned of the paper since."""
-    kind, fields = str(imported.get("type", "misc")), imported["fields"]
+def _imported_fields(
+    paper: Exportable, entry: Mapping[str, object], imported_keys: set[str]
+) -> tuple[str, dict[str, str]]:
+    """Return type and fields of an imported BibTeX entry, with metadata that was added to the paper since."""
+    kind, fields = str(entry.get("type", "misc")), entry["fields"]
     assert isinstance(fields, dict)
     values = {
-        name: _as_written(name, value)
+        name: _safe_value(name, value)
         for name, value in fields.items()
         if isinstance(name, str) and isinstance(value, str) and _NAME.fullmatch(name)
     }
-    known = _known(paper)
+    known = _metadata_fields(paper)
     if not values.get("title"):
         values["title"] = known["title"]
-    if (parent := values.get("crossref", "")) and parent.lower() not in own:
-        # the volume is not among the papers: BibTeX would find nothing under its key
+    if (parent := values.get("crossref", "")) and parent.lower() not in imported_keys:
+        # the volume is not exported: BibTeX would not find its key
         del values["crossref"]
         inherited = {"booktitle": escape_latex(paper.venue), "year": known["year"]}
         values = {**inherited, **values}
-    said = " ".join(values.values()).lower()
-    names = ("doi", "eprint", "archiveprefix") if known["eprint"].lower() not in said else ("doi",)
-    learned = {name: known[name] for name in names if known[name].lower() not in said}
+    written = " ".join(values.values()).lower()
+    names = ("doi", "eprint", "archiveprefix") if known["eprint"].lower() not in written else ("doi",)
+    added = {name: known[name] for name in names if known[name].lower() not in written}
     if not values.get("abstract"):
-        learned["abstract"] = known["abstract"]
-    return kind if _NAME.fullmatch(kind) else "misc", {**values, **learned}
+        added["abstract"] = known["abstract"]
+    return kind if _NAME.fullmatch(kind) else "misc", {**values, **added}
 
 
-def _as_written(name: str, value: str) -> str:
-    """A value of an entry as it was written, where that is harmless; else as plain text."""
+def _safe_value(name: str, value: str) -> str:
+    """Return a value of an imported BibTeX entry unchanged where its LaTeX is harmless, else as plain text."""
     line = clean_text(value)
     if _is_balanced(line) and (name in _NOT_PRINTED or is_harmless(line)):
         return line
@@ -199,7 +202,8 @@ def _as_written(name: str, value: str) -> str:
 
 
 def _is_balanced(text: str) -> bool:
-    """
+    """Return whether the braces of a BibTeX value are balanced and no backslash ends it.
+
     >>> _is_balanced("{a} b"), _is_balanced("} {"), _is_balanced("{"), _is_balanced("a\\\\")
     (True, False, False, False)
     """
@@ -215,7 +219,7 @@ def _is_balanced(text: str) -> bool:
 
 
 def escape_latex(text: str) -> str:
-    r"""Text on one line that LaTeX prints as it is; plain formulas between dollar signs stay formulas.
+    r"""Escape a text so that LaTeX prints it as it is, on one line; plain formulas between dollar signs stay formulas.
 
     >>> escape_latex("50% -- {x} in $O(n^2)$ for $5 or\n$6")
     '50\\% -{}- \\textbraceleft{}x\\textbraceright{} in $O(n^2)$ for \\$5 or \\$6'
@@ -223,59 +227,59 @@ def escape_latex(text: str) -> str:
     parts = _FORMULA.split(clean_text(text))
     # odd parts are formulas; "$5 or $" is none, as a formula touches its dollar signs
     return "".join(
-        part if at % 2 and part[1] != " " != part[-2] else _LIGATURE.sub("{}", _SPECIALS.sub(_escaped, part))
+        part
+        if at % 2 and part[1] != " " != part[-2]
+        else _LIGATURE.sub("{}", _SPECIALS.sub(lambda match: _SPECIAL[match.group()], part))
         for at, part in enumerate(parts)
     )
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return _SPECIAL[found.group()]
-
-
 def _author(name: str) -> str:
-    """Braces keep a name whole that BibTeX would take apart."""
+    """Write an author's name for BibTeX, in braces where BibTeX would split it."""
     written = escape_latex(name)
-    plain = not ("," in written or re.search(r"\band\b", written, re.IGNORECASE) or written.lower() in _NOBODY)
-    return written if plain or not written else f"{{{written}}}"
+    is_plain = not ("," in written or re.search(r"\band\b", written, re.IGNORECASE) or written.lower() in _NOBODY)
+    return written if is_plain or not written else f"{{{written}}}"
 
 
 _NOBODY = ("others", "et al.")
 
 
-def id_of(paper: Exportable, kind: str) -> str:
-    """The paper's id of a kind, without its prefix; empty where it has none."""
-    named = (one.removeprefix(f"{kind}:") for one in (paper.id, *paper.ids) if one.startswith(f"{kind}:"))
-    return next(named, "")
+def find_id(paper: Exportable, kind: str) -> str:
+    """Return a paper's id of a kind such as doi, without its prefix; empty where it has none."""
+    ids = (id.removeprefix(f"{kind}:") for id in (paper.id, *paper.ids) if id.startswith(f"{kind}:"))
+    return next(ids, "")
 
 
 def _plain_id(id: str) -> str:
-    """An id as reference managers want it, without LaTeX; nothing where it holds signs that would end the field."""
+    """Return an id as reference managers want it, unescaped; empty where its characters would end the BibTeX field."""
     return id if id.isprintable() and not re.search(r"[{}\\\s]", id) else ""
 
 
-def _key(paper: Exportable, taken: set[str], imported: Mapping[str, object]) -> str:
-    """The paper's own name from a .bib, or author, year, word and four signs of its id: the same in every export."""
-    named = paper.id if _KEY.fullmatch(paper.id) and not _PREFIX.match(paper.id) else _made_key(paper, 4)
-    key = _own_key(imported) or named
-    # BibTeX takes keys for equal that differ in capitals only
-    for signs in (8, 16, 64):
-        if key.lower() not in taken:
+def _citation_key(paper: Exportable, used: set[str], entry: Mapping[str, object]) -> str:
+    """Return a BibTeX key: the imported one, or author, year, word and part of a hash, the same in every export."""
+    default = paper.id if _KEY.fullmatch(paper.id) and not _PREFIX.match(paper.id) else _generate_key(paper, 4)
+    key = _imported_key(entry) or default
+    # to BibTeX, keys that differ in capitals only are equal
+    for digits in (8, 16, 64):
+        if key.lower() not in used:
             break
-        key = _made_key(paper, signs)
-    taken.add(key.lower())
+        key = _generate_key(paper, digits)
+    used.add(key.lower())
     return key
 
 
-def _made_key(paper: Exportable, signs: int) -> str:
+def _generate_key(paper: Exportable, digits: int) -> str:
+    """Return a citation key of author, year and title word, with so many digits of a hash of the paper's id."""
     family = _ascii(paper.authors[0].split(",")[0].split()[-1]) if paper.authors and paper.authors[0].split() else ""
     words = [word for word in _ascii(paper.title, " ").split() if word not in _SMALL_WORDS and not word.isdigit()]
     name = f"{family}{paper.year or ''}{words[0] if words else ''}"[:40]
-    own = hashlib.sha256(paper.id.encode("utf-8", "replace")).hexdigest()[:signs]
-    return f"{name if name[:1].isalpha() else f'paper{name}'}-{own}"
+    digest = hashlib.sha256(paper.id.encode("utf-8", "replace")).hexdigest()[:digits]
+    return f"{name if name[:1].isalpha() else f'paper{name}'}-{digest}"
 
 
 def _ascii(text: str, between: str = "") -> str:
-    """
+    """Return the lower-case ASCII letters and digits of a text, for citation keys.
+
     >>> _ascii("Šikáček"), _ascii("DNA-binding of 王", " ")
     ('sikacek', 'dna binding of ')
     """
@@ -283,12 +287,9 @@ def _ascii(text: str, between: str = "") -> str:
     return re.sub(r"[^a-z0-9]+", between, plain.lower())
 
 
-# Papers that were found, as files for other programs: BibTeX, CSV, JSON.
-
-
 @dataclass(frozen=True, slots=True)
 class ExportedPaper:
-    """A paper that comes from elsewhere than an index."""
+    """A paper to export that is not in an index."""
 
     id: str
     title: str = ""
@@ -307,7 +308,7 @@ COLUMNS = ("id", "title", "authors", "year", "venue", "fields", "doi", "abstract
 
 
 def to_csv(papers: Iterable[Exportable]) -> str:
-    """The papers as a table with a line of names; authors and fields with semicolons between them."""
+    """Write papers as CSV with a header line; authors and fields are separated by semicolons."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\r\n")
     writer.writerow(COLUMNS)
@@ -319,7 +320,7 @@ def to_csv(papers: Iterable[Exportable]) -> str:
             str(paper.year or ""),
             paper.venue,
             "; ".join(paper.fields),
-            id_of(paper, "doi"),
+            find_id(paper, "doi"),
             paper.abstract,
         )
         writer.writerow([safe_cell(cell) for cell in cells])
@@ -327,7 +328,7 @@ def to_csv(papers: Iterable[Exportable]) -> str:
 
 
 def safe_cell(text: str) -> str:
-    """A cell that no spreadsheet takes for a formula: OWASP's "CSV injection" names the signs.
+    """Return a CSV cell that no spreadsheet takes for a formula, by the characters of OWASP's "CSV injection".
 
     >>> safe_cell("@SUM(A1)"), safe_cell(" =1"), safe_cell("a=1")
     ("'@SUM(A1)", "'=1", 'a=1')
@@ -337,7 +338,7 @@ def safe_cell(text: str) -> str:
 
 
 def to_json(papers: Iterable[Exportable]) -> str:
-    """The papers as a list of objects."""
+    """Write papers as a JSON list of objects."""
     rows = [
         {
             "id": paper.id,
@@ -358,13 +359,13 @@ FORMATS: dict[str, Callable[[Iterable[Exportable]], str]] = {"bibtex": to_bibtex
 SUFFIXES = {".bib": "bibtex", ".csv": "csv", ".json": "json"}
 
 
-def check_export(path: Path) -> str:
-    """The format that a file's name asks for."""
+def export_format(path: Path) -> str:
+    """Return the export format that the suffix of a file means."""
     if path.suffix.lower() not in SUFFIXES:
         raise UserError(f"--export is {str(path)!r}; its name must end in {', '.join(SUFFIXES)}")
     return SUFFIXES[path.suffix.lower()]
 
 
-def export(papers: Sequence[Exportable], path: Path) -> None:
-    """Write the papers in the format of the file's name."""
-    write_whole(output_place(path), FORMATS[check_export(path)](papers).encode("utf-8", "replace"))
+def export_papers(papers: Sequence[Exportable], path: Path) -> None:
+    """Write papers into a file in the format of its suffix: BibTeX, CSV or JSON."""
+    write_atomically(resolve_output(path), FORMATS[export_format(path)](papers).encode("utf-8", "replace"))

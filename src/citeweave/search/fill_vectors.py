@@ -1,11 +1,11 @@
-"""Vectors for papers that have words only, or none of their sentences: shard by shard, while others search.
+"""Fill in the vectors of an index: embed papers that have words only, or lack sentence vectors, while others search.
 
     fill_vectors("index", shard=256, stop=event.is_set)
-    fill_vectors("index", given=Given(Vectors.open("vectors")))      made elsewhere; only the others are embedded here
-    fill_vectors("index", sentences=True)                            also of the sentences of papers that have vectors
+    fill_vectors("index", precomputed=PrecomputedVectors(Vectors.open("vectors")))     only the others are embedded here
+    fill_vectors("index", sentences=True)                                              also sentences of embedded papers
 
 A finished shard is a state of the index: its papers can be found at once, and an interruption costs one shard at most.
-Between two shards another writer has its turn. At the end all segments become one.
+Between two shards another writer may write. At the end all segments are merged into one.
 """
 
 from __future__ import annotations
@@ -23,26 +23,20 @@ from citeweave.core.errors import UserError
 from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.encoder import TorchEncoder
-from citeweave.encoders.model_names import remembered
+from citeweave.encoders.model_names import stored_name
+from citeweave.search.citing_sentences import copy_citing_sentences
 from citeweave.search.index import Index
-from citeweave.search.precomputed import (
-    Given,
-    make_sentences,
-    make_vectors,
-    model_facts,
-    open_embedding,
-    places_of,
-    write_heads,
-)
+from citeweave.search.index_model import Embedding, model_metadata, open_embedding, write_heads
+from citeweave.search.precomputed import PrecomputedVectors, find_keys, write_sentence_vectors, write_vectors
 from citeweave.search.segment import NOT_YET, Segment
-from citeweave.search.segment_papers import SelectedPapers, of_segment
-from citeweave.search.segment_vectors import Embedding, take_citing_sentences, take_vectors, write_segment
-from citeweave.search.state import writing
-from citeweave.search.update import compact_index, gone, join_last
+from citeweave.search.segment_papers import SelectedPapers, segment_records
+from citeweave.search.segment_vectors import copy_vectors, write_segment
+from citeweave.search.state import open_writer
+from citeweave.search.update import compact_index, delete_rows, merge_last_segments
 from citeweave.vectors.vectors import id_keys
 
 SHARD = 256
-"""Papers between two states."""
+"""Papers that are embedded between two states of the index."""
 
 Rows = NDArray[np.int64]
 
@@ -54,141 +48,166 @@ def fill_vectors(
     stop: Callable[[], bool] = lambda: False,
     model: str | Path | TorchEncoder | None = None,
     device: str = "auto",
-    given: Given | None = None,
+    precomputed: PrecomputedVectors | None = None,
     sentences: bool = False,
     reporter: Reporter = QUIET,
 ) -> int:
-    """Embed the papers that were not tried yet, until none is left or `stop` says so; how many were.
+    """Embed the papers of an index that have words only, until none is left or `stop()`; return embedding many were.
 
-    With `sentences`, also the sentences of all papers, from now on. `model` is where the index's model is now, or itself.
+    With `sentences`, also the sentences of all papers, from now on. `model` is where the index's model is now, or the
+    loaded model itself.
     """
     if shard < 1:
         raise UserError(f"--shard is {shard}; it must be at least 1 paper")
     folder, index = Path(folder), Index.open(folder)
     sentences = sentences or bool(index.state.facts.get("sentences"))
-    todo = [len(pending(index)), len(pending_sentences(index)) if sentences else 0]
-    if not any(todo):
+    waiting = [len(pending_rows(index)), len(pending_sentence_rows(index)) if sentences else 0]
+    if not any(waiting):
         if index.state.facts.get("filling"):  # interrupted before its last step
             compact_index(folder)
         return 0
     loaded = model if isinstance(model, TorchEncoder) else None
     where = None if isinstance(model, TorchEncoder) else model
-    how = open_embedding(index, where, device=device, encoder=loaded, sentences=sentences)
-    path = remembered(where) if where and index.provenance is None else index.model
-    if given is not None:
-        given.check(how, index.corpus)
-    with reporter.task("embedding", sum(todo), "papers") as advance:
-        filling = _Filling(folder, how, path, shard, given, stop, advance)
-        filling.papers()
-        # no more than were there: one whose sentences cannot be read would come again and again
-        filling.sentences(todo[1])
+    embedding = open_embedding(index, where, device=device, encoder=loaded, sentences=sentences)
+    path = stored_name(where) if where and index.provenance is None else index.model
+    if precomputed is not None:
+        precomputed.check(embedding, index.corpus)
+    with reporter.task("embedding", sum(waiting), "papers") as advance:
+        filling = _VectorFill(folder, embedding, path, shard, precomputed, stop, advance)
+        filling.embed_papers()
+        # no more than were waiting: a paper whose sentences cannot be read stays pending
+        filling.embed_sentences(waiting[1])
         if not filling.stopped:
             compact_index(folder)
     return filling.done
 
 
-def pending(index: Index) -> Rows:
-    """Rows of living papers for which no vector was tried."""
+def pending_rows(index: Index) -> Rows:
+    """Return the rows of live papers that were not embedded yet."""
     parts = [
         segment.start + np.flatnonzero(segment.alive & (segment.embedded == NOT_YET)) for segment in index.segments
     ]
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def pending_sentences(index: Index) -> Rows:
-    """Rows of papers that have a vector but none of a sentence."""
+def pending_sentence_rows(index: Index) -> Rows:
+    """Return the rows of papers that have a vector but no sentence vectors."""
     return np.flatnonzero(index.with_vector & ~index.with_sentences)
 
 
 @dataclass(slots=True)
-class _Filling:
-    """Papers that get vectors, shard after shard."""
+class _VectorFill:
+    """A run that embeds the pending papers of an index, shard by shard."""
 
     folder: Path
-    how: Embedding
+    embedding: Embedding
     model_path: str
-    """Where the model is: of an index of words it may be another one than was meant at first."""
+    """Where the model is: an index of words only may get another one than was planned."""
     shard: int
-    given: Given | None
+    precomputed: PrecomputedVectors | None
     stop: Callable[[], bool]
     advance: Callable[[int], None]
     done: int = 0
     stopped: bool = False
 
-    def papers(self) -> None:
-        """Vectors of papers that have none; first of all those that are given, at once."""
-        given = self.given
-        if given is not None:
-            self._one(lambda index: _given_rows(index, pending(index), given), self._whole, given)
-        while self._one(lambda index: pending(index)[: self.shard], self._whole, None):
+    def embed_papers(self) -> None:
+        """Write vectors of papers that have none: first all precomputed ones at once, then shard by shard."""
+        precomputed = self.precomputed
+        if precomputed is not None:
+            self._write_shard(lambda index: _precomputed_rows(index, precomputed), self._write_papers, precomputed)
+        while self._write_shard(lambda index: pending_rows(index)[: self.shard], self._write_papers, None):
             pass
 
-    def sentences(self, most: int) -> None:
-        """Vectors of the sentences of papers that have their own already."""
-        end, given = self.done + most, self.given if self.given and self.given.sentences else None
-        if given is not None and most:
-            self._one(lambda index: _given_sentences(index, given), self._sentences, given)
-        while self.done < end and self._one(lambda at: pending_sentences(at)[: self.shard], self._sentences, None):
+    def embed_sentences(self, max_papers: int) -> None:
+        """Write sentence vectors of papers that have only their own vector."""
+        end, precomputed = (
+            self.done + max_papers,
+            self.precomputed if self.precomputed and self.precomputed.sentences else None,
+        )
+        if precomputed is not None and max_papers:
+            self._write_shard(
+                lambda index: _precomputed_sentence_rows(index, precomputed), self._write_sentences, precomputed
+            )
+        while self.done < end and self._write_shard(
+            lambda index: pending_sentence_rows(index)[: self.shard], self._write_sentences, None
+        ):
             pass
 
-    def _one(self, choose: Callable[[Index], Rows], make: _Make, given: Given | None) -> bool:
-        """Write some papers again, with more vectors than before, as one state; False where there is no more to do."""
+    def _write_shard(
+        self, choose: Callable[[Index], Rows], write: _Write, precomputed: PrecomputedVectors | None
+    ) -> bool:
+        """Write some papers again with more vectors as one state of the index; False where nothing is left to do."""
         self.stopped = self.stopped or self.stop()
         if self.stopped:
             return False
-        with writing(self.folder) as writer:
+        with open_writer(self.folder) as writer:
             index = Index.open(self.folder)
             rows = choose(index)
             if not len(rows):
                 return False
-            found = index.split(rows)
-            segments = [segment for segment, _, _ in found]
-            chosen = SelectedPapers.of([(of_segment(segment), inner) for segment, _, inner in found])
-            recipe = {"filled": hash_json(rows.tolist()), "state": index.number, "revision": self.how.encoder.revision}
-            recipe |= {"sentences": self.how.sentences, "given": given.hashes() if given else []}
+            parts = index.split(rows)
+            segments = [segment for segment, _, _ in parts]
+            chosen = SelectedPapers.of([(segment_records(segment), inner) for segment, _, inner in parts])
+            recipe = {
+                "filled": hash_json(rows.tolist()),
+                "state": index.number,
+                "revision": self.embedding.encoder.revision,
+            }
+            recipe |= {"sentences": self.embedding.sentences, "given": precomputed.hashes() if precomputed else []}
             writer.clean([writer.segment(recipe)])
 
             def fill(artifact: ArtifactWriter) -> dict[str, Any]:
-                facts = make(artifact, chosen, segments, given)
+                metadata = write(artifact, chosen, segments, precomputed)
                 tables = [segment.citing_sentences for segment in segments]
-                return {**facts, **take_citing_sentences(artifact.folder, chosen, tables)}
+                return {**metadata, **copy_citing_sentences(artifact.folder, chosen.places, tables)}
 
             entry = write_segment(writer, recipe, chosen, fill)
-            write_heads(self.folder, self.how.heads)
-            facts = {**index.state.facts, **model_facts(self.how), "filling": True, "sentences": self.how.sentences}
+            write_heads(self.folder, self.embedding.heads)
+            facts = {
+                **index.state.facts,
+                **model_metadata(self.embedding),
+                "filling": True,
+                "sentences": self.embedding.sentences,
+            }
             facts["model_path"] = self.model_path
-            writer.commit([*gone(writer, index, rows), entry], facts)
-            join_last(writer)
+            writer.commit([*delete_rows(writer, index, rows), entry], facts)
+            merge_last_segments(writer)
         self.advance(len(rows))
         self.done += len(rows)
         return True
 
-    def _whole(
-        self, artifact: ArtifactWriter, chosen: SelectedPapers, _: list[Segment], given: Given | None
+    def _write_papers(
+        self, artifact: ArtifactWriter, chosen: SelectedPapers, _: list[Segment], precomputed: PrecomputedVectors | None
     ) -> dict[str, Any]:
-        return make_vectors(artifact, chosen, self.how, given)
+        return write_vectors(artifact, chosen, self.embedding, precomputed)
 
-    def _sentences(
-        self, artifact: ArtifactWriter, chosen: SelectedPapers, segments: list[Segment], given: Given | None
+    def _write_sentences(
+        self,
+        artifact: ArtifactWriter,
+        chosen: SelectedPapers,
+        segments: list[Segment],
+        precomputed: PrecomputedVectors | None,
     ) -> dict[str, Any]:
-        facts = take_vectors(artifact.folder, chosen, segments, sentences=False)
-        make_sentences(artifact, self.how, given)
-        return facts
+        metadata = copy_vectors(artifact.folder, chosen, segments, sentences=False)
+        write_sentence_vectors(artifact, self.embedding, precomputed)
+        return metadata
 
 
-_Make = Callable[[ArtifactWriter, SelectedPapers, list[Segment], Given | None], dict[str, Any]]
-"""Writes the vectors of the chosen papers of some segments."""
+_Write = Callable[[ArtifactWriter, SelectedPapers, list[Segment], PrecomputedVectors | None], dict[str, Any]]
+"""Writes the vectors of selected papers of some segments; returns metadata for the new segment's manifest."""
 
 
-def _given_rows(index: Index, rows: Rows, given: Given) -> Rows:
-    """Those of these rows for which no model is needed."""
-    found = [rows[at[given.has(of_segment(segment))[own]]] for segment, at, own in index.split(rows)]
-    return np.concatenate([np.empty(0, np.int64), *found])
+def _precomputed_rows(index: Index, precomputed: PrecomputedVectors) -> Rows:
+    """Return the pending rows of an index whose vectors are precomputed."""
+    rows = pending_rows(index)
+    parts = [rows[at[precomputed.has(segment_records(segment))[own]]] for segment, at, own in index.split(rows)]
+    return np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def _given_sentences(index: Index, given: Given) -> Rows:
-    rows = pending_sentences(index)
-    assert given.sentences is not None
-    known = places_of(index.keys_of(rows), id_keys(given.sentences.ids))
-    lengths = np.append(given.sentences.lengths(), 0)  # for -1
+def _precomputed_sentence_rows(index: Index, precomputed: PrecomputedVectors) -> Rows:
+    """Return the rows of an index that lack sentence vectors and whose sentence vectors are precomputed."""
+    rows = pending_sentence_rows(index)
+    assert precomputed.sentences is not None
+    known = find_keys(index.keys_of(rows), id_keys(precomputed.sentences.ids))
+    lengths = np.append(precomputed.sentences.lengths(), 0)  # for -1
     return rows[lengths[known] > 0]

@@ -1,19 +1,17 @@
-"""Where a folder of LanceDB lies: here, or on object storage. Only what a store tells of itself goes through these.
+"""LanceDB as the back end of a vector store: a folder on this machine or on object storage, no server.
 
-LanceDB as the back end of a store: a folder here or on object storage, no server.
-
-    papers.lance/about.json          what the store tells of itself
+    papers.lance/about.json          what the store records about itself
     papers.lance/papers.lance/       the table
 
 Vectors are float32, compared by the inner product, as they have length 1. Up to APPROXIMATE_FROM papers every search
-compares all; from there on `compact` builds an index, whose candidates are compared again with the whole vectors.
+compares all; beyond, `compact` builds an index, whose candidates are compared again by their full vectors.
 
-Limits and traps: `merge_insert` of rows that are there writes them anew, so the folder grows until `compact`, and old
-versions stay an hour for readers that are still at them. A list of ids in a filter costs some 30 microseconds an id. Two
-processes that write at once are sorted out by LanceDB's commits, but `compact` may then fail and must be run again.
+Limits and traps: `merge_insert` of existing rows writes them anew, so the folder grows until `compact`, and old versions
+stay an hour for readers that still use them. A list of ids in a filter costs some 30 microseconds per id. Two processes
+that write at once are ordered by LanceDB's commits, but `compact` may then fail and must be run again.
 
-On object storage (`s3://bucket/papers.lance`) LanceDB reads and writes there itself, nothing is fetched as a whole. Its
-commits need a storage that can refuse to put an object that is there, as Amazon's does.
+On object storage (`s3://bucket/papers.lance`) LanceDB reads and writes there itself, nothing is downloaded completely.
+Its commits need a storage that can refuse to overwrite an object, as Amazon's does.
 """
 
 from __future__ import annotations
@@ -36,23 +34,23 @@ from citeweave.remote.object_storage import (
     is_address,
     is_anonymous,
     list_objects,
-    read_small,
+    read_small_object,
     region,
-    write_small,
+    write_small_object,
 )
 from citeweave.search.store_protocol import (
     Conditions,
+    Dialect,
     StoredPapers,
-    Spelling,
     StoreInfo,
     StoreKeys,
     StoreListing,
-    expression,
+    filter_expression,
 )
 
 
-class Folder:
-    """A folder of this machine."""
+class LocalFolder:
+    """A LanceDB folder on this machine."""
 
     def __init__(self, folder: str | Path) -> None:
         if "://" in str(folder):
@@ -64,7 +62,7 @@ class Folder:
 
     @property
     def address(self) -> str:
-        """As LanceDB reads it: a relative name that begins with `~` or `data:` would lead elsewhere."""
+        """The absolute path: a relative name that begins with `~` or `data:` would mean something else to LanceDB."""
         return str(self._folder.absolute())
 
     def is_empty(self) -> bool:
@@ -87,15 +85,15 @@ class Folder:
         except OSError as error:
             raise ArtifactError(f"lance:{self} cannot be read ({error.strerror}); check its permissions") from None
 
-    def write(self, name: str, told: dict[str, Any]) -> None:
-        write_json(self._folder / name, told)
+    def write(self, name: str, payload: dict[str, Any]) -> None:
+        write_json(self._folder / name, payload)
 
     def options(self) -> dict[str, str] | None:
         return None
 
 
-class Bucket:
-    """The same on object storage; LanceDB is told where, and reads credentials from the environment itself."""
+class BucketFolder:
+    """A LanceDB folder on object storage; LanceDB reads credentials from the environment itself."""
 
     def __init__(self, address: str | Path) -> None:
         self._address = Address.parse(address)
@@ -114,77 +112,76 @@ class Bucket:
         return bool(list_objects(self._address / name))
 
     def make(self) -> None:
-        pass  # there are no folders
+        pass  # object storage has no folders
 
     def read(self, name: str) -> bytes | None:
-        return read_small(self._address / name)
+        return read_small_object(self._address / name)
 
-    def write(self, name: str, told: dict[str, Any]) -> None:
-        write_small(self._address / name, json.dumps(told, indent=1, ensure_ascii=False).encode())
+    def write(self, name: str, payload: dict[str, Any]) -> None:
+        write_small_object(self._address / name, json.dumps(payload, indent=1, ensure_ascii=False).encode())
 
     def options(self) -> dict[str, str] | None:
         if self._address.scheme != "s3":
             return None
-        given = {"connect_timeout": "5s"}
+        options = {"connect_timeout": "5s"}
         if endpoint():
-            # without the rest a storage of one's own is taken for Amazon's
-            given |= {"aws_endpoint": endpoint(), "aws_region": region() or "us-east-1"}
-            given |= {"allow_http": "true"} if endpoint().startswith("http://") else {}
+            # without these, LanceDB takes any storage for Amazon's
+            options |= {"aws_endpoint": endpoint(), "aws_region": region() or "us-east-1"}
+            options |= {"allow_http": "true"} if endpoint().startswith("http://") else {}
         elif region():
-            given["aws_region"] = region()
-        return given | ({"aws_skip_signature": "true"} if is_anonymous() else {})
+            options["aws_region"] = region()
+        return options | ({"aws_skip_signature": "true"} if is_anonymous() else {})
 
-
-# LanceDB as the back end of a store: a folder here or on object storage, no server.
 
 APPROXIMATE_FROM = 20_000
-"""Papers from which an index is worth its building: below, comparing all takes some 20 ms."""
+"""Papers from which on a vector index pays off: below, comparing all takes some 20 ms."""
 
-_TABLE, _ABOUT = "papers", "about.json"
-_SPELLING = Spelling("({})", "array_has_any")
+_TABLE, _INFO = "papers", "about.json"
+_DIALECT = Dialect("({})", "array_has_any")
 _PARTITION = 400
-"""Papers in a list of the index, about."""
+"""Approximate number of papers per partition of the vector index."""
 
-_PROBES, _SHARE, _REFINE = 32, 8, 4
-"""Lists that are looked into, at least so many and at least this part of all (one in 8); candidates for each paper wanted
-that are compared by their whole vectors. With 100,000 papers of MiniLM 16 of 256 lists found 0.974 of the true ten, 32 of
-them 0.989; more candidates found no more."""
+_MIN_PROBES, _PROBED_PART, _REFINE = 32, 8, 4
+"""Partitions probed, at least so many and at least one in 8; candidates per wanted paper that are compared by their full
+vectors. With 100,000 papers of MiniLM, 16 of 256 partitions found 0.974 of the true ten, 32 of them 0.989; more
+candidates found no more."""
 
 _LIST_BLOCK = 65_536
-_KEPT_VERSIONS = timedelta(hours=1)
+_OLD_VERSIONS_KEPT_FOR = timedelta(hours=1)
 
 
 class LanceTable:
-    """A folder of LanceDB."""
+    """A table of LanceDB in a folder, here or on object storage: a back end of a store."""
 
     def __init__(self, folder: str | Path) -> None:
-        self._where: Folder | Bucket = Bucket(folder) if is_address(folder) else Folder(folder)
+        self._where: LocalFolder | BucketFolder = BucketFolder(folder) if is_address(folder) else LocalFolder(folder)
         self.place = f"lance:{self._where}"
         self._opened: Any = None
 
-    def about(self) -> StoreInfo | None:
-        data = self._where.read(_ABOUT)
+    def read_info(self) -> StoreInfo | None:
+        """Read what the LanceDB store records about itself; None where the folder is empty or missing."""
+        data = self._where.read(_INFO)
         if data is None and self._where.is_empty():
             return None
         try:
-            told = json.loads(data or b"")
+            payload = json.loads(data or b"")
         except (ValueError, RecursionError):
             raise ArtifactError(
-                f"{self.place} is no store of citeweave; name another folder, or an empty one"
+                f"{self.place} is not a store of citeweave; name another folder, or an empty one"
             ) from None
-        about = StoreInfo.from_json(told, self.place)
+        info = StoreInfo.from_json(payload, self.place)
         if not self._where.has(f"{_TABLE}.lance"):
-            self._create_table(about)  # a crash came between the two
-        return about
+            self._create_table(info)  # a crash came between the two
+        return info
 
-    def create(self, about: StoreInfo) -> None:
+    def create(self, info: StoreInfo) -> None:
         require("lancedb", extra="stores")
         self._where.make()
-        self.tell(about)
-        self._create_table(about)
+        self.write_info(info)
+        self._create_table(info)
 
-    def tell(self, about: StoreInfo) -> None:
-        self._where.write(_ABOUT, about.as_json())
+    def write_info(self, info: StoreInfo) -> None:
+        self._where.write(_INFO, info.as_json())
 
     def upsert(self, papers: StoredPapers) -> None:
         table = self._table()
@@ -196,7 +193,7 @@ class LanceTable:
 
     def remove(self, keys: StoreKeys) -> None:
         if len(keys):
-            self._table().delete(expression(Conditions(keys=tuple(keys.tolist())), _SPELLING))
+            self._table().delete(filter_expression(Conditions(keys=tuple(keys.tolist())), _DIALECT))
 
     def count(self) -> int:
         return int(self._table().count_rows())
@@ -206,35 +203,35 @@ class LanceTable:
             yield StoreListing(*(batch.column(name).to_numpy(zero_copy_only=False) for name in ("key", "print")))
 
     def nearest(
-        self, queries: NDArray[np.float32], count: int, numbers: Conditions | None, *, exact: bool
+        self, queries: NDArray[np.float32], count: int, conditions: Conditions | None, *, exact: bool
     ) -> list[list[tuple[float, str]]]:
-        table, where = self._table(), expression(numbers or Conditions(), _SPELLING)
-        probes = max(_PROBES, table.count_rows() // (_PARTITION * _SHARE))
-        found = []
+        table, where = self._table(), filter_expression(conditions or Conditions(), _DIALECT)
+        probes = max(_MIN_PROBES, table.count_rows() // (_PARTITION * _PROBED_PART))
+        matches = []
         for query in queries:
-            asked = table.search(query, vector_column_name="vector").distance_type("dot").limit(count)
-            asked = asked.bypass_vector_index() if exact else asked.nprobes(probes).refine_factor(_REFINE)
-            lines = (asked.where(where) if where else asked).select(["id", "_distance"]).to_arrow()
-            scores = 1.0 - lines["_distance"].to_numpy()  # (found,); LanceDB's distance is 1 - inner product
-            found.append(list(zip(scores.tolist(), lines["id"].to_pylist(), strict=True)))
-        return found
+            search = table.search(query, vector_column_name="vector").distance_type("dot").limit(count)
+            search = search.bypass_vector_index() if exact else search.nprobes(probes).refine_factor(_REFINE)
+            lines = (search.where(where) if where else search).select(["id", "_distance"]).to_arrow()
+            scores = 1.0 - lines["_distance"].to_numpy()  # (matches,); LanceDB's distance is 1 - inner product
+            matches.append(list(zip(scores.tolist(), lines["id"].to_pylist(), strict=True)))
+        return matches
 
     def compact(self) -> None:
         table = self._table()
-        table.optimize(cleanup_older_than=_KEPT_VERSIONS)
+        table.optimize(cleanup_older_than=_OLD_VERSIONS_KEPT_FOR)
         papers = table.count_rows()
         if papers >= APPROXIMATE_FROM and not any("vector" in index.columns for index in table.list_indices()):
             kinds = require("lancedb.index", extra="stores")
-            lists = max(1, papers // _PARTITION)
-            # after `optimize`: an index whose rows were moved afterwards answered in 20 ms instead of 12
-            table.create_index("vector", config=kinds.IvfSq(distance_type="dot", num_partitions=lists))
+            partitions = max(1, papers // _PARTITION)
+            # after `optimize`: an index whose rows were moved afterwards took 20 ms instead of 12
+            table.create_index("vector", config=kinds.IvfSq(distance_type="dot", num_partitions=partitions))
 
     def close(self) -> None:
         self._opened = None
 
-    def _create_table(self, about: StoreInfo) -> None:
+    def _create_table(self, info: StoreInfo) -> None:
         with self._naming_failures("name another folder"):
-            self._connect().create_table(_TABLE, schema=_schema(about.provenance.dimension))
+            self._connect().create_table(_TABLE, schema=_schema(info.provenance.dimension))
 
     def _connect(self) -> Any:
         # another process may write: every search sees the newest version
@@ -244,12 +241,13 @@ class LanceTable:
 
     def _table(self) -> Any:
         if self._opened is None:
-            with self._naming_failures("make the store again"):
+            with self._naming_failures("create the store again"):
                 self._opened = self._connect().open_table(_TABLE)
         return self._opened
 
     @contextmanager
     def _naming_failures(self, next_step: str) -> Iterator[None]:
+        """Turn an error of LanceDB into one that names the store and the next step."""
         try:
             yield
         except (ValueError, OSError, RuntimeError) as error:
@@ -258,6 +256,7 @@ class LanceTable:
 
 
 def _schema(dimension: int) -> Any:
+    """Return the Arrow schema of the table of papers."""
     arrow = require("pyarrow", extra="stores")
     numbers = arrow.list_(arrow.int64())
     return arrow.schema(
@@ -276,6 +275,7 @@ def _schema(dimension: int) -> Any:
 
 
 def _as_arrow(papers: StoredPapers, schema: Any) -> Any:
+    """Return papers as an Arrow table."""
     arrow = require("pyarrow", extra="stores")
     vectors = arrow.FixedSizeListArray.from_arrays(arrow.array(papers.vectors.reshape(-1)), papers.vectors.shape[1])
     plain = (papers.keys, papers.prints, papers.ids, papers.years, papers.has_abstract, papers.stub)

@@ -1,25 +1,20 @@
-"""A map of papers as it is kept in a folder and handed to a page; `search/map.py` says what its files hold.
+"""The map of an index: its papers as points of a plane with years, fields and named groups, kept in the index folder.
 
-    paper_map = PaperMap.open(folder)
-    paper_map.as_json()["points"]
-
-Coordinates are whole numbers from 0 to 65,535; `frame` tells where they lie in the plane in which papers were placed, so
-that a later map can go on from this one. Does not place anything.
-
-A map of an index: its papers as points of a plane, with years, fields and named groups, kept beside the index.
-
-    find_map(index)              the map of this very state, None where it was not made yet
-    make_map(index)              makes it, or finds it; the papers that an earlier map knows stay where they are
+    find_map(index)              the map of the current state, None where it was not made yet
+    make_map(index)              makes it, or opens it; papers of an earlier map stay where they are
+    PaperMap.open(folder).as_json()["points"]
 
     index/maps/000012-1f2e3d4c/
       xy.npy                     uint16, (papers, 2)
       row.npy key.npy year.npy field.npy group.npy     of each point: row of the index, key of its id, ...
-      landmark.npy               points that t-SNE placed; all others lie beside the landmarks they are like
+      landmark.npy               points that t-SNE placed; all others lie beside the landmarks they are similar to
       center.npy                 float32, (groups, dimension)
       manifest.json              names of fields and groups, the frame of the plane, how it was made
 
-On it are the live papers with a vector, but for those known only as references. Where an index has grown by half since
-t-SNE placed its landmarks, or has vectors of another model, they are placed again, from where they were. Does not draw.
+The map shows the live papers with a vector, except those known only as references. Coordinates are integers from 0 to
+65,535; the frame says where they lie in the plane of t-SNE, so that a later map can continue this one. Where an index has
+grown by half since t-SNE placed its landmarks, or has vectors of another model, they are placed again, from where they
+were. Does not draw.
 """
 
 from __future__ import annotations
@@ -38,17 +33,17 @@ from citeweave.core.errors import ArtifactError, UserError
 from citeweave.core.files import hash_json
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.publish import remove_artifact
-from citeweave.core.randomness import Keys, mix
+from citeweave.core.randomness import Keys, mix_keys
 from citeweave.corpus.corpus import STUB
 from citeweave.search.filters import fields_of
 from citeweave.search.index import Index
 from citeweave.search.map_layout import (
-    FEWEST,
+    MIN_T_SNE_PAPERS,
     Floats,
     Plane,
-    assign,
+    assign_groups,
     count_groups,
-    densest,
+    densest_place,
     find_centers,
     lay_out,
     name_groups,
@@ -57,45 +52,45 @@ from citeweave.search.map_layout import (
 )
 
 KIND, VERSION = "paper_map", 1
-WHOLE = 65535
-"""The largest coordinate."""
+MAX_COORDINATE = 65535
 
-_EDGE = 0.02
-"""Empty margin of the frame."""
+_MARGIN = 0.02
+"""Empty margin of the frame, as a share of its side."""
 
 _COLUMNS = {"row": np.int32, "key": np.uint64, "year": np.int16, "field": np.uint8, "group": np.uint8}
 
 
 @dataclass(frozen=True)
-class Frame:
-    """A square of the plane."""
+class MapFrame:
+    """The square of the t-SNE plane that a map shows."""
 
     left: float
     top: float
     side: float
 
     @classmethod
-    def around(cls, plane: Plane) -> Frame:
-        """The square around these places, with a margin."""
+    def around(cls, plane: Plane) -> MapFrame:
+        """Return the square around these places of the plane, with a margin."""
         if not len(plane):
             return cls(0.0, 0.0, 1.0)
         low, high = plane.min(axis=0), plane.max(axis=0)
-        side = float((high - low).max()) * (1 + 2 * _EDGE) or 1.0
+        side = float((high - low).max()) * (1 + 2 * _MARGIN) or 1.0
         left, top = (low + high) / 2 - side / 2
         return cls(float(left), float(top), side)
 
-    def to_whole(self, plane: Plane) -> NDArray[np.uint16]:
-        """Places as coordinates, (papers, 2); what lies outside is moved to the edge."""
+    def to_coordinates(self, plane: Plane) -> NDArray[np.uint16]:
+        """Return places of the plane as map coordinates, (papers, 2); those outside are moved to the edge."""
         share = (plane - [self.left, self.top]) / self.side
-        return np.rint(np.clip(share, 0, 1) * WHOLE).astype(np.uint16)
+        return np.rint(np.clip(share, 0, 1) * MAX_COORDINATE).astype(np.uint16)
 
     def to_plane(self, xy: NDArray[np.uint16]) -> Plane:
-        return np.asarray(xy.astype(np.float64) / WHOLE * self.side + [self.left, self.top])
+        """Return map coordinates as places of the plane, (papers, 2)."""
+        return np.asarray(xy.astype(np.float64) / MAX_COORDINATE * self.side + [self.left, self.top])
 
 
 @dataclass(frozen=True)
-class Group:
-    """Papers that are alike."""
+class PaperGroup:
+    """A named group of similar papers on the map: where its name stands, and its size."""
 
     name: str
     x: int
@@ -108,7 +103,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class PaperMap:
-    """The papers of one state of an index as points."""
+    """A map of one state of an index: its papers as points of a plane, with fields, years and named groups."""
 
     state: int
     """Number of the state."""
@@ -120,7 +115,7 @@ class PaperMap:
     """Row, key, year, field and group of every point, (points,) each."""
 
     landmarks: NDArray[np.int32]
-    """Points that were placed by all of their neighbors."""
+    """Points that t-SNE placed."""
 
     centers: Floats
     """(groups, dimension)"""
@@ -128,14 +123,14 @@ class PaperMap:
     fields: tuple[str, ...]
     """Names of the fields by number, the last one for all others."""
 
-    groups: tuple[Group, ...]
-    frame: Frame
+    groups: tuple[PaperGroup, ...]
+    frame: MapFrame
     laid_out: int
-    """Papers that there were when the landmarks were placed."""
+    """Number of papers when the landmarks were placed."""
 
     model: str
     note: str
-    """What a careful reader must know."""
+    """How the map was made, for its readers."""
 
     def __len__(self) -> int:
         return len(self.xy)
@@ -145,21 +140,22 @@ class PaperMap:
         return self.columns["key"]
 
     def as_json(self) -> dict[str, Any]:
-        """As `GET /map` gives it; numbers are base64 of little-endian bytes."""
+        """Return the map as `GET /map` gives it; columns are base64 of little-endian bytes."""
         return {
             "points": len(self),
             "state": self.state,
-            "xy": _text(self.xy, "<u2"),
-            "year": _text(self.columns["year"], "<i2"),
-            "field": _text(self.columns["field"], "u1"),
+            "xy": _base64(self.xy, "<u2"),
+            "year": _base64(self.columns["year"], "<i2"),
+            "field": _base64(self.columns["field"], "u1"),
             "fields": list(self.fields),
-            "cluster": _text(self.columns["group"], "u1"),
+            "cluster": _base64(self.columns["group"], "u1"),
             "clusters": [group.as_json() for group in self.groups],
-            "row": _text(self.columns["row"], "<i4"),
+            "row": _base64(self.columns["row"], "<i4"),
             "note": self.note,
         }
 
     def save(self, folder: Path, recipe: dict[str, Any]) -> None:
+        """Write the map into a new folder."""
         with new_artifact(folder, KIND, VERSION, recipe, overwrite=True) as writer:
             _write_matrix(writer.folder / "xy.npy", self.xy)
             _write_matrix(writer.folder / "center.npy", self.centers)
@@ -181,15 +177,17 @@ class PaperMap:
 
     @classmethod
     def open(cls, folder: Path) -> PaperMap:
+        """Open the map in a folder after checking its files and columns."""
         manifest = read_manifest(folder, KIND, VERSION)
         check_files(folder, manifest)
         facts = manifest.facts
         try:
             groups = tuple(
-                Group(str(one["name"]), int(one["x"]), int(one["y"]), int(one["size"])) for one in facts["groups"]
+                PaperGroup(str(group["name"]), int(group["x"]), int(group["y"]), int(group["size"]))
+                for group in facts["groups"]
             )
             points, centers = int(facts["points"]), (len(groups), int(facts["dimension"]))
-            made = cls(
+            paper_map = cls(
                 state=int(facts["state"]),
                 xy=open_matrix(folder / "xy.npy", np.uint16, (points, 2)),
                 columns={name: open_numbers(folder / f"{name}.npy", dtype) for name, dtype in _COLUMNS.items()},
@@ -197,19 +195,19 @@ class PaperMap:
                 centers=open_matrix(folder / "center.npy", np.float32, centers),
                 fields=tuple(str(name) for name in facts["fields"]),
                 groups=groups,
-                frame=Frame(*(float(number) for number in facts["frame"])),
+                frame=MapFrame(*(float(number) for number in facts["frame"])),
                 laid_out=int(facts["laid_out"]),
                 model=str(facts["model"]),
                 note=str(facts["note"]),
             )
         except (KeyError, TypeError, ValueError):
             raise ArtifactError(f"{folder}/manifest.json does not describe a map; make it again") from None
-        marks = made.landmarks
-        if any(len(column) != points for column in made.columns.values()) or (
-            len(marks) and not 0 <= int(marks.min()) <= int(marks.max()) < points
+        landmarks = paper_map.landmarks
+        if any(len(column) != points for column in paper_map.columns.values()) or (
+            len(landmarks) and not 0 <= int(landmarks.min()) <= int(landmarks.max()) < points
         ):
             raise ArtifactError(f"{folder} is damaged: its columns do not fit together; make it again")
-        return made
+        return paper_map
 
 
 def _write_matrix(path: Path, matrix: NDArray[Any]) -> None:
@@ -218,81 +216,84 @@ def _write_matrix(path: Path, matrix: NDArray[Any]) -> None:
     writer.close()
 
 
-def _text(column: NDArray[Any], dtype: str) -> str:
+def _base64(column: NDArray[Any], dtype: str) -> str:
     return base64.b64encode(np.ascontiguousarray(column, dtype).tobytes()).decode()
 
 
-# A map of an index: its papers as points of a plane, with years, fields and named groups, kept beside the index.
+# --- making the map of an index --------------------------------------------------------------------------
 
 LANDMARKS = 5000
 FIELDS = 20
-"""Fields that have a number of their own."""
+"""Fields that get a number and a color of their own."""
 
 OTHER = "other"
 GROWTH = 1.5
-"""How many times more papers than when t-SNE last ran make it run again."""
+"""Growth of the index since t-SNE last ran from which on it runs again."""
 
 _BLOCK = 8192
 _TITLES = 50_000
-"""Titles that name the groups."""
+"""Titles from which the groups are named."""
 
 
 @dataclass(frozen=True)
-class Points:
-    """The papers of a map."""
+class MappedPapers:
+    """The papers of an index that are points of its map."""
 
     index: Index
     rows: NDArray[np.int64]
     keys: Keys
 
     def vectors(self, points: NDArray[Any]) -> Floats:
-        """Vectors of length 1, (points, dimension)."""
-        if not len(points):  # an index without any vector knows no dimension
+        """Return the vectors of some points at length 1, (points, dimension)."""
+        if not len(points):  # an index without any vector has no dimension
             return np.zeros((0, 1), np.float32)
         return unit(self.index.take(self.rows[points]))
 
 
-class MapPoints(NamedTuple):
-    """Points of the plane."""
+class PlacedPoints(NamedTuple):
+    """Map coordinates of the papers, and how they were placed."""
 
     xy: NDArray[np.uint16]
-    frame: Frame
+    frame: MapFrame
     landmarks: NDArray[np.int32]
     centers: Floats
     laid_out: int
     note: str
 
 
-def find_map(index: Index, *, seed: int = 0, most_landmarks: int = LANDMARKS) -> PaperMap | None:
-    """The map of this state, None where there is none that can be read."""
+def find_map(index: Index, *, seed: int = 0, max_landmarks: int = LANDMARKS) -> PaperMap | None:
+    """Open the map of an index's current state; None where none was made or it cannot be read."""
     try:
-        return PaperMap.open(_folder(index, _recipe(index, seed, most_landmarks)))
+        return PaperMap.open(_folder(index, _recipe(index, seed, max_landmarks)))
     except UserError:
         return None
 
 
-def make_map(index: Index, *, seed: int = 0, most_landmarks: int = LANDMARKS, reporter: Reporter = QUIET) -> PaperMap:
-    """The map of this state; saved beside the index, unless that cannot be written."""
-    known = find_map(index, seed=seed, most_landmarks=most_landmarks)
+def make_map(index: Index, *, seed: int = 0, max_landmarks: int = LANDMARKS, reporter: Reporter = QUIET) -> PaperMap:
+    """Make the map of an index's current state and save it in the index folder, or open it where it exists.
+
+    Papers of an earlier map stay where they are. Where the folder cannot be written, the map is only returned.
+    """
+    known = find_map(index, seed=seed, max_landmarks=max_landmarks)
     if known is not None:
         return known
     rows = np.flatnonzero(index.with_vector & _own_papers(index))
-    points = Points(index, rows, index.keys_of(rows))
-    old = _newest(index.folder / "maps")
-    placed = _stay(points, old) or _place(points, old, seed, most_landmarks, reporter)
-    made = _describe(points, placed)
-    recipe = _recipe(index, seed, most_landmarks)
+    points = MappedPapers(index, rows, index.keys_of(rows))
+    old = _newest_map(index.folder / "maps")
+    placed = _keep_places(points, old) or _place_all(points, old, seed, max_landmarks, reporter)
+    paper_map = _label_points(points, placed)
+    recipe = _recipe(index, seed, max_landmarks)
     try:
-        made.save(_folder(index, recipe), recipe)
+        paper_map.save(_folder(index, recipe), recipe)
     except (UserError, OSError):  # a folder that cannot be written, or another process that makes the same map
-        return made
+        return paper_map
     _remove_older(_folder(index, recipe))
-    return made
+    return paper_map
 
 
-def _recipe(index: Index, seed: int, most_landmarks: int) -> dict[str, Any]:
+def _recipe(index: Index, seed: int, max_landmarks: int) -> dict[str, Any]:
     segments = [[segment.name, int(segment.alive.sum())] for segment in index.segments]
-    return {"state": index.number, "segments": segments, "seed": seed, "landmarks": most_landmarks}
+    return {"state": index.number, "segments": segments, "seed": seed, "landmarks": max_landmarks}
 
 
 def _folder(index: Index, recipe: dict[str, Any]) -> Path:
@@ -307,17 +308,17 @@ def _model(index: Index) -> str:
     return "" if index.provenance is None else index.provenance.label
 
 
-def _newest(folder: Path) -> PaperMap | None:
-    """The last map that was made of another state."""
+def _newest_map(folder: Path) -> PaperMap | None:
+    """Open the newest readable map of an earlier state of the index."""
     if not folder.is_dir():
         return None
     for path in sorted((path for path in folder.iterdir() if path.is_dir()), reverse=True):
         try:
-            found = PaperMap.open(path)
+            paper_map = PaperMap.open(path)
         except UserError:
             continue
-        if len(found):
-            return found
+        if len(paper_map):
+            return paper_map
     return None
 
 
@@ -327,65 +328,67 @@ def _remove_older(folder: Path) -> None:
             remove_artifact(path)
 
 
-def _known_to(old: PaperMap, keys: Keys) -> NDArray[np.int64]:
-    """The point of an earlier map that each key has, -1 where it has none."""
+def _points_in(old: PaperMap, keys: Keys) -> NDArray[np.int64]:
+    """Return the point of an earlier map that has each key, -1 where none has."""
     order = np.argsort(old.keys)
     at = np.minimum(np.searchsorted(old.keys, keys, sorter=order), len(order) - 1)
     return np.where(old.keys[order[at]] == keys, order[at], -1)
 
 
-def _stay(points: Points, old: PaperMap | None) -> MapPoints | None:
-    """Known papers where they were, new ones beside the landmarks; None where t-SNE has to run."""
+def _keep_places(points: MappedPapers, old: PaperMap | None) -> PlacedPoints | None:
+    """Keep papers of an earlier map in place and put new ones beside landmarks; None where t-SNE has to run."""
     if old is None or old.model != _model(points.index) or len(points.rows) > GROWTH * old.laid_out:
         return None
-    before = _known_to(old, points.keys)  # (points,)
+    before = _points_in(old, points.keys)  # (points,)
     marked = np.zeros(len(old), bool)
     marked[old.landmarks] = True
     landmarks = np.flatnonzero((before >= 0) & marked[before])
-    if len(landmarks) < FEWEST or 2 * len(landmarks) < len(old.landmarks):
+    if len(landmarks) < MIN_T_SNE_PAPERS or 2 * len(landmarks) < len(old.landmarks):
         return None
     xy = np.where((before >= 0)[:, None], old.xy[before], 0).astype(np.uint16)  # (points, 2)
     places = old.frame.to_plane(xy[landmarks])
     new = np.flatnonzero(before < 0)
-    xy[new] = old.frame.to_whole(_beside(points, new, landmarks, places))
-    return MapPoints(xy, old.frame, landmarks.astype(np.int32), np.asarray(old.centers), old.laid_out, old.note)
+    xy[new] = old.frame.to_coordinates(_place_beside(points, new, landmarks, places))
+    return PlacedPoints(xy, old.frame, landmarks.astype(np.int32), np.asarray(old.centers), old.laid_out, old.note)
 
 
-def _place(points: Points, old: PaperMap | None, seed: int, most_landmarks: int, reporter: Reporter) -> MapPoints:
-    """Landmarks by t-SNE, all others beside them."""
-    # by their keys, so that a little larger index has nearly the same landmarks
-    order = np.argsort(mix(points.keys, np.full(len(points.keys), seed, np.uint64)))
-    landmarks = np.sort(order[:most_landmarks])
+def _place_all(
+    points: MappedPapers, old: PaperMap | None, seed: int, max_landmarks: int, reporter: Reporter
+) -> PlacedPoints:
+    """Place landmarks by t-SNE and all other papers beside them."""
+    # landmarks by hashed keys, so that a slightly larger index has nearly the same ones
+    order = np.argsort(mix_keys(points.keys, np.full(len(points.keys), seed, np.uint64)))
+    landmarks = np.sort(order[:max_landmarks])
     vectors = points.vectors(landmarks)
-    layout = lay_out(vectors, seed=seed, start=_start(points, old, landmarks), reporter=reporter)
+    layout = lay_out(vectors, seed=seed, start=_start_places(points, old, landmarks), reporter=reporter)
     plane = np.empty((len(points.rows), 2))
     plane[landmarks] = layout.xy
     others = np.setdiff1d(np.arange(len(points.rows)), landmarks, assume_unique=True)
-    plane[others] = _beside(points, others, landmarks, layout.xy)
-    frame = Frame.around(plane)
+    plane[others] = _place_beside(points, others, landmarks, layout.xy)
+    frame = MapFrame.around(plane)
     centers = find_centers(vectors, count_groups(len(points.rows)), seed=seed)
     note = layout.note
     if len(others):
-        note += f" {len(landmarks):,} papers were placed so, the others beside those they are most like."
-    return MapPoints(frame.to_whole(plane), frame, landmarks.astype(np.int32), centers, len(points.rows), note)
+        note += f" {len(landmarks):,} papers were placed this way, the others beside those they are most similar to."
+    return PlacedPoints(frame.to_coordinates(plane), frame, landmarks.astype(np.int32), centers, len(points.rows), note)
 
 
-def _start(points: Points, old: PaperMap | None, landmarks: NDArray[np.int64]) -> Plane | None:
-    """Where the landmarks were on an earlier map, new ones beside them; None where too few were on it."""
+def _start_places(points: MappedPapers, old: PaperMap | None, landmarks: NDArray[np.int64]) -> Plane | None:
+    """Return the landmarks' places on an earlier map, new ones beside them, to start t-SNE; None where too few were on it."""
     if old is None:
         return None
-    before = _known_to(old, points.keys[landmarks])
+    before = _points_in(old, points.keys[landmarks])
     known = before >= 0
-    if known.sum() < max(FEWEST, len(landmarks) // 4):
+    if known.sum() < max(MIN_T_SNE_PAPERS, len(landmarks) // 4):
         return None
     start = np.empty((len(landmarks), 2))
     start[known] = old.frame.to_plane(old.xy[before[known]])
-    start[~known] = _beside(points, landmarks[~known], landmarks[known], start[known])
+    start[~known] = _place_beside(points, landmarks[~known], landmarks[known], start[known])
     return start
 
 
-def _beside(points: Points, which: NDArray[np.int64], landmarks: NDArray[np.int64], places: Plane) -> Plane:
-    """Places of points beside landmarks, block by block, (which, 2)."""
+def _place_beside(points: MappedPapers, which: NDArray[np.int64], landmarks: NDArray[np.int64], places: Plane) -> Plane:
+    """Return places for points beside the landmarks they are similar to, block by block, (which, 2)."""
     plane = np.empty((len(which), 2))
     if len(which):
         vectors = points.vectors(landmarks)
@@ -395,12 +398,13 @@ def _beside(points: Points, which: NDArray[np.int64], landmarks: NDArray[np.int6
     return plane
 
 
-def _describe(points: Points, placed: MapPoints) -> PaperMap:
+def _label_points(points: MappedPapers, placed: PlacedPoints) -> PaperMap:
+    """Label placed points with years, fields and named groups."""
     index, rows = points.index, points.rows
     owners = np.zeros(len(rows), np.uint8)
     for start in range(0, len(rows), _BLOCK):
         part = np.arange(start, min(start + _BLOCK, len(rows)))
-        owners[part] = assign(points.vectors(part), placed.centers)
+        owners[part] = assign_groups(points.vectors(part), placed.centers)
     field, fields = fields_of(index).number_rows(rows, FIELDS)
     years = index.years[rows].astype(np.int16)
     columns: dict[str, NDArray[Any]] = {
@@ -417,7 +421,7 @@ def _describe(points: Points, placed: MapPoints) -> PaperMap:
         landmarks=placed.landmarks,
         centers=placed.centers,
         fields=(*fields, OTHER),
-        groups=_groups(points, placed.xy, owners, len(placed.centers)),
+        groups=_name_groups(points, placed.xy, owners, len(placed.centers)),
         frame=placed.frame,
         laid_out=placed.laid_out,
         model=_model(index),
@@ -425,12 +429,15 @@ def _describe(points: Points, placed: MapPoints) -> PaperMap:
     )
 
 
-def _groups(points: Points, xy: NDArray[np.uint16], owners: NDArray[np.uint8], count: int) -> tuple[Group, ...]:
-    some = np.sort(np.argsort(points.keys)[:_TITLES])  # keys are spread evenly: a fair sample
-    titles = [points.index.title(row) for row in points.rows[some].tolist()]
-    names = name_groups(titles, owners[some], count)
+def _name_groups(
+    points: MappedPapers, xy: NDArray[np.uint16], owners: NDArray[np.uint8], count: int
+) -> tuple[PaperGroup, ...]:
+    """Name the groups of a map by words of their titles, each at its densest place."""
+    sample = np.sort(np.argsort(points.keys)[:_TITLES])  # keys are spread evenly: a fair sample
+    titles = [points.index.title(row) for row in points.rows[sample].tolist()]
+    names = name_groups(titles, owners[sample], count)
     sizes = np.bincount(owners, minlength=count)
-    middles = [densest(xy[owners == group]) for group in range(count)]
+    centers = [densest_place(xy[owners == group]) for group in range(count)]
     return tuple(
-        Group(name, int(x), int(y), int(size)) for name, (x, y), size in zip(names, middles, sizes, strict=True)
+        PaperGroup(name, int(x), int(y), int(size)) for name, (x, y), size in zip(names, centers, sizes, strict=True)
     )

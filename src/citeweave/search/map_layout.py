@@ -1,19 +1,14 @@
-"""Places of papers in a plane: t-SNE of some of them, the landmarks, and every other paper beside those it is like.
+"""Layout of a map of papers: t-SNE of some papers (landmarks), places for all others beside them, and named groups.
 
     xy, note = lay_out(vectors, seed=0)                     (landmarks, 2)
     place_others(vectors, landmarks, xy, keys)              (papers, 2)
+    centers = find_centers(vectors, 12, seed=0)             (groups, dimension)
+    assign_groups(vectors, centers)                         (papers,): the group of each
+    name_groups(titles, groups, 12)                         ["graph, neural, attention", ...]
 
-t-SNE as in `evaluation/paper_map.py`, begun from the first two principal components or from the places of an
-earlier map. With few papers, the principal components themselves are the map.
-
-Groups of papers by their vectors, named by the words of their titles.
-
-    centers = find_centers(vectors, 12, seed=0)      (groups, dimension)
-    assign(vectors, centers)                         (papers,): the group of each
-    name_groups(titles, groups, 12)                  ["graph, neural, attention", ...]
-
-Spherical k-means (Dhillon and Modha, 2001) from k-means++ (Arthur and Vassilvitskii, 2007). A name is made of the words
-with the highest c-TF-IDF (Grootendorst, 2022). Does not decide how many groups there are: `count_groups` only guesses.
+t-SNE as in `evaluation/paper_map.py`, started from the first two principal components or from the places of an earlier
+map; with few papers, the principal components themselves. Groups by spherical k-means (Dhillon and Modha, 2001) from
+k-means++ (Arthur and Vassilvitskii, 2007), named by the title words with the highest c-TF-IDF (Grootendorst, 2022).
 """
 
 from __future__ import annotations
@@ -27,29 +22,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.progress import QUIET, Reporter
-from citeweave.core.randomness import Keys, mix, stream
+from citeweave.core.randomness import Keys, mix_keys, stream
 from citeweave.evaluation.paper_map import (
-    FEWEST,
+    MIN_T_SNE_PAPERS,
     Floats,
     Plane,
     principal,
-    t_sne,
+    run_t_sne,
     unit,
 )
 from citeweave.vectors.bm25 import words_of
 from citeweave.vectors.topk import nearest
 
 NEIGHBORS = 5
-"""Landmarks beside which another paper is placed."""
+"""Landmarks beside which every other paper is placed."""
 
-__all__ = ["FEWEST", "Floats", "Layout", "Plane", "densest", "lay_out", "place_others", "unit"]
+__all__ = ["MIN_T_SNE_PAPERS", "Floats", "Layout", "Plane", "densest_place", "lay_out", "place_others", "unit"]
 
 SHARPNESS = 20.0
-"""How much more the nearest landmark counts: a cosine that is 0.05 less weighs 1 / e."""
+"""How much more the nearest landmark counts: a cosine that is 0.05 lower weighs 1 / e."""
 
 
 class Layout(NamedTuple):
-    """Landmarks in the plane."""
+    """Places of the landmarks in the plane of a map."""
 
     xy: Plane
     """(landmarks, 2)"""
@@ -59,47 +54,50 @@ class Layout(NamedTuple):
 
 
 def lay_out(vectors: Floats, *, seed: int, start: Plane | None = None, reporter: Reporter = QUIET) -> Layout:
-    """Places for papers by their vectors of length 1, (n, dimension); from the places `start`, (n, 2), where given."""
-    if len(vectors) < FEWEST:
+    """Lay out papers in a plane by t-SNE of their unit vectors, (n, dimension), started at `start`, (n, 2), if given."""
+    if len(vectors) < MIN_T_SNE_PAPERS:
         return Layout(
-            principal(vectors), f"The first two principal components, as {FEWEST} papers are the least for t-SNE."
+            principal(vectors),
+            f"The first two principal components, as {MIN_T_SNE_PAPERS} papers are the minimum for t-SNE.",
         )
-    return Layout(t_sne(vectors, seed, start=start, reporter=reporter), "t-SNE of the vectors by cosine.")
+    return Layout(run_t_sne(vectors, seed, start=start, reporter=reporter), "t-SNE of the vectors by cosine.")
 
 
 def place_others(vectors: Floats, landmarks: Floats, xy: Plane, keys: Keys) -> Plane:
-    """Places of papers beside the landmarks that they are most like, (papers, 2), a little apart by their keys."""
+    """Return places for papers beside the landmarks they are most similar to, (papers, 2), scattered by their keys."""
     if not len(vectors) or not len(landmarks):
         return np.zeros((len(vectors), 2))
-    found = nearest(landmarks, vectors, min(NEIGHBORS, len(landmarks)))
-    known = found.rows >= 0  # a landmark of zeros is near nobody
-    scores = np.where(known, found.scores, -np.inf).astype(np.float64)  # (papers, neighbors)
-    # a paper of zeros is like none: it goes to the middle
+    near = nearest(landmarks, vectors, min(NEIGHBORS, len(landmarks)))
+    known = near.rows >= 0  # a landmark of zeros is near no paper
+    scores = np.where(known, near.scores, -np.inf).astype(np.float64)  # (papers, neighbors)
+    # a paper of zeros is similar to none: it goes to the middle
     best = np.where(known[:, :1], scores[:, :1], 0)
     weights = np.exp(SHARPNESS * (scores - best))
     total = weights.sum(axis=1, keepdims=True)  # (papers, 1)
-    middle = (weights[:, :, None] * xy[found.rows]).sum(axis=1)  # (papers, 2)
+    middle = (weights[:, :, None] * xy[near.rows]).sum(axis=1)  # (papers, 2)
     placed = np.divide(middle, total, out=np.tile(xy.mean(axis=0), (len(vectors), 1)), where=total > 0)
     return np.asarray(placed + _spacing(xy) * _directions(keys))
 
 
 def _spacing(xy: Plane) -> float:
-    """How far apart neighboring landmarks lie, about: an even spread over the area they cover."""
+    """Estimate the distance of neighboring landmarks: an even spread over the area they cover."""
     width, height = np.percentile(xy, 98, axis=0) - np.percentile(xy, 2, axis=0)
     return 0.5 * math.sqrt(max(float(width * height), 0.0) / len(xy))
 
 
 def _directions(keys: Keys) -> Plane:
-    """A normal number for each axis, the same for the same key; (papers, 2)."""
-    first, second = ((mix(keys, np.full(len(keys), number, np.uint64)) >> np.uint64(11)) / 2.0**53 for number in (1, 2))
+    """Return a normal random number per axis, the same for the same key; (papers, 2)."""
+    first, second = (
+        (mix_keys(keys, np.full(len(keys), number, np.uint64)) >> np.uint64(11)) / 2.0**53 for number in (1, 2)
+    )
     radius = np.sqrt(-2 * np.log1p(-first))  # Box and Muller (1958)
     return np.stack([radius * np.cos(2 * np.pi * second), radius * np.sin(2 * np.pi * second)], axis=1)
 
 
-def densest(xy: NDArray[Any], cells: int = 48) -> tuple[float, float]:
-    """The place where most of some points lie, for a name: the middle may lie among others' points.
+def densest_place(xy: NDArray[Any], cells: int = 48) -> tuple[float, float]:
+    """Return the place where most points of a group lie, for its name; their mean may lie among other groups.
 
-    >>> densest(np.array([[0, 0], [65535, 100], [65535, 200], [65535, 300]]))
+    >>> densest_place(np.array([[0, 0], [65535, 100], [65535, 200], [65535, 300]]))
     (65535.0, 200.0)
     """
     if not len(xy):
@@ -113,15 +111,15 @@ def densest(xy: NDArray[Any], cells: int = 48) -> tuple[float, float]:
     return float(x), float(y)
 
 
-# Groups of papers by their vectors, named by the words of their titles.
+# --- groups ----------------------------------------------------------------------------------------------
 
-FEWEST_GROUPS, MOST_GROUPS = 4, 40
-PAPERS_A_GROUP = 3
-"""Where there are few papers, so many make a group."""
+MIN_GROUPS, MAX_GROUPS = 4, 40
+MIN_GROUP_PAPERS = 3
+"""Average papers per group where there are few papers."""
 
 _ROUNDS = 30
 _NAME_WORDS = 3
-_PLAIN = frozenset(
+_UNINFORMATIVE = frozenset(
     words_of(
         "using use used uses based via towards toward from through new novel study studies analysis approach approaches "
         "between during how what why when which who where its it's we our can do does than under over across between "
@@ -134,24 +132,24 @@ _PLAIN = frozenset(
 
 
 def count_groups(papers: int) -> int:
-    """How many groups so many papers make on a map.
+    """Return how many groups a map of so many papers gets.
 
     >>> [count_groups(papers) for papers in (0, 2, 9, 200, 2000, 100_000)]
     [0, 1, 3, 5, 15, 40]
     """
-    wanted = min(max(round(math.sqrt(papers) / 3), FEWEST_GROUPS), MOST_GROUPS)
-    return min(wanted, max(papers // PAPERS_A_GROUP, min(papers, 1)))
+    wanted = min(max(round(math.sqrt(papers) / 3), MIN_GROUPS), MAX_GROUPS)
+    return min(wanted, max(papers // MIN_GROUP_PAPERS, min(papers, 1)))
 
 
 def find_centers(vectors: Floats, groups: int, *, seed: int) -> Floats:
-    """Middles of so many groups of vectors of length 1, each of length 1; fewer where papers are alike."""
-    centers = _spread_out(vectors, groups, stream(seed, "map", "groups"))
-    known = None
+    """Find the unit centers of groups of unit vectors by spherical k-means; fewer where papers coincide."""
+    centers = _initial_centers(vectors, groups, stream(seed, "map", "groups"))
+    previous = None
     for _ in range(_ROUNDS):
-        owners = assign(vectors, centers)
-        if known is not None and np.array_equal(owners, known):
+        owners = assign_groups(vectors, centers)
+        if previous is not None and np.array_equal(owners, previous):
             break
-        known = owners
+        previous = owners
         sums = np.zeros((len(centers), vectors.shape[1]), np.float64)
         np.add.at(sums, owners, vectors)
         full = np.bincount(owners, minlength=len(centers)) > 0
@@ -159,8 +157,8 @@ def find_centers(vectors: Floats, groups: int, *, seed: int) -> Floats:
     return centers
 
 
-def _spread_out(vectors: Floats, groups: int, random: np.random.Generator) -> Floats:
-    """k-means++: papers far from those chosen before are likelier to be chosen."""
+def _initial_centers(vectors: Floats, groups: int, random: np.random.Generator) -> Floats:
+    """Draw initial centers by k-means++: papers far from those drawn before are likelier."""
     chosen = [int(random.integers(len(vectors)))] if len(vectors) and groups else []
     far = np.full(len(vectors), np.inf)
     while chosen and len(chosen) < groups:
@@ -172,8 +170,8 @@ def _spread_out(vectors: Floats, groups: int, random: np.random.Generator) -> Fl
     return np.asarray(vectors[chosen], np.float32)
 
 
-def assign(vectors: Floats, centers: Floats) -> NDArray[np.uint8]:
-    """The group whose middle is nearest, (papers,)."""
+def assign_groups(vectors: Floats, centers: Floats) -> NDArray[np.uint8]:
+    """Assign each paper to the group with the nearest center, (papers,)."""
     assert len(centers) < 256
     if not len(centers):
         return np.zeros(len(vectors), np.uint8)
@@ -181,25 +179,25 @@ def assign(vectors: Floats, centers: Floats) -> NDArray[np.uint8]:
 
 
 def name_groups(titles: Sequence[str], owners: NDArray[Any], groups: int) -> list[str]:
-    """Two or three words for each group; empty for one without titles."""
+    """Name each group by up to three words of its titles; empty for one without titles."""
     counts: list[Counter[str]] = [Counter() for _ in range(groups)]
     for title, owner in zip(titles, owners.tolist(), strict=True):
-        counts[owner].update(word for word in set(words_of(title)) if _tells(word))
-    every: Counter[str] = sum(counts, Counter())
-    average = every.total() / max(groups, 1)
-    return [_name(count, every, average) for count in counts]
+        counts[owner].update(word for word in set(words_of(title)) if _is_informative(word))
+    totals: Counter[str] = sum(counts, Counter())
+    average = totals.total() / max(groups, 1)
+    return [_name_group(count, totals, average) for count in counts]
 
 
-def _tells(word: str) -> bool:
-    """Whether a word may stand in a name."""
-    return len(word) > 2 and word not in _PLAIN and not word.isdigit()
+def _is_informative(word: str) -> bool:
+    """Return whether a title word may name a group."""
+    return len(word) > 2 and word not in _UNINFORMATIVE and not word.isdigit()
 
 
-def _name(count: Counter[str], every: Counter[str], average: float) -> str:
-    """The words with the highest c-TF-IDF, none of them another form of one before."""
-    weighed = sorted(count, key=lambda word: (-count[word] * math.log(1 + average / every[word]), word))
+def _name_group(count: Counter[str], totals: Counter[str], average: float) -> str:
+    """Return the title words of a group with the highest c-TF-IDF, without other forms of the same word."""
+    ranked = sorted(count, key=lambda word: (-count[word] * math.log(1 + average / totals[word]), word))
     words: list[str] = []
-    for word in weighed:
+    for word in ranked:
         if not any(_same_stem(word, other) for other in words):
             words.append(word)
         if len(words) == _NAME_WORDS:
@@ -208,7 +206,7 @@ def _name(count: Counter[str], every: Counter[str], average: float) -> str:
 
 
 def _same_stem(left: str, right: str) -> bool:
-    """Whether two words are likely forms of one.
+    """Return whether two title words are likely forms of one.
 
     >>> _same_stem("networks", "network"), _same_stem("learning", "learned"), _same_stem("cell", "cellular")
     (True, True, True)

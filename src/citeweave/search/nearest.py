@@ -1,50 +1,36 @@
-"""The nearest papers of an index in one of its spaces: every paper is compared.
+"""Exact nearest-neighbor search over the vectors of an index: cosines of a query vector to every paper, in one space.
 
     nearest_papers(index, query, 10)                                   the encoder's space
-    nearest_papers(index, queries, 10, "method", itself=rows)          the space of methods, each paper left out itself
+    nearest_papers(index, queries, 10, "method", itself=rows)          the space of methods, each query paper left out
     nearest_papers(index, query, 10, "all", allowed=mask)              all aspects side by side, some papers only
+    search_text(index, query_encoder, "parsing with graphs", count=5)
+    search_paper(index, "doi:10.1/x", count=5, aspect="method")        itself left out; no model is loaded
 
-Scores are cosines; equal ones stand by id, so that neither the segments nor the series of changes that made them show.
-Large segments are scanned by their codes (`similarity/topk`), which gives the same result; `exact=False` leaves out the
-proof. Deleted papers and papers without a vector are never found. Does not encode anything.
-
-Searching an index: by a text, or by one of its papers; in the encoder's space or in that of an aspect.
-
-    reader = open_reader(index)                                   the very model of the index, checked
-    search_text(index, reader, "parsing with graphs", count=5)
-    search_paper(index, "doi:10.1/x", count=5, aspect="method")   itself left out; no model is loaded
-
-Does not mix spaces: one search, one space.
+Scores are cosines; equal ones are ordered by id, so that neither the segments nor the changes that made them show. Large
+segments are scanned by their quantized codes (`vectors/topk`) with the same result; `exact=False` skips the proof of it.
+Deleted papers and papers without a vector are never found. Does not encode (`index_model.py`) and does not mix spaces.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
-from citeweave.corpus.text import paper_text
-from citeweave.encoders.encoder import Encoder, TorchEncoder, load_encoder
-from citeweave.encoders.runtimes import AUTO, same_weights
 from citeweave.search.index import Hit, Index
-from citeweave.search.ranked_rows import rank_rows
+from citeweave.search.index_model import QueryEncoder
+from citeweave.search.rankings import rank_rows
 from citeweave.search.segment import Segment
 from citeweave.vectors.topk import Codes, Neighbors, nearest
 
-MOST = 10_000
-"""Papers that may be asked for at once."""
+MAX_COUNT = 10_000
+"""Most papers of one search."""
 
 _BLOCK = 65_536
-"""Rows that are compared at a time where more than the memory map is needed."""
-
-
-def check_count(count: int) -> None:
-    if not 1 <= count <= MOST:
-        raise UserError(f"--count is {count}; it must be from 1 to {MOST:,} papers")
+"""Rows that are compared at a time where several spaces are put side by side in memory."""
 
 
 def nearest_papers(
@@ -58,26 +44,73 @@ def nearest_papers(
     exact: bool = True,
     block: int = _BLOCK,
 ) -> Neighbors:
-    """The nearest rows to vectors of the space, (queries, dimension) or one (dimension,); (queries, count or fewer).
+    """Return the rows of an index nearest to query vectors, (queries, dimension) or one (dimension,), and their cosines.
 
-    `allowed`, (size,), says which rows count; `itself`, (queries,), has each query's own row, or -1.
+    `allowed`, (size,), masks the rows that may be found; `itself`, (queries,), has each query's own row, or -1. The result
+    is (queries, count), or narrower where fewer papers are found.
     """
     check_count(count)
     index.check_aspect(aspect)
-    asked = np.atleast_2d(np.asarray(queries, np.float32))  # (queries, dimension)
-    own = np.broadcast_to(np.asarray(-1 if itself is None else itself, np.int64), (len(asked),))
+    matrix = np.atleast_2d(np.asarray(queries, np.float32))  # (queries, dimension)
+    own = np.broadcast_to(np.asarray(-1 if itself is None else itself, np.int64), (len(matrix),))
     width = min(count, len(index))
-    found = [
-        _in_segment(index, segment, _SegmentQuery(asked, own, width, aspect, exact, block), allowed)
+    query = _SegmentQuery(matrix, own, width, aspect, exact, block)
+    parts = [
+        near
         for segment in index.segments
         if segment.matrix is not None and width
+        for near in _nearest_in_segment(index, segment, query, allowed)
     ]
-    return _best(index, [each for parts in found for each in parts], len(asked), width)
+    return _merge(index, parts, len(matrix), width)
+
+
+def search_text(
+    index: Index, query_encoder: QueryEncoder, text: str, *, count: int = 10, aspect: str = ""
+) -> list[Hit]:
+    """Return the papers of an index whose vectors are nearest to that of a text."""
+    check_count(count)
+    return _hits(index, nearest_papers(index, query_encoder.encode(text, aspect), count, aspect))
+
+
+def search_paper(index: Index, paper: str, *, count: int = 10, aspect: str = "") -> list[Hit]:
+    """Return the papers of an index whose vectors are nearest to that of one of its papers, given by any of its ids."""
+    check_count(count)
+    row = index.row(paper)
+    query = index.take(np.array([row]), aspect)[0]  # (dimension,)
+    return _hits(index, nearest_papers(index, query, count, aspect, itself=row))
+
+
+def _hits(index: Index, neighbors: Neighbors) -> list[Hit]:
+    """Return the neighbors of the first query as hits."""
+    pairs = zip(neighbors.rows[0].tolist(), neighbors.scores[0].tolist(), strict=True)
+    return [index.hit(row, score) for row, score in pairs if row >= 0]
+
+
+def check_count(count: int) -> None:
+    """Refuse a number of nearest papers below 1 or above MAX_COUNT."""
+    if not 1 <= count <= MAX_COUNT:
+        raise UserError(f"--count is {count}; it must be from 1 to {MAX_COUNT:,} papers")
+
+
+def need_papers(index: Index) -> None:
+    """Refuse to search an index without papers."""
+    if not len(index):
+        raise UserError(f"{index.folder} holds no paper; add some with `citeweave change {index.folder} --add CORPUS`")
+
+
+def need_vectors(index: Index, what: str) -> None:
+    """Refuse a search by vectors in an index that has words only."""
+    need_papers(index)
+    if not index.with_vector.any():
+        raise UserError(
+            f"{what} needs vectors, and {index.folder} has none yet; make them with "
+            f"`citeweave change {index.folder} --fill`, or search by words"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _SegmentQuery:
-    """What is asked of every segment."""
+    """The query vectors and options with which every segment is searched."""
 
     queries: NDArray[np.float32]
     itself: NDArray[np.int64]
@@ -89,51 +122,51 @@ class _SegmentQuery:
     block: int
 
 
-def _in_segment(
-    index: Index, segment: Segment, asked: _SegmentQuery, allowed: NDArray[np.bool_] | None
+def _nearest_in_segment(
+    index: Index, segment: Segment, query: _SegmentQuery, allowed: NDArray[np.bool_] | None
 ) -> list[Neighbors]:
-    """The nearest rows of one segment, as rows of the index."""
+    """Return the nearest neighbors within one segment, as rows of the index."""
     span = slice(segment.start, segment.start + segment.size)
     counted = index.with_vector[span]  # (papers,)
     counted = counted if allowed is None else counted & allowed[span]
-    inside = (asked.itself >= span.start) & (asked.itself < span.stop)
-    own = np.where(inside, asked.itself - span.start, -1)  # (queries,)
+    inside = (query.itself >= span.start) & (query.itself < span.stop)
+    own = np.where(inside, query.itself - span.start, -1)  # (queries,)
     if not counted.any():
         return []
-    parts, codes = index.spaces(segment, asked.aspect), index.codes(segment, asked.aspect)
+    parts, codes = index.spaces(segment, query.aspect), index.codes(segment, query.aspect)
     if len(parts) == 1:
-        return [_moved(_nearest(parts[0], asked, counted, own, codes), span.start)]
-    found = []
-    for start in range(0, segment.size, asked.block):
-        part = slice(start, start + asked.block)
+        return [_shift_rows(_nearest(parts[0], query, counted, own, codes), span.start)]
+    neighbors = []
+    for start in range(0, segment.size, query.block):
+        part = slice(start, start + query.block)
         pool = np.concatenate([matrix[part] for matrix in parts], axis=1)  # (block, dimension)
         inner = np.where((own >= start) & (own < start + len(pool)), own - start, -1)
         if counted[part].any():
-            found.append(_moved(_nearest(pool, asked, counted[part], inner), span.start + start))
-    return found
+            neighbors.append(_shift_rows(_nearest(pool, query, counted[part], inner), span.start + start))
+    return neighbors
 
 
 def _nearest(
     pool: NDArray[Any],
-    asked: _SegmentQuery,
+    query: _SegmentQuery,
     counted: NDArray[np.bool_],
     itself: NDArray[np.int64],
     codes: Codes | None = None,
 ) -> Neighbors:
     allowed = None if counted.all() else counted
-    count = min(asked.count, len(pool))
-    return nearest(pool, asked.queries, count, codes=codes, exact=asked.exact, allowed=allowed, itself=itself)
+    count = min(query.count, len(pool))
+    return nearest(pool, query.queries, count, codes=codes, exact=query.exact, allowed=allowed, itself=itself)
 
 
-def _moved(near: Neighbors, start: int) -> Neighbors:
+def _shift_rows(near: Neighbors, start: int) -> Neighbors:
     return Neighbors(np.where(near.rows >= 0, near.rows + start, -1).astype(np.int32), near.scores)
 
 
-def _best(index: Index, parts: list[Neighbors], queries: int, count: int) -> Neighbors:
-    """The best of several lists, the highest score first, then by id; columns that no query fills are left out."""
+def _merge(index: Index, parts: list[Neighbors], queries: int, count: int) -> Neighbors:
+    """Merge neighbors of several segments, the highest cosine first, then by id; drop columns that no query fills."""
     rows, scores = np.full((queries, count), -1, np.int32), np.full((queries, count), np.nan, np.float32)
     if len(parts) == 1:
-        # within a segment rows stand by id
+        # within a segment rows are ordered by id
         rows[:, : parts[0].rows.shape[1]], scores[:, : parts[0].rows.shape[1]] = parts[0].rows, parts[0].scores
     elif parts:
         all_rows = np.concatenate([part.rows for part in parts], axis=1)
@@ -144,85 +177,3 @@ def _best(index: Index, parts: list[Neighbors], queries: int, count: int) -> Nei
             rows[query, : len(best.rows)], scores[query, : len(best.rows)] = best.rows, best.scores
     filled = int((rows >= 0).sum(axis=1).max(initial=0))
     return Neighbors(rows[:, :filled], scores[:, :filled])
-
-
-# Searching an index: by a text, or by one of its papers; in the encoder's space or in that of an aspect.
-
-MAX_TEXT = 100_000
-"""Characters of a query; more is a mistake, as no model reads so many."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueryEncoder:
-    """The encoder of an index: makes vectors of texts that may be compared with its own."""
-
-    index: Index
-    encoder: Encoder
-    any_runtime: bool = False
-    """Whether the model may be computed by another runtime than the index was: scores then differ by about 0.001."""
-
-    def __post_init__(self) -> None:
-        known = self.index.provenance
-        if known is None or (self.any_runtime and same_weights(self.encoder.revision, known.revision)):
-            return
-        if self.encoder.revision != known.revision:
-            raise UserError(
-                f"{self.index.folder} was made by {known.label}, and {self.encoder.name} is revision "
-                f"{self.encoder.revision}: their vectors cannot be compared; give the index's own model with --model, "
-                "or build the index again"
-            )
-
-    def read(self, text: str, aspect: str = "", *, abstract: str = "") -> NDArray[np.float32]:
-        """The vector of a text in a space, (dimension,); with an abstract the text is a paper's title."""
-        self.index.check_aspect(aspect)
-        length = len(text) + len(abstract)
-        if length > MAX_TEXT:
-            raise UserError(f"the text has {length:,} characters; give at most {MAX_TEXT:,}")
-        found = self.encoder.encode([paper_text(text, abstract)])  # (1, dimension)
-        if not found.any() or not any(sign.isalnum() for sign in text + abstract):
-            raise UserError(f"the text {text[:40]!r} holds no word that {self.encoder.name} can read; give another")
-        return self.into(found[0], aspect)
-
-    def into(self, vector: NDArray[np.float32], aspect: str) -> NDArray[np.float32]:
-        """A vector of the encoder in a space."""
-        heads = self.index.heads
-        return heads.project(vector[None], aspect)[0] if aspect and heads is not None else vector
-
-
-def open_reader(index: Index, model: str | Path | None = None, *, device: str = "auto") -> QueryEncoder:
-    """Load the model that the index was made by: where it was then, or where `model` says it is now."""
-    where = str(model or index.model)
-    if not model and Path(where).is_absolute() and not Path(where).is_dir():
-        raise UserError(f"the model of {index.folder} is no longer at {where}; say with --model where it is")
-    encoder = load_reader_encoder(index, where, device=device, runtime=index.runtime)
-    return QueryEncoder(index, encoder, any_runtime=index.any_runtime)
-
-
-def load_reader_encoder(index: Index, model: str, *, device: str, runtime: str) -> TorchEncoder:
-    """The model in this runtime; where it does not run and the index allows any, in the fastest one of this processor."""
-    try:
-        return load_encoder(model, device=device, runtime=runtime)
-    except UserError:
-        if not index.any_runtime or runtime == AUTO:
-            raise
-        return load_encoder(model, device=device, runtime=AUTO)
-
-
-def search_text(index: Index, reader: QueryEncoder, text: str, *, count: int = 10, aspect: str = "") -> list[Hit]:
-    """The papers nearest to a text."""
-    check_count(count)
-    return hits(index, nearest_papers(index, reader.read(text, aspect), count, aspect))
-
-
-def search_paper(index: Index, paper: str, *, count: int = 10, aspect: str = "") -> list[Hit]:
-    """The papers nearest to a paper of the index, by any of its ids."""
-    check_count(count)
-    row = index.row(paper)
-    query = index.take(np.array([row]), aspect)[0]  # (dimension,)
-    return hits(index, nearest_papers(index, query, count, aspect, itself=row))
-
-
-def hits(index: Index, found: Neighbors) -> list[Hit]:
-    """The first line of neighbors as papers."""
-    pairs = zip(found.rows[0].tolist(), found.scores[0].tolist(), strict=True)
-    return [index.hit(row, score) for row, score in pairs if row >= 0]

@@ -1,22 +1,17 @@
-"""Reviewer matching: how well the papers of each person fit each submission.
+"""Reviewer matching: score how well the papers of each possible reviewer match each submission; its input files.
 
-    submissions   s (2 numbers each)      people   ann: papers a, b, c, d     bo: paper a
+    submissions   s                       people   ann: papers a, b, c, d     bo: paper a
     cosines       s-a 0.9  s-b 0.6  s-c 0.3  s-d 0.0
     top3          ann (0.9 + 0.6 + 0.3) / 3 = 0.6      bo 0.9
     max           ann 0.9                              bo 0.9
     mean          ann 0.45                             bo 0.9
 
-    people = People.find({"ann": ["a", "b", "c", "d"], "bo": ["a"]}, papers, fewest=1)
-    for fit in match_reviewers(submissions, papers, people, MatchOptions("top3", best=5)):
-        print(fit.submission, fit.reviewer, fit.score)
-
-A person who wrote a submission is no reviewer of it. Submissions are compared block by block, so that memory does not
-grow with their number. Does not assign anybody: the scores are what programs for that take in.
-
-Files of reviewer matching: who wrote what, who must not review what, and the scores.
+    people = People.find({"ann": ["a", "b", "c", "d"], "bo": ["a"]}, papers, min_papers=1)
+    for each in match_reviewers(submissions, papers, people, MatchOptions("top3", best=5)):
+        print(each.submission, each.reviewer, each.score)
 
     people.jsonl     {"person": "ann", "papers": ["s2:1", "doi:10.1/x"]}
-    people.csv       person,paper          one paper a line, or several with semicolons between them
+    people.csv       person,paper          one paper per line, or several separated by semicolons
                      ann,s2:1
                      ann,doi:10.1/x
     conflicts.csv    submission,person
@@ -24,7 +19,9 @@ Files of reviewer matching: who wrote what, who must not review what, and the sc
     scores.csv       submission,reviewer,score
                      s7,bo,0.512345
 
-Lines that say the same person again add to their papers. Compressed files are read too. Does not look papers up.
+Lines that name a person again add to their papers. Compressed files are read too. A person who wrote a submission is
+never its reviewer. Submissions are compared block by block, so that memory does not grow with their number. Does not
+assign reviewers: the scores are the input of programs that do.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.errors import EmptyResultError, InputError, UserError, choose
-from citeweave.core.files import new_file, output_place
+from citeweave.core.files import new_file, resolve_output
 from citeweave.core.inputs import Source
 from citeweave.core.progress import QUIET, Reporter, Tally
 from citeweave.corpus.plain_text import clean_text
@@ -52,53 +49,55 @@ Doubles = NDArray[np.float64]
 
 TOP = 3
 DECIMALS = 6
-"""Of a score: what is the same on every machine, so that the order of people is."""
+"""Decimals of a score that are the same on every machine, so that the order of reviewers is."""
 
 _SUBMISSIONS, _MENTIONS = 256, 16_384
-"""Submissions, and papers of people, that are compared at a time: 32 MiB of cosines."""
+"""Submissions, and papers of reviewers, that are compared at a time: 32 MiB of cosines."""
 
 
-def mean_of_top(cosines: Doubles) -> Doubles:
-    """Mean of the three best of (submissions, papers), of all where there are fewer; (submissions,).
+def top3_score(cosines: Doubles) -> Doubles:
+    """Score a reviewer by the mean of the three best cosines of (submissions, papers); (submissions,).
 
     The rule of SciRepEval's reviewer matching (Singh et al., EMNLP 2023).
 
-    >>> mean_of_top(np.array([[0.25, 1.0, 0.5, 0.75], [0.0, 0.0, 0.0, 0.0]])).tolist()
+    >>> top3_score(np.array([[0.25, 1.0, 0.5, 0.75], [0.0, 0.0, 0.0, 0.0]])).tolist()
     [0.75, 0.0]
     """
     top = min(TOP, cosines.shape[1])
-    found: Doubles = np.partition(cosines, cosines.shape[1] - top, axis=1)[:, -top:].mean(axis=1)
-    return found
+    scores: Doubles = np.partition(cosines, cosines.shape[1] - top, axis=1)[:, -top:].mean(axis=1)
+    return scores
 
 
-def best(cosines: Doubles) -> Doubles:
-    """The nearest paper: the maximum of Mimno and McCallum, "Expertise modeling for matching papers with reviewers",
-    KDD 2007."""
-    found: Doubles = cosines.max(axis=1)
-    return found
+def max_score(cosines: Doubles) -> Doubles:
+    """Score a reviewer by the best cosine of (submissions, papers); (submissions,).
+
+    Mimno and McCallum, "Expertise modeling for matching papers with reviewers", KDD 2007.
+    """
+    scores: Doubles = cosines.max(axis=1)
+    return scores
 
 
-def mean(cosines: Doubles) -> Doubles:
-    """All papers alike: the average of the same paper."""
-    found: Doubles = cosines.mean(axis=1)
-    return found
+def mean_score(cosines: Doubles) -> Doubles:
+    """Score a reviewer by the mean cosine of (submissions, papers), also of Mimno and McCallum; (submissions,)."""
+    scores: Doubles = cosines.mean(axis=1)
+    return scores
 
 
-RULES: dict[str, Callable[[Doubles], Doubles]] = {"top3": mean_of_top, "max": best, "mean": mean}
+RULES: dict[str, Callable[[Doubles], Doubles]] = {"top3": top3_score, "max": max_score, "mean": mean_score}
 
 
 @dataclass(frozen=True, slots=True)
 class MatchOptions:
-    """How people are scored, and how many are told."""
+    """Options of reviewer matching: the scoring rule, and how many reviewers per submission are listed."""
 
     rule: str = "top3"
     best: int = 0
-    """People of a submission, the best ones; 0 = all."""
+    """Reviewers listed per submission, the best ones; 0 = all."""
 
     def __post_init__(self) -> None:
         choose(self.rule, RULES, "--rule")
         if self.best < 0:
-            raise UserError(f"--best is {self.best}; it must be 0, for all people, or more")
+            raise UserError(f"--top is {self.best}; it must be 0, for all people, or more")
 
 
 _OPTIONS = MatchOptions()
@@ -106,51 +105,51 @@ _OPTIONS = MatchOptions()
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """Persons, sorted by name, with the rows of their papers."""
+    """Possible reviewers, sorted by name, with the rows of their papers' vectors."""
 
     names: Sequence[str]
     offsets: NDArray[np.int64]
-    """(people + 1,) where each person's papers begin."""
+    """(people + 1,): where each person's papers begin."""
 
     rows: NDArray[np.int64]
-    """(mentions,) of the papers' vectors; a paper of two people is mentioned twice."""
+    """(mentions,): rows of the papers' vectors; a paper of two people is mentioned twice."""
 
     left_out: int
-    """Persons with too few papers."""
+    """Number of persons with too few papers."""
 
     unknown: int
-    """Papers of people, those left out included, that have no vector."""
+    """Number of papers without a vector, including those of persons left out."""
 
     @classmethod
-    def find(cls, papers_of: Mapping[str, Sequence[str]], papers: Vectors, *, fewest: int = 1) -> People:
-        """Look the papers up; persons with fewer than `fewest` that have a vector are left out."""
-        if fewest < 1:
-            raise UserError(f"--fewest is {fewest}; a person must have at least 1 paper")
-        names, kept, unknown, left_out = [], [np.zeros(0, np.int64)], 0, 0
+    def find(cls, papers_of: Mapping[str, Sequence[str]], papers: Vectors, *, min_papers: int = 1) -> People:
+        """Look up the papers of reviewers; leave out persons with fewer than `min_papers` that have a vector."""
+        if min_papers < 1:
+            raise UserError(f"--min-papers is {min_papers}; a person must have at least 1 paper")
+        names, row_lists, unknown, left_out = [], [np.zeros(0, np.int64)], 0, 0
         for name in sorted(papers_of):
-            wanted = list(dict.fromkeys(papers_of[name]))
-            found = papers.rows(wanted) if wanted else np.zeros(0, np.int64)
-            rows = np.unique(found[found >= 0])
-            unknown += int((found < 0).sum())
-            if len(rows) < fewest:
+            ids = list(dict.fromkeys(papers_of[name]))
+            looked_up = papers.rows(ids) if ids else np.zeros(0, np.int64)
+            rows = np.unique(looked_up[looked_up >= 0])
+            unknown += int((looked_up < 0).sum())
+            if len(rows) < min_papers:
                 left_out += 1
                 continue
             names.append(name)
-            kept.append(rows)
+            row_lists.append(rows)
         if not names:
             raise UserError(
-                f"none of {len(papers_of):,} people has {fewest:,} papers with a vector: {unknown:,} of their papers are "
-                "not known; check the ids, or give --papers the corpus that has them"
+                f"none of {len(papers_of):,} people has {min_papers:,} papers with a vector: {unknown:,} of their papers are "
+                "unknown; check the ids, or give --papers the corpus that has them"
             )
-        offsets = np.cumsum([0, *(len(rows) for rows in kept[1:])])
-        return cls(names, offsets, np.concatenate(kept), left_out, unknown)
+        offsets = np.cumsum([0, *(len(rows) for rows in row_lists[1:])])
+        return cls(names, offsets, np.concatenate(row_lists), left_out, unknown)
 
     def __len__(self) -> int:
         return len(self.names)
 
 
-class Fit(NamedTuple):
-    """A person for a submission."""
+class ReviewerScore(NamedTuple):
+    """How well a reviewer matches a submission."""
 
     submission: str
     reviewer: str
@@ -165,50 +164,52 @@ def match_reviewers(
     *,
     conflicts: Collection[tuple[str, str]] = (),
     reporter: Reporter = QUIET,
-) -> Iterator[Fit]:
-    """Every allowed pair, submission by submission in their order, the best people first, equal ones by name.
+) -> Iterator[ReviewerScore]:
+    """Score reviewers for submissions, submission by submission in their order, the best first, ties by name.
 
-    `conflicts` are pairs (submission, reviewer) that must not be; so are people and submissions they wrote.
+    `conflicts` are pairs (submission, reviewer) to leave out; so are authors of a submission.
     """
     check_same_space(submissions, papers)
-    known = {name: at for at, name in enumerate(people.names)}
-    apart = _by_submission(conflicts, known)
+    places = {name: place for place, name in enumerate(people.names)}
+    excluded = _conflicts_by_submission(conflicts, places)
     with reporter.task("comparing vectors", len(submissions), "submissions") as advance:
         for start in range(0, len(submissions), _SUBMISSIONS):
             part = slice(start, min(start + _SUBMISSIONS, len(submissions)))
             ids = [submissions.ids[at] for at in range(part.start, part.stop)]
-            scores = _scores(np.asarray(submissions.matrix[part]), papers.matrix, people, RULES[options.rule])
+            scores = _score_block(np.asarray(submissions.matrix[part]), papers.matrix, people, RULES[options.rule])
             _leave_out_authors(scores, papers.rows(ids), people)
-            for line, id in zip(scores, ids, strict=True):
-                line[apart.get(id, [])] = np.nan
-                yield from _told(id, line, people, options.best)
+            for person_scores, id in zip(scores, ids, strict=True):
+                person_scores[excluded.get(id, [])] = np.nan
+                yield from _best_reviewers(id, person_scores, people, options.best)
             advance(len(ids))
 
 
 def check_same_space(submissions: Vectors, papers: Vectors) -> None:
-    """Refuse vectors that must not be compared."""
-    one, other = submissions.provenance, papers.provenance
-    if (one.revision, one.dimension, one.text_recipe) != (other.revision, other.dimension, other.text_recipe):
+    """Refuse vectors of submissions and reviewers' papers that are not of one model and text recipe."""
+    ours, theirs = submissions.provenance, papers.provenance
+    if (ours.revision, ours.dimension, ours.text_recipe) != (theirs.revision, theirs.dimension, theirs.text_recipe):
         raise UserError(
-            f"the submissions' vectors are of {one.label} with {one.dimension} numbers, the papers' of {other.label} "
-            f"with {other.dimension}, or they read other parts of a paper; embed both with one model"
+            f"the submissions' vectors are of {ours.label} with {ours.dimension} numbers, the papers' of {theirs.label} "
+            f"with {theirs.dimension}, or they read other parts of a paper; embed both with one model"
         )
 
 
-def _scores(submissions: NDArray[Any], matrix: NDArray[Any], people: People, rule: Callable[..., Doubles]) -> Doubles:
-    """(submissions, people), rounded."""
-    queries, found = _units(submissions), np.empty((len(submissions), len(people)))
+def _score_block(
+    submissions: NDArray[Any], matrix: NDArray[Any], people: People, rule: Callable[..., Doubles]
+) -> Doubles:
+    """Return the rounded scores of all reviewers for a block of submissions, (submissions, people)."""
+    queries, scores = _units(submissions), np.empty((len(submissions), len(people)))
     for first, last in _runs(people.offsets):
         low = people.offsets[first]
         cosines = queries @ _units(matrix[people.rows[low : people.offsets[last]]]).T  # (submissions, mentions)
         for person in range(first, last):
             own = people.offsets[person] - low, people.offsets[person + 1] - low
-            found[:, person] = rule(cosines[:, own[0] : own[1]])
-    return np.round(found, DECIMALS) + 0.0  # no -0.0
+            scores[:, person] = rule(cosines[:, own[0] : own[1]])
+    return np.round(scores, DECIMALS) + 0.0  # no -0.0
 
 
 def _runs(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """People whose papers are compared together: at most _MENTIONS papers, at least one person."""
+    """Yield ranges of people whose papers are compared together: at most _MENTIONS papers, at least one person."""
     first, people = 0, len(offsets) - 1
     while first < people:
         last = int(np.searchsorted(offsets, offsets[first] + _MENTIONS, side="right")) - 1
@@ -218,67 +219,74 @@ def _runs(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _units(rows: NDArray[Any]) -> Doubles:
-    # wide numbers, so that a score does not depend on its company
+    # float64, so that a rounded score does not depend on the rest of its block
     wide = np.asarray(rows, np.float64)
-    found: Doubles = wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12)
-    return found
+    units: Doubles = wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12)
+    return units
 
 
 def _leave_out_authors(scores: Doubles, own: NDArray[np.int64], people: People) -> None:
+    """Remove the scores of reviewers for submissions that they wrote, which are their papers too."""
     for at in np.flatnonzero(own >= 0).tolist():
         mentions = np.flatnonzero(people.rows == own[at])
         scores[at, np.searchsorted(people.offsets, mentions, side="right") - 1] = np.nan
 
 
-def _by_submission(conflicts: Collection[tuple[str, str]], known: Mapping[str, int]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+def _conflicts_by_submission(conflicts: Collection[tuple[str, str]], places: Mapping[str, int]) -> dict[str, list[int]]:
+    """Return the places of the reviewers that have a conflict with each submission."""
+    excluded: dict[str, list[int]] = {}
     for submission, reviewer in conflicts:
-        if reviewer in known:
-            found.setdefault(submission, []).append(known[reviewer])
-    return found
+        if reviewer in places:
+            excluded.setdefault(submission, []).append(places[reviewer])
+    return excluded
 
 
-def _told(id: str, line: Doubles, people: People, most: int) -> Iterator[Fit]:
-    allowed = np.flatnonzero(~np.isnan(line))
-    order = allowed[np.argsort(-line[allowed], kind="stable")]
-    for person in order[: most or None].tolist():
-        yield Fit(id, people.names[person], float(line[person]))
+def _best_reviewers(id: str, scores: Doubles, people: People, max_reviewers: int) -> Iterator[ReviewerScore]:
+    """Yield the best reviewers of a submission; NaN marks those left out."""
+    allowed = np.flatnonzero(~np.isnan(scores))
+    order = allowed[np.argsort(-scores[allowed], kind="stable")]
+    for person in order[: max_reviewers or None].tolist():
+        yield ReviewerScore(id, people.names[person], float(scores[person]))
 
 
-# Files of reviewer matching: who wrote what, who must not review what, and the scores.
+# --- files -----------------------------------------------------------------------------------------------
 
 COLUMNS = ("submission", "reviewer", "score")
 
 
 def read_people(path: Path) -> dict[str, list[str]]:
-    """The papers of every person."""
-    found: dict[str, list[str]] = {}
-    rows = _json_people(path) if Source(path).name.endswith((".jsonl", ".ndjson", ".json")) else _csv_people(path)
+    """Read the paper ids of every possible reviewer from a JSON Lines or CSV file."""
+    people: dict[str, list[str]] = {}
+    rows = (
+        _read_json_people(path)
+        if Source(path).name.endswith((".jsonl", ".ndjson", ".json"))
+        else _read_csv_people(path)
+    )
     for person, papers in rows:
-        found.setdefault(person, []).extend(papers)
-    if not found:
+        people.setdefault(person, []).extend(papers)
+    if not people:
         raise InputError(f"{path} names no person; it must have lines such as {_EXAMPLE}")
-    return found
+    return people
 
 
 def read_conflicts(path: Path) -> set[tuple[str, str]]:
-    """Pairs (submission, person) that must not be."""
+    """Read the pairs (submission, person) with a conflict of interest from a CSV file."""
     return {
         (row["submission"], row["person"])
-        for row in _table(path, ("submission", "person"))
+        for row in _read_table(path, ("submission", "person"))
         if row["submission"] and row["person"]
     }
 
 
-def write_scores(path: Path, fits: Iterable[Fit]) -> int:
-    """Write the scores; the file is there when it is complete. Says how many lines it has beside the first."""
+def write_scores(path: Path, scores: Iterable[ReviewerScore]) -> int:
+    """Write reviewer scores as CSV, atomically; return the number of lines without the header."""
     count = 0
-    with new_file(output_place(path)) as file:
+    with new_file(resolve_output(path)) as file:
         stream = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="", write_through=True)
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(COLUMNS)
-        for fit in fits:
-            writer.writerow([safe_cell(fit.submission), safe_cell(fit.reviewer), f"{fit.score:.{DECIMALS}f}"])
+        for each in scores:
+            writer.writerow([safe_cell(each.submission), safe_cell(each.reviewer), f"{each.score:.{DECIMALS}f}"])
             count += 1
         stream.detach()
         if not count:
@@ -289,37 +297,38 @@ def write_scores(path: Path, fits: Iterable[Fit]) -> int:
 _EXAMPLE = '{"person": "ann", "papers": ["s2:1"]}, or be a CSV file with the columns person and paper'
 
 
-def _json_people(path: Path) -> Iterator[tuple[str, list[str]]]:
+def _read_json_people(path: Path) -> Iterator[tuple[str, list[str]]]:
     for number, line in enumerate(Source(path).raw_lines(Tally(), "people"), 1):
         if not line.strip():
             continue
         try:
-            said = json.loads(line)
-            person, papers = said["person"], said["papers"]
+            record = json.loads(line)
+            person, papers = record["person"], record["papers"]
         except (ValueError, TypeError, KeyError, RecursionError):
             raise InputError(f"{path}, line {number} is not such as {_EXAMPLE}") from None
-        named = isinstance(person, str) and person.strip()
-        if not named or not isinstance(papers, list) or not all(isinstance(id, str) for id in papers):
+        has_name = isinstance(person, str) and person.strip()
+        if not has_name or not isinstance(papers, list) or not all(isinstance(id, str) for id in papers):
             raise InputError(f"{path}, line {number} is not such as {_EXAMPLE}")
         yield clean_text(person), papers
 
 
-def _csv_people(path: Path) -> Iterator[tuple[str, list[str]]]:
-    for row in _table(path, ("person", "paper")):
+def _read_csv_people(path: Path) -> Iterator[tuple[str, list[str]]]:
+    for row in _read_table(path, ("person", "paper")):
         if row["person"]:
             yield row["person"], [id.strip() for id in row["paper"].split(";") if id.strip()]
 
 
-def _table(path: Path, names: tuple[str, ...]) -> Iterator[dict[str, str]]:
+def _read_table(path: Path, names: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    """Yield the rows of a CSV file of reviewer matching that must have these columns."""
     text = Source(path).text(Tally())
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        head = [clean_text(cell).lower() for cell in next(reader, [])]
-        head = ["paper" if cell == "papers" else "person" if cell == "reviewer" else cell for cell in head]
-        if missing := [name for name in names if name not in head]:
+        header = [clean_text(cell).lower() for cell in next(reader, [])]
+        header = ["paper" if cell == "papers" else "person" if cell == "reviewer" else cell for cell in header]
+        if missing := [name for name in names if name not in header]:
             raise InputError(f"{path} has no column {missing[0]!r}; its first line must be {','.join(names)}")
-        places = [head.index(name) for name in names]
+        places = [header.index(name) for name in names]
         for row in reader:
             yield {name: clean_text(row[at]) if at < len(row) else "" for name, at in zip(names, places, strict=True)}
     except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num} is no CSV: {error}; save it again as CSV") from None
+        raise InputError(f"{path}, line {reader.line_num} is not CSV: {error}; save it again as CSV") from None

@@ -1,16 +1,12 @@
-"""What a segment is written from: the papers of a corpus, or the living papers of other segments.
+"""Papers of a new segment without their vectors: selected from a corpus or older segments, and written as columns.
 
-    chosen = Chosen.of([(records_of(corpus), np.arange(len(corpus)))])      all papers of a corpus, by id
-    chosen = Chosen.of([(of_segment(a), rows_a), (of_segment(b), rows_b)])  two segments become one
+    chosen = SelectedPapers.of([(corpus_records(corpus), np.arange(len(corpus)))])            all papers of a corpus, by id
+    chosen = SelectedPapers.of([(segment_records(a), rows_a), (segment_records(b), rows_b)])  two segments become one
+    write_papers(folder, chosen)                                 texts, years, ids, references, words
+    hash_records(records)                                        to be compared with the hashes of an index
 
-Nothing is copied here: columns stay where they are. Knows no vectors.
-
-The columns of a segment that need no model: texts, years, ids, references, words, and what tells changes.
-
-    write_papers(folder, chosen)
-    hash_records(records)          text keys and record keys of a source, to be compared with those of an index
-
-A text key is a hash of title and abstract, a record key one of all columns, references and counts of intents.
+A text key is a hash of title and abstract, a record key one of all columns, references and counts of intents. Selecting
+copies nothing. Does not write vectors (`segment_vectors.py`).
 """
 
 from __future__ import annotations
@@ -24,21 +20,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import MatrixWriter, TextColumn, TextWriter, write_numbers
-from citeweave.core.randomness import Keys, mix
+from citeweave.core.randomness import Keys, mix_keys
 from citeweave.corpus.corpus import Corpus, IdIndex
-from citeweave.corpus.paper import NameCollector, OutsideName, OutsideNames, Take
+from citeweave.corpus.paper import NameCollector, OutsideName, OutsideNames, TakeNames
 from citeweave.graph.intent_overlay import CitationPlaces, IntentOverlay
-from citeweave.search.segment import INTENT_BITS, Segment, mentions_of
-from citeweave.search.words import text_of, write_words
+from citeweave.search.citing_sentences import corpus_mentions
+from citeweave.search.segment import INTENT_BITS, Segment
+from citeweave.search.words import searchable_text, write_words
 
 TEXTS = ("id", "title", "abstract", "venue", "authors", "fields", "ids", "extra")
 BLOCK = 65_536
-"""Papers whose texts are held at a time."""
+"""Papers whose texts are in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
-    """Papers as columns; rows are those of their source."""
+class PaperRecords:
+    """Papers of a corpus or of a segment as columns, from which a segment is written."""
 
     texts: Mapping[str, TextColumn]
     years: NDArray[np.int16]
@@ -55,8 +52,8 @@ class Records:
         return len(self.years)
 
 
-def of_segment(segment: Segment) -> Records:
-    """The papers of a segment, deleted ones included."""
+def segment_records(segment: Segment) -> PaperRecords:
+    """Return the papers of a segment, deleted ones included, as records."""
     texts = {
         "id": segment.ids,
         "title": segment.titles,
@@ -67,7 +64,7 @@ def of_segment(segment: Segment) -> Records:
         "ids": segment.other_ids,
         "extra": segment.extras,
     }
-    return Records(
+    return PaperRecords(
         texts,
         segment.years,
         segment.flags,
@@ -79,8 +76,8 @@ def of_segment(segment: Segment) -> Records:
     )
 
 
-def records_of(corpus: Corpus, overlay: IntentOverlay | None = None) -> Records:
-    """The papers of a corpus; the overlay's intents stand for the corpus's own."""
+def corpus_records(corpus: Corpus, overlay: IntentOverlay | None = None) -> PaperRecords:
+    """Return the papers of a corpus as records; the overlay's intents replace the corpus's own."""
     columns = (
         corpus.ids,
         corpus.titles,
@@ -91,14 +88,14 @@ def records_of(corpus: Corpus, overlay: IntentOverlay | None = None) -> Records:
         corpus.other_ids,
         corpus.extras,
     )
-    offsets, keys = _references(corpus)
+    offsets, keys = _corpus_references(corpus)
     texts = dict(zip(TEXTS, columns, strict=True))
-    counts, names = cited_as_of(corpus, overlay), corpus.outside_names
-    return Records(texts, corpus.years, corpus.flags, offsets, keys, counts, corpus.index, names)
+    counts, names = count_intents(corpus, overlay), corpus.outside_names
+    return PaperRecords(texts, corpus.years, corpus.flags, offsets, keys, counts, corpus.index, names)
 
 
-def _references(corpus: Corpus) -> tuple[NDArray[np.int64], Keys]:
-    """Offsets and keys of what every paper cites, inside the corpus by the cited paper's own id, outside as given."""
+def _corpus_references(corpus: Corpus) -> tuple[NDArray[np.int64], Keys]:
+    """Return offsets and keys of what every paper cites: papers of the corpus by their own id, others as cited."""
     inside = corpus.ids.keys()[corpus.cited]  # (citations,)
     citing = np.concatenate([corpus.citing, corpus.references_outside("citing")])
     keys = np.concatenate([inside, corpus.references_outside("key")])
@@ -111,11 +108,11 @@ def _references(corpus: Corpus) -> tuple[NDArray[np.int64], Keys]:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), keys[first]
 
 
-def cited_as_of(corpus: Corpus, overlay: IntentOverlay | None) -> NDArray[np.int32]:
-    """Citations of every paper with each intent, (papers, 8)."""
+def count_intents(corpus: Corpus, overlay: IntentOverlay | None) -> NDArray[np.int32]:
+    """Count the citations of every paper with each intent, (papers, 8)."""
     masks = np.array(corpus.intents if overlay is None else overlay.mask)  # (citations,)
     if overlay is None and len(masks):
-        mentions = mentions_of(corpus)
+        mentions = corpus_mentions(corpus)
         places = CitationPlaces(corpus).find(np.asarray(corpus.contexts.citing)[mentions.context], mentions.paper)
         np.bitwise_or.at(masks, places[places >= 0], mentions.intents[places >= 0])
     columns = [
@@ -126,17 +123,18 @@ def cited_as_of(corpus: Corpus, overlay: IntentOverlay | None) -> NDArray[np.int
 
 @dataclass(frozen=True, slots=True)
 class SelectedPapers:
-    """Papers of one or several sources in the order of their ids: what a segment will hold."""
+    """Papers of one or several sources (corpus, segments) in the order of their ids: what a new segment will hold."""
 
-    records: tuple[Records, ...]
+    records: tuple[PaperRecords, ...]
     source: NDArray[np.int32]
-    """Which of the records each paper is of, (papers,)."""
+    """Number of the records that each paper is from, (papers,)."""
 
     row: NDArray[np.int64]
     """Its row there, (papers,)."""
 
     @classmethod
-    def of(cls, parts: Sequence[tuple[Records, NDArray[Any]]]) -> SelectedPapers:
+    def of(cls, parts: Sequence[tuple[PaperRecords, NDArray[Any]]]) -> SelectedPapers:
+        """Select rows of some records and sort them by id."""
         names: list[str] = []
         for records, rows in parts:
             names += records.texts["id"].take(rows)
@@ -151,31 +149,31 @@ class SelectedPapers:
         return len(self.row)
 
     def places(self, source: int) -> NDArray[np.int64]:
-        """For every row of a source the row of the segment, -1 where it is not taken."""
-        found = np.full(len(self.records[source]), -1, np.int64)
+        """Return the row in the new segment of every row of a source, -1 where it is not selected."""
+        places = np.full(len(self.records[source]), -1, np.int64)
         own = np.flatnonzero(self.source == source)
-        found[self.row[own]] = own
-        return found
+        places[self.row[own]] = own
+        return places
 
     def numbers(self, columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """A column of numbers, or rows of a matrix, one array a source; as the segment has them."""
-        whole = np.empty((len(self), *columns[0].shape[1:]), columns[0].dtype)
+        """Gather a numeric column, or rows of a matrix, from one array per source, in the order of the segment."""
+        gathered = np.empty((len(self), *columns[0].shape[1:]), columns[0].dtype)
         for at, column in enumerate(columns):
             own = np.flatnonzero(self.source == at)
-            whole[own] = column[self.row[own]]
-        return whole
+            gathered[own] = column[self.row[own]]
+        return gathered
 
     def texts(self, name: str) -> Iterator[tuple[NDArray[np.int64], bytes]]:
-        """Lengths and bytes of a text column, block by block."""
+        """Yield lengths and bytes of a text column of the segment, block by block."""
         for start in range(0, len(self), BLOCK):
             block = slice(start, start + BLOCK)
             source, row = self.source[block], self.row[block]
             if len(self.records) == 1:
                 yield self.records[0].texts[name].gather(row)
             else:
-                yield self._mixed(name, source, row)
+                yield self._gather_texts(name, source, row)
 
-    def _mixed(self, name: str, source: NDArray[Any], row: NDArray[np.int64]) -> tuple[NDArray[np.int64], bytes]:
+    def _gather_texts(self, name: str, source: NDArray[Any], row: NDArray[np.int64]) -> tuple[NDArray[np.int64], bytes]:
         lengths, pieces = np.empty(len(row), np.int64), [b""] * len(row)
         for at, records in enumerate(self.records):
             own = np.flatnonzero(source == at)
@@ -188,18 +186,18 @@ class SelectedPapers:
     def ragged(
         self, offsets: Sequence[NDArray[np.int64]], values: Sequence[NDArray[Any]]
     ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Offsets and values of a column of lists, one pair a source."""
+        """Gather a column of lists, from one pair of offsets and values per source, in the order of the segment."""
         counts = self.numbers([np.diff(each) for each in offsets]) if len(self) else np.zeros(0, np.int64)
         bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)  # (papers + 1,)
-        whole = np.empty((int(bounds[-1]), *values[0].shape[1:]), values[0].dtype)
+        gathered = np.empty((int(bounds[-1]), *values[0].shape[1:]), values[0].dtype)
         for at, (begins, column) in enumerate(zip(offsets, values, strict=True)):
             own = np.flatnonzero(self.source == at)
-            whole[spread(bounds[own], counts[own])] = column[spread(begins[self.row[own]], counts[own])]
-        return bounds, whole
+            gathered[spread(bounds[own], counts[own])] = column[spread(begins[self.row[own]], counts[own])]
+        return bounds, gathered
 
 
 def spread(starts: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.int64]:
-    """Places of lists that begin at `starts` and have `counts` members, one behind the other.
+    """Return the places of concatenated lists that begin at `starts` and have `counts` members.
 
     >>> spread(np.array([10, 40]), np.array([3, 2])).tolist()
     [10, 11, 12, 40, 41]
@@ -208,20 +206,20 @@ def spread(starts: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.int64]:
     return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
 
 
-# The columns of a segment that need no model: texts, years, ids, references, words, and what tells changes.
+# --- writing ---------------------------------------------------------------------------------------------
 
 _BLOCK = 16_384
 
 
 class RecordKeys(NamedTuple):
-    """Hashes by which a change is seen, (papers,) each."""
+    """Hashes of each paper's text and of its complete record, which reveal a change; (papers,) each."""
 
     text: Keys
     record: Keys
 
 
 def write_papers(folder: Path, chosen: SelectedPapers) -> RecordKeys:
-    """Write the papers' columns, ids, references and words into the folder of a segment."""
+    """Write the columns, ids, references and words of papers into the folder of a new segment."""
     papers = folder / "papers"
     for name in TEXTS:
         writer = TextWriter(papers, name)
@@ -237,37 +235,38 @@ def write_papers(folder: Path, chosen: SelectedPapers) -> RecordKeys:
     counts.append(cited_as)
     counts.close()
     offsets, keys = _write_references(folder / "references", chosen)
-    index = _ids(chosen)
+    index = _index_ids(chosen)
     index.save(folder / "ids")
     _write_outside_names(folder, chosen, keys, index)
     columns = {name: TextColumn(papers, name) for name in TEXTS}
     write_numbers(papers / "key.npy", columns["id"].keys())
-    hashed = hash_records(Records(columns, years, flags, offsets, keys, cited_as, index))
+    hashed = hash_records(PaperRecords(columns, years, flags, offsets, keys, cited_as, index))
     write_numbers(papers / "text_key.npy", hashed.text)
     write_numbers(papers / "record_key.npy", hashed.record)
-    write_words(folder / "words", _texts(columns["title"], columns["abstract"]))
+    write_words(folder / "words", _searchable_texts(columns["title"], columns["abstract"]))
     return hashed
 
 
-def hash_records(records: Records) -> RecordKeys:
-    """Text and record keys of all papers of a source."""
-    text = mix(records.texts["title"].keys(), records.texts["abstract"].keys())
-    whole = mix(text, np.asarray(records.years).astype(np.uint64))
-    whole = mix(whole, np.asarray(records.flags).astype(np.uint64))
+def hash_records(records: PaperRecords) -> RecordKeys:
+    """Hash the text (title and abstract) and the complete record of every paper of some records."""
+    text = mix_keys(records.texts["title"].keys(), records.texts["abstract"].keys())
+    record = mix_keys(text, np.asarray(records.years).astype(np.uint64))
+    record = mix_keys(record, np.asarray(records.flags).astype(np.uint64))
     for name in ("id", "venue", "authors", "fields", "ids", "extra"):
-        whole = mix(whole, records.texts[name].keys())
+        record = mix_keys(record, records.texts[name].keys())
     for bit in range(INTENT_BITS):
-        whole = mix(whole, np.ascontiguousarray(records.cited_as[:, bit]).astype(np.uint64))
-    return RecordKeys(text, mix(whole, _sums(records.reference_offsets, records.reference_keys)))
+        record = mix_keys(record, np.ascontiguousarray(records.cited_as[:, bit]).astype(np.uint64))
+    return RecordKeys(text, mix_keys(record, _sum_keys(records.reference_offsets, records.reference_keys)))
 
 
-def _sums(offsets: np.ndarray[tuple[int], np.dtype[np.int64]], keys: Keys) -> Keys:
-    """One number of every list of keys: their sum, which wraps around; (papers,)."""
+def _sum_keys(offsets: np.ndarray[tuple[int], np.dtype[np.int64]], keys: Keys) -> Keys:
+    """Return the wrapping sum of every list of reference keys, (papers,)."""
     total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(keys, dtype=np.uint64)])
     return np.asarray(total[offsets[1:]] - total[offsets[:-1]])
 
 
 def _write_references(folder: Path, chosen: SelectedPapers) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], Keys]:
+    """Write what each paper cites, by paper and by cited paper; return offsets and keys."""
     offsets, keys = chosen.ragged(
         [records.reference_offsets for records in chosen.records],
         [records.reference_keys for records in chosen.records],
@@ -282,22 +281,22 @@ def _write_references(folder: Path, chosen: SelectedPapers) -> tuple[np.ndarray[
 
 
 def _write_outside_names(folder: Path, chosen: SelectedPapers, references: Keys, index: IdIndex) -> None:
-    """What the cited papers that are not in the segment are called: as the sources say, or as papers left out of it."""
+    """Write the names of cited papers that the segment lacks, from the sources or from papers left out of it."""
     names = NameCollector(references[index.rows_of(references) < 0])
     for records in chosen.records:
         if records.outside_names is not None:
             names.offer(records.outside_names.keys, records.outside_names.take)
     for records in chosen.records:
-        names.offer(records.texts["id"].keys(), _named_by(records.texts["id"]))
+        names.offer(records.texts["id"].keys(), _outside_names(records.texts["id"]))
     names.write(folder)
 
 
-def _named_by(ids: TextColumn) -> Take:
+def _outside_names(ids: TextColumn) -> TakeNames:
     return lambda rows: [OutsideName(id) for id in ids.take(np.array(rows))]
 
 
-def _ids(chosen: SelectedPapers) -> IdIndex:
-    """From every id of the papers to their rows; where two claim one id, the source that came last has it."""
+def _index_ids(chosen: SelectedPapers) -> IdIndex:
+    """Map every id of the papers to their rows; where two claim one id, the source that came last has it."""
     keys, rows = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     for at in reversed(range(len(chosen.records))):
         ids = chosen.records[at].ids
@@ -308,8 +307,8 @@ def _ids(chosen: SelectedPapers) -> IdIndex:
     return IdIndex.of(known, np.concatenate(rows)[first].astype(np.int32))
 
 
-def _texts(titles: TextColumn, abstracts: TextColumn) -> Iterator[str]:
+def _searchable_texts(titles: TextColumn, abstracts: TextColumn) -> Iterator[str]:
     for start in range(0, len(titles), _BLOCK):
         block = slice(start, start + _BLOCK)
         for title, abstract in zip(titles[block], abstracts[block], strict=True):
-            yield text_of(title, abstract)
+            yield searchable_text(title, abstract)

@@ -1,22 +1,13 @@
-"""The citing sentences of a segment: chosen and embedded out of a corpus, or taken over from other segments.
+"""Vectors of a new segment: embedded by the index's model or copied from older segments; and writing the segment.
 
-A segment keeps the sentences that cite its papers. Which are kept is drawn once, when a paper is written: sentences that
-a later corpus adds come with the papers that are written then.
+    write_segment(writer, recipe, chosen, lambda artifact: embed_segment(artifact, embedding))
+    embed_segment(artifact, embedding)                      the papers whose columns are in the artifact's folder
+    copy_vectors(folder, chosen, segments)                  rows of older segments
 
-The vectors of a segment: made by a model, or taken over row by row.
-
-    embed_segment(artifact, embedding, keys, reporter)      reads the papers that lie in the artifact's folder
-    take_vectors(folder, chosen, segments)                  rows of other segments
-
-Both leave embedded.npy, and where there are vectors matrix.npy, spaces/ and abstract_sentences/. Where sentences are wanted
-too, one pass of the network makes both kinds of vectors, unless the encoder's pooling needs a pass of its own.
-
-From papers to a segment of an index that is being written.
-
-    write_segment(writer, recipe, chosen, lambda artifact: embed_segment(artifact, how))
-
-A segment that an interrupted writer had finished or begun, by the same recipe, is taken over. No state names the
-segment until the caller commits one.
+Both write embedded.npy, and where there are vectors matrix.npy, spaces/ and abstract_sentences/. Where sentences are
+wanted too, one pass of the network makes both kinds of vectors, unless the encoder's pooling needs a pass of its own. A
+segment that an interrupted writer had begun by the same recipe is resumed. No state names a segment until the caller
+commits one (`state.py`). Vectors that were made elsewhere are written by `precomputed.py`.
 """
 
 from __future__ import annotations
@@ -24,18 +15,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, Manifest, matches, new_artifact, read_manifest
+from citeweave.core.artifact import ArtifactWriter, Manifest, artifact_matches, new_artifact, read_manifest
 from citeweave.core.columns import (
     MatrixWriter,
     TextColumn,
-    TextWriter,
     open_matrix,
     open_numbers,
     write_numbers,
@@ -44,182 +34,60 @@ from citeweave.core.errors import EmptyResultError
 from citeweave.core.files import link_or_copy, open_input
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.text import TextRecipe
-from citeweave.encoders.aspects import AspectHeads
-from citeweave.encoders.embed import SHARD, EmbeddingOptions, embed_papers, embed_texts
-from citeweave.encoders.embed_sentences import embed_papers_and_sentences, embed_sentences
-from citeweave.encoders.encoder import Encoder, TorchEncoder
+from citeweave.encoders.embed import EmbeddingOptions, embed_papers, embed_papers_and_sentences, embed_sentences
 from citeweave.encoders.sentence_encoder import reads_together
-from citeweave.graph.intent_overlay import IntentOverlay
+from citeweave.search.citing_sentences import CODES, FOLDER
+from citeweave.search.index_model import Embedding
 from citeweave.search.segment import (
-    CODES,
     HAS_NONE,
     HAS_VECTOR,
     KIND,
     NOT_YET,
     PAPERS_ALONE,
-    READ_AS,
     TOGETHER,
     VERSION,
-    CitingSentences,
     Segment,
-    SegmentMentions,
-    SentenceTexts,
-    choose_mentions,
-    mentions_of,
 )
 from citeweave.search.segment_papers import SelectedPapers, spread, write_papers
-from citeweave.search.state import Entry, IndexWriter
+from citeweave.search.state import IndexWriter, SegmentEntry
 from citeweave.vectors.sentence_vectors import SentenceVectors
 from citeweave.vectors.topk import write_codes
 from citeweave.vectors.vectors import Provenance, Vectors
 
-FOLDER = "sentences"
-
-
-def embed_citing_sentences(
-    artifact: ArtifactWriter,
-    corpus: Corpus,
-    places: NDArray[np.int64],
-    encoder: Encoder,
-    *,
-    most: int,
-    dtype: str,
-    overlay: IntentOverlay | None = None,
-    reporter: Reporter = QUIET,
-) -> dict[str, int]:
-    """Choose, embed and write the sentences that cite the papers at `places`; what the manifest should tell."""
-    mentions = mentions_of(corpus, overlay)
-    chosen = choose_mentions(mentions.take(np.flatnonzero(places[mentions.paper] >= 0)), most)
-    contexts = np.unique(chosen.context)  # (sentences,)
-    if not len(contexts):
-        return {}
-    made = embed_texts(
-        encoder,
-        [str(number) for number in contexts.tolist()],
-        SentenceTexts(corpus, contexts),
-        artifact.work("sentences") / "vectors",
-        text_recipe=READ_AS,
-        dtype=dtype,
-        reporter=reporter,
-    )
-    kept = np.array([int(name) for name in made.ids], np.int64)  # ascending, (sentences with a vector,)
-    count = _write(artifact.folder / FOLDER, corpus, chosen, kept, places)
-    writer = MatrixWriter(artifact.folder / FOLDER / "matrix.npy", dtype, encoder.dimension)
-    writer.append(made.matrix)
-    writer.close()
-    return {"sentences": len(kept), "sentences_left_out": len(contexts) - len(kept), "mentions": count}
-
-
-def _write(
-    folder: Path, corpus: Corpus, mentions: SegmentMentions, contexts: NDArray[np.int64], places: NDArray[np.int64]
-) -> int:
-    """All columns but the vectors; says how many mentions there are."""
-    texts, citing = TextWriter(folder, "text"), TextWriter(folder, "citing")
-    texts.append_bytes(*corpus.contexts.texts.gather(contexts))
-    for row in np.asarray(corpus.contexts.citing)[contexts].tolist():
-        citing.append([corpus.ids[row] if row >= 0 else ""])
-    texts.close()
-    citing.close()
-    at = np.minimum(np.searchsorted(contexts, mentions.context), len(contexts) - 1)
-    kept = np.flatnonzero(contexts[at] == mentions.context)
-    kept = kept[np.argsort(places[mentions.paper[kept]], kind="stable")]
-    _write_mentions(folder, places[mentions.paper[kept]], at[kept], mentions.intents[kept])
-    return len(kept)
-
-
-def take_citing_sentences(folder: Path, chosen: SelectedPapers, tables: list[CitingSentences | None]) -> dict[str, int]:
-    """The sentences of other segments that cite the papers chosen, one table a source; none where none is left."""
-    texts, citing = TextWriter(folder / FOLDER, "text"), TextWriter(folder / FOLDER, "citing")
-    matrix: MatrixWriter | None = None
-    papers, sentences, intents, count = [], [], [], 0
-    for at, table in enumerate(tables):
-        if table is None:
-            continue
-        places = chosen.places(at)[table.paper]
-        used = np.flatnonzero(places >= 0)
-        rows, sentence = np.unique(np.asarray(table.sentence)[used], return_inverse=True)
-        texts.append_bytes(*table.texts.gather(rows))
-        citing.append_bytes(*table.citing.gather(rows))
-        matrix = matrix or MatrixWriter(folder / FOLDER / "matrix.npy", table.matrix.dtype, table.matrix.shape[1])
-        matrix.append(table.matrix[rows])
-        papers.append(places[used])
-        sentences.append(sentence + count)
-        intents.append(np.asarray(table.intents)[used])
-        count += len(rows)
-    texts.close()
-    citing.close()
-    if matrix is not None:
-        matrix.close()
-    if not count:
-        for path in (folder / FOLDER).iterdir():
-            path.unlink()
-        (folder / FOLDER).rmdir()
-        return {}
-    paper = np.concatenate(papers)
-    order = np.argsort(paper, kind="stable")
-    _write_mentions(folder / FOLDER, paper[order], np.concatenate(sentences)[order], np.concatenate(intents)[order])
-    return {"sentences": count, "mentions": len(paper)}
-
-
-def _write_mentions(folder: Path, paper: NDArray[Any], sentence: NDArray[Any], intents: NDArray[Any]) -> None:
-    write_numbers(folder / "paper.npy", paper, np.int32)
-    write_numbers(folder / "sentence.npy", sentence, np.int32)
-    write_numbers(folder / "intents.npy", intents, np.uint8)
-
-
-# The vectors of a segment: made by a model, or taken over row by row.
-
 SENTENCES = "abstract_sentences"
 CODED = 2048
-"""Rows from which on a matrix has codes; fewer are compared as fast without."""
+"""Rows from which on a matrix gets quantized codes; fewer are compared as fast without."""
 
 _BLOCK = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class Embedding:
-    """What makes the vectors of an index."""
-
-    encoder: TorchEncoder
-    heads: AspectHeads | None
-    dtype: str
-    sentences: bool
-    shard: int = SHARD
-
-    @property
-    def provenance(self) -> Provenance:
-        encoder = self.encoder
-        return Provenance(
-            encoder.name, encoder.revision, TextRecipe().hash, encoder.dimension, self.dtype, "citeweave index"
-        )
-
-
-def embed_segment(artifact: ArtifactWriter, how: Embedding, reporter: Reporter = QUIET) -> dict[str, Any]:
-    """Embed the papers whose columns lie in the artifact's folder; what its manifest should tell."""
-    folder, papers = artifact.folder, _papers(artifact.folder)
-    options = EmbeddingOptions(dtype=how.dtype, shard=how.shard)
-    together = how.sentences and reads_together(how.encoder)
+def embed_segment(artifact: ArtifactWriter, embedding: Embedding, reporter: Reporter = QUIET) -> dict[str, Any]:
+    """Embed the papers whose columns are in a new segment's folder; return metadata for its manifest."""
+    folder, papers = artifact.folder, _open_papers(artifact.folder)
+    options = EmbeddingOptions(dtype=embedding.dtype, shard=embedding.shard)
+    together = embedding.sentences and reads_together(embedding.encoder)
     vectors: Vectors | None = None
     if together:
-        work = artifact.work("papers-and-sentences")
-        made = embed_papers_and_sentences(papers, how.encoder, work, options, reporter=reporter)
-        vectors = made.vectors
-        _write_sentences(folder / SENTENCES, how, papers, made.sentences, work / "sentences")
+        work = artifact.scratch_folder("papers-and-sentences")
+        both = embed_papers_and_sentences(papers, embedding.encoder, work, options, reporter=reporter)
+        vectors = both.vectors
+        _write_sentences(folder / SENTENCES, embedding, papers, both.sentences, work / "sentences")
     else:
         with suppress(EmptyResultError):
-            vectors = embed_papers(papers, how.encoder, artifact.work("papers") / "vectors", options, reporter=reporter)
-    status = _write_vectors(folder, how, papers, vectors)
-    spaces = write_spaces(folder, how, len(papers), reporter) if how.heads else []
-    if how.sentences and not together:
-        embed_abstracts(artifact, how, reporter)
-    return vector_facts(how.provenance, spaces, status, [TOGETHER if together else PAPERS_ALONE])
+            vectors = embed_papers(
+                papers, embedding.encoder, artifact.scratch_folder("papers") / "vectors", options, reporter=reporter
+            )
+    status = _write_vectors(folder, embedding, papers, vectors)
+    spaces = write_spaces(folder, embedding, len(papers), reporter) if embedding.heads else []
+    if embedding.sentences and not together:
+        embed_abstract_sentences(artifact, embedding, reporter)
+    return vector_metadata(embedding.provenance, spaces, status, [TOGETHER if together else PAPERS_ALONE])
 
 
-def vector_facts(
+def vector_metadata(
     provenance: Provenance | None, spaces: list[int], status: NDArray[np.uint8], passes: list[str]
 ) -> dict[str, Any]:
-    """What a segment's manifest says about its vectors."""
+    """Return the metadata of a segment's vectors for its manifest."""
     return {
         "provenance": asdict(provenance) if provenance else None,
         "spaces": spaces,
@@ -229,15 +97,15 @@ def vector_facts(
     }
 
 
-def leave_empty(folder: Path, papers: int) -> dict[str, Any]:
-    """Words only: no paper was tried yet."""
+def write_without_vectors(folder: Path, papers: int) -> dict[str, Any]:
+    """Mark all papers of a new segment as not embedded yet; return metadata for its manifest."""
     status = np.full(papers, NOT_YET, np.uint8)
     write_numbers(folder / "embedded.npy", status)
-    return vector_facts(None, [], status, [])
+    return vector_metadata(None, [], status, [])
 
 
-def _papers(folder: Path) -> Corpus:
-    """The columns of a segment, which are named as those of a corpus, as one that can be embedded."""
+def _open_papers(folder: Path) -> Corpus:
+    """Open the columns of a new segment, which are named as those of a corpus, as a corpus to embed."""
     digest = hashlib.sha256()
     for name in ("id.utf8", "title.utf8", "title.offsets.npy", "abstract.utf8", "abstract.offsets.npy"):
         with open_input(folder / "papers" / name) as file:
@@ -245,121 +113,129 @@ def _papers(folder: Path) -> Corpus:
     return Corpus(folder, Manifest(KIND, VERSION, {}, {}, {"papers": {"sha256": digest.hexdigest()}}))
 
 
-def _write_vectors(folder: Path, how: Embedding, papers: Corpus, made: Vectors | None) -> NDArray[np.uint8]:
-    """The papers' own vectors as files of the segment; which paper has one, as `embedded.npy` says it."""
+def _write_vectors(folder: Path, embedding: Embedding, papers: Corpus, vectors: Vectors | None) -> NDArray[np.uint8]:
+    """Write the papers' vectors into the segment; return and write which paper has one (embedded.npy)."""
     status = np.full(len(papers), HAS_NONE, np.uint8)
-    if made is None:
+    if vectors is None:
         _write_rows(
-            folder / "matrix.npy", how, np.empty(0, np.int64), np.empty((0, how.encoder.dimension)), len(papers)
+            folder / "matrix.npy",
+            embedding,
+            np.empty(0, np.int64),
+            np.empty((0, embedding.encoder.dimension)),
+            len(papers),
         )
     else:
-        rows = np.flatnonzero(np.isin(papers.ids.keys(), made.ids.keys()))
-        assert len(rows) == len(made), (len(rows), len(made))
+        rows = np.flatnonzero(np.isin(papers.ids.keys(), vectors.ids.keys()))
+        assert len(rows) == len(vectors), (len(rows), len(vectors))
         status[rows] = HAS_VECTOR
         if len(rows) == len(papers):
-            link_or_copy(made.folder / "matrix.npy", folder / "matrix.npy")
+            link_or_copy(vectors.folder / "matrix.npy", folder / "matrix.npy")
         else:
-            _write_rows(folder / "matrix.npy", how, rows, made.matrix, len(papers))
+            _write_rows(folder / "matrix.npy", embedding, rows, vectors.matrix, len(papers))
     write_numbers(folder / "embedded.npy", status)
     return status
 
 
-def _write_rows(path: Path, how: Embedding, rows: NDArray[np.int64], matrix: NDArray[Any], papers: int) -> None:
-    """A matrix of all papers, with zeros where a paper has no row."""
-    writer = MatrixWriter(path, how.dtype, how.encoder.dimension)
+def _write_rows(path: Path, embedding: Embedding, rows: NDArray[np.int64], matrix: NDArray[Any], papers: int) -> None:
+    """Write a matrix with one row per paper, zeros where `rows` does not have it."""
+    writer = MatrixWriter(path, embedding.dtype, embedding.encoder.dimension)
     for start in range(0, papers, _BLOCK):
-        block = np.zeros((min(_BLOCK, papers - start), how.encoder.dimension), how.dtype)
+        block = np.zeros((min(_BLOCK, papers - start), embedding.encoder.dimension), embedding.dtype)
         first, last = np.searchsorted(rows, [start, start + len(block)])
         block[rows[first:last] - start] = matrix[first:last]
         writer.append(block)
     writer.close()
 
 
-def write_spaces(folder: Path, how: Embedding, papers: int, reporter: Reporter) -> list[int]:
-    """The vectors in the space of every aspect, at length 1; how many numbers each has."""
-    heads = how.heads
+def write_spaces(folder: Path, embedding: Embedding, papers: int, reporter: Reporter) -> list[int]:
+    """Project the vectors of a segment into the space of every aspect, at length 1; return the dimensions."""
+    heads = embedding.heads
     assert heads is not None
-    matrix = open_matrix(folder / "matrix.npy", how.dtype, (papers, how.encoder.dimension))
+    matrix = open_matrix(folder / "matrix.npy", embedding.dtype, (papers, embedding.encoder.dimension))
     with reporter.task("projecting", papers * len(heads.names), "vectors") as advance:
         for number, name in enumerate(heads.names):
-            writer = MatrixWriter(folder / "spaces" / f"{number}.npy", how.dtype, heads.dimension(name))
+            writer = MatrixWriter(folder / "spaces" / f"{number}.npy", embedding.dtype, heads.dimension(name))
             for start in range(0, papers, _BLOCK):
-                found = heads.project(matrix[start : start + _BLOCK], name)  # (block, dimension)
-                writer.append(at_length_1(found))
-                advance(len(found))
+                projected = heads.project(matrix[start : start + _BLOCK], name)  # (block, dimension)
+                writer.append(_unit_rows(projected))
+                advance(len(projected))
             writer.close()
     return [heads.dimension(name) for name in heads.names]
 
 
-def embed_abstracts(artifact: ArtifactWriter, how: Embedding, reporter: Reporter = QUIET) -> None:
-    """Vectors of the sentences of the papers whose columns lie in the artifact's folder."""
-    papers, options = _papers(artifact.folder), EmbeddingOptions(dtype=how.dtype, shard=how.shard)
-    work, made = artifact.work("abstracts") / "vectors", None
+def embed_abstract_sentences(artifact: ArtifactWriter, embedding: Embedding, reporter: Reporter = QUIET) -> None:
+    """Embed the abstract sentences of the papers whose columns are in a new segment's folder."""
+    papers, options = _open_papers(artifact.folder), EmbeddingOptions(dtype=embedding.dtype, shard=embedding.shard)
+    work, vectors = artifact.scratch_folder("abstracts") / "vectors", None
     with suppress(EmptyResultError):
-        made = embed_sentences(papers, how.encoder, work, options, reporter=reporter)
-    _write_sentences(artifact.folder / SENTENCES, how, papers, made, work)
+        vectors = embed_sentences(papers, embedding.encoder, work, options, reporter=reporter)
+    _write_sentences(artifact.folder / SENTENCES, embedding, papers, vectors, work)
 
 
-def _write_sentences(folder: Path, how: Embedding, papers: Corpus, made: SentenceVectors | None, made_in: Path) -> None:
-    """The vectors of sentences, which lie in another folder, as files of the segment."""
+def _write_sentences(
+    folder: Path, embedding: Embedding, papers: Corpus, vectors: SentenceVectors | None, source: Path
+) -> None:
+    """Write sentence vectors, which were embedded in the folder `source`, into the segment."""
     counts = np.zeros(len(papers), np.int64)
-    if made is None:
+    if vectors is None:
         numbers: NDArray[Any] = np.empty(0, np.int32)
-        _write_rows(folder / "matrix.npy", how, np.empty(0, np.int64), np.empty((0, how.encoder.dimension)), 0)
+        _write_rows(
+            folder / "matrix.npy", embedding, np.empty(0, np.int64), np.empty((0, embedding.encoder.dimension)), 0
+        )
     else:
-        assert isinstance(made.ids, TextColumn)
-        counts[np.isin(papers.ids.keys(), made.ids.keys())] = made.lengths()
-        numbers = made.numbers
-        link_or_copy(made_in / "matrix.npy", folder / "matrix.npy")
+        assert isinstance(vectors.ids, TextColumn)
+        counts[np.isin(papers.ids.keys(), vectors.ids.keys())] = vectors.lengths()
+        numbers = vectors.numbers
+        link_or_copy(source / "matrix.npy", folder / "matrix.npy")
     write_numbers(folder / "offsets.npy", np.concatenate([[0], np.cumsum(counts)]), np.int64)
     write_numbers(folder / "numbers.npy", numbers, np.int32)
 
 
-def write_all_codes(folder: Path, facts: dict[str, Any], papers: int) -> None:
-    """Codes beside every matrix that is large enough to need them."""
-    told = facts["provenance"]
-    if told is None:
+def write_all_codes(folder: Path, metadata: dict[str, Any], papers: int) -> None:
+    """Write quantized codes beside every matrix of a segment that is large enough to need them."""
+    provenance = metadata["provenance"]
+    if provenance is None:
         return
-    widths = {folder / "matrix.npy": told["dimension"]}
+    widths = {folder / "matrix.npy": provenance["dimension"]}
     places = {folder / "matrix.npy": folder / "codes"}
-    for number, width in enumerate(facts["spaces"]):
+    for number, width in enumerate(metadata["spaces"]):
         path = folder / "spaces" / f"{number}.npy"
         widths[path], places[path] = width, folder / "codes" / str(number)
     rows = dict.fromkeys(widths, papers)
     if (folder / SENTENCES).is_dir():
         path = folder / SENTENCES / "matrix.npy"
-        widths[path], places[path] = told["dimension"], folder / SENTENCES / "codes"
+        widths[path], places[path] = provenance["dimension"], folder / SENTENCES / "codes"
         rows[path] = len(open_numbers(folder / SENTENCES / "numbers.npy", np.int32))
-    if facts.get("sentences"):
+    if metadata.get("sentences"):
         path = folder / FOLDER / "matrix.npy"
-        widths[path], places[path], rows[path] = told["dimension"], folder / FOLDER / CODES, facts["sentences"]
+        widths[path], places[path], rows[path] = provenance["dimension"], folder / FOLDER / CODES, metadata["sentences"]
     for path, width in widths.items():
         if rows[path] >= CODED:
-            write_codes(places[path], open_matrix(path, told["dtype"], (rows[path], width)))
+            write_codes(places[path], open_matrix(path, provenance["dtype"], (rows[path], width)))
 
 
-def take_vectors(
+def copy_vectors(
     folder: Path, chosen: SelectedPapers, segments: Sequence[Segment], *, sentences: bool = True
 ) -> dict[str, Any]:
-    """The vectors that the chosen papers have in other segments, one a source; what the manifest should tell."""
+    """Copy the vectors of selected papers from older segments, one per source; return metadata for the manifest."""
     status = chosen.numbers([segment.embedded for segment in segments])
     write_numbers(folder / "embedded.npy", status, np.uint8)
     known = [segment for segment in segments if segment.provenance is not None]
     if not known:
-        return vector_facts(None, [], status, [])
+        return vector_metadata(None, [], status, [])
     provenance = known[0].provenance
     assert provenance is not None
-    _take_rows(folder / "matrix.npy", chosen, [segment.matrix for segment in segments], provenance.dtype)
+    _copy_rows(folder / "matrix.npy", chosen, [segment.matrix for segment in segments], provenance.dtype)
     for number in range(len(known[0].spaces)):
         parts = [segment.spaces[number] if segment.spaces else None for segment in segments]
-        _take_rows(folder / "spaces" / f"{number}.npy", chosen, parts, provenance.dtype)
+        _copy_rows(folder / "spaces" / f"{number}.npy", chosen, parts, provenance.dtype)
     if sentences and any(segment.sentences is not None for segment in segments):
-        _take_sentences(folder / SENTENCES, chosen, segments, provenance)
+        _copy_sentences(folder / SENTENCES, chosen, segments, provenance)
     passes = {each for at in np.unique(chosen.source).tolist() for each in segments[at].passes}
-    return vector_facts(provenance, [space.shape[1] for space in known[0].spaces], status, sorted(passes))
+    return vector_metadata(provenance, [space.shape[1] for space in known[0].spaces], status, sorted(passes))
 
 
-def _take_rows(path: Path, chosen: SelectedPapers, parts: Sequence[NDArray[Any] | None], dtype: str) -> None:
+def _copy_rows(path: Path, chosen: SelectedPapers, parts: Sequence[NDArray[Any] | None], dtype: str) -> None:
     width = next(part.shape[1] for part in parts if part is not None)
     writer = MatrixWriter(path, dtype, width)
     for start in range(0, len(chosen), _BLOCK):
@@ -373,8 +249,8 @@ def _take_rows(path: Path, chosen: SelectedPapers, parts: Sequence[NDArray[Any] 
     writer.close()
 
 
-def _take_sentences(folder: Path, chosen: SelectedPapers, segments: Sequence[Segment], provenance: Provenance) -> None:
-    """Row after row as the papers stand, in blocks of papers."""
+def _copy_sentences(folder: Path, chosen: SelectedPapers, segments: Sequence[Segment], provenance: Provenance) -> None:
+    """Copy the sentence vectors of selected papers from older segments, in blocks of papers."""
     none = [np.zeros(segment.size + 1, np.int64) for segment in segments]
     offsets = [
         none[at] if segment.sentences is None else np.asarray(segment.sentences.offsets)
@@ -384,9 +260,9 @@ def _take_sentences(folder: Path, chosen: SelectedPapers, segments: Sequence[Seg
         np.empty(0, np.int32) if segment.sentences is None else np.asarray(segment.sentences.numbers)
         for segment in segments
     ]
-    bounds, kept = chosen.ragged(offsets, numbers)
+    bounds, copied = chosen.ragged(offsets, numbers)
     write_numbers(folder / "offsets.npy", bounds, np.int64)
-    write_numbers(folder / "numbers.npy", kept, np.int32)
+    write_numbers(folder / "numbers.npy", copied, np.int32)
     writer = MatrixWriter(folder / "matrix.npy", provenance.dtype, provenance.dimension)
     for start in range(0, len(chosen), _BLOCK):
         block = slice(start, min(start + _BLOCK, len(chosen)))
@@ -404,26 +280,24 @@ def _take_sentences(folder: Path, chosen: SelectedPapers, segments: Sequence[Seg
     writer.close()
 
 
-def at_length_1(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows (papers, dimension) at length 1, which float16 can hold; rows of zeros stay."""
-    found: NDArray[np.float32] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return found
+def _unit_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale rows to length 1, which float16 can hold; rows of zeros stay."""
+    units: NDArray[np.float32] = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return units
 
-
-# From papers to a segment of an index that is being written.
 
 Fill = Callable[[ArtifactWriter], dict[str, Any]]
-"""Writes vectors and citing sentences into the folder where the papers are; what the manifest should tell."""
+"""Writes vectors and citing sentences into a new segment's folder; returns metadata for its manifest."""
 
 
-def write_segment(writer: IndexWriter, recipe: dict[str, Any], chosen: SelectedPapers, fill: Fill) -> Entry:
-    """Write the chosen papers as a new segment."""
+def write_segment(writer: IndexWriter, recipe: dict[str, Any], chosen: SelectedPapers, fill: Fill) -> SegmentEntry:
+    """Write selected papers as a new segment, or reuse one that an interrupted writer finished by the same recipe."""
     folder = writer.segment(recipe)
-    if matches(folder, KIND, VERSION, recipe):
-        return Entry(folder.name, read_manifest(folder, KIND, VERSION).hash, len(chosen))
+    if artifact_matches(folder, KIND, VERSION, recipe):
+        return SegmentEntry(folder.name, read_manifest(folder, KIND, VERSION).hash, len(chosen))
     with new_artifact(folder, KIND, VERSION, recipe, overwrite=True) as artifact:
         write_papers(artifact.folder, chosen)
-        facts = fill(artifact)
-        write_all_codes(artifact.folder, facts, len(chosen))
-        artifact.facts |= {"papers": len(chosen), **facts}
-        return Entry(folder.name, artifact.finish().hash, len(chosen))
+        metadata = fill(artifact)
+        write_all_codes(artifact.folder, metadata, len(chosen))
+        artifact.facts |= {"papers": len(chosen), **metadata}
+        return SegmentEntry(folder.name, artifact.finish().hash, len(chosen))

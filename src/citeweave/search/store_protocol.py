@@ -1,7 +1,7 @@
-"""What a store is made of: the columns of a paper, what a search finds, and the few things a back end must do.
+"""The protocol of vector stores: the columns of a paper in a database, the back-end operations, filter expressions.
 
     papers/ or collection     key     63 bits of the hash of the id: the primary key
-                              print   hash of all that was stored of the paper: has it changed?
+                              print   fingerprint: hash of all that was stored of the paper, which reveals a change
                               id      the text
                               year    0 where unknown
                               has_abstract, stub     0 or 1
@@ -9,22 +9,21 @@
                               vector  float32, length 1 (or zeros)
     about                     one JSON object: `StoreInfo`
 
-Conditions are made of whole numbers only: ids, venues and fields are compared by their hashes, so that no text of a paper
-or of a client ever gets into an expression that a database parses.
+Conditions are made of integers only: ids, venues and fields are compared by their hashes, so that no text of a paper or
+of a client ever gets into an expression that a database parses.
 
     >>> store_keys(["doi:10.1/x"]).tolist() == store_keys(["doi:10.1/x"]).tolist(), int(store_keys(["a"])[0]) >= 0
     (True, True)
 
-Filters as conditions that databases understand: whole numbers only, long lists of ids in blocks.
-
-    >>> expression(Conditions(first_year=2015, keys=(3, 5)), Spelling("({})", "array_has_any"))
+    >>> filter_expression(Conditions(first_year=2015, keys=(3, 5)), Dialect("({})", "array_has_any"))
     'year >= 2015 and key in (3,5)'
 
-    >>> [(part.first_key, part.last_key, part.not_keys) for part in in_blocks(Conditions(not_keys=(7, 3, 5)), block=2)]
+    >>> [(part.first_key, part.last_key, part.not_keys) for part in split_conditions(Conditions(not_keys=(7, 3, 5)), block=2)]
     [(None, 5, (3, 5)), (6, None, (7,))]
 
-The parts that `in_blocks` gives have no paper in common, and together they have all: the best of a search are the best of
-its parts. A database takes some 30 microseconds for each id of such a list; the index itself has masks and takes none.
+The parts of `split_conditions` have no paper in common, and together they have all: the best of a search are the best of
+its parts. A database takes some 30 microseconds per id of such a list; the index itself has masks and takes none. What
+databases have in common is in `store.py`; the back ends are `lance.py` and `milvus.py`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import another_version
+from citeweave.core.artifact import explain_version_mismatch
 from citeweave.core.errors import ArtifactError
 from citeweave.core.randomness import Keys
 from citeweave.search.filters import Filter, fold_name
@@ -48,17 +47,17 @@ StoreKeys = NDArray[np.int64]
 
 
 def as_store_keys(keys: Keys) -> StoreKeys:
-    """Hashes without their lowest bit: databases know signed numbers only, and not all read the smallest of them."""
+    """Drop the lowest bit of hashes: databases have signed integers only, and not all can read the smallest of them."""
     return (keys >> np.uint64(1)).astype(np.int64)
 
 
 def store_keys(ids: Sequence[str]) -> StoreKeys:
-    """The primary keys of ids, (ids,)."""
+    """Return the primary keys of ids in a store, (ids,)."""
     return as_store_keys(id_keys(list(ids)))
 
 
 def name_keys(names: Sequence[str]) -> list[int]:
-    """Venues or fields as they are stored and asked for.
+    """Return venues or fields as a store keeps and filters them: hashes of the folded names.
 
     >>> name_keys([" neurips", "NeurIPS"]) == name_keys(["NeurIPS"])
     True
@@ -68,7 +67,7 @@ def name_keys(names: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What is known of papers beside their ids and vectors, a column each."""
+    """Columns of papers in a store besides ids and vectors: what filters compare."""
 
     years: NDArray[np.int16]
     """(papers,), 0 where unknown."""
@@ -80,18 +79,19 @@ class Attributes:
     """Known only as a reference of others."""
 
     prints: Keys
-    """Hash of all that is stored of a paper."""
+    """Fingerprint: hash of all that is stored of a paper."""
 
     def __len__(self) -> int:
         return len(self.years)
 
     @classmethod
     def unknown(cls, papers: int) -> Attributes:
-        """Nothing is known of so many papers."""
+        """Return empty attributes for so many papers."""
         none = np.zeros(papers, bool)
         return cls(np.zeros(papers, np.int16), [()] * papers, [()] * papers, none, none, np.zeros(papers, np.uint64))
 
     def part(self, start: int, end: int) -> Attributes:
+        """Return the attributes of a slice of the papers."""
         return Attributes(
             self.years[start:end],
             self.venues[start:end],
@@ -103,7 +103,7 @@ class Attributes:
 
 
 class StoredPapers(NamedTuple):
-    """Papers as a back end stores them."""
+    """Papers as a back end of a store writes them, one column each."""
 
     keys: StoreKeys
     prints: StoreKeys
@@ -118,7 +118,7 @@ class StoredPapers(NamedTuple):
 
 
 class StoreListing(NamedTuple):
-    """Every paper of a store."""
+    """Keys and fingerprints of papers in a store."""
 
     keys: StoreKeys
     prints: StoreKeys
@@ -126,7 +126,7 @@ class StoreListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoreMatches:
-    """What a search found, a list for each query: the best first, of equal ones by id."""
+    """Nearest papers in a store, one list per query: the best first, ties by id."""
 
     ids: list[list[str]]
     scores: list[NDArray[np.float32]]
@@ -135,13 +135,13 @@ class StoreMatches:
 
 @dataclass(frozen=True, slots=True)
 class SyncMark:
-    """The state of an index that a store was brought to."""
+    """The state of an index that a store was last synchronized with."""
 
     index: str = ""
-    """Where the index was, empty where the store was filled by hand."""
+    """Folder of the index, empty where the store was not filled from one."""
 
     number: int = -1
-    """Of the state; -1 while the store is being changed."""
+    """Number of the state; -1 while the store is being changed."""
 
     stamp: str = ""
     """Hash of the state's segments and deletions."""
@@ -149,60 +149,61 @@ class SyncMark:
 
 @dataclass(frozen=True, slots=True)
 class StoreInfo:
-    """What a store tells of itself."""
+    """What a store records about itself: the model of its vectors and the state it was synchronized with."""
 
     provenance: Provenance
     mark: SyncMark = SyncMark()
 
     def as_json(self) -> dict[str, Any]:
-        told = {"provenance": asdict(self.provenance), "mark": asdict(self.mark)}
-        return {"format": FORMAT, "version": VERSION, **told}
+        parts = {"provenance": asdict(self.provenance), "mark": asdict(self.mark)}
+        return {"format": FORMAT, "version": VERSION, **parts}
 
     @classmethod
     def from_json(cls, value: object, place: str) -> StoreInfo:
+        """Parse what the store at a place records about itself."""
         try:
             if not isinstance(value, dict) or value["format"] != FORMAT:
-                raise ArtifactError(f"{place} is no store of citeweave; name another place, or one that is empty")
+                raise ArtifactError(f"{place} is not a store of citeweave; name another place, or an empty one")
             if value["version"] != VERSION:
                 again = "make it again in another place with `citeweave store`"
-                raise ArtifactError(f"{place} is a store {another_version(value['version'], VERSION, again)}")
+                raise ArtifactError(f"{place} is a store {explain_version_mismatch(value['version'], VERSION, again)}")
             return cls(Provenance(**value["provenance"]), SyncMark(**value["mark"]))
         except (KeyError, TypeError):
             raise ArtifactError(f"{place} does not say what made its vectors; make it again") from None
 
 
 class BackEnd(Protocol):
-    """A database that holds one table of papers. Everything that databases do alike is in `store.py`."""
+    """A database with one table of papers, behind a store: the operations that differ between databases."""
 
     place: str
     """For messages; holds no secret."""
 
-    def about(self) -> StoreInfo | None:
-        """None where there is nothing yet; a foreign table is refused."""
+    def read_info(self) -> StoreInfo | None:
+        """Read what the store records about itself; None where there is none yet; a foreign table is refused."""
 
-    def create(self, about: StoreInfo) -> None: ...
-    def tell(self, about: StoreInfo) -> None:
-        """Replace what the store tells of itself."""
+    def create(self, info: StoreInfo) -> None: ...
+    def write_info(self, info: StoreInfo) -> None:
+        """Replace what the store records about itself."""
 
     def upsert(self, papers: StoredPapers) -> None: ...
     def remove(self, keys: StoreKeys) -> None: ...
     def count(self) -> int: ...
     def listing(self) -> Iterator[StoreListing]:
-        """All papers, a block at a time."""
+        """Yield the keys and fingerprints of all papers, a block at a time."""
 
     def nearest(
-        self, queries: NDArray[np.float32], count: int, numbers: Conditions | None, *, exact: bool
+        self, queries: NDArray[np.float32], count: int, conditions: Conditions | None, *, exact: bool
     ) -> list[list[tuple[float, str]]]:
-        """Scores and ids for each query of length 1 (queries, dimension)."""
+        """Return scores and ids of the nearest papers for each query of length 1, (queries, dimension)."""
 
     def compact(self) -> None:
-        """Make room and speed: merge, build what approximate searches need."""
+        """Merge what many changes left, and build what approximate searches need."""
 
     def close(self) -> None: ...
 
 
 class Conditions(NamedTuple):
-    """A filter in whole numbers; empty lists and None ask for nothing."""
+    """A filter as integers that a database compares; empty lists and None are no condition."""
 
     first_year: int | None = None
     last_year: int | None = None
@@ -216,24 +217,24 @@ class Conditions(NamedTuple):
     stub: bool | None = None
 
 
-# Filters as conditions that databases understand: whole numbers only, long lists of ids in blocks.
+# --- filters as database expressions ---------------------------------------------------------------------
 
 BLOCK = 5000
 """Ids in one expression."""
 
 
-class Spelling(NamedTuple):
-    """How two databases differ."""
+class Dialect(NamedTuple):
+    """How the filter expressions of a database are spelled."""
 
     numbers: str
-    """A list of numbers behind `in`, with {} for them."""
+    """A list of numbers after `in`, with {} for them."""
 
     any_of: str
-    """The function that tells whether an array holds any of some numbers."""
+    """The function that checks whether an array has any of some numbers."""
 
 
 def conditions_of(where: Filter | None) -> Conditions | None:
-    """None where no paper can fulfill the filter."""
+    """Translate a filter into conditions of a store; None where no paper can satisfy it."""
     if where is None:
         return Conditions()
     first, last = where.years
@@ -256,45 +257,45 @@ def conditions_of(where: Filter | None) -> Conditions | None:
     )
 
 
-def in_blocks(asked: Conditions, *, block: int = BLOCK) -> Iterator[Conditions]:
-    """Conditions with at most `block` ids each, whose papers together are those asked for."""
-    if len(asked.keys) > block:
-        for start in range(0, len(asked.keys), block):
-            yield asked._replace(keys=asked.keys[start : start + block])
-    elif len(asked.not_keys) > block:
-        keys = np.sort(np.array(asked.not_keys, np.int64))
+def split_conditions(conditions: Conditions, *, block: int = BLOCK) -> Iterator[Conditions]:
+    """Split conditions into parts with at most `block` ids each, which together select the same papers."""
+    if len(conditions.keys) > block:
+        for start in range(0, len(conditions.keys), block):
+            yield conditions._replace(keys=conditions.keys[start : start + block])
+    elif len(conditions.not_keys) > block:
+        keys = np.sort(np.array(conditions.not_keys, np.int64))
         starts = range(0, len(keys), block)
         for start in starts:
-            left_out = keys[start : start + block].tolist()
+            excluded = keys[start : start + block].tolist()
             first = None if start == 0 else int(keys[start - 1]) + 1
-            last = None if start == starts[-1] else left_out[-1]
-            yield asked._replace(not_keys=tuple(left_out), first_key=first, last_key=last)
+            last = None if start == starts[-1] else excluded[-1]
+            yield conditions._replace(not_keys=tuple(excluded), first_key=first, last_key=last)
     else:
-        yield asked
+        yield conditions
 
 
-def expression(asked: Conditions, spelling: Spelling) -> str:
-    """One block of conditions as a text, empty where there are none; made of numbers and our own words only."""
+def filter_expression(conditions: Conditions, dialect: Dialect) -> str:
+    """Return conditions as a database's filter expression, made of numbers and fixed words only; empty where none."""
     parts = [
-        f"{column} {sign} {int(value)}"
-        for column, sign, value in (
-            ("year", ">=", asked.first_year),
-            ("year", "<=", asked.last_year),
-            ("key", ">=", asked.first_key),
-            ("key", "<=", asked.last_key),
+        f"{column} {comparison} {int(value)}"
+        for column, comparison, value in (
+            ("year", ">=", conditions.first_year),
+            ("year", "<=", conditions.last_year),
+            ("key", ">=", conditions.first_key),
+            ("key", "<=", conditions.last_key),
         )
         if value is not None
     ]
-    for column, wanted in (("has_abstract", asked.has_abstract), ("stub", asked.stub)):
+    for column, wanted in (("has_abstract", conditions.has_abstract), ("stub", conditions.stub)):
         if wanted is not None:
-            parts.append(f"{column} in {spelling.numbers.format(int(wanted))}")
-    for column, names in (("venue_keys", asked.venues), ("field_keys", asked.fields)):
+            parts.append(f"{column} in {dialect.numbers.format(int(wanted))}")
+    for column, names in (("venue_keys", conditions.venues), ("field_keys", conditions.fields)):
         if names:
-            parts.append(f"{spelling.any_of}({column}, [{_listed(names)}])")
-    if asked.keys:
-        parts.append(f"key in {spelling.numbers.format(_listed(asked.keys))}")
-    if asked.not_keys:
-        parts.append(f"key not in {spelling.numbers.format(_listed(asked.not_keys))}")
+            parts.append(f"{dialect.any_of}({column}, [{_listed(names)}])")
+    if conditions.keys:
+        parts.append(f"key in {dialect.numbers.format(_listed(conditions.keys))}")
+    if conditions.not_keys:
+        parts.append(f"key not in {dialect.numbers.format(_listed(conditions.not_keys))}")
     return " and ".join(parts)
 
 

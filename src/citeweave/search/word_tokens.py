@@ -1,25 +1,20 @@
-"""Texts as UTF-8 bytes in which a word is a run of ASCII letters, digits, underscores and bytes beyond ASCII.
+"""Words of texts, split and counted by compiled code on UTF-8 bytes: the fast twin of `vectors.bm25.words_of`.
+
+    >>> vocabulary = Vocabulary(["the"])
+    >>> counts = vocabulary.count(["The Cell\\nthe cell, a NAÏVE cell"], first_row=0)
+    >>> [vocabulary.word(term).decode() for term in counts.terms], counts.marks.tolist(), counts.lengths.tolist()
+    (['cell', 'a', 'naïve'], [7, 2, 2], [5])
 
     >>> data, offsets = to_bytes(["As is", "n–gram É", "ΟΔΟΣ"])
     >>> data.tobytes().decode(), offsets.tolist()
     ('As isn   gram éοδος', [0, 5, 16, 24])
 
-Letters beyond ASCII become small as `str.lower` makes them, signs beyond ASCII that are no part of a word become
-blanks; capitals of ASCII stay. Compiled code does it letter by letter from a table of Unicode's first plane; a text
-with a letter that becomes small in another way (of another length, or, as the Greek sigma, by the letters around it)
-or that lies beyond that plane goes through Python's own rule as a whole.
-
-Words out of UTF-8 bytes, counted by text: the compiled twin of `similarity.lexical.words_of`.
-
-    >>> vocabulary = Vocabulary(["the"])
-    >>> found = vocabulary.count(["The Cell\\nthe cell, a NAÏVE cell"], first_row=0)
-    >>> [vocabulary.word(term).decode() for term in found.terms], found.marks.tolist(), found.lengths.tolist()
-    (['cell', 'a', 'naïve'], [7, 2, 2], [5])
-
-A mark is twice the number of times that a word stands in a text, plus 1 where it stands in the first line. The first
-words of a vocabulary are its stop words: they are known, and never counted.
-
-Does not write anything to disk: `writing.py`. What lies beyond ASCII is settled before by `beyond_ascii.py`.
+A word is a run of ASCII letters, digits, underscores and letters beyond ASCII. A mark is twice the number of times that a
+word stands in a text, plus 1 where it stands in the first line. The first words of a vocabulary are its stop words: they
+are known, and never counted. Letters beyond ASCII are lowered as by `str.lower`, other characters beyond ASCII become
+blanks; ASCII capitals stay until words are counted. Compiled code does it letter by letter from a table of Unicode's
+first plane; a text with a letter that is lowered in another way (to another length, or, as the Greek sigma, by the
+letters around it) or that lies beyond that plane goes through Python's own rule. Does not write to disk (`words.py`).
 """
 
 from __future__ import annotations
@@ -36,12 +31,12 @@ from numpy.typing import NDArray
 
 _NO_WORD = re.compile(r"[^\w\x00-\x7f]+")
 _FIRST_PLANE = 1 << 16
-_PARTS_WORDS, _OTHERWISE = 0, -1
+_NOT_IN_TABLE = -1
 _SIGMA = ord("Σ")
 
 
 class TextBytes(NamedTuple):
-    """Texts one after the other."""
+    """Concatenated texts as UTF-8 bytes."""
 
     data: NDArray[np.uint8]
     offsets: NDArray[np.int64]
@@ -49,18 +44,18 @@ class TextBytes(NamedTuple):
 
 
 def to_bytes(texts: Sequence[str]) -> TextBytes:
-    """The bytes of these texts, settled as above."""
+    """Return texts as UTF-8 bytes in which words are runs of word bytes, in lower case beyond ASCII."""
     parts = [text.encode("utf-8", "replace") for text in texts]  # lone surrogates are no part of a word, nor is "?"
     joined = _join(parts)
     if not joined.data.size or int(joined.data.max()) < 0x80:
         return joined
-    odd = np.flatnonzero(_settle(joined.data, joined.offsets, _lower_case_word()))
+    odd = np.flatnonzero(_lower_words(joined.data, joined.offsets, _lower_case_word()))
     if not len(odd):
         return joined
     for number in odd.tolist():
         parts[number] = _NO_WORD.sub(" ", texts[number].lower()).encode()
     joined = _join(parts)
-    _settle(joined.data, joined.offsets, _lower_case_word())
+    _lower_words(joined.data, joined.offsets, _lower_case_word())
     return joined
 
 
@@ -71,26 +66,26 @@ def _join(parts: Sequence[bytes]) -> TextBytes:
 
 @cache
 def _lower_case_word() -> NDArray[np.int32]:
-    """(65536,): each letter of a word as a small one, 0 for what parts words, -1 where a table cannot tell."""
+    """Return a table (65536,) of each letter in lower case, 0 for what separates words, -1 where a table cannot tell."""
     table = np.zeros(_FIRST_PLANE, np.int32)
     for code in range(0x80, _FIRST_PLANE):
         letter = chr(code)
         small = letter.lower()
         if code == _SIGMA or (small != letter and (len(small) > 1 or _width(ord(small)) != _width(code))):
-            table[code] = _OTHERWISE
+            table[code] = _NOT_IN_TABLE
         elif letter.isalnum():
             table[code] = ord(small)
     return table
 
 
 def _width(code: int) -> int:
-    """Bytes of a letter in UTF-8."""
+    """Return the bytes of a letter in UTF-8."""
     return 1 if code < 0x80 else 2 if code < 0x800 else 3
 
 
 @numba.njit(cache=True, nogil=True)
-def _settle(data: NDArray[np.uint8], offsets: NDArray[np.int64], small: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Make letters small and signs blanks, in place; which texts hold a letter that was left as it is."""
+def _lower_words(data: NDArray[np.uint8], offsets: NDArray[np.int64], small: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Lower letters and blank other characters beyond ASCII, in place; return which texts have letters left as they are."""
     odd = np.zeros(len(offsets) - 1, np.bool_)
     for text in range(len(odd)):
         at = offsets[text]
@@ -125,7 +120,7 @@ def _settle(data: NDArray[np.uint8], offsets: NDArray[np.int64], small: NDArray[
     return odd
 
 
-# Words out of UTF-8 bytes, counted by text: the compiled twin of `similarity.lexical.words_of`.
+# --- counting words --------------------------------------------------------------------------------------
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int32]
@@ -136,7 +131,7 @@ _NEW_LINE = 10
 
 
 def _lower_case_bytes() -> Bytes:
-    """(256,): each byte of a word in lower case, 0 for a byte that parts words."""
+    """Return a table (256,) of each byte of a word in lower case, 0 for a byte that separates words."""
     table = np.zeros(256, np.uint8)
     for byte in range(256):
         if byte >= 128 or chr(byte).isalnum() or chr(byte) == "_":
@@ -148,7 +143,7 @@ _SMALL = _lower_case_bytes()
 
 
 class WordCounts(NamedTuple):
-    """The words of some texts, text after text."""
+    """Postings of the words of some texts, text after text."""
 
     terms: Ints
     """(postings,): numbers of words in the vocabulary."""
@@ -164,44 +159,45 @@ class WordCounts(NamedTuple):
 
 
 class Vocabulary:
-    """Words with their numbers, in the order in which they were first met; grows as texts are counted."""
+    """Words numbered in the order of their first occurrence; grows as texts are counted."""
 
     def __init__(self, stop_words: Sequence[str]) -> None:
         self.size = self.stops = 0
         self._letters = np.empty(1 << 16, np.uint8)
-        self._make_room(1 << 12)
+        self._grow(1 << 12)
         self.count(list(stop_words), first_row=-len(stop_words) - 2)
         self.stops = self.size
         self.papers[:] = 0
 
     def word(self, term: int) -> bytes:
+        """Return the word with a number of the vocabulary."""
         return self._letters[self._ends[term] : self._ends[term + 1]].tobytes()
 
     def words(self) -> list[bytes]:
-        """All words by number."""
+        """Return all words of the vocabulary by number."""
         ends = self._ends[: self.size + 1].tolist()
         letters = self._letters[: ends[-1]].tobytes()
         return [letters[start:end] for start, end in pairwise(ends)]
 
     def count(self, texts: Sequence[str], *, first_row: int) -> WordCounts:
-        """The words of these texts, which are the rows from `first_row` on."""
+        """Count the words of these texts, which are the rows from `first_row` on."""
         data, offsets = to_bytes(texts)
-        most = len(data) // 2 + len(texts)  # a word takes a byte and, but for the last of a text, one that parts it
-        terms, rows, marks = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.uint32)
+        max_postings = len(data) // 2 + len(texts)  # a word takes a byte and, except the last of a text, a separator
+        terms, rows, marks = (np.empty(max_postings, dtype) for dtype in (np.int32, np.int32, np.uint32))
         lengths = np.zeros(len(texts), np.int32)
         done = postings = 0
         while done < len(texts):
-            done, self.size, postings = _count(
+            done, self.size, postings = _count_words(
                 data, offsets, done, first_row, _SMALL, self._letters, self._ends, self._hashes, self._slots,
                 self.papers, self._rows, self._places, self.size, self.stops,
                 terms, rows, marks, lengths, postings,
             )  # fmt: skip
             if done < len(texts):
-                self._make_room(int(offsets[done + 1] - offsets[done]))
+                self._grow(int(offsets[done + 1] - offsets[done]))
         return WordCounts(terms[:postings], rows[:postings], marks[:postings], lengths)
 
-    def _make_room(self, length: int) -> None:
-        """Twice the room, and enough for a text of so many bytes."""
+    def _grow(self, length: int) -> None:
+        """Double the capacity of the vocabulary, with room for a text of so many bytes."""
         old = self.size
         room = 2 * (old + length)
         grown = np.empty(2 * (len(self._letters) + length), np.uint8)
@@ -222,7 +218,7 @@ class Vocabulary:
         _fill_slots(self._hashes, old, self._slots)
 
     papers: Ints
-    """How many texts have each word; there is room for more words than there are."""
+    """How many texts have each word; longer than the vocabulary, which grows into it."""
 
     _ends: Places
     _hashes: NDArray[np.uint64]
@@ -233,6 +229,7 @@ class Vocabulary:
 
 @numba.njit(cache=True, nogil=True)
 def _fill_slots(hashes: NDArray[np.uint64], words: int, slots: Ints) -> None:
+    """Fill the hash table of the vocabulary with its words."""
     last = np.uint64(len(slots) - 1)
     for term in range(words):
         slot = hashes[term] & last
@@ -242,10 +239,10 @@ def _fill_slots(hashes: NDArray[np.uint64], words: int, slots: Ints) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def _term(
+def _find_or_add(
     letters: Bytes, ends: Places, hashes: NDArray[np.uint64], slots: Ints, words: int, end: int, state: np.uint64
 ) -> int:
-    """Number of the word that was just written behind the others; `words` itself where it is new."""
+    """Return the number of the word just written behind the others; `words` itself where it is new."""
     state ^= state >> np.uint64(29)
     state *= np.uint64(0xBF58476D1CE4E5B9)
     state ^= state >> np.uint64(32)
@@ -271,12 +268,12 @@ def _term(
 
 
 @numba.njit(cache=True, nogil=True)
-def _count(
+def _count_words(
     data: Bytes, offsets: Places, first: int, first_row: int, small: Bytes, letters: Bytes, ends: Places,
     hashes: NDArray[np.uint64], slots: Ints, papers: Ints, seen_rows: Ints, places: Places, words: int, stops: int,
     terms: Ints, rows: Ints, marks: NDArray[np.uint32], lengths: Ints, postings: int,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Count texts from `first` on until one may not fit; how many are done, and the words and postings there are now."""
+    """Count the words of texts from `first` on until one may not fit; return the texts done, words and postings."""
     for text in range(first, len(lengths)):
         length = offsets[text + 1] - offsets[text]
         if words + length // 2 + 1 >= len(papers) or ends[words] + length > len(letters):
@@ -298,7 +295,7 @@ def _count(
                 end += 1
                 at += 1
                 letter = small[data[at]] if at < stop else np.uint8(0)
-            term = _term(letters, ends, hashes, slots, words, end, state)
+            term = _find_or_add(letters, ends, hashes, slots, words, end, state)
             if term == words:
                 words += 1
             if term < stops:

@@ -1,36 +1,26 @@
-"""Writing the inverted list of one segment: which papers have each word, how often, and whether in the title.
+"""Search by words: the inverted index of each segment, and BM25 over the live papers of all segments.
 
     words/
-      word.utf8, word.offsets.npy    the words of `similarity.lexical.words_of`, in the order of their bytes
+      word.utf8, word.offsets.npy    the words of `vectors.bm25.words_of`, in the order of their bytes
       start.npy                      int64, (words + 1,): where each word's postings begin
       row.npy                        int32, (postings,): papers of a word, ascending
       mark.npy                       uint8, uint16 or uint32, (postings,): twice the count, plus 1 where in the title
       length.npy                     int32, (papers,): words of each paper
 
     >>> from tempfile import mkdtemp
-    >>> write_words(Path(mkdtemp()), [text_of("Deep forests", "Forests of trees."), text_of("Deep seas", "")])
+    >>> folder = Path(mkdtemp())
+    >>> write_words(folder, [searchable_text("Deep forests", "Forests of trees."), searchable_text("Deep seas", "")])
     4
+    >>> words = WordTable.open(folder)
+    >>> words.find([b"deep", b"nowhere"]).tolist(), words.prefix_range(b"dee"), words.postings(0).rows.tolist()
+    ([0, -1], (0, 1), [0, 1])
 
-Texts are read in blocks, their postings put aside on disk and merged by word at the end: what stays in memory is one
-block, a part of the merge and the words themselves, never the postings of all papers.
+    search_words(index, "graph neural networks", 10)      papers that share no word with the query are left out
 
-The inverted list of one segment, memory-mapped; `writing.py` says what its files hold.
-
-    words = Words.open(folder / "words")
-    words.find([b"deep", b"nowhere"])      [12, -1]
-    words.postings(12)                     rows and marks of the papers that have "deep"
-    words.beginning(b"dee")                (11, 15): the words 11 to 14 begin so
-
-Does not score and knows nothing of deleted papers (`scoring.py`).
-
-BM25 over the live papers of all segments of an index, with Lucene's formula.
-
-    found = search_words(index, "graph neural networks", 10)
-    found.rows, found.scores                        papers that share no word with the query are not among them
-
-The numbers are those of `similarity.lexical.Bm25` over the texts of the live papers: how many papers have a word, how
-many papers there are and how long they are on average never counts a deleted one. They are taken when a word is first
-asked for and kept as long as the opened state of the index.
+Writing reads texts in blocks, puts their postings into scratch files and merges them by word at the end: what stays in
+memory is one block, a part of the merge and the words themselves, never the postings of all papers. Scores equal those
+of `vectors.bm25` over the texts of the live papers, by Lucene's formula: document frequencies, the number of papers and
+their mean length never count a deleted one. Words are split by `word_tokens.py`.
 """
 
 from __future__ import annotations
@@ -57,28 +47,28 @@ from citeweave.core.columns import (
 )
 from citeweave.core.errors import ArtifactError
 from citeweave.core.progress import Advance
-from citeweave.search.ranked_rows import RankedRows, rank_rows
-from citeweave.search.word_tokens import Ints, Places, Vocabulary, WordCounts
+from citeweave.search.rankings import RankedRows, rank_rows
+from citeweave.search.word_tokens import Ints, Places, Vocabulary
 from citeweave.vectors.bm25 import STOP_WORDS, words_of
 
 BLOCK = 1 << 22
-"""Letters of text read at a time."""
+"""Characters of text read at a time."""
 
 MERGED = 1 << 24
 """Postings merged at a time."""
 
 MARK_TYPES = (np.uint8, np.uint16, np.uint32)
-_MOST_TEXTS = 1 << 14
+_MAX_TEXTS = 1 << 14
 _READ = 1 << 22
-"""Postings put aside that are read at a time: what was read does not stay in memory."""
+"""Unsorted postings that are read at a time and released again."""
 
 _PARTS = {"term": np.int32, "row": np.int32, "mark": np.uint32}
 
 
-def text_of(title: str, abstract: str) -> str:
-    """What of a paper is searched by its words: the title as the first line, the abstract below it.
+def searchable_text(title: str, abstract: str) -> str:
+    """Return the text of a paper that is searched by its words: the title as first line, the abstract below it.
 
-    >>> text_of("A title\\nin two lines", "Text.")
+    >>> searchable_text("A title\\nin two lines", "Text.")
     'A title in two lines\\nText.'
     """
     return title.replace("\n", " ") + "\n" + abstract
@@ -87,23 +77,25 @@ def text_of(title: str, abstract: str) -> str:
 def write_words(
     folder: Path, texts: Iterable[str], *, block: int = BLOCK, merged: int = MERGED, advance: Advance | None = None
 ) -> int:
-    """Write the words of one segment's papers, in the order of its rows; how many different words they have."""
+    """Write the inverted index of one segment's texts, in the order of its rows; return its number of words."""
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = Vocabulary(sorted(STOP_WORDS))
     lengths = NumberWriter(folder / "length.npy", np.int32)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".words") as aside:
-        writers = {name: NumberWriter(Path(aside) / f"{name}.npy", dtype) for name, dtype in _PARTS.items()}
-        most = 2
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".words") as scratch:
+        writers = {name: NumberWriter(Path(scratch) / f"{name}.npy", dtype) for name, dtype in _PARTS.items()}
+        max_mark = 2
         for part in _blocks(texts, block):
             counted = vocabulary.count(part, first_row=lengths.count)
-            most = max(most, int(counted.marks.max(initial=0)))
-            _put_aside(counted, writers, lengths)
+            max_mark = max(max_mark, int(counted.marks.max(initial=0)))
+            for name, column in zip(_PARTS, (counted.terms, counted.rows, counted.marks), strict=True):
+                writers[name].append(column)
+            lengths.append(counted.lengths)
             if advance is not None:
                 advance(len(part))
         for writer in (lengths, *writers.values()):
             writer.close()
-        plan = _plan(vocabulary, folder)
-        _merge(Path(aside), folder, plan, most, merged)
+        plan = _write_vocabulary(vocabulary, folder)
+        _merge_postings(Path(scratch), folder, plan, max_mark, merged)
     return len(plan.starts) - 1
 
 
@@ -113,22 +105,15 @@ def _blocks(texts: Iterable[str], block: int) -> Iterator[list[str]]:
     for text in texts:
         part.append(text)
         held += len(part[-1])
-        if held >= block or len(part) == _MOST_TEXTS:
+        if held >= block or len(part) == _MAX_TEXTS:
             yield part
             part, held = [], 0
     if part:
         yield part
 
 
-def _put_aside(counted: WordCounts, writers: dict[str, NumberWriter], lengths: NumberWriter) -> None:
-    writers["term"].append(counted.terms)
-    writers["row"].append(counted.rows)
-    writers["mark"].append(counted.marks)
-    lengths.append(counted.lengths)
-
-
 class _PostingPlan(NamedTuple):
-    """Where every word's postings go."""
+    """Where the postings of every word go in the inverted index."""
 
     ranks: Ints
     """(words of the vocabulary,): place of a word among the sorted ones; -1 for stop words."""
@@ -137,7 +122,8 @@ class _PostingPlan(NamedTuple):
     """(sorted words + 1,)"""
 
 
-def _plan(vocabulary: Vocabulary, folder: Path) -> _PostingPlan:
+def _write_vocabulary(vocabulary: Vocabulary, folder: Path) -> _PostingPlan:
+    """Write the sorted words and where their postings begin."""
     words = vocabulary.words()
     order = sorted(range(vocabulary.stops, len(words)), key=words.__getitem__)
     ranks = np.full(len(words), -1, np.int32)
@@ -152,10 +138,10 @@ def _plan(vocabulary: Vocabulary, folder: Path) -> _PostingPlan:
     return _PostingPlan(ranks, starts)
 
 
-def _merge(aside: Path, folder: Path, plan: _PostingPlan, most: int, merged: int) -> None:
-    """Sort the postings by word; those of as many words at a time as `merged` postings allow, of one at least."""
-    kind = next(kind for kind in MARK_TYPES if most <= np.iinfo(kind).max)
-    terms, rows, marks = (open_numbers(aside / f"{name}.npy", dtype) for name, dtype in _PARTS.items())
+def _merge_postings(scratch: Path, folder: Path, plan: _PostingPlan, max_mark: int, merged: int) -> None:
+    """Sort the postings by word, as many words at a time as `merged` postings allow, at least one."""
+    kind = next(kind for kind in MARK_TYPES if max_mark <= np.iinfo(kind).max)
+    terms, rows, marks = (open_numbers(scratch / f"{name}.npy", dtype) for name, dtype in _PARTS.items())
     row_writer, mark_writer = NumberWriter(folder / "row.npy", np.int32), NumberWriter(folder / "mark.npy", kind)
     low, words = 0, len(plan.starts) - 1
     while low < words:
@@ -165,7 +151,7 @@ def _merge(aside: Path, folder: Path, plan: _PostingPlan, most: int, merged: int
         places = plan.starts[low:high] - plan.starts[low]  # (words,): where each word's next posting goes
         for start in range(0, len(terms), _READ):
             part = slice(start, start + _READ)
-            _place(terms[part], rows[part], marks[part], plan.ranks, low, places, sorted_rows, sorted_marks)
+            _place_postings(terms[part], rows[part], marks[part], plan.ranks, low, places, sorted_rows, sorted_marks)
             release(terms, rows, marks)
         row_writer.append(sorted_rows)
         mark_writer.append(sorted_marks)
@@ -175,11 +161,11 @@ def _merge(aside: Path, folder: Path, plan: _PostingPlan, most: int, merged: int
 
 
 @numba.njit(cache=True, nogil=True)
-def _place(
+def _place_postings(
     terms: Ints, rows: Ints, marks: NDArray[np.uint32], ranks: Ints, low: int, places: Places,
     out_rows: Ints, out_marks: NDArray[Any],
 ) -> None:  # fmt: skip
-    """Postings of as many sorted words from `low` on as there are places; of one word in the order of their rows."""
+    """Place the postings of sorted words from `low` on, as many as there are places; each word's by ascending row."""
     for i in range(len(terms)):
         word = ranks[terms[i]] - low
         if 0 <= word < len(places):
@@ -189,15 +175,15 @@ def _place(
             places[word] = place + 1
 
 
-# The inverted list of one segment, memory-mapped; `writing.py` says what its files hold.
+# --- the index of one segment, opened --------------------------------------------------------------------
 
 ABSENT = -1
 _PAST_UTF8 = b"\xff"
-"""No UTF-8 text holds this byte: it sorts behind whatever may follow a prefix."""
+"""No UTF-8 text has this byte: it sorts behind whatever may follow a prefix."""
 
 
 class Postings(NamedTuple):
-    """The papers of one word."""
+    """The papers of a segment that have one word."""
 
     rows: NDArray[np.int32]
     """(papers,): rows of the segment, ascending."""
@@ -207,7 +193,7 @@ class Postings(NamedTuple):
 
 
 class WordTable:
-    """The words of a segment's papers."""
+    """The inverted index of a segment: its words, sorted, and the postings of each."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -218,12 +204,12 @@ class WordTable:
         self.marks = _open_marks(folder / "mark.npy")
         self.lengths: NDArray[np.int32] = open_numbers(folder / "length.npy", np.int32)
         """(papers,): words of each paper."""
-        # compiled code follows these numbers without looking: a damaged table must stop here
+        # compiled code uses these numbers unchecked: a damaged table must stop here
         sound = len(self.starts) == len(self.words) + 1 and len(self.rows) == len(self.marks)
         if not sound or self.starts[0] != 0 or self.starts[-1] != len(self.rows):
-            raise self.damage()
+            raise self.damaged()
         if (np.diff(self.starts) < 0).any() or (np.diff(self.words.offsets) < 0).any():
-            raise self.damage()
+            raise self.damaged()
 
     @classmethod
     def open(cls, folder: str | Path) -> WordTable:
@@ -235,24 +221,28 @@ class WordTable:
         return len(self.lengths)
 
     def __repr__(self) -> str:
-        return f"Words({str(self.folder)!r}: {len(self.words):,} words of {self.size:,} papers)"
+        return f"WordTable({str(self.folder)!r}: {len(self.words):,} words of {self.size:,} papers)"
 
     def find(self, words: Sequence[bytes]) -> NDArray[np.int64]:
-        """The place of each word, -1 where no paper has it; (words,)."""
+        """Return the place of each word among the segment's sorted words, -1 where no paper has it; (words,)."""
         data = np.frombuffer(b"".join(words), np.uint8)
         offsets = np.concatenate([[0], np.cumsum([len(word) for word in words], dtype=np.int64)]).astype(np.int64)
         return np.asarray(_find(self.words.data, self.words.offsets, data, offsets))
 
-    def beginning(self, prefix: bytes) -> tuple[int, int]:
-        """The places from which and before which words begin with a prefix."""
-        ends = [_at_least(self.words.data, self.words.offsets, _bytes(word)) for word in (prefix, prefix + _PAST_UTF8)]
+    def prefix_range(self, prefix: bytes) -> tuple[int, int]:
+        """Return the places from which and before which the sorted words begin with a prefix."""
+        ends = [
+            _lower_bound(self.words.data, self.words.offsets, _bytes(word)) for word in (prefix, prefix + _PAST_UTF8)
+        ]
         return ends[0], ends[1]
 
     def postings(self, place: int) -> Postings:
+        """Return the postings of the word at a place."""
         part = slice(int(self.starts[place]), int(self.starts[place + 1]))
         return Postings(self.rows[part], self.marks[part])
 
-    def damage(self) -> ArtifactError:
+    def damaged(self) -> ArtifactError:
+        """Return the error for an inverted index whose tables do not fit together."""
         return ArtifactError(f"{self.folder} is damaged: its tables do not fit together; build the index again")
 
 
@@ -271,7 +261,7 @@ def _bytes(word: bytes) -> NDArray[np.uint8]:
 
 @numba.njit(cache=True, nogil=True)
 def _before(data: NDArray[np.uint8], start: int, end: int, word: NDArray[np.uint8]) -> bool:
-    """Whether data[start:end] sorts before a word."""
+    """Return whether data[start:end] sorts before a word."""
     for i in range(min(end - start, len(word))):
         if data[start + i] != word[i]:
             return bool(data[start + i] < word[i])
@@ -279,8 +269,8 @@ def _before(data: NDArray[np.uint8], start: int, end: int, word: NDArray[np.uint
 
 
 @numba.njit(cache=True, nogil=True)
-def _at_least(data: NDArray[np.uint8], offsets: NDArray[np.int64], word: NDArray[np.uint8]) -> int:
-    """Place of the first sorted text that is not before a word."""
+def _lower_bound(data: NDArray[np.uint8], offsets: NDArray[np.int64], word: NDArray[np.uint8]) -> int:
+    """Return the place of the first sorted word that is not before a given one."""
     low, high = 0, len(offsets) - 1
     while low < high:
         middle = (low + high) // 2
@@ -298,7 +288,7 @@ def _find(
     places = np.full(len(ends) - 1, ABSENT, np.int64)
     for i in range(len(places)):
         word = wanted[ends[i] : ends[i + 1]]
-        place = _at_least(data, offsets, word)
+        place = _lower_bound(data, offsets, word)
         if place == len(offsets) - 1 or offsets[place + 1] - offsets[place] != len(word):
             continue
         same = True
@@ -309,19 +299,19 @@ def _find(
     return places
 
 
-# BM25 over the live papers of all segments of an index, with Lucene's formula.
+# --- BM25 over all segments ------------------------------------------------------------------------------
 
 K1, B = 1.2, 0.75
-"""As Lucene documents them."""
+"""The defaults of Lucene."""
 
-_MOST_KEPT = 100_000
-"""Words of which the number of papers is kept."""
+_MAX_CACHED = 100_000
+"""Words whose document frequency is cached."""
 
 Mask = NDArray[np.bool_]
 
 
 class WordSegment(Protocol):
-    """What is asked of a segment."""
+    """A segment that can be searched by words."""
 
     @property
     def words(self) -> WordTable | None: ...
@@ -330,7 +320,7 @@ class WordSegment(Protocol):
 
 
 class WordIndex(Protocol):
-    """What is asked of an index: rows are positions in the concatenation of its segments."""
+    """An index that can be searched by words: rows are places in its concatenated segments."""
 
     @property
     def segments(self) -> Sequence[WordSegment]: ...
@@ -340,15 +330,15 @@ class WordIndex(Protocol):
 
 
 class WordStatistics:
-    """How many live papers an index has, how long they are and how many of them have a word."""
+    """BM25 statistics of an index's live papers: number, mean length, and document frequency of each word."""
 
     def __init__(self, index: WordIndex) -> None:
-        # no reference to the index itself: these numbers are kept as long as it lives
+        # no reference to the index itself, as the statistics are cached as long as it lives
         self._parts = [(part.words, part.alive) for part in index.segments if part.words is not None]
         for words, alive in self._parts:
             if words.size != len(alive) or int(words.lengths.min(initial=0)) < 0:
-                raise words.damage()
-        self._whole = [bool(alive.all()) for _, alive in self._parts]
+                raise words.damaged()
+        self._complete = [bool(alive.all()) for _, alive in self._parts]
         self.papers = sum(int(alive.sum()) for _, alive in self._parts)
         total = sum(int(words.lengths[alive].sum(dtype=np.int64)) for words, alive in self._parts)
         self.mean_length = total / self.papers if self.papers else 0.0
@@ -357,21 +347,21 @@ class WordStatistics:
         self._frequencies: dict[bytes, int] = {}
 
     def frequency(self, word: bytes) -> int:
-        """Live papers that have a word."""
+        """Return the number of live papers that have a word (its document frequency)."""
         known = self._frequencies.get(word)
         if known is None:
             known = sum(
-                _live_papers(words, alive, word, whole=whole)
-                for (words, alive), whole in zip(self._parts, self._whole, strict=True)
+                _live_papers(words, alive, word, complete=complete)
+                for (words, alive), complete in zip(self._parts, self._complete, strict=True)
             )
-            if len(self._frequencies) >= _MOST_KEPT:
+            if len(self._frequencies) >= _MAX_CACHED:
                 self._frequencies.clear()
-            if known:  # words of no paper are without number and may be long, and are soon looked up again
+            if known:  # words of no paper are unlimited in number and length, and cheap to look up again
                 self._frequencies[word] = known
         return known
 
     def weight(self, word: bytes) -> float:
-        """What a word counts for, 0 where no live paper has it."""
+        """Return the BM25 weight (idf) of a word, 0 where no live paper has it."""
         papers = self.frequency(word)
         return lucene_idf(papers, self.papers) if papers else 0.0
 
@@ -380,7 +370,7 @@ _statistics: weakref.WeakKeyDictionary[Any, WordStatistics] = weakref.WeakKeyDic
 
 
 def statistics_of(index: WordIndex) -> WordStatistics:
-    """The numbers of an opened state, made once."""
+    """Return the BM25 statistics of an open index, computed once."""
     known = _statistics.get(index)
     if known is None:
         known = _statistics[index] = WordStatistics(index)
@@ -388,58 +378,60 @@ def statistics_of(index: WordIndex) -> WordStatistics:
 
 
 def search_words(index: WordIndex, query: str, count: int, *, allowed: Mask | None = None) -> RankedRows:
-    """The live papers that share words with a query, best first; only those that `allowed`, (size,), has."""
-    numbers = statistics_of(index)
+    """Rank the live papers that share words with a query by BM25, only those that the mask `allowed`, (size,), admits."""
+    statistics = statistics_of(index)
     # in the order of the words, so that a paper's sum is the same in every segment and for every order of a query
-    asked = {word.encode("utf-8", "replace"): times for word, times in sorted(Counter(words_of(query)).items())}
-    weights = {word: times * numbers.weight(word) for word, times in asked.items()}
+    query_words = {word.encode("utf-8", "replace"): times for word, times in sorted(Counter(words_of(query)).items())}
+    weights = {word: times * statistics.weight(word) for word, times in query_words.items()}
     weights = {word: weight for word, weight in weights.items() if weight > 0}
     rows, scores = [np.empty(0, np.int64)], [np.empty(0)]
-    norms = iter(numbers.norms)
+    norms = iter(statistics.norms)
     for segment, start in zip(index.segments, np.asarray(index.starts).tolist(), strict=False):
         if segment.words is None:
             continue
         mask = segment.alive
         if allowed is not None:
             mask = mask & allowed[start : start + segment.words.size]
-        found = _score(segment.words, mask, weights, next(norms))  # (papers,)
-        touched = np.flatnonzero(found)
-        rows.append(touched + start)
-        scores.append(found[touched])
+        bm25 = _score_segment(segment.words, mask, weights, next(norms))  # (papers,)
+        matching = np.flatnonzero(bm25)
+        rows.append(matching + start)
+        scores.append(bm25[matching])
     return rank_rows(np.concatenate(rows), np.concatenate(scores), count, name=index.id)
 
 
-def _score(
+def _score_segment(
     words: WordTable, mask: Mask, weights: dict[bytes, float], norms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
+    """Return the BM25 scores of a segment's papers, 0 where the mask does not admit them; (papers,)."""
     scores = np.zeros(words.size)
     for place, weight in zip(words.find(list(weights)).tolist(), weights.values(), strict=True):
         if place != ABSENT:
             postings = words.postings(place)
-            if not _add(postings.rows, postings.marks, mask, norms, weight, scores):
-                raise words.damage()
+            if not _add_scores(postings.rows, postings.marks, mask, norms, weight, scores):
+                raise words.damaged()
     return scores
 
 
-def _live_papers(words: WordTable, alive: Mask, word: bytes, *, whole: bool) -> int:
+def _live_papers(words: WordTable, alive: Mask, word: bytes, *, complete: bool) -> int:
+    """Return how many live papers of a segment have a word; `complete` where none is deleted."""
     place = int(words.find([word])[0])
     if place == ABSENT:
         return 0
-    if whole:
+    if complete:
         return int(words.starts[place + 1] - words.starts[place])
     rows = words.postings(place).rows
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < words.size:
-        raise words.damage()
+        raise words.damaged()
     return int(np.count_nonzero(alive[rows]))
 
 
 def length_norm(length: Any, mean: float) -> Any:
-    """What a paper's length adds below the line of BM25 (Robertson and Zaragoza, 2009); a number or an array."""
+    """Return the length normalization of BM25 (Robertson and Zaragoza, 2009), of a number or an array of lengths."""
     return K1 * ((1 - B) + B * length / (mean or 1.0))
 
 
 def lucene_idf(papers_with_word: int, papers: int) -> float:
-    """The weight of a word in Lucene (Kamphuis and others, 2020).
+    """Return the idf weight of a word in Lucene's BM25 (Kamphuis et al., 2020).
 
     >>> round(lucene_idf(1, 3), 3)
     0.981
@@ -448,11 +440,11 @@ def lucene_idf(papers_with_word: int, papers: int) -> float:
 
 
 @numba.njit(cache=True, nogil=True)
-def _add(
+def _add_scores(
     rows: NDArray[np.int32], marks: NDArray[Any], mask: Mask, norms: NDArray[np.float64], weight: float,
     scores: NDArray[np.float64],
 ) -> bool:  # fmt: skip
-    """Add one word's part to the papers that have it; False where a row is none of the segment."""
+    """Add one word's BM25 part to the scores of papers that have it; False where a row is not in the segment."""
     for i in range(len(rows)):
         row = rows[i]
         if row < 0 or row >= len(scores):

@@ -15,7 +15,7 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
-from citeweave.search.nearest import QueryEncoder, open_reader
+from citeweave.search.index_model import QueryEncoder, open_query_encoder
 
 ABSTRACTS = {
     "a": "A cell grows. We find models from data.",
@@ -74,4 +74,4 @@ def library(tmp_path_factory: pytest.TempPathFactory, save_bert: Callable[..., P
     index = build_index(corpus, model, place / "index", IndexOptions(sentences=True, device="cpu", dtype="float32"))
     words = build_index(corpus, model, place / "words", IndexOptions(vectors=False, device="cpu"))
     edges = {tuple(line.split()) for line in CITATIONS}
-    return Library(place, corpus, index, open_reader(index, device="cpu"), words, edges)
+    return Library(place, corpus, index, open_query_encoder(index, device="cpu"), words, edges)

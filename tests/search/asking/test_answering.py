@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import UserError
-from citeweave.search.answer import answer, needs_reader
+from citeweave.search.answer import answer, needs_query_encoder, title_and_abstract
 from citeweave.search.filters import Filter
-from citeweave.search.hits import title_and_abstract
 from citeweave.search.nearest import search_paper
 from citeweave.search.query import Passage, Query, SentenceQuery
-from citeweave.search.ranked_rows import diverse_order, pool_size, rocchio
-from citeweave.search.words import search_words, text_of
+from citeweave.search.rankings import diverse_order, pool_size, rocchio_vector
+from citeweave.search.words import search_words, searchable_text
 
 EVERY = 100
 
@@ -34,12 +33,12 @@ def by_score(index, scores):
 def test_text_by_vectors_words_and_both(library):
     index, reader = library.index, library.reader
     text = "models find data\nthe cell grows. citations."
-    vector = reader.read("models find data", abstract="the cell grows. citations.")
+    vector = reader.encode("models find data", abstract="the cell grows. citations.")
     near = answer(index, reader, Query(text=text, by="vectors", count=EVERY))
     assert ids(near) == by_score(index, {row: np.float32(s) for row, s in cosines(index, vector).items()})
     assert near.exact and not near.note and near.by == "vectors"
     lexical = answer(index, None, Query(text=text, by="words", count=EVERY))
-    wanted = search_words(index, text_of(*title_and_abstract(text)), EVERY)
+    wanted = search_words(index, searchable_text(*title_and_abstract(text)), EVERY)
     assert [hit.row for hit in lexical.hits] == wanted.rows.tolist() and lexical.by == "words"
     both = answer(index, reader, Query(text=text, count=EVERY))
     places = [{id: at for at, id in enumerate(ids(each), 1)} for each in (near, lexical)]
@@ -49,8 +48,8 @@ def test_text_by_vectors_words_and_both(library):
 
 
 def test_pasted_text_is_title_and_abstract(library):
-    one = library.reader.read("we find data", abstract="the cell grows")
-    assert not np.allclose(one, library.reader.read("we find data the cell grows"))
+    one = library.reader.encode("we find data", abstract="the cell grows")
+    assert not np.allclose(one, library.reader.encode("we find data the cell grows"))
     paper = library.index.paper(library.index.row("c"))
     found = answer(library.index, library.reader, Query(text=f"{paper.title}\n{paper.abstract}", by="vectors", count=1))
     assert found.hits[0].id == "c" and found.hits[0].score == pytest.approx(1, abs=1e-4)
@@ -89,7 +88,7 @@ def test_liked_and_disliked(library):
     disliked = index.take(np.array([rows["c"]]))
     unit = [own / np.linalg.norm(own, axis=1, keepdims=True) for own in (liked, disliked)]
     vector = unit[0].mean(axis=0) - 0.5 * unit[1].mean(axis=0)
-    np.testing.assert_allclose(rocchio(liked, disliked), vector, rtol=1e-5)
+    np.testing.assert_allclose(rocchio_vector(liked, disliked), vector, rtol=1e-5)
     scores = {row: np.float32(s) for row, s in cosines(index, vector).items() if index.id(row) not in "abc"}
     found = answer(index, None, Query(liked=("doi:10.1/a", "b"), disliked=("c",), count=EVERY))
     assert ids(found) == by_score(index, scores)
@@ -97,10 +96,10 @@ def test_liked_and_disliked(library):
 
 def test_disliked_papers_turn_the_query_away():
     axes = np.eye(3, dtype=np.float32)
-    found = rocchio(axes[:1], 7 * (axes[:1] + axes[1:2]))
+    found = rocchio_vector(axes[:1], 7 * (axes[:1] + axes[1:2]))
     assert found[0] > 0 > found[1] and found[2] == 0
     with pytest.raises(UserError, match="cancel each other out"):
-        rocchio(np.array([[1, 0], [-2, 0]], np.float32), np.empty((0, 2), np.float32))
+        rocchio_vector(np.array([[1, 0], [-2, 0]], np.float32), np.empty((0, 2), np.float32))
 
 
 def test_filters(library):
@@ -162,7 +161,7 @@ def test_an_index_of_words(library):
         (Query(text="cell", by="vectors"), "needs vectors"),
         (Query(paper="a", by="vectors"), "no vectors yet"),
         (Query(liked=("a",)), "by several papers needs vectors"),
-        (Query(sentences=SentenceQuery("a", (0,))), "sentences needs vectors of them"),
+        (Query(sentences=SentenceQuery("a", (0,))), "sentences needs sentence vectors"),
         (Query(cite=Passage("cell [CIT]")), "what to cite needs vectors"),
         (Query(text="cell", diversity=0.5), "diversity needs vectors"),
     ):
@@ -180,10 +179,10 @@ def test_without_a_model(library):
         Query(sentences=SentenceQuery(texts=("x",))),
         Query(cite=Passage("x")),
     ):
-        assert needs_reader(query)
+        assert needs_query_encoder(query)
         with pytest.raises(UserError, match="loaded"):
             answer(index, None, query)
-    assert not needs_reader(Query(paper="a")) and not needs_reader(Query(text="a", by="words"))
+    assert not needs_query_encoder(Query(paper="a")) and not needs_query_encoder(Query(text="a", by="words"))
 
 
 def test_approximate_says_so(library):

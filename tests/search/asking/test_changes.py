@@ -11,13 +11,15 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.search import update
 from citeweave.search.answer import answer
-from citeweave.search.build import IndexOptions, build_index, describe
-from citeweave.search.explain import explain, lacking, neighborhood
-from citeweave.search.filters import Filter, facets, filter_rows
+from citeweave.search.build import IndexOptions, build_index, describe_index
+from citeweave.search.explain import explain
+from citeweave.search.filters import Filter, count_facets, filter_rows
 from citeweave.search.index import Index
+from citeweave.search.index_model import open_query_encoder
 from citeweave.search.map import make_map
-from citeweave.search.nearest import open_reader
-from citeweave.search.query import Passage, Query, SentenceQuery, suggest
+from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
+from citeweave.search.query import Passage, Query, SentenceQuery
+from citeweave.search.suggest import suggest
 
 QUERIES = [
     Query(text="cell data"),
@@ -49,7 +51,7 @@ def grown(library, tmp_path_factory):
     build_index(Corpus.open(place / "corpus"), library.place / "model", place / "index", options)
     with pytest.MonkeyPatch.context() as patch:
         # small segments would be united at once
-        patch.setattr(update, "join_last", lambda *given, **options: None)
+        patch.setattr(update, "merge_last_segments", lambda *given, **options: None)
         update.add_papers(place / "index", library.corpus)
         update.delete_papers(place / "index", ["gone"])
     index = Index.open(place / "index")
@@ -60,7 +62,7 @@ def grown(library, tmp_path_factory):
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: f"{query.kind} {query.by}")
 def test_answers(library, grown, query):
     wanted = answer(library.index, library.reader, query)
-    found = answer(grown, open_reader(grown, device="cpu"), query)
+    found = answer(grown, open_query_encoder(grown, device="cpu"), query)
     assert [hit.id for hit in found.hits] == [hit.id for hit in wanted.hits]
     assert [hit.score for hit in found.hits] == pytest.approx([hit.score for hit in wanted.hits], abs=1e-5)
     for one, other in zip(found.hits, wanted.hits, strict=True):
@@ -72,10 +74,10 @@ def test_all_else(library, grown):
     for prefix in ("g", "gh", "cell ", "ce"):
         wanted, found = ([(one.text, one.papers) for one in suggest(index, prefix)] for index in (library.index, grown))
         assert found == wanted
-    assert facets(grown, grown.alive) == facets(library.index, library.index.alive)
+    assert count_facets(grown, grown.alive) == count_facets(library.index, library.index.alive)
     for where in (Filter(venues=("Ghosts",)), Filter(fields=("ghosts",)), Filter(years=(1901, 1901))):
         assert not filter_rows(grown, where).any()
-    counts = [describe(index) for index in (library.index, grown)]
+    counts = [describe_index(index) for index in (library.index, grown)]
     for name in ("papers", "with_vector", "with_sentences", "with_abstract", "not_embedded", "references"):
         assert counts[0][name] == counts[1][name], name
     assert grown.rows(["gone", "doi:10.1/gone"]).tolist() == [-1, -1]
@@ -92,7 +94,7 @@ def test_reasons(library, grown):
         assert one["shared_references"] == other["shared_references"] and one["cites"] == other["cites"]
         assert one["co_cited_by"] == other["co_cited_by"] and one["words"] == other["words"]
     for id in "ad":
-        both = [neighborhood(index, index.row(id)) for index in (library.index, grown)]
+        both = [find_neighborhood(index, index.row(id)) for index in (library.index, grown)]
         assert [paper.id for paper in both[0].nodes] == [paper.id for paper in both[1].nodes]
         assert both[0].edges == both[1].edges
-    assert lacking(library.index).as_json() == lacking(grown).as_json()
+    assert find_missing_papers(library.index).as_json() == find_missing_papers(grown).as_json()

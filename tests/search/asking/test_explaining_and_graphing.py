@@ -11,8 +11,9 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import ImportOptions, import_papers
 from citeweave.search.answer import allowed_rows
 from citeweave.search.build import IndexOptions, build_index
-from citeweave.search.explain import WHOLE, explain, lacking, neighborhood, shared_words
+from citeweave.search.explain import ABSTRACT_DISTANCE, explain, shared_words
 from citeweave.search.filters import Filter
+from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
 from citeweave.search.query import Passage, Query
 from citeweave.vectors.explain import explain_pair
 from citeweave.vectors.sentence_vectors import SentenceVectors
@@ -43,7 +44,7 @@ def test_why_matches_sentences(library):
     rows = [index.row("a"), index.row("e")]
     why = explain(index, *rows)
     vectors = SentenceVectors.of(["a", "e"], [index.sentence_vectors(row) for row in rows])
-    wanted = explain_pair(vectors, "a", "e", WHOLE)
+    wanted = explain_pair(vectors, "a", "e", ABSTRACT_DISTANCE)
     assert why.distance == pytest.approx(wanted.total, abs=1e-5)
     for pair in why.pairs:
         assert pair.mass == pytest.approx(wanted.plan[pair.left, pair.right] / wanted.plan.sum(), abs=1e-4)
@@ -64,13 +65,13 @@ def test_why_without_sentences(library):
 
 def test_neighborhood(library):
     index = library.index
-    found = neighborhood(index, index.row("a"))
+    found = find_neighborhood(index, index.row("a"))
     names = [paper.id for paper in found.nodes]
     assert names[0] == "a" and set(names) == {"a", "b", "c", "e", "f"} and found.outside == 1 and not found.left_out
     assert {(names[one], names[two]) for one, two in found.edges} == {
         edge for edge in library.edges if set(edge) <= set(names)
     }
-    few = neighborhood(index, index.row("a"), most=2)
+    few = find_neighborhood(index, index.row("a"), max_papers=2)
     # b is linked twice to a, the others once
     assert [paper.id for paper in few.nodes] == ["a", "b", "c"] and few.left_out == 2
     assert few.as_json()["edges"] == [
@@ -78,20 +79,20 @@ def test_neighborhood(library):
         {"citing": "a", "cited": "c"},
         {"citing": "b", "cited": "a"},
     ]
-    assert neighborhood(index, index.row("s")).edges == []
+    assert find_neighborhood(index, index.row("s")).edges == []
     with pytest.raises(UserError, match="0 papers are asked for"):
-        neighborhood(index, index.row("a"), most=0)
+        find_neighborhood(index, index.row("a"), max_papers=0)
 
 
 def test_lacking(library):
-    found = lacking(library.index).papers
+    found = find_missing_papers(library.index).papers
     keys = hash_texts(["x", "y"]).tolist()
     assert sorted((paper.key, paper.count) for paper in found) == sorted(zip(keys, [2, 2], strict=True))
     assert found[0].paper is None and found[0].as_json()["title"] == ""
     assert sorted(paper.as_json()["id"] for paper in found) == ["x", "y"], "what is known of them is shown, no hashes"
     assert not any(paper.as_json()["in_index"] for paper in found)
-    assert len(lacking(library.index, most=1).papers) == 1
-    assert lacking(library.index, fewest=3).papers == []
+    assert len(find_missing_papers(library.index, max_papers=1).papers) == 1
+    assert find_missing_papers(library.index, min_citing=3).papers == []
     assert all(np.uint64(paper.key) in np.array(keys, np.uint64) for paper in found)
 
 
@@ -100,7 +101,7 @@ def test_references_that_are_rows(library, tmp_path):
     import_papers([library.place / "source"], tmp_path / "corpus", ImportOptions(outside="keep"))
     corpus = Corpus.open(tmp_path / "corpus")
     index = build_index(corpus, library.place / "model", tmp_path / "index", IndexOptions(vectors=False))
-    found = lacking(index).papers
+    found = find_missing_papers(index).papers
     assert sorted((paper.paper.id, paper.count) for paper in found if paper.paper) == [("x", 2), ("y", 2)]
     stubs = index.rows(["x", "y"])
     for query, has_stubs in (

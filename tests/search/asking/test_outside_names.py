@@ -10,10 +10,10 @@ import pytest
 
 from citeweave import Corpus, import_papers
 from citeweave.core.randomness import hash_text, hash_texts
-from citeweave.corpus.paper import FOLDER, NameCollector, OutsideName, OutsideNames
+from citeweave.corpus.paper import OUTSIDE_NAMES, NameCollector, OutsideName, OutsideNames
 from citeweave.search.build import IndexOptions, build_index
-from citeweave.search.explain import lacking
 from citeweave.search.index import Index
+from citeweave.search.neighborhood import find_missing_papers
 from citeweave.search.update import ChangeOptions, add_papers, compact_index, delete_papers
 
 WORDS = IndexOptions(vectors=False)
@@ -32,7 +32,7 @@ def write(path: Path, records: list[dict[str, object]]) -> Path:
 
 
 def shown(index: Index) -> set[tuple[str, str, object]]:
-    papers = lacking(index).as_json()["papers"]
+    papers = find_missing_papers(index).as_json()["papers"]
     assert not any(paper["in_index"] for paper in papers)
     return {(paper["id"], paper["title"], paper["year"]) for paper in papers}
 
@@ -105,4 +105,4 @@ def test_the_first_name_wins_and_unknown_keys_have_none(tmp_path: Path) -> None:
     assert collector.write(tmp_path) == 2
     names = OutsideNames.open(tmp_path)
     assert names is not None and names.find(int(hash_text("a"))) == OutsideName("a", "first")
-    assert names.find(int(hash_text("c"))) is None and OutsideNames.open(tmp_path / FOLDER) is None
+    assert names.find(int(hash_text("c"))) is None and OutsideNames.open(tmp_path / OUTSIDE_NAMES) is None

@@ -7,9 +7,10 @@ import pytest
 
 from citeweave.core.errors import UserError
 from citeweave.encoders.sentence_encoder import encode_sentences
-from citeweave.search.answer import FACET, answer, encode_alone
-from citeweave.search.nearest import QueryEncoder
+from citeweave.search.answer import answer
+from citeweave.search.index_model import QueryEncoder
 from citeweave.search.query import Query, SentenceQuery
+from citeweave.search.sentences import FACET, encode_sentences_alone
 from citeweave.vectors.explain import explain_pair
 from citeweave.vectors.sentence_vectors import SentenceVectors
 
@@ -43,7 +44,7 @@ def test_the_same_sentence_is_found(library):
     found = ask(library, SentenceQuery(texts=(text, "We find models from data.")))
     assert len(found.hits) == int(index.with_sentences.sum())
     assert all(len(hit.matches) == 2 for hit in found.hits)
-    alone = encode_alone(library.reader.encoder, [text, "we find"])
+    alone = encode_sentences_alone(library.reader.encoder, [text, "we find"])
     read = encode_sentences(library.reader.encoder, ["", ""], [[text], ["we find"]])
     np.testing.assert_array_equal(alone, read.matrix)
 
@@ -66,7 +67,7 @@ def test_the_first_step_keeps_the_best(library, monkeypatch):
         own = np.asarray(index.sentence_vectors(row), np.float32)
         cosines = own @ queries.T / np.linalg.norm(own, axis=1)[:, None] / np.linalg.norm(queries, axis=1)
         sums[row] = cosines.max(axis=0).sum()
-    monkeypatch.setattr("citeweave.search.answer.RERANKED", 3)
+    monkeypatch.setattr("citeweave.search.sentences.RERANKED", 3)
     few = answer(index, None, Query(sentences=SentenceQuery("e"), count=2))
     assert not few.exact
     others = [row for row in sorted(sums, key=lambda row: -sums[row]) if index.id(row) != "e"]
@@ -90,7 +91,7 @@ class Proxy:
 
 class SentenceProxy(Proxy):
     def encode_sentences(self, texts):
-        return encode_alone(self._encoder, texts)
+        return encode_sentences_alone(self._encoder, texts)
 
 
 def test_other_encoders(library):

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from citeweave.core.errors import ArtifactError, UserError
 from citeweave.search import store_protocol
 from citeweave.search.filters import Filter, fold_name
-from citeweave.search.store import VectorStore
+from citeweave.search.store import VectorStore, open_store
 from citeweave.search.store_protocol import Attributes, SyncMark, store_keys
-from citeweave.search.store_search import open_store
 from citeweave.vectors.vectors import Provenance
 
 DIMENSION = 6
@@ -164,7 +163,7 @@ def test_filters(opened: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
         Filter(not_ids=tuple(ids[5:])),
     ):
         truth.check(store, queries, where)
-    monkeypatch.setattr(store_protocol.in_blocks, "__kwdefaults__", {"block": 7})
+    monkeypatch.setattr(store_protocol.split_conditions, "__kwdefaults__", {"block": 7})
     truth.check(store, queries, Filter(ids=tuple(ids[::2])))
     truth.check(store, queries, Filter(not_ids=tuple(ids[::2]), years=(2000, None)))
 
@@ -225,7 +224,7 @@ def test_bad_vectors_are_refused(opened: OpenStore) -> None:
 def test_approximate_searches_keep_their_recall(opened: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after papers came and went behind the index's back."""
     for module in ("lance", "milvus"):
-        monkeypatch.setattr(f"citeweave.search.stores.{module}.APPROXIMATE_FROM", 1000)
+        monkeypatch.setattr(f"citeweave.search.{module}.APPROXIMATE_FROM", 1000)
     rng, wide, papers = np.random.default_rng(3), 32, 2200
     topics = rng.standard_normal((100, wide))
     matrix = (topics[rng.integers(0, 100, papers)] + 0.7 * rng.standard_normal((papers, wide))).astype(np.float32)
@@ -257,7 +256,7 @@ def _recall(found: list[list[str]], scores: NDArray[np.float32], ids: list[str])
 def test_foreign_places_are_refused(tmp_path: Path) -> None:
     lancedb = pytest.importorskip("lancedb", reason="pip install 'citeweave[stores]'")
     lancedb.connect(str(tmp_path / "theirs")).create_table("papers", [{"vector": [1.0, 2.0]}])
-    with pytest.raises(ArtifactError, match="no store of citeweave"):
+    with pytest.raises(ArtifactError, match="not a store of citeweave"):
         open_store(f"lance:{tmp_path / 'theirs'}", MODEL)
     open_store(f"lance:{tmp_path / 'ours'}", MODEL)
     about = tmp_path / "ours" / "about.json"

@@ -45,7 +45,7 @@ def test_the_token_is_not_told(made: Any, monkeypatch: pytest.MonkeyPatch, capfd
     with pytest.raises(SystemExit) as ended:
         main(["store", str(made.index.folder), "--milvus", "http://127.0.0.1:9"])
     said = "".join(capfd.readouterr())
-    assert ended.value.code == 2 and "does not answer" in said and "verysecret" not in said and "Traceback" not in said
+    assert ended.value.code == 2 and "does not respond" in said and "verysecret" not in said and "Traceback" not in said
 
 
 def test_a_search_through_a_store_finds_what_the_index_finds(

@@ -21,9 +21,16 @@ from citeweave.search.filters import Filter, filter_rows
 from citeweave.search.index import Index
 from citeweave.search.lance import LanceTable
 from citeweave.search.nearest import nearest_papers
-from citeweave.search.store import Synced, VectorStore, is_synced, sync_store
+from citeweave.search.store import (
+    IndexStore,
+    SyncCounts,
+    VectorStore,
+    is_synced,
+    nearest_in_store,
+    open_store,
+    sync_store,
+)
 from citeweave.search.store_protocol import StoredPapers
-from citeweave.search.store_search import IndexStore, nearest_in_store, open_store
 from citeweave.search.update import ChangeOptions, compact_index, delete_papers, update_index
 
 from ..conftest import KNOWN
@@ -112,25 +119,25 @@ def check(index: Index, store: VectorStore) -> None:
 
 def test_a_store_follows_its_index(library: Library, store: VectorStore) -> None:
     index = Index.open(library.folder)
-    assert sync_store(index, store) == Synced(24, 0, 0, 0) and is_synced(index, store)
-    assert sync_store(index, store) == Synced(0, 0, 0, 24)
+    assert sync_store(index, store) == SyncCounts(24, 0, 0, 0) and is_synced(index, store)
+    assert sync_store(index, store) == SyncCounts(0, 0, 0, 24)
     check(index, store)
     index = library.bring_to("second", [*range(4, 24), 30, 31])
     stale = nearest_in_store(store, index, index.take(index.rows(["p:30"])), 22)
     assert not is_synced(index, store)
     assert sorted(index.id(row) for row in stale.rows[0].tolist() if row >= 0) == sorted(f"p:{n}" for n in range(4, 24))
-    assert sync_store(index, store) == Synced(2, 0, 4, 20)
+    assert sync_store(index, store) == SyncCounts(2, 0, 4, 20)
     check(index, store)
     index = library.bring_to("third", [*range(4, 24), 30, 31], year=2001)
-    assert sync_store(index, store) == Synced(0, 22, 0, 0)
+    assert sync_store(index, store) == SyncCounts(0, 22, 0, 0)
     check(index, store)
     delete_papers(library.folder, ["alias:9"])
     index = index.fresh()
-    assert sync_store(index, store) == Synced(0, 0, 1, 21)
+    assert sync_store(index, store) == SyncCounts(0, 0, 1, 21)
     compact_index(library.folder)
     index = index.fresh()
     assert not is_synced(index, store)
-    assert sync_store(index, store) == Synced(0, 0, 0, 21)
+    assert sync_store(index, store) == SyncCounts(0, 0, 0, 21)
     check(index, store)
 
 
@@ -154,7 +161,7 @@ def test_a_crash_is_gone_on_from(library: Library, tmp_path: Path) -> None:
         sync_store(index, broken, block=5)
     store = open_store(f"lance:{folder}", index.provenance)
     assert store.mark.number == -1 and store.count() == 10
-    assert sync_store(index, store, block=5) == Synced(14, 0, 0, 10)
+    assert sync_store(index, store, block=5) == SyncCounts(14, 0, 0, 10)
     check(index, store)
 
 
@@ -166,7 +173,7 @@ def test_another_index_is_not_written_over(library: Library, tmp_path: Path, mad
     other = build_index(corpus_of(tmp_path / "o", [1, 50]), made.model, tmp_path / "other", IndexOptions(device="cpu"))
     with pytest.raises(UserError, match="was filled from .*index, not from .*other"):
         sync_store(other, store)
-    assert sync_store(other, store, overwrite=True) == Synced(1, 0, 23, 1)
+    assert sync_store(other, store, overwrite=True) == SyncCounts(1, 0, 23, 1)
     words = build_index(
         corpus_of(tmp_path / "w", [1]), made.model, tmp_path / "words", IndexOptions(device="cpu", vectors=False)
     )

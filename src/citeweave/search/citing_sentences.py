@@ -1,0 +1,273 @@
+r"""Citing sentences: the sentences of an index in which other papers cite a paper, embedded without their citation marks.
+
+    >>> without_marks("We use the parser of [CIT] to split texts (?).")
+    'We use the parser of to split texts.'
+    >>> without_marks("As shown before (Chen et al., 2014; Dyer, 2015a), Smith et al. (2010) and [12, 14-16] agree.")
+    'As shown before, and agree.'
+    >>> without_marks(r"Trees~\cite{chen2014} grow (in spring).")
+    'Trees grow (in spring).'
+
+Each segment of an index keeps those that cite its papers:
+
+    sentences/matrix.npy     one vector per sentence, encoded without its marks          (sentences, dimension)
+    sentences/codes/         quantized codes of a large matrix: `vectors/topk`
+    sentences/text           the sentences as the corpus has them
+    sentences/citing         id of the citing paper, empty where it is unknown
+    sentences/paper.npy      cited paper: a row of the segment ...                       (mentions,), ascending
+    sentences/sentence.npy   ... in which sentence ...                                   (mentions,)
+    sentences/intents.npy    ... with which intents, bits of `Intent`; 0 = unknown       (mentions,)
+
+A sentence that cites three papers is stored once and mentioned three times. Which sentences are kept is drawn once, when
+a paper is written; sentences that a later corpus adds arrive with the papers written then. Does not rank (`cite.py`) and
+does not resolve which paper a mark refers to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.artifact import ArtifactWriter
+from citeweave.core.columns import MatrixWriter, TextColumn, TextWriter, open_matrix, open_numbers, write_numbers
+from citeweave.core.errors import ArtifactError
+from citeweave.core.progress import QUIET, Reporter
+from citeweave.core.randomness import stream
+from citeweave.corpus.citation_marks import find_marks
+from citeweave.corpus.corpus import Corpus
+from citeweave.corpus.plain_text import clean_text
+from citeweave.encoders.embed import embed_texts
+from citeweave.encoders.encoder import Encoder
+from citeweave.graph.intent_overlay import CitationPlaces, IntentOverlay
+from citeweave.vectors.topk import Codes
+from citeweave.vectors.vectors import Provenance
+
+READ_AS = "citing sentence without marks, 2"
+"""What the encoder reads; a change here or in `corpus/citation_marks.py` that matters changes the number."""
+
+FOLDER, CODES = "sentences", "codes"
+MAX_SENTENCE = 20_000
+"""Characters of a sentence that are read; no encoder reads so many."""
+
+_OF_DRAFTS = re.compile(
+    r"~?[\[(<{]\s?(?:CIT|CITE|CITATION|REF|cit|cite|citation|ref|TODO)?\s?[?]{0,3}\s?[\])>}]"  # [CIT] (?) []
+    r"|[@#]?\b(?:CITATION|CITREF|TARGETCIT)\b"
+)
+_NAMES_ALONE = re.compile(r"\b[A-Z][\w'’-]{1,40} et al\b\.?,?(?:’s|'s)?")
+_BLANK_BEFORE = re.compile(r"\s+(?=[.,;:!?](?:\s|$))")
+
+
+def without_marks(sentence: str) -> str:
+    """Return a sentence on one line without its citation marks, printed ones and those of drafts."""
+    text = clean_text(sentence[:MAX_SENTENCE])
+    parts, at = [], 0
+    for start, end in find_marks(text):
+        parts.append(text[at:start].removesuffix("~"))  # LaTeX ties a mark to its word
+        at = end
+    text = " ".join([*parts, text[at:]])
+    for pattern in (_OF_DRAFTS, _NAMES_ALONE):
+        text = pattern.sub(" ", text)
+    return _BLANK_BEFORE.sub("", clean_text(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions:
+    """Which papers are cited by which citing sentences (contexts) of a corpus; parallel columns."""
+
+    paper: NDArray[np.int64]
+    """Row of the cited paper in the corpus."""
+
+    context: NDArray[np.int64]
+    intents: NDArray[np.uint8]
+
+    def take(self, places: NDArray[Any]) -> Mentions:
+        """Return the mentions at these places."""
+        return Mentions(self.paper[places], self.context[places], self.intents[places])
+
+
+def corpus_mentions(corpus: Corpus, overlay: IntentOverlay | None = None) -> Mentions:
+    """Return all mentions of papers in citing sentences of a corpus, with intents of the overlay or the corpus.
+
+    A sentence's own intents count; those of the citation as a whole where the sentence's are not known.
+    """
+    table = corpus.contexts
+    counts = np.diff(table.cited_offsets)
+    context = np.repeat(np.arange(len(table)), counts)  # (mentions,)
+    paper = np.asarray(table.cited, np.int64)
+    sentence_intents, citation_intents = (
+        (table.intents, corpus.intents) if overlay is None else (overlay.context_mask, overlay.mask)
+    )
+    intents = np.asarray(sentence_intents)[context]  # (mentions,)
+    if len(citation_intents):
+        places = CitationPlaces(corpus).find(np.asarray(table.citing)[context], paper)
+        intents = np.where((intents == 0) & (places >= 0), np.asarray(citation_intents)[places], intents)
+    return Mentions(paper, context, intents.astype(np.uint8))
+
+
+def sample_mentions(mentions: Mentions, max_per_intents: int) -> Mentions:
+    """Draw at most so many mentions per paper and set of intents; sorted by paper and context."""
+    order = stream(0, "citing sentences").permutation(len(mentions.paper))
+    groups = mentions.paper * 256 + mentions.intents  # (mentions,)
+    order = order[np.argsort(groups[order], kind="stable")]
+    ranks = np.arange(len(order)) - np.searchsorted(groups[order], groups[order])  # place in its group
+    drawn = order[ranks < max_per_intents]
+    return mentions.take(drawn[np.lexsort((mentions.context[drawn], mentions.paper[drawn]))])
+
+
+class CitingSentenceTexts(Sequence[str]):
+    """Texts of citing sentences of a corpus as the encoder reads them: without marks, sliced lazily."""
+
+    def __init__(self, corpus: Corpus, contexts: NDArray[np.int64]) -> None:
+        self._texts, self._contexts = corpus.contexts.texts, contexts
+
+    def __len__(self) -> int:
+        return len(self._contexts)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        if not isinstance(at, slice):
+            return without_marks(self._texts[int(self._contexts[at])])
+        return [without_marks(text) for text in self._texts.take(self._contexts[at])]
+
+
+class CitingSentences:
+    """Citing sentences of an opened segment: texts, vectors, and which paper each mentions with which intents."""
+
+    def __init__(self, folder: Path, papers: int, provenance: Provenance | None) -> None:
+        self.texts, self.citing = TextColumn(folder, "text"), TextColumn(folder, "citing")
+        self.paper: NDArray[np.int32] = open_numbers(folder / "paper.npy", np.int32)
+        self.sentence: NDArray[np.int32] = open_numbers(folder / "sentence.npy", np.int32)
+        self.intents: NDArray[np.uint8] = open_numbers(folder / "intents.npy", np.uint8)
+        sentences = len(self.texts)
+        sound = (
+            provenance is not None
+            and len(self.citing) == sentences
+            and len(self.paper) == len(self.sentence) == len(self.intents)
+            and _within(self.paper, 0, papers)
+            and _within(self.sentence, 0, sentences)
+            and bool((np.diff(self.paper) >= 0).all())
+        )
+        if not sound or provenance is None:
+            raise ArtifactError(f"{folder} is damaged: its columns do not fit together; build the index again")
+        self.matrix: NDArray[Any] = open_matrix(
+            folder / "matrix.npy", provenance.dtype, (sentences, provenance.dimension)
+        )
+        self.codes: Codes | None = None
+        """Quantized codes for a fast scan of the matrix; None where it is small."""
+        if (folder / CODES / "codes.npy").is_file():
+            self.codes = Codes.open(folder / CODES)
+            self.codes.check(self.matrix)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def _within(values: NDArray[Any], low: int, high: int) -> bool:
+    return not len(values) or (int(values.min()) >= low and int(values.max()) < high)
+
+
+def embed_citing_sentences(
+    artifact: ArtifactWriter,
+    corpus: Corpus,
+    places: NDArray[np.int64],
+    encoder: Encoder,
+    *,
+    max_per_intents: int,
+    dtype: str,
+    overlay: IntentOverlay | None = None,
+    reporter: Reporter = QUIET,
+) -> dict[str, int]:
+    """Sample, embed and write the sentences that cite the papers of a new segment; return counts for its manifest.
+
+    `places` has the row in the segment of every paper of the corpus, -1 where the segment does not have it.
+    """
+    mentions = corpus_mentions(corpus, overlay)
+    sampled = sample_mentions(mentions.take(np.flatnonzero(places[mentions.paper] >= 0)), max_per_intents)
+    contexts = np.unique(sampled.context)  # (sentences,)
+    if not len(contexts):
+        return {}
+    vectors = embed_texts(
+        encoder,
+        [str(number) for number in contexts.tolist()],
+        CitingSentenceTexts(corpus, contexts),
+        artifact.work("sentences") / "vectors",
+        text_recipe=READ_AS,
+        dtype=dtype,
+        reporter=reporter,
+    )
+    embedded = np.array([int(name) for name in vectors.ids], np.int64)  # ascending, (sentences with a vector,)
+    count = _write_columns(artifact.folder / FOLDER, corpus, sampled, embedded, places)
+    writer = MatrixWriter(artifact.folder / FOLDER / "matrix.npy", dtype, encoder.dimension)
+    writer.append(vectors.matrix)
+    writer.close()
+    return {"sentences": len(embedded), "sentences_left_out": len(contexts) - len(embedded), "mentions": count}
+
+
+def _write_columns(
+    folder: Path, corpus: Corpus, mentions: Mentions, contexts: NDArray[np.int64], places: NDArray[np.int64]
+) -> int:
+    """Write all columns of citing sentences except their vectors; return the number of mentions."""
+    texts, citing = TextWriter(folder, "text"), TextWriter(folder, "citing")
+    texts.append_bytes(*corpus.contexts.texts.gather(contexts))
+    for row in np.asarray(corpus.contexts.citing)[contexts].tolist():
+        citing.append([corpus.ids[row] if row >= 0 else ""])
+    texts.close()
+    citing.close()
+    at = np.minimum(np.searchsorted(contexts, mentions.context), len(contexts) - 1)
+    stored = np.flatnonzero(contexts[at] == mentions.context)
+    stored = stored[np.argsort(places[mentions.paper[stored]], kind="stable")]
+    _write_mentions(folder, places[mentions.paper[stored]], at[stored], mentions.intents[stored])
+    return len(stored)
+
+
+def copy_citing_sentences(
+    folder: Path, places_of: Callable[[int], NDArray[np.int64]], tables: Sequence[CitingSentences | None]
+) -> dict[str, int]:
+    """Copy the citing sentences of papers that move from older segments into a new one; return counts for its manifest.
+
+    `places_of(number)` has, for every row of segment `number`, its row in the new segment, or -1.
+    """
+    texts, citing = TextWriter(folder / FOLDER, "text"), TextWriter(folder / FOLDER, "citing")
+    matrix: MatrixWriter | None = None
+    papers, sentences, intents, count = [], [], [], 0
+    for number, table in enumerate(tables):
+        if table is None:
+            continue
+        places = places_of(number)[table.paper]
+        used = np.flatnonzero(places >= 0)
+        rows, sentence = np.unique(np.asarray(table.sentence)[used], return_inverse=True)
+        texts.append_bytes(*table.texts.gather(rows))
+        citing.append_bytes(*table.citing.gather(rows))
+        matrix = matrix or MatrixWriter(folder / FOLDER / "matrix.npy", table.matrix.dtype, table.matrix.shape[1])
+        matrix.append(table.matrix[rows])
+        papers.append(places[used])
+        sentences.append(sentence + count)
+        intents.append(np.asarray(table.intents)[used])
+        count += len(rows)
+    texts.close()
+    citing.close()
+    if matrix is not None:
+        matrix.close()
+    if not count:
+        for path in (folder / FOLDER).iterdir():
+            path.unlink()
+        (folder / FOLDER).rmdir()
+        return {}
+    paper = np.concatenate(papers)
+    order = np.argsort(paper, kind="stable")
+    _write_mentions(folder / FOLDER, paper[order], np.concatenate(sentences)[order], np.concatenate(intents)[order])
+    return {"sentences": count, "mentions": len(paper)}
+
+
+def _write_mentions(folder: Path, paper: NDArray[Any], sentence: NDArray[Any], intents: NDArray[Any]) -> None:
+    write_numbers(folder / "paper.npy", paper, np.int32)
+    write_numbers(folder / "sentence.npy", sentence, np.int32)
+    write_numbers(folder / "intents.npy", intents, np.uint8)

@@ -1,0 +1,220 @@
+"""Search by sentences: chosen sentences of a paper's abstract, or pasted ones, matched with those of other papers.
+
+    rank_by_sentences(index, query_encoder, SentenceQuery("rain", (1,)), allowed, 10)     papers with a sentence like rain's second
+    rank_by_sentences(index, query_encoder, SentenceQuery(texts=("We train networks on graphs.",)), allowed, 10)
+
+Two steps. All papers are compared by the sum of the best cosines of each query sentence to one of theirs. The best
+RERANKED of them are then ranked by optimal transport between the sentences (Mysore et al., NAACL 2022, ASPIRE) with
+cosine distances: the score is 1 - that distance, the mean cosine of the matched sentences, weighted by their mass. Needs
+torch (the extra minilm) and an index with sentence vectors. Citing sentences are another matter: `citing_sentences.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from citeweave.core.errors import UserError
+from citeweave.encoders.encoder import TorchEncoder
+from citeweave.encoders.sentence_encoder import encode_sentences
+from citeweave.search.index import Index
+from citeweave.search.index_model import QueryEncoder
+from citeweave.search.nearest import need_papers
+from citeweave.search.query import SentenceQuery
+from citeweave.search.rankings import Ranking, rank_rows
+from citeweave.vectors.document_distance import DocumentDistance, rerank
+from citeweave.vectors.topk import make_codes
+from citeweave.vectors.topk.sentences import best_papers
+from citeweave.vectors.transport import transport_plan
+
+RERANKED = 100
+"""Papers that are ranked by transport."""
+
+FACET = DocumentDistance("transport", temperature=0.1, metric="cosine")
+"""The best temperature on CSFCube with MiniLM of 0.5 (ASPIRE's for L2), 0.1 and 0.05: see docs/search.md."""
+
+Mask = NDArray[np.bool_]
+Singles = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedSentence:
+    """A sentence of a hit and the query sentence that it matches."""
+
+    query: int
+    """Place among the query's sentences; a text counts as one sentence."""
+
+    sentence: int
+    """Number in the hit's abstract, from 0."""
+
+    mass: float
+    """Share of this pair among all pairs of query and hit."""
+
+    score: float
+    """Cosine of the two sentences."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {"query": self.query, "sentence": self.sentence, "mass": self.mass, "score": self.score}
+
+
+@runtime_checkable
+class SentenceEncoder(Protocol):
+    """An encoder that encodes single sentences itself as `encode_sentences_alone` does, such as one that shares a model."""
+
+    def encode_sentences(self, texts: Sequence[str]) -> Singles: ...
+
+
+class QuerySentences(NamedTuple):
+    """The sentence vectors of a query."""
+
+    vectors: Singles
+    """(sentences, dimension)"""
+
+    own: int
+    """Row of the paper that the sentences are from, -1 where they were pasted."""
+
+
+def rank_by_sentences(
+    index: Index,
+    query_encoder: QueryEncoder | None,
+    query: SentenceQuery,
+    allowed: Mask,
+    count: int,
+    *,
+    exact: bool = True,
+) -> Ranking:
+    """Rank the allowed papers by how well their sentences match those of a query; leave out the query's own paper."""
+    need_sentences(index)
+    sentences = _paper_sentences(index, query) if query.paper else _pasted_sentences(query_encoder, query.texts)
+    allowed = allowed & index.with_sentences
+    if sentences.own >= 0:
+        allowed[sentences.own] = False
+    pool = max(RERANKED, count)
+    rows = _candidate_rows(index, sentences.vectors, allowed, pool, exact=exact)
+    papers = [_sentence_vectors(index, row) for row in rows.tolist()]
+    scores = 1 + rerank(sentences.vectors, papers, None, FACET)  # (rows,)
+    best = rank_rows(rows, scores, count, name=index.id)
+    complete = int(np.count_nonzero(allowed)) <= pool
+    return Ranking(best.rows, best.scores, "sentences", complete, _missing_note(index), sentences.vectors)
+
+
+def need_sentences(index: Index) -> None:
+    """Refuse to search by sentences in an index without sentence vectors."""
+    need_papers(index)
+    if not index.with_sentences.any():
+        raise UserError(
+            f"searching by sentences needs sentence vectors, and {index.folder} has none; make them with "
+            f"`citeweave change {index.folder} --fill --sentences`"
+        )
+
+
+def match_sentences(index: Index, queries: Singles, rows: Sequence[int]) -> list[tuple[MatchedSentence, ...]]:
+    """For each row, match every query sentence with the sentence of the paper that has the most transport mass."""
+    query_units, matches = _unit(np.asarray(queries, np.float64)), []
+    for row in rows:
+        cosines = (
+            query_units @ _unit(_sentence_vectors(index, row).astype(np.float64)).T
+        )  # (query sentences, sentences)
+        plan, numbers = transport_plan(1 - cosines, temperature=FACET.temperature), index.sentence_numbers(row)
+        masses = plan / (float(plan.sum()) or 1.0)
+        matches.append(tuple(_best_match(query, masses[query], cosines[query], numbers) for query in range(len(plan))))
+    return matches
+
+
+def nearest_sentence(index: Index, vector: Singles, row: int) -> tuple[MatchedSentence, ...]:
+    """Match a query text, (dimension,), with the nearest sentence of a paper; empty where it has no sentence vectors."""
+    sentences = index.sentence_vectors(row)
+    if sentences is None:
+        return ()
+    cosines = _unit(np.asarray(sentences, np.float32)) @ _unit(vector[None])[0]  # (sentences,)
+    at = int(np.argmax(cosines))
+    return (MatchedSentence(0, int(index.sentence_numbers(row)[at]), 1.0, float(cosines[at])),)
+
+
+def encode_sentences_alone(encoder: TorchEncoder, texts: Sequence[str]) -> Singles:
+    """Encode pasted sentences one by one, comparable with sentences of abstracts; zeros where one cannot be read."""
+    encoded = encode_sentences(encoder, [""] * len(texts), [[text] for text in texts])
+    vectors = np.zeros((len(texts), encoder.dimension), np.float32)
+    counts = np.diff(encoded.offsets)
+    vectors[counts > 0] = encoded.matrix[encoded.offsets[:-1][counts > 0]]
+    return vectors
+
+
+# --- the sentences of the query --------------------------------------------------------------------------
+
+
+def _paper_sentences(index: Index, query: SentenceQuery) -> QuerySentences:
+    """Return the vectors of the chosen sentences of a paper's abstract."""
+    row = index.row(query.paper)
+    vectors, numbers = index.sentence_vectors(row), index.sentence_numbers(row).tolist()
+    if vectors is None:
+        raise UserError(f"paper {query.paper!r} has no sentence vectors in {index.folder}; search with another paper")
+    chosen = list(dict.fromkeys(query.numbers)) or numbers
+    missing = [number for number in chosen if number not in numbers]
+    if missing:
+        raise UserError(
+            f"sentence {missing[0]} of paper {query.paper!r} has no vector; it has those of the sentences "
+            f"{', '.join(map(str, numbers[:20]))}{' ...' if len(numbers) > 20 else ''}, counted from 0"
+        )
+    return QuerySentences(np.asarray(vectors[[numbers.index(number) for number in chosen]], np.float32), row)
+
+
+def _pasted_sentences(query_encoder: QueryEncoder | None, texts: Sequence[str]) -> QuerySentences:
+    """Encode pasted query sentences with the index's model."""
+    if query_encoder is None:
+        raise UserError("searching by pasted sentences needs the index's model, and none is loaded")
+    encoder = query_encoder.encoder
+    if isinstance(encoder, TorchEncoder):
+        vectors = encode_sentences_alone(encoder, texts)
+    elif isinstance(encoder, SentenceEncoder):
+        vectors = encoder.encode_sentences(texts)
+    else:
+        vectors = encoder.encode(list(texts))
+    for text, vector in zip(texts, vectors, strict=True):
+        if not vector.any() or not any(character.isalnum() for character in text):
+            raise UserError(f"the sentence {text[:40]!r} holds no word that {encoder.name} can read; give another")
+    return QuerySentences(np.asarray(vectors, np.float32), -1)
+
+
+# --- the papers ------------------------------------------------------------------------------------------
+
+
+def _candidate_rows(index: Index, queries: Singles, allowed: Mask, pool: int, *, exact: bool) -> NDArray[np.int64]:
+    """Return the rows with the highest sum, over query sentences, of the best cosine to one of theirs."""
+    rows, sums = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
+    for segment in index.segments:
+        part = allowed[segment.start : segment.start + segment.size]
+        if segment.sentences is None or not part.any():
+            continue
+        vectors = segment.sentences
+        # small segments are written without codes; made here they give the same numbers
+        codes = segment.sentence_codes or make_codes(vectors.matrix)
+        best = best_papers(codes, vectors.matrix, vectors.offsets, queries, pool, allowed=part, exact=exact)
+        rows.append(best.papers.astype(np.int64) + segment.start)
+        sums.append(best.scores)
+    return rank_rows(np.concatenate(rows), np.concatenate(sums), pool, name=index.id).rows
+
+
+def _sentence_vectors(index: Index, row: int) -> Singles:
+    vectors = index.sentence_vectors(row)
+    assert vectors is not None, row
+    return np.array(vectors, np.float32)  # a copy, as torch needs a writable array
+
+
+def _best_match(query: int, masses: NDArray[Any], cosines: NDArray[Any], numbers: NDArray[np.int32]) -> MatchedSentence:
+    at = int(np.lexsort((-cosines, -masses))[0])
+    return MatchedSentence(query, int(numbers[at]), float(masses[at]), float(cosines[at]))
+
+
+def _missing_note(index: Index) -> str:
+    """Return a note about papers without sentence vectors, which a search by sentences cannot find."""
+    missing = len(index) - int(np.count_nonzero(index.with_sentences))
+    return f"{missing:,} of {len(index):,} papers have no sentence vectors and are not found" if missing else ""
+
+
+def _unit(vectors: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), vectors.dtype)
