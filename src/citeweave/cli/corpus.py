@@ -106,7 +106,7 @@ def import_(
 
 
 def _account(facts: dict[str, object]) -> str:
-    """The account of every record, as a table."""
+    """Format the account of all imported records as a table."""
     rows: list[tuple[str, object]] = []
     for kind, count in facts["records"].items():  # type: ignore[attr-defined]
         rows.append((f"{kind} read", count["read"]))
@@ -288,10 +288,10 @@ def synthesize(
 ) -> None:
     """Generate a synthetic literature with known problems, methods, findings and citation intents."""
     from citeweave.corpus.summary import summarize
-    from citeweave.corpus.synthetic.literature import Synthetic
+    from citeweave.corpus.synthetic.literature import SyntheticOptions
     from citeweave.corpus.synthetic.synthesize import synthesize as write
 
-    options = Synthetic(papers, seed, references, sharers, noise, contexts, cocited, bare, first_year, last_year)
+    options = SyntheticOptions(papers, seed, references, sharers, noise, contexts, cocited, bare, first_year, last_year)
     corpus = write(
         output,
         options,

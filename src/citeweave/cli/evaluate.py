@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from citeweave.evaluation.report import Report
     from citeweave.evaluation.run_tasks import SharedSystem
     from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions
-    from citeweave.evaluation.suites.registry import AskedSuite
+    from citeweave.evaluation.suites.registry import SuiteSpec
     from citeweave.evaluation.systems import System
     from citeweave.evaluation.tasks import Suite
 
@@ -200,7 +200,7 @@ def evaluate(
     from citeweave.evaluation.open_system import OpeningOptions
     from citeweave.evaluation.run_tasks import SharedSystem
     from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions
-    from citeweave.evaluation.suites.registry import AskedSuite
+    from citeweave.evaluation.suites.registry import SuiteSpec
     from citeweave.remote.ray_executor import open_executor
 
     if aspect and system.startswith(BASELINE):
@@ -223,7 +223,7 @@ def evaluate(
         aspect,
         "torch" if on and runtime == "auto" else runtime,  # workers do not choose for themselves
     )
-    source = AskedSuite(suite, data, split, made_from, papers, intents)
+    source = SuiteSpec(suite, data, split, made_from, papers, intents)
     asked = source.read(reporter)
     common: dict[str, Any] = {
         "tasks": task,
@@ -251,7 +251,7 @@ def evaluate(
 
 
 def _spaces(
-    name: str, opening: OpeningOptions, source: AskedSuite, executor: Executor | None, reporter: Reporter
+    name: str, opening: OpeningOptions, source: SuiteSpec, executor: Executor | None, reporter: Reporter
 ) -> dict[str, System | SharedSystem]:
     """Open a model in all its aspect spaces, each shared with the executor if there is one."""
     from citeweave.evaluation.open_system import open_spaces

@@ -24,7 +24,7 @@ from citeweave.core.files import open_input
 
 if TYPE_CHECKING:
     from citeweave.search.index import Index
-    from citeweave.search.precomputed import Given
+    from citeweave.search.precomputed import PrecomputedVectors
 
 
 _Corpus = Annotated[Path, typer.Argument(help="Folder of a corpus.", show_default=False)]
@@ -99,7 +99,7 @@ def index(
     """Build a search index of a corpus, or update one to a newer corpus; an interrupted run resumes."""
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentOverlay
-    from citeweave.search.build import IndexOptions, describe, index_corpus
+    from citeweave.search.build import IndexOptions, describe_index, index_corpus
 
     if contexts and most_contexts < 1:
         raise UserError(f"--max-contexts is {most_contexts}; it must be at least 1, or leave out --contexts")
@@ -115,11 +115,11 @@ def index(
         output,
         options,
         overlay=overlay,
-        given=given_vectors(vectors, sentence_vectors, trust_ids=trust_ids),
+        precomputed=given_vectors(vectors, sentence_vectors, trust_ids=trust_ids),
         overwrite=overwrite,
         reporter=reporter_of(quiet or json),
     )
-    facts = {**describe(made.index), "output": str(output)}
+    facts = {**describe_index(made.index), "output": str(output)}
     if made.changed is not None:
         facts["changed"] = made.changed.as_json()
     if json:
@@ -128,9 +128,9 @@ def index(
         print(describe_text(output, facts))
 
 
-def given_vectors(vectors: Path | None, sentence_vectors: Path | None, *, trust_ids: bool) -> Given | None:
-    """What --vectors and --sentence-vectors name."""
-    from citeweave.search.precomputed import Given
+def given_vectors(vectors: Path | None, sentence_vectors: Path | None, *, trust_ids: bool) -> PrecomputedVectors | None:
+    """Open what --vectors and --sentence-vectors name."""
+    from citeweave.search.precomputed import PrecomputedVectors
     from citeweave.vectors.sentence_vectors import SentenceVectors
     from citeweave.vectors.vectors import Vectors
 
@@ -141,11 +141,11 @@ def given_vectors(vectors: Path | None, sentence_vectors: Path | None, *, trust_
             raise UserError("--trust-ids goes with --vectors; leave it out")
         return None
     sentences = None if sentence_vectors is None else SentenceVectors.open(sentence_vectors)
-    return Given(Vectors.open(vectors), sentences, trust_ids)
+    return PrecomputedVectors(Vectors.open(vectors), sentences, trust_ids)
 
 
 def describe_text(folder: Path, facts: dict[str, Any]) -> str:
-    """What an index holds, on a few lines."""
+    """Describe what an index holds, on a few lines."""
     rows: list[tuple[str, object]] = [("papers", facts["papers"])]
     for name, told in (
         ("without_vector", "  no vector: no text"),
@@ -240,7 +240,7 @@ def change(
     )
     from citeweave.corpus.corpus import Corpus
     from citeweave.graph.intent_overlay import IntentOverlay
-    from citeweave.search.build import describe
+    from citeweave.search.build import describe_index
     from citeweave.search.fill_vectors import fill_vectors
     from citeweave.search.index import Index
     from citeweave.search.update import ChangeOptions, add_papers, compact_index
@@ -254,16 +254,16 @@ def change(
         overlay = None if intents is None else IntentOverlay.open(intents)
         # papers that come with words only get theirs when they are filled
         later = fill and (words_only or opened.provenance is None)
-        options = ChangeOptions(not words_only, model or None, device, given=None if later else given)
+        options = ChangeOptions(not words_only, model or None, device, precomputed=None if later else given)
         told = add_papers(index, Corpus.open(add), options=options, overlay=overlay, reporter=reporter).as_json()
         changed = {**changed, **told, "deleted": told["deleted"] + changed.get("deleted", 0)}
     if fill:
         changed["embedded"] = fill_vectors(
-            index, model=model or None, device=device, given=given, sentences=sentences, reporter=reporter
+            index, model=model or None, device=device, precomputed=given, sentences=sentences, reporter=reporter
         )
     if compact:
         compact_index(index)
-    facts = {**describe(Index.open(index)), "index": str(index), "changed": changed}
+    facts = {**describe_index(Index.open(index)), "index": str(index), "changed": changed}
     if json:
         print_json(facts)
     elif not quiet:
@@ -271,7 +271,7 @@ def change(
 
 
 def _check(*, nothing: bool, about_add: bool, about_fill: bool, about_both: bool) -> None:
-    """Refuse what does not go together, before anything is opened."""
+    """Refuse options of `change` that do not go together, before anything is opened."""
     if nothing:
         raise UserError("say what to change: --add CORPUS, --delete FILE, --fill or --compact")
     if about_add:
@@ -283,7 +283,7 @@ def _check(*, nothing: bool, about_add: bool, about_fill: bool, about_both: bool
 
 
 def _delete(index: Index, path: Path) -> dict[str, Any]:
-    """How many papers of a file were taken out, and how many of its ids the index does not have, where there are any."""
+    """Delete the papers listed in a file; return how many, and how many ids the index does not have."""
     from citeweave.search.update import delete_papers
 
     ids = _ids(path)
@@ -293,7 +293,7 @@ def _delete(index: Index, path: Path) -> dict[str, Any]:
 
 
 def _ids(path: Path) -> list[str]:
-    """The ids of a file, one a line."""
+    """Read the ids of a file, one per line."""
     try:
         with open_input(path) as file:
             data = file.read(MOST_BYTES + 1)
@@ -337,8 +337,7 @@ def store(
 ) -> None:
     """Copy the vectors of an index to LanceDB or Milvus, or update such a copy, for `citeweave search --store`."""
     from citeweave.search.index import Index
-    from citeweave.search.store import provenance_for_store, sync_store
-    from citeweave.search.store_search import open_store
+    from citeweave.search.store import open_store, provenance_for_store, sync_store
 
     if (lance is None) == (milvus is None):
         raise UserError("give either --lance FOLDER or --milvus ADDRESS")

@@ -134,11 +134,10 @@ def train(
 ) -> None:
     """Train a classifier of citation intents on labeled citing sentences."""
     from citeweave.core.errors import require
+    from citeweave.intents.examples import SetFiles, TrainingSets, read_sets
     from citeweave.intents.options import ClassifierOptions
-    from citeweave.intents.train import SetFiles, read_sets
 
     require("torch", extra="minilm")
-    from citeweave.intents.fit import TrainingSets
     from citeweave.intents.train import ClassifierCardNotes, train_classifier
 
     options = ClassifierOptions(
@@ -191,9 +190,8 @@ def evaluate(
 ) -> None:
     """Evaluate a classifier on labeled citing sentences: macro-F1, per-label scores, calibration."""
     from citeweave.core.errors import choose
-    from citeweave.intents.classifier import IntentClassifier
+    from citeweave.intents.classifier import IntentClassifier, evaluate_classifier
     from citeweave.intents.examples import LABEL_SETS, THREE_OF_SIX, read_labeled
-    from citeweave.intents.train import evaluate_classifier
 
     labels = LABEL_SETS[choose(task, LABEL_SETS, "--task")]
     opened = IntentClassifier.open(classifier, device=device, runtime=runtime)
@@ -206,7 +204,7 @@ def evaluate(
 
 
 def with_changes(options: ClassifierOptions, changes: list[str]) -> ClassifierOptions:
-    """Other values of options by name: the ones that have no flag of their own."""
+    """Override options by name that have no flag of their own."""
     kinds: dict[str, type] = {row.name: type(getattr(options, row.name)) for row in dataclasses.fields(options)}
     values: dict[str, Any] = {}
     for entry in changes:
@@ -231,19 +229,19 @@ def _truth(text: str) -> bool:
 def _unlabeled(path: Path | None, most: int, seed: int) -> tuple[Citance, ...]:
     if path is None:
         return ()
-    from citeweave.intents.examples import read_citances
+    from citeweave.intents.examples import read_unlabeled
 
     if path.is_file():
-        found = read_citances(path)
+        found = read_unlabeled(path)
         return tuple(found[row] for row in _drawn(len(found), most, seed))
     from citeweave.corpus.corpus import Corpus
-    from citeweave.intents import citances as citance_reading
+    from citeweave.intents.citances import read_corpus_citances
 
     corpus = Corpus.open(path)
     rows = _drawn(len(corpus.contexts.texts), most, seed)
     if not len(rows):
         raise UserError(f"{path} has no citing sentences; give a corpus with contexts, or JSON lines of them")
-    return tuple(citance_reading.read_citances(corpus, rows, sections=True).citances)
+    return tuple(read_corpus_citances(corpus, rows, sections=True).citances)
 
 
 def _drawn(count: int, most: int, seed: int) -> Any:
@@ -256,7 +254,7 @@ def _drawn(count: int, most: int, seed: int) -> Any:
 
 
 def _command() -> str:
-    """The command as a card shows it: names of files without their places."""
+    """Return the command line for a model card, with file names but without folders."""
     words = [Path(word).name if "/" in word and "=" not in word else word for word in sys.argv[1:]]
     return "citeweave " + " ".join(map(shlex.quote, words))
 
@@ -346,7 +344,7 @@ def annotate(
 
 
 def _classifier(corpus: Corpus, name: str, device: str, *, keep_given: bool) -> Classifier | None:
-    """The classifier, where there is a sentence for it to read."""
+    """Load the classifier if there is a sentence for it to read."""
     from citeweave.intents.classifier import IntentClassifier
 
     if name == NONE or not len(corpus.contexts) or (keep_given and corpus.contexts.intents.all()):
@@ -355,7 +353,7 @@ def _classifier(corpus: Corpus, name: str, device: str, *, keep_given: bool) -> 
 
 
 def overlay_text(folder: Path, facts: dict[str, Any]) -> str:
-    """What an overlay holds, for a person."""
+    """Describe an intent overlay on a few lines."""
     citations, contexts, agreement = facts["citations"], facts["contexts"], facts["agreement"]
     rows: list[tuple[str, object]] = [
         ("citing sentences", contexts["all"]),

@@ -85,7 +85,7 @@ def match(
     with TemporaryDirectory(prefix="citeweave-match-") as place:
         opening = _Opening(model, device, Path(place), reporter)
         known, papers_of = opening.people(papers or submissions, papers_of)
-        people = People.find(papers_of, known, fewest=fewest)
+        people = People.find(papers_of, known, min_papers=fewest)
         asked = opening.vectors(submissions, "submissions")
         fits = match_reviewers(asked, known, people, options, conflicts=apart, reporter=reporter)
         lines = write_scores(output, fits)
@@ -115,14 +115,14 @@ def _text(facts: dict[str, Any], fewest: int) -> str:
 
 
 class _Opening:
-    """Vectors as they are given, or made of a corpus for as long as the command runs."""
+    """Vectors for `match`: given ones, or embedded from a corpus while the command runs."""
 
     def __init__(self, model: str, device: str, place: Path, reporter: Reporter) -> None:
         self._model, self._device, self._place, self._reporter = model, device, place, reporter
         self._encoder: Any = None
 
     def people(self, source: Path, papers_of: dict[str, list[str]]) -> tuple[Vectors, dict[str, list[str]]]:
-        """Vectors of the people's papers alone, and the papers by the ids that the vectors have."""
+        """Return the vectors of the reviewers' papers, and the papers by the vectors' ids."""
         if kind_of(source) != "corpus":
             return self.vectors(source, "papers"), papers_of
         from citeweave.corpus.corpus import Corpus

@@ -141,7 +141,7 @@ def mine(
         for path, option in ((anchors, "--anchors"), (pool, "--pool"))
     )
     inputs = _inputs(opened, loaded, rules, folder, making, given, reporter)
-    inputs = gathering.with_intents(inputs, opened, given)
+    inputs = gathering.annotate_inputs(inputs, opened, given)
     gathering.check_intents(inputs, rules, opened)
     inputs = dataclasses.replace(
         inputs, vectors={**inputs.vectors, **named.vectors}, tables=named.tables, anchors=asked, pool=allowed
@@ -160,7 +160,7 @@ def mine(
 
 
 def _check_texts(corpus: Corpus, recipe: Recipe) -> None:
-    """A recipe for texts that are not papers needs a corpus of these."""
+    """Refuse a recipe for derived texts on a corpus of papers."""
     from citeweave.corpus.derived_texts import PAPERS, parse_texts_options
 
     wanted, found = (
@@ -183,7 +183,7 @@ def _inputs(
     given: IntentSource,
     reporter: Reporter,
 ) -> MiningInputs:
-    """The graph and its vectors, as far as the rules need them; what is not there is made."""
+    """Collect the graph and vectors that the rules need; missing ones are made."""
     from citeweave.mining import inputs as gathering
     from citeweave.mining.mine import MiningInputs
     from citeweave.mining.rules import NODES
@@ -203,13 +203,13 @@ def _inputs(
             intents=gathering.graph_intents(given, corpus, apart),
             reporter=reporter,
         )
-    return gathering.graph_inputs(folder, table, with_vectors=with_vectors, apart=apart)
+    return gathering.graph_inputs(folder, table, with_vectors=with_vectors, aspects=apart)
 
 
 def _named(
     corpus: Corpus, vectors: list[str], tables: list[str], *, symmetric: bool, reporter: Reporter
 ) -> MiningInputs:
-    """What --vectors and --table name."""
+    """Open what --vectors and --table name."""
     from citeweave.mining.inputs import read_tables
     from citeweave.mining.mine import MiningInputs
     from citeweave.vectors.vectors import Vectors
@@ -430,7 +430,7 @@ def convert(
 
 
 def _check_direction(first: Path, *, exports: bool, to: str | None, from_: str | None) -> None:
-    """--to is for a folder of samples, --from for files."""
+    """Refuse --to without samples, and --from without files."""
     if exports and to is None:
         raise UserError(f"{first} is an artifact of citeweave: say with --to in which format to write its samples")
     if exports and from_ is not None:
@@ -442,7 +442,7 @@ def _check_direction(first: Path, *, exports: bool, to: str | None, from_: str |
 
 
 def _account(result: dict[str, Any]) -> str:
-    """The account of every record, as a table."""
+    """Format the account of all converted records as a table."""
     rows: list[tuple[str, object]] = []
     for kind, count in result["records"].items():
         rows += [(f"{kind} read", count["read"]), (f"{kind} kept", count["kept"])]

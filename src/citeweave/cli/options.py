@@ -29,7 +29,7 @@ from citeweave.core.progress import Reporter
 from citeweave.encoders.model_names import DEFAULT_MODEL, NAMED
 
 if TYPE_CHECKING:
-    from citeweave.remote.copy import PendingUpload
+    from citeweave.remote.push import PendingUpload
 
 
 RENAMED = {
@@ -156,7 +156,7 @@ class _Addresses:
         return sorted(inner for inner in path.rglob("*") if inner.is_file())
 
     def _prepare(self, address: Any, held: ExitStack, *, must_exist: bool) -> Path:
-        from citeweave.remote.copy import PendingUpload
+        from citeweave.remote.push import PendingUpload
 
         out = held.enter_context(PendingUpload(address).prepare(self._reporter, must_exist=must_exist))
         self._outgoing.append(out)
@@ -261,9 +261,9 @@ Workers = Annotated[int, typer.Option("--workers", help="Number of processes; 0 
 def _check_on(text: str) -> str:
     """Refuse an invalid --on before any work is done."""
     if text:
-        from citeweave.remote.ray_workers import parse_on
+        from citeweave.remote.ray_workers import parse_cluster_options
 
-        parse_on(text)
+        parse_cluster_options(text)
     return text
 
 

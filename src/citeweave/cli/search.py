@@ -14,9 +14,9 @@ from citeweave.core.errors import UserError
 from citeweave.evaluation.html import one_line
 
 if TYPE_CHECKING:
-    from citeweave.search.explain import Why
-    from citeweave.search.filters import Filter
     from citeweave.search.answer import SearchResult
+    from citeweave.search.explain import Explanation
+    from citeweave.search.filters import Filter
     from citeweave.search.index import Index
     from citeweave.search.query import Query, SentenceQuery
 
@@ -25,8 +25,8 @@ MOST_PAIRS = 2
 """Pairs of sentences that are printed as a reason."""
 
 
-def reasons(index: Index, found: SearchResult) -> list[Why | None]:
-    """Why each hit is like the paper that was asked with, of several liked ones the nearest; None for a text."""
+def reasons(index: Index, found: SearchResult) -> list[Explanation | None]:
+    """Explain why each hit is similar to the query paper, or to the nearest liked one; None for a text."""
     import numpy as np
 
     from citeweave.search.explain import explain
@@ -48,7 +48,7 @@ def reasons(index: Index, found: SearchResult) -> list[Why | None]:
 
 
 def hits_text(index: Index, found: SearchResult, told: dict[str, Any]) -> str:
-    """Rank, score, year, title and id on a line, what is known beyond that under it."""
+    """Format hits as lines: rank, score, year, title and id, with details below."""
     lines, passage, place = list[str](), -1, 0
     for hit in told["hits"]:
         if hit.get("passage", -1) != passage:
@@ -80,7 +80,7 @@ def _evidence(hit: dict[str, Any]) -> Iterator[str]:
 
 
 def _matches(index: Index, found: SearchResult, hit: dict[str, Any]) -> Iterator[str]:
-    """The sentence of the hit that answers each sentence of the query, by its number."""
+    """Return the sentence of a hit that matches each query sentence."""
     chosen = found.query.sentences
     numbers = list(dict.fromkeys(chosen.numbers)) if chosen else []
     texts = index.sentence_texts(hit["row"]) if hit["matches"] else []
@@ -273,7 +273,7 @@ def _print(index: Index, found: SearchResult, told: dict[str, Any], *, json: boo
 
 
 def _check(*, kinds: int, cite: str, aspect: str, about_cite: bool) -> None:
-    """Refuse what does not go together, before anything is opened."""
+    """Refuse options of `search` that do not go together, before anything is opened."""
     if kinds != 1:
         raise UserError(
             'say what to search for, and only one thing: "a text", --paper ID, --like ID, --sentences ID:2,3, '
@@ -288,9 +288,9 @@ def _check(*, kinds: int, cite: str, aspect: str, about_cite: bool) -> None:
 def _check_export(path: Path | None) -> None:
     if path is None:
         return
-    from citeweave.search.export import check_export
+    from citeweave.search.export import export_format
 
-    check_export(path)
+    export_format(path)
     if path.exists():
         raise UserError(f"--export is {str(path)!r}, which exists already; choose another name")
 
@@ -344,7 +344,7 @@ def _answer(index: Index, query: Query, model: str, device: str, store: str) -> 
     reader = open_query_encoder(index, model, device=device) if reads else None
     if not store:
         return answer(index, reader, query)
-    from citeweave.search.store_search import nearest_by_store, open_store, refuse_aspect
+    from citeweave.search.store import nearest_by_store, open_store, refuse_aspect
 
     refuse_aspect(query.aspect)
     if query.kind not in ("text", "paper", "liked") or query.by == "words":
@@ -354,7 +354,7 @@ def _answer(index: Index, query: Query, model: str, device: str, store: str) -> 
 
 
 def _told(index: Index, found: SearchResult, *, explain: bool) -> dict[str, Any]:
-    """What is printed as JSON; the query as the options say it."""
+    """Return what `search --json` prints, with the query as the options gave it."""
     from citeweave.search.build import count_citing_sentences
 
     query = found.query
@@ -373,7 +373,7 @@ def _told(index: Index, found: SearchResult, *, explain: bool) -> dict[str, Any]
 
 
 def _write(index: Index, found: SearchResult, path: Path) -> None:
-    from citeweave.search.export import export
+    from citeweave.search.export import export_papers
 
     rows = dict.fromkeys(hit.row for hit in found.hits)  # a paper may answer two sentences of a draft
-    export([index.paper(row) for row in rows], path)
+    export_papers([index.paper(row) for row in rows], path)

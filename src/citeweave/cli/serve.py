@@ -102,7 +102,7 @@ def serve(
 
 
 def _run(folders: dict[str, Path], host: str, port: int, options: ServeOptions, *, workers: int, quiet: bool) -> None:
-    """Serve in this process, or in several, until somebody stops it."""
+    """Serve in this process, or in several, until stopped."""
     from citeweave.serve.app import check_places, leave_at_once, run_app, run_workers
 
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
@@ -235,7 +235,7 @@ def _tell(library: Library, *, json: bool, quiet: bool) -> None:
 
 
 def _samples_of(library: Library, samples: Path | None) -> tuple[str, str]:
-    """Samples, and the corpus whose rows they name."""
+    """Open samples and the corpus that they refer to."""
     if samples is None:
         return "", ""
     if library.corpus_folder is None:
@@ -244,7 +244,7 @@ def _samples_of(library: Library, samples: Path | None) -> tuple[str, str]:
 
 
 def _serve(library: Library, options: ServeOptions, port: int, *, browser: bool, reporter: Reporter) -> None:
-    """Serve the page until Ctrl-C; the rest of the library is made meanwhile."""
+    """Serve the explorer until Ctrl-C, while the background work goes on."""
     from citeweave.serve.app import create_app, leave_at_once, run_until_told, server_of
 
     address = f"http://{_HOST}:{port}/"
@@ -257,7 +257,7 @@ def _serve(library: Library, options: ServeOptions, port: int, *, browser: bool,
 
 
 def _greet(server: Any, library: Library, address: str, browser: bool, reporter: Reporter) -> None:
-    """Once the page is there: say so, open it, and begin the work behind."""
+    """Announce the page when it is up, open the browser, and start the background work."""
     import webbrowser
 
     while not server.started:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PaperSentences:
-    """Titles and sentences of some papers; empty where nothing is known."""
+    """Titles and sentences of papers, to show beside their ids; empty where unknown."""
 
     def __init__(self, source: Path | None) -> None:
         self._source = source
@@ -35,7 +35,7 @@ class PaperSentences:
         return cls(source)
 
     def find(self, ids: Iterable[str]) -> None:
-        """Read the texts of these papers."""
+        """Read the titles and sentences of these papers from the corpus or file."""
         wanted = list(dict.fromkeys(ids))
         if self._source is not None and self._source.is_dir():
             self._find_in_corpus(self._source, wanted)
@@ -64,7 +64,7 @@ class PaperSentences:
         return self._sentences.get(paper, [])
 
     def sentence(self, paper: str, at: int, most: int = 120) -> str:
-        """One sentence on one line, cut where it is long."""
+        """Return one sentence on one line, shortened if it is long."""
         known = self.sentences(paper)
         return one_line(known[at], most) if at < len(known) else ""
 
@@ -83,7 +83,7 @@ def parse_sentences(text: str) -> list[int] | None:
 
 
 def document_distance(name: str, metric: str, temperature: float | None, *, by_sentences: bool) -> DocumentDistance:
-    """The distance of these options; its temperature is ASPIRE's for chosen sentences or for whole abstracts."""
+    """Return the document distance of the options, with ASPIRE's temperature for sentences or whole abstracts."""
     from citeweave.evaluation.sentence_systems import FACET_TEMPERATURE, PAPER_TEMPERATURE
     from citeweave.vectors.document_distance import DocumentDistance
 
@@ -319,11 +319,11 @@ def explain(
     found = explain_pair(opened, *papers, chosen, query_sentences=numbers)
     known.find(papers)
     if output is not None:
-        from citeweave.evaluation.match_page import PairTexts, explain_page
+        from citeweave.evaluation.match_page import PairTexts, explanation_as_page
 
         titles = [known.title(paper) or paper for paper in papers]
         shown = PairTexts(titles[0], titles[1], known.sentences(papers[0]), known.sentences(papers[1]))
-        page = explain_page(found, shown, chosen, model=opened.provenance.label)
+        page = explanation_as_page(found, shown, chosen, model=opened.provenance.label)
         write_atomically(resolve_output(output), page.encode())
     if json:
         names = {"papers": list(papers), "titles": [known.title(paper) for paper in papers], "name": chosen.name}

@@ -35,7 +35,7 @@ def doctor(json: Json = False, quiet: Quiet = False, debug: Debug = False) -> No
 
 
 def examine() -> dict[str, Any]:
-    """What this machine offers to citeweave."""
+    """Collect what `doctor` shows about this machine."""
     from citeweave.core.errors import EXTRAS, missing
     from citeweave.version import __version__
 
@@ -76,7 +76,7 @@ def _memory_gb() -> float | None:
 
 
 def _devices() -> list[str]:
-    """The processor, and accelerators if torch is installed and sees some."""
+    """Describe the processor, and the accelerators that torch sees."""
     found = [f"cpu ({os.cpu_count()} cores)"]
     if importlib.util.find_spec("torch") is None:
         return found
@@ -118,7 +118,7 @@ def copy(
     debug: Debug = False,
 ) -> None:
     """Copy an artifact to or from object storage; only missing files are transferred, and an interrupted copy resumes."""
-    from citeweave.remote.copy import copy as copy_artifact
+    from citeweave.remote.push import copy as copy_artifact
 
     done = copy_artifact(source, target, overwrite=overwrite, reporter=reporter_of(quiet or json))
     if json:
@@ -158,11 +158,11 @@ def audit_samples_folder(
     pictures: Path | None,
     reporter: Reporter,
 ) -> Any:
-    """Audit samples against the corpus they were mined from; what is not named is found where mining left it."""
+    """Audit samples against the corpus they were mined from, with the graph that mining used by default."""
     from citeweave.corpus.leakage import load_paper_table
     from citeweave.graph.citations import CitationGraph, graph_from_edges
     from citeweave.mining.audit import AuditOptions, audit_samples
-    from citeweave.mining.audit import pictures as draw
+    from citeweave.mining.audit import draw_audit as draw
     from citeweave.mining.samples import Samples
     from citeweave.vectors.vectors import Vectors
 

@@ -27,7 +27,7 @@ from citeweave.core.errors import UserError, choose
 if TYPE_CHECKING:
     from citeweave.core.progress import Reporter
     from citeweave.corpus.corpus import Corpus
-    from citeweave.training.load_data import Sources
+    from citeweave.training.load_data import DataSources
     from citeweave.training.options import TrainingPlan
     from citeweave.training.train import EncoderRun
 
@@ -161,7 +161,7 @@ def bundle(
 
 
 def _plan(recipe: str | None, overrides: list[str], init: str | None) -> TrainingPlan:
-    """What a recipe says of encoder and training, or the defaults."""
+    """Return the encoder and training options of a recipe, or the defaults."""
     from citeweave.pipeline.recipe import load_recipe, read_overrides
     from citeweave.pipeline.training_stages import with_start
     from citeweave.training.options import CardNotes, TrainingPlan, encoder_options, training_options
@@ -178,16 +178,16 @@ def _plan(recipe: str | None, overrides: list[str], init: str | None) -> Trainin
 
 def _sources(
     corpus: Path, graph: Path | None, teacher: Path | None, held_out: str, reporter: Reporter
-) -> tuple[Corpus, Sources]:
+) -> tuple[Corpus, DataSources]:
     from citeweave.corpus.corpus import Corpus
     from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, make_suite
     from citeweave.graph.citations import CitationGraph
-    from citeweave.training.load_data import Sources
+    from citeweave.training.load_data import DataSources
     from citeweave.vectors.vectors import Vectors
 
     opened = Corpus.open(corpus)
     suite = make_suite(opened, CorpusSuiteOptions(held_out=held_out), reporter=reporter) if held_out else None
-    return opened, Sources(
+    return opened, DataSources(
         None if graph is None else CitationGraph.open(graph),
         None if teacher is None else Vectors.open(teacher),
         suite,
@@ -199,7 +199,7 @@ def _train_seeds(
     samples: Path,
     output: Path,
     plan: TrainingPlan,
-    sources: Sources,
+    sources: DataSources,
     seeds: int,
     device: str,
     overwrite: bool,
@@ -289,9 +289,9 @@ def model(
     debug: Debug = False,
 ) -> None:
     """Write a complete model folder for sentence-transformers and other programs; deltas are merged in."""
-    from citeweave.encoders.save import write_whole
+    from citeweave.encoders.save import write_merged_model
 
-    made = write_whole(name, output, dtype=dtype, overwrite=overwrite)
+    made = write_merged_model(name, output, dtype=dtype, overwrite=overwrite)
     size = sum(described.get("bytes", 0) for described in made.files.values())
     facts = {"model": made.facts["model"], "revision": made.facts["revision"], "bytes": size, "output": str(output)}
     if json:

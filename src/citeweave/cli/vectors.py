@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from citeweave.corpus.corpus import Corpus
     from citeweave.encoders.embed import EmbeddingOptions
     from citeweave.encoders.runtimes import Runtime
-    from citeweave.encoders.shards import Loading, RemoteShards
+    from citeweave.encoders.shards import EncoderSpec, RemoteShards
     from citeweave.graph.build import GraphIntents
     from citeweave.graph.citations import CitationGraph
     from citeweave.remote.ray_executor import RayExecutor
@@ -121,7 +121,7 @@ def graph(
             f"--held-out is {held_out}; it must be a share of the citations from 0 to under 1, such as 0.01"
         )
     if method == "none" and held_out:
-        raise UserError("--held-out judges node vectors, and --method none makes none; leave out one of them")
+        raise UserError("--held-out evaluates node vectors, but --method none makes none; leave out one of them")
     if method == "none" and (per_intent or intents != "corpus"):
         raise UserError(
             "--method none makes no node vectors; give --intents to `citeweave mine`, or leave out one of them"
@@ -141,17 +141,17 @@ def graph(
         values |= {key: value for key, value in given.items() if value is not None}
         values |= {"seed": seed, "memory": parse_size(memory, "--memory"), "workers": workers, "device": device}
         options = graph_options(values)
-        judge = (
+        evaluator = (
             held_out_evaluator(held_out, seed=seed, score=METHODS[options.vectors.method].score) if held_out else None
         )
-        judged = f"{held_out:g} held out" if held_out else ""
+        evaluation = f"{held_out:g} held out" if held_out else ""
         reporter = reporter_of(quiet or json)
         built = make_graph(
             opened,
             output,
             options,
-            evaluate_links=judge,
-            evaluation=judged,
+            evaluate_links=evaluator,
+            evaluation=evaluation,
             intents=_given(intents, opened, per_intent=per_intent),
             overwrite=overwrite,
             reporter=reporter,
@@ -164,7 +164,7 @@ def graph(
 
 
 def _given(intents: str, corpus: Corpus, *, per_intent: bool) -> GraphIntents | None:
-    """Intents for the graph's edges; None where it keeps those of the corpus and needs no more."""
+    """Return the intents for the graph's edges; None if it keeps those of the corpus."""
     from citeweave.graph.build import GraphIntents
     from citeweave.graph.intent_overlay import LABELS
     from citeweave.mining.inputs import IntentSource
@@ -174,7 +174,7 @@ def _given(intents: str, corpus: Corpus, *, per_intent: bool) -> GraphIntents | 
     if not per_intent and given.where == "corpus":
         return None
     apart = {name: intent_bits(name, "--per-intent") for name in LABELS} if per_intent else {}
-    return GraphIntents(given.source, lambda graph: given.put(graph, corpus), apart)
+    return GraphIntents(given.source, lambda graph: given.annotate(graph, corpus), apart)
 
 
 def _facts(folder: Path, graph: CitationGraph) -> dict[str, Any]:
@@ -302,7 +302,7 @@ def embed(
     from citeweave.encoders.embed import SHARD, EmbeddingOptions
     from citeweave.encoders.full_text import FULL_TEXT_SHARD
     from citeweave.encoders.runtimes import Runtime
-    from citeweave.encoders.shards import Loading
+    from citeweave.encoders.shards import EncoderSpec
     from citeweave.remote.ray_executor import open_executor
 
     opened = Corpus.open(corpus)
@@ -321,9 +321,9 @@ def embed(
         if executor is None:
             encoders = _load(model, aspect, device, replace(Runtime.parse(runtime), compiled=compiled), settings)
         else:
-            loading = Loading(model, aspect, device, runtime, compiled, settings)
-            encoders, elsewhere = _load_for(executor, loading)
-            options = replace(options, elsewhere=elsewhere)
+            spec = EncoderSpec(model, aspect, device, runtime, compiled, settings)
+            encoders, remote = _load_for(executor, spec)
+            options = replace(options, remote=remote)
         computed = encoders[0].runtime
         options = replace(options, precision=precision if computed.label == "torch" else computed.label)
         made = chosen.make(opened, encoders, options, overwrite=overwrite, reporter=reporter)
@@ -344,36 +344,36 @@ def _load(model: str, aspect: str, device: str, runtime: Runtime, settings: dict
     ]
 
 
-def _load_for(executor: RayExecutor, loading: Loading) -> tuple[list[Any], RemoteShards]:
-    """The encoder on this processor, which says what the vectors are; and how the workers of an executor load theirs."""
+def _load_for(executor: RayExecutor, spec: EncoderSpec) -> tuple[list[Any], RemoteShards]:
+    """Load the encoder that describes the vectors here, and how the executor's workers load theirs."""
     from citeweave.encoders.encoder import BATCH_TOKENS
     from citeweave.encoders.runtimes import Runtime
     from citeweave.encoders.shards import RemoteShards
 
-    if loading.device not in ("auto", "cpu", "cuda"):
+    if spec.device not in ("auto", "cpu", "cuda"):
         raise UserError(
-            f"--device is {loading.device!r}; with --on it must be cpu, cuda or auto: a worker has one device"
+            f"--device is {spec.device!r}; with --on it must be cpu, cuda or auto: a worker has one device"
         )
-    gpu = loading.device == "cuda" or (
-        loading.device == "auto" and loading.runtime in ("auto", "torch") and executor.gpus
+    gpu = spec.device == "cuda" or (
+        spec.device == "auto" and spec.runtime in ("auto", "torch") and executor.gpus
     )
     if gpu and not executor.gpus:
         raise UserError("--device is cuda, and the cluster has no graphics cards for it; take --device cpu")
-    settings = dict(loading.settings)
+    settings = dict(spec.settings)
     if gpu and settings["batch_tokens"] is None:
         settings["batch_tokens"] = BATCH_TOKENS["cuda"]
-    name = "torch" if gpu else loading.runtime
+    name = "torch" if gpu else spec.runtime
     # in torch the precision is no part of the model, and this processor may not compute in it
     here = settings | {"dtype": "float32" if name == "torch" else settings["dtype"]}
-    encoders = _load(loading.model, loading.aspect, "cpu", Runtime.parse(name), here)
+    encoders = _load(spec.model, spec.aspect, "cpu", Runtime.parse(name), here)
     label = encoders[0].runtime.label  # workers do not choose for themselves
-    loading = replace(loading, device="cuda" if gpu else "cpu", settings=settings, runtime=label)
-    return encoders, RemoteShards(executor, loading)
+    spec = replace(spec, device="cuda" if gpu else "cpu", settings=settings, runtime=label)
+    return encoders, RemoteShards(executor, spec)
 
 
 @dataclass(frozen=True)
 class _VectorKind:
-    """Which of the four kinds of vectors is asked for."""
+    """The kind of vectors that the options of `embed` ask for."""
 
     output: Path
     smaller: str
@@ -382,7 +382,7 @@ class _VectorKind:
     keep_chunks: bool
 
     def check(self) -> None:
-        """Refuse what does not go together, before a model is loaded."""
+        """Refuse options of `embed` that do not go together, before a model is loaded."""
         from citeweave.vectors.compressed import parse_kind
 
         if self.sentences + (self.full_text is not None) + bool(self.smaller) > 1:
@@ -401,15 +401,14 @@ class _VectorKind:
         overwrite: bool,
         reporter: Reporter,
     ) -> Any:
-        from citeweave.encoders.embed import embed_papers, embed_smaller
-        from citeweave.encoders.embed_sentences import embed_sentences
+        from citeweave.encoders.embed import embed_compressed, embed_papers, embed_sentences
         from citeweave.encoders.full_text import FullText, embed_full_text
 
         how: dict[str, Any] = {"overwrite": overwrite, "reporter": reporter}
         if self.sentences:
             return embed_sentences(corpus, encoders, self.output, options, **how)
         if self.smaller:
-            return embed_smaller(corpus, encoders, self.output, self.smaller, options, **how)
+            return embed_compressed(corpus, encoders, self.output, self.smaller, options, **how)
         if self.full_text is None:
             return embed_papers(corpus, encoders, self.output, options, **how)
         full = FullText.index(self.full_text, corpus)

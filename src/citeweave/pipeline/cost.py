@@ -59,7 +59,7 @@ import numpy as np
 from citeweave.core.errors import UserError
 from citeweave.graph.kernels import LINE
 from citeweave.graph.signals import TWO_HOPS
-from citeweave.graph.walks import NARROWEST
+from citeweave.graph.walk_powers import MIN_PANEL_WIDTH
 from citeweave.pipeline.cost_constants import CONSTANTS, GPUS, Machine, tokens_of, value
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ LARGEST = 10**13
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """A literature by its numbers."""
+    """The size of a literature: counts of papers, citations, texts and contexts that cost estimates start from."""
 
     papers: int
     citations: int
@@ -95,11 +95,11 @@ class Sizes:
 
     @property
     def references(self) -> float:
-        """Of a paper, in the mean."""
+        """Return the mean number of references per paper."""
         return self.citations / self.papers
 
     def paths_of(self, signal: str) -> float:
-        """Papers met over two hops: the square of the references of a paper, times how unevenly lists are long."""
+        """Return how many papers two hops reach: references squared, times a factor for uneven list lengths."""
         known = self.paths.get(signal)
         return self.references**2 * value(f"unevenness.{_KIND.get(signal, 'coupled')}") if known is None else known
 
@@ -109,7 +109,7 @@ _KIND = {"cocited": "cocited", "cocited_nearby": "cocited", "second_hop": "secon
 
 
 def parse_count(text: str, option: str, *, least: int = 1) -> int:
-    """A whole number, as it is written or with K, M, B or an exponent."""
+    """Parse a count written as a whole number, with K, M or B, or with an exponent."""
     rule = f"it must be a whole number of {least} or more, such as 52e6, 52M or 52_000_000"
     found = re.fullmatch(r"([0-9_.,]+(?:e\+?\d{1,2})?)([KMBG]?)", text.strip(), re.IGNORECASE)
     try:
@@ -124,7 +124,7 @@ def parse_count(text: str, option: str, *, least: int = 1) -> int:
 
 
 def given_sizes(papers: int, citations: int, *, texts: int | None = None, tokens: float = 230.0) -> Sizes:
-    """Of a literature that is not here; three in ten citations come with a sentence, as in Semantic Scholar's."""
+    """Return the sizes of a literature from a few counts; three in ten citations have a context, as in Semantic Scholar."""
     texts = papers if texts is None else texts
     if texts > papers:
         raise UserError(f"--texts is {texts:,} and --papers {papers:,}; no more papers can have texts than there are")
@@ -136,7 +136,7 @@ def given_sizes(papers: int, citations: int, *, texts: int | None = None, tokens
 
 
 def corpus_sizes(corpus: Corpus) -> Sizes:
-    """Of a corpus that is here, counted."""
+    """Count the sizes of an existing corpus for a cost estimate."""
     lengths = corpus.titles.lengths() + corpus.abstracts.lengths()  # (papers,)
     has_text = (corpus.titles.lengths() > 0) & (corpus.abstracts.lengths() > 0)
     texts = int(has_text.sum())
@@ -158,14 +158,14 @@ def corpus_sizes(corpus: Corpus) -> Sizes:
 
 
 def picks_of(rules: MiningRules) -> int:
-    """Papers that are chosen for an anchor at most; of a mixture the most of a task."""
+    """Return the maximum number of papers that mining rules select per anchor, for a cost estimate."""
     if rules.tasks:
         return max(picks_of(inner) for _, _, inner in rules.tasks)
     return sum(rule.count for rule in rules.rules) + (rules.anchors_per == "contexts")
 
 
 def triplets_of(rules: MiningRules) -> int:
-    """Triplets of an anchor: the shorter list of picks begins anew."""
+    """Return the estimated number of triplets per anchor; the shorter list of samples is repeated."""
     if rules.tasks:
         return max(triplets_of(inner) for _, _, inner in rules.tasks)
     sides = [sum(rule.count for rule in side) for side in (rules.positives, rules.negatives)]
@@ -173,18 +173,18 @@ def triplets_of(rules: MiningRules) -> int:
 
 
 def groups_of(rules: MiningRules) -> int:
-    """Samples of an anchor: one for every aspect."""
+    """Return the number of samples per anchor: one per aspect."""
     return max(1, len(rules.aspects))
 
 
 def hops_of(rules: MiningRules) -> list[str]:
-    """The signals over two hops that are counted, for picks or to leave papers out; each once."""
+    """List the two-hop signals that mining has to count, each once, for a cost estimate."""
     found = [name for rule in _all_rules(rules) for name in (rule.source, *rule.exclude) if name in TWO_HOPS]
     return sorted(set(found))
 
 
 def searches_of(rules: MiningRules) -> list[str]:
-    """The vectors among which neighbors are searched; each once, and once for every aspect where each has its own."""
+    """List the vector searches that mining needs, each once per aspect, for a cost estimate."""
     found = set()
     for rule in _all_rules(rules):
         if rule.source in ("neighbors", "similar"):
@@ -194,13 +194,13 @@ def searches_of(rules: MiningRules) -> list[str]:
 
 
 def deepest_of(rules: MiningRules, pool: int) -> int:
-    """The last rank among the neighbors in a pool that some rule asks for."""
+    """Return the deepest neighbor rank that any mining rule asks for."""
     ends = [rule.ranks(pool)[1] for rule in _all_rules(rules) if rule.source == "neighbors"]
     return min(max(ends, default=1), pool)
 
 
 def uses_graph_vectors(rules: MiningRules) -> bool:
-    """Whether some rule ranks papers by vectors of the graph's nodes."""
+    """Return whether any mining rule ranks papers by node vectors of the graph."""
     sources = ("neighbors", "similar", "cells", "sorted_random")
     return any(rule.source in sources and rule.vectors in ("graph", "aspect") for rule in _all_rules(rules))
 
@@ -222,7 +222,7 @@ _NUMBER = 2
 
 @dataclass(frozen=True, slots=True)
 class WalkPanel:
-    """The columns that are walked with at once."""
+    """The number of FastRP columns that fit into memory at once, for estimating a graph's cost."""
 
     papers: int
     columns: int
@@ -231,7 +231,7 @@ class WalkPanel:
 
     @property
     def gathered_at(self) -> str:
-        """The constant of a number that is gathered.
+        """Return the cost constant of gathering one number of this width.
 
         >>> WalkPanel(560_000, 128, 0).gathered_at, WalkPanel(52_000_000, 32, 0).gathered_at
         ('fastrp.gather', 'fastrp.gather.far')
@@ -240,17 +240,17 @@ class WalkPanel:
 
 
 def panel_of(papers: int, options: GraphOptions) -> WalkPanel:
-    """Columns that the memory allows; where these do not fill a line of the cache, more memory is taken for so many."""
+    """Return the FastRP columns that a memory limit allows, at least one cache line of them."""
     chosen = options.vectors
     kept = 4 * papers * (2 + sum(map(bool, chosen.fastrp.weights)))  # two scales, and gains of every power
     column = papers * (2 * _NUMBER + (2 if options.dtype == "float16" else 4))  # two panels, and what goes to files
-    fitting = max(0, chosen.memory - kept) // column // NARROWEST * NARROWEST
+    fitting = max(0, chosen.memory - kept) // column // MIN_PANEL_WIDTH * MIN_PANEL_WIDTH
     columns = min(chosen.dimension, max(fitting, LINE // _NUMBER))
     return WalkPanel(papers, columns, kept + columns * column)
 
 
 def memory_asked(papers: int, options: GraphOptions) -> int:
-    """The --memory that `citeweave graph` is run with: the one given, or the least for walks by whole lines."""
+    """Return the --memory that `citeweave graph` needs: the given one, or the minimum for full cache lines."""
     given = options.vectors.memory
     return max(given, panel_of(papers, options).held) if options.vectors.method == "fastrp" else given
 
@@ -260,7 +260,7 @@ def memory_asked(papers: int, options: GraphOptions) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StageWork:
-    """What a stage does."""
+    """The estimated work of one stage: operations, bytes and memory, before a machine is known."""
 
     name: str
     size: str
@@ -295,7 +295,7 @@ class StageWork:
     """What makes it fit where memory is short."""
 
     def seconds(self, machine: Machine) -> float:
-        """By the clock."""
+        """Estimate the wall-clock seconds of a stage on a machine."""
         if self.on_gpu is not None and machine.gpus:
             used = min(machine.gpus, self.gpus or machine.gpus)
             return self.on_gpu / (machine.gpu_speed * used / machine.gpus)
@@ -303,7 +303,7 @@ class StageWork:
         return max(cores, self.moved / machine.bandwidth)
 
     def lacks(self, machine: Machine) -> str:
-        """What does not fit, in words; empty where all does."""
+        """Say which memory or disk a machine lacks for a stage; empty if it fits."""
         found = []
         if self.memory > machine.memory:
             found.append(f"{as_bytes(self.memory)} of memory, and the machine has {as_bytes(machine.memory)}")
@@ -347,7 +347,7 @@ WITHIN = 2
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a recipe would take."""
+    """The estimated cost of a recipe: time, memory and disk of every stage on one machine."""
 
     recipe: str
     machine: Machine
@@ -368,7 +368,7 @@ class Estimate:
 
     @property
     def warnings(self) -> list[str]:
-        """A line for every stage that does not fit."""
+        """List one line for every stage that does not fit the machine."""
         lines = []
         for stage in self.stages:
             if lacking := stage.lacks(self.machine):
@@ -377,7 +377,7 @@ class Estimate:
         return lines
 
     def as_json(self) -> dict[str, Any]:
-        """Seconds, bytes and sources."""
+        """Return the estimate as JSON: seconds, bytes and the sources of the constants."""
         stages = [
             {
                 "name": stage.name,
@@ -406,7 +406,7 @@ class Estimate:
         return self.text()
 
     def text(self, *, constants: bool = True) -> str:
-        """A table, what does not fit, and where the figures come from."""
+        """Format the estimate as a table, with what does not fit and where the constants come from."""
         rows = [("stage", "time", "memory", "disk", "of")]
         for stage in self.stages:
             where = " (GPU)" if self._on_gpu(stage) else ""
@@ -434,7 +434,7 @@ class Estimate:
         return stage.on_gpu is not None and self.machine.gpus > 0
 
     def _constants(self) -> list[str]:
-        """Those that the figures shown come from, each once, in the order of the stages."""
+        """List the constants behind the shown figures, each once, in the order of the stages."""
         names: dict[str, None] = {}
         for stage in self.stages:
             names |= dict.fromkeys(name for name in stage.constants if (".gpu" in name) <= self._on_gpu(stage))

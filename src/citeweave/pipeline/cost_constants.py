@@ -39,7 +39,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from citeweave.core.errors import UserError, choose
-from citeweave.core.executor import cores, memory
+from citeweave.core.executor import available_cores, total_memory
 from citeweave.core.files import read_input
 
 _N1 = "two Neoverse-N1 cores, November 2026"
@@ -56,7 +56,7 @@ _GPU = "benchmarks/gpu_speed.py on one H200, docs/performance.md"
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number and where it comes from."""
+    """A measured cost constant and where its value comes from."""
 
     value: float
     unit: str
@@ -171,12 +171,12 @@ HERE = "here"
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A graphics card."""
+    """A GPU model, its memory and its speed relative to an H200."""
 
     peak: float
     """Operations a second in bfloat16, dense, by its maker."""
 
-    memory: float
+    total_memory: float
     """Bytes."""
 
 
@@ -193,11 +193,11 @@ GPUS = {
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a recipe would be run on."""
+    """A machine to estimate costs for: cores, memory, GPUs."""
 
     name: str
-    cores: int
-    memory: float
+    available_cores: int
+    total_memory: float
     """Bytes."""
 
     gpus: int = 0
@@ -214,12 +214,12 @@ class Machine:
 
     @property
     def bandwidth(self) -> float:
-        """Bytes a second that gathers of rows may move: by core, up to what a socket with many channels has."""
+        """Return the bytes per second for gathering rows: per core, up to the limit of a many-channel socket."""
         return min(10e9 * self.cores, 250e9)
 
     @property
     def gpu_speed(self) -> float:
-        """All its cards together, in H200s; 0 without any."""
+        """Return the speed of all GPUs together, in H200s; 0 without a GPU."""
         return self.gpus * GPUS[self.gpu].peak / GPUS["h200"].peak if self.gpus else 0.0
 
     def __str__(self) -> str:
@@ -240,7 +240,7 @@ MACHINES = {
 def machine_of(
     name: str, *, cores: int | None = None, memory: float | None = None, gpu: str = "", gpus: int | None = None
 ) -> Machine:
-    """A machine by its name, parts of it replaced.
+    """Return the machine of a name such as laptop or 8xh200, with single parts replaced.
 
     >>> machine_of("laptop", gpu="rtx4090").gpus, machine_of("8xh200", gpus=2).cores
     (1, 128)
@@ -274,9 +274,9 @@ def _named(name: str) -> Machine:
 
 
 def here() -> Machine:
-    """This machine; its cards are taken for H200s, as which kind they are is not looked up."""
+    """Describe this machine for a cost estimate; its GPUs count as H200s, since their model is not looked up."""
     cards = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    return Machine(HERE, cores(), float(memory() or 16 * GIB), cards, "h200" if cards else "")
+    return Machine(HERE, available_cores(), float(total_memory() or 16 * GIB), cards, "h200" if cards else "")
 
 
 # What a network costs by its shape: operations, seconds, bytes; within a factor of two or three, not better.
@@ -284,7 +284,7 @@ def here() -> Machine:
 
 @dataclass(frozen=True, slots=True)
 class NetworkShape:
-    """The sizes of an encoder that decide its cost."""
+    """The sizes of a transformer that determine its cost: layers, width, vocabulary."""
 
     hidden: int
     layers: int
@@ -300,7 +300,7 @@ MINILM = NetworkShape(384, 6, 22_700_000)
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What a device does, in useful floating-point operations a second, real tokens only."""
+    """The speed of a device in useful floating-point operations per second, counting real tokens only."""
 
     embedding: float
     training: float
@@ -321,12 +321,12 @@ AROUND = 3
 
 
 def forward_flops(shape: NetworkShape, tokens: float) -> float:
-    """Operations a token of texts so long: 24 h^2 L for the matrices, 4 h L s for attention (Kaplan et al., 2020)."""
+    """Return the operations per token: 24 h^2 L for the matrices, 4 h L s for attention (Kaplan et al., 2020)."""
     return 24 * shape.hidden**2 * shape.layers + 4 * shape.hidden * shape.layers * tokens
 
 
 def tokens_of(mean_bytes: float, max_tokens: int) -> float:
-    """Tokens of a text of so many bytes, cut at a length.
+    """Estimate the tokens of a text from its bytes, up to a maximum length.
 
     >>> tokens_of(1000, 512), tokens_of(9000, 512)
     (203.0, 512.0)
@@ -335,17 +335,17 @@ def tokens_of(mean_bytes: float, max_tokens: int) -> float:
 
 
 def embed_seconds(shape: NetworkShape, texts: float, tokens: float, device: str, cores: int = 1) -> float:
-    """Time to encode so many texts."""
+    """Estimate the seconds to embed a number of texts with a network."""
     return texts * tokens * forward_flops(shape, tokens) / _rate(device, cores, training=False)
 
 
 def train_seconds(shape: NetworkShape, texts: float, tokens: float, device: str, cores: int = 1) -> float:
-    """Time to train on so many texts, counted at each encoding: backward costs twice what forward does."""
+    """Estimate the seconds to train on a number of texts; the backward pass costs twice the forward pass."""
     return 3 * texts * tokens * forward_flops(shape, tokens) / _rate(device, cores, training=True)
 
 
 def train_bytes(shape: NetworkShape, micro_tokens: int, tokens: float, *, half: bool, trained: float = 1.0) -> float:
-    """Memory of training: weights, and for the trained share of them gradients and Adam's two moments, in float32; and
+    """Estimate the memory of training: weights, gradients and Adam's two moments of the trained share, in float32; and
     activations, 34 h bytes a token and layer beside attention in half precision (Korthikanti et al., 2022)."""
     states = shape.parameters * (4 + 12 * trained)
     per_token = shape.layers * (34 * shape.hidden + 5 * shape.hidden / 64 * tokens)
@@ -353,7 +353,7 @@ def train_bytes(shape: NetworkShape, micro_tokens: int, tokens: float, *, half: 
 
 
 def read_shape(folder: Path) -> NetworkShape:
-    """The shape of a model from its config.json; BERT-base's where it does not say."""
+    """Read the shape of a network from its config.json; BERT-base's where it says nothing."""
     try:
         config = json.loads(read_input(folder / "config.json"))
         hidden, layers = int(config["hidden_size"]), int(config["num_hidden_layers"])

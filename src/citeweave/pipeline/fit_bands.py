@@ -28,15 +28,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import MANIFEST, matches, new_artifact
+from citeweave.core.artifact import MANIFEST, artifact_matches, new_artifact
 from citeweave.core.columns import BLOCK, NumberWriter, TextColumn, TextWriter
 from citeweave.core.errors import UserError
 from citeweave.core.files import hash_json, link_or_copy
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import CITATION_COLUMNS, KIND, REFERENCE_COLUMNS, VERSION, Corpus
-from citeweave.mining.bands import bands_for, in_aspect, inputs_of, with_aspect_bands
+from citeweave.mining.bands import aspect_error, choose_bands_for_rules, restrict_to_aspect, with_aspect_bands
 from citeweave.mining.inputs import parse_rules
-from citeweave.mining.mine import MiningInputs, MiningOptions, material_of
+from citeweave.mining.mine import MiningInputs, MiningOptions, collect_mining_data
 from citeweave.mining.rules import MiningRules, Rule
 from citeweave.pipeline.recipe import Recipe, load_recipe, shipped_recipes
 
@@ -47,11 +47,11 @@ _CONTEXT_TEXTS = ("text", "section", "extra")
 def without_references(
     corpus: Corpus, held: NDArray[np.bool_], folder: str | Path, *, why: str, overwrite: bool = False
 ) -> Corpus:
-    """Write the corpus without what the papers marked in `held` (papers,) cite; the same call again opens it."""
+    """Write a corpus without the citations of the held-out papers `held` (papers,); the same call again opens it."""
     folder = Path(folder)
     rows = np.flatnonzero(held)
     recipe = {"of": corpus.hash, "without references of": hash_json(rows.tolist()), "why": why}
-    if not matches(folder, KIND, VERSION, recipe):
+    if not artifact_matches(folder, KIND, VERSION, recipe):
         with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
             _share(corpus.folder, writer.folder)
             lost = _write_citations(corpus, held, writer.folder)
@@ -69,7 +69,7 @@ def _share(source: Path, target: Path) -> None:
 
 
 def _write_citations(corpus: Corpus, held: NDArray[np.bool_], folder: Path) -> dict[str, int]:
-    """Citations and references to outside; says how many of each are gone."""
+    """Write the remaining citations and outside references; return how many of each were removed."""
     lost = {}
     columns: dict[str, tuple[dict[str, Any], dict[str, NDArray[Any]]]] = {
         "citations": (CITATION_COLUMNS, {name: _citations(corpus, name) for name in CITATION_COLUMNS}),
@@ -92,7 +92,7 @@ def _citations(corpus: Corpus, name: str) -> NDArray[Any]:
 
 
 def _write_contexts(corpus: Corpus, held: NDArray[np.bool_], folder: Path) -> int:
-    """Citing sentences; those of papers outside the corpus stay. Says how many are gone."""
+    """Write the remaining contexts, including those of papers outside the corpus; return how many were removed."""
     table = corpus.contexts
     inside = table.citing >= 0
     keep = ~(inside & held[np.where(inside, table.citing, 0)]) if len(held) else ~inside  # (contexts,)
@@ -133,7 +133,7 @@ LARGE_ENOUGH = 0.05
 
 @dataclass(frozen=True, slots=True)
 class FittedBands:
-    """The rules with their bands, and what was done."""
+    """The mining rules with rank bands fitted to the corpus, and a note on each change."""
 
     rules: MiningRules
     facts: dict[str, Any]
@@ -143,16 +143,16 @@ class FittedBands:
 def fit_bands(
     recipe: Recipe, rules: MiningRules, corpus: Corpus, inputs: MiningInputs, *, how: str, reporter: Reporter = QUIET
 ) -> FittedBands:
-    """Rules whose bands fit the pool; those by the graphs of aspects fit the pool of each."""
+    """Return rules whose rank bands fit the size of the pool; rules on aspect graphs fit the pool of each aspect."""
     if not rules.aspect_graphs or rules.tasks:
         return _fit(recipe, rules, corpus, inputs, how=how, reporter=reporter)
     fitted = {}
     for aspect in rules.aspect_graphs:
-        own, apart = rules.for_aspect(aspect), inputs_of(inputs, aspect)
+        own, apart = rules.for_aspect(aspect), restrict_to_aspect(inputs, aspect)
         try:
             fitted[aspect] = _fit(recipe, own, corpus, apart, how=how, reporter=reporter)
         except UserError as error:
-            raise in_aspect(aspect, error) from None
+            raise aspect_error(aspect, error) from None
     facts = {aspect: found.facts for aspect, found in fitted.items() if found.facts}
     rules = with_aspect_bands(rules, {aspect: found.rules for aspect, found in fitted.items()})
     return FittedBands(rules, {"aspects": facts} if facts else {})
@@ -181,7 +181,7 @@ def _fit(
 
 
 def describe(facts: dict[str, Any]) -> str:
-    """One line on bands.
+    """Describe the rank bands of a run in one line.
 
     >>> describe({"how": "share", "pool": 300, "written": {"hard": 4000}, "bands": {"hard": 9}, "why": "because"})
     'bands: hard at rank 9 and not 4000, in a pool of 300 papers: because'
@@ -196,7 +196,7 @@ def describe(facts: dict[str, Any]) -> str:
 
 
 def _banded(recipe: Recipe, rules: MiningRules) -> dict[str, str]:
-    """Rules with a band -> the key of the recipe that holds it; mixtures keep theirs."""
+    """Map the rules with rank bands to the recipe keys that hold the bands; mixtures keep theirs."""
     found = {}
     for side, own in (("positives", rules.positives), ("negatives", rules.negatives)):
         for rule in own:
@@ -206,7 +206,7 @@ def _banded(recipe: Recipe, rules: MiningRules) -> dict[str, str]:
 
 
 def _free(recipe: Recipe, rules: MiningRules, places: dict[str, str]) -> set[str]:
-    """Rules whose band is a published one: not set from outside, and not of the user's own file."""
+    """List the rules with published bands, which may be refitted: neither overridden nor from the user's own file."""
     free = {name for name, key in places.items() if not recipe.is_set(key)}
     if recipe.name in shipped_recipes():
         return free
@@ -217,9 +217,9 @@ def _free(recipe: Recipe, rules: MiningRules, places: dict[str, str]) -> set[str
 
 
 def _pool(corpus: Corpus, rules: MiningRules, inputs: MiningInputs) -> int:
-    """Papers of the pool with text and a vector, of the vectors that rules with bands use."""
+    """Return the papers of the pool that have text and a vector in every space with bands."""
     name = next(rule.vectors for rule in rules.rules if rule.source == "neighbors")
-    return len(material_of(corpus, rules, inputs, MiningOptions()).tied(name).pool)
+    return len(collect_mining_data(corpus, rules, inputs, MiningOptions()).pool_vectors(name).pool)
 
 
 def _high(rule: Rule, pool: int) -> int:
@@ -239,7 +239,7 @@ def _shares(rules: MiningRules, free: set[str], pool: int) -> tuple[MiningRules,
 def _chosen(
     recipe: Recipe, rules: MiningRules, free: set[str], corpus: Corpus, inputs: MiningInputs
 ) -> tuple[MiningRules, str]:
-    found = bands_for(corpus, rules, inputs)
+    found = choose_bands_for_rules(corpus, rules, inputs)
     root = parse_rules(load_recipe(recipe.bases[-1]).table("mining")) if recipe.bases else rules
     written = {rule.name: _high(rule, found.pool) for rule in root.rules if rule.source == "neighbors"}
     positives = {rule.name for rule in rules.positives}
@@ -253,7 +253,7 @@ def _chosen(
 
 
 def _moved(rules: MiningRules, ranks: dict[str, float], pool: int) -> MiningRules:
-    """The rules with their bands at these ranks: as wide as they must be, negatives beyond all positives."""
+    """Return the rules with their bands moved to these ranks, negatives beyond all positives."""
     positives = tuple(_at(rule, ranks, 0, pool) for rule in rules.positives)
     low = max((_high(rule, pool) for rule in positives if rule.source == "neighbors"), default=0)
     negatives = tuple(_at(rule, ranks, low, pool) for rule in rules.negatives)

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from citeweave.core.errors import UserError, require
-from citeweave.core.executor import cores
+from citeweave.core.executor import available_cores
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.derive import expected_texts
+from citeweave.corpus.derive import estimate_texts
 from citeweave.encoders.delta import open_model
 from citeweave.encoders.model_names import MINILM, WEAVE, hub_name, locate
 from citeweave.mining.align import AlignmentOptions
@@ -55,7 +55,7 @@ SHAPES = {MINILM: cost_constants.MINILM, WEAVE: cost_constants.MINILM, "bert-bas
 
 
 def estimate_recipe(recipe: Recipe, sizes: Sizes, machine: Machine, *, init: str = "") -> Estimate:
-    """Every stage of a recipe; `init` replaces its start model."""
+    """Estimate the cost of every stage of a recipe for a literature and a machine; `init` replaces its start model."""
     check_chain(recipe)
     works = [stage_costs.import_work(sizes, machine.cores), *_recipe_works(recipe, sizes, machine, init)]
     words = f"{sizes.papers:,} papers and {sizes.citations:,} citations"
@@ -63,7 +63,7 @@ def estimate_recipe(recipe: Recipe, sizes: Sizes, machine: Machine, *, init: str
 
 
 def shape_of(name: str) -> cost_constants.NetworkShape:
-    """Of a model; one of the hub counts as BERT-base, for nothing is fetched to look at it."""
+    """Return the network shape of a start model; a hub model counts as BERT-base, since nothing is downloaded."""
     if name in SHAPES:
         return SHAPES[name]
     hub = hub_name(name)
@@ -77,7 +77,7 @@ def shape_of(name: str) -> cost_constants.NetworkShape:
 
 
 def _recipe_works(recipe: Recipe, sizes: Sizes, machine: Machine, init: str) -> list[StageWork]:
-    """All after the import."""
+    """List the work of all stages after the import."""
     read = read_recipe(recipe)
     works = [_graph_work(read, sizes), *_chain_works(recipe, sizes, machine, init)]
     if read.training is None:
@@ -92,19 +92,19 @@ def _recipe_works(recipe: Recipe, sizes: Sizes, machine: Machine, init: str) -> 
 
 
 def _graph_work(read: ReadRecipe, sizes: Sizes) -> StageWork:
-    """Citations are sorted in the memory that the walks over them get."""
+    """Return the work of building the graph, sorted in the memory that its walks get."""
     memory = memory_asked(sizes.papers, read.graph) if _walks(read) else read.graph.vectors.memory
     return stage_costs.graph_work(sizes, memory)
 
 
 def _walks(read: ReadRecipe) -> bool:
-    """Whether node vectors are made."""
+    """Return whether the recipe makes node vectors."""
     teacher = read.training is not None and "student_teacher" in read.training.losses
     return uses_graph_vectors(read.rules) or teacher
 
 
 def _chain_works(recipe: Recipe, sizes: Sizes, machine: Machine, init: str) -> list[StageWork]:
-    """Mining and training of the recipes that run first, then of this one."""
+    """List the mining and training work of the recipes that run first and of this one."""
     first = [
         dataclasses.replace(work, name=f"{stage}/{work.name}")
         for stage, each in chained(recipe).items()
@@ -114,7 +114,7 @@ def _chain_works(recipe: Recipe, sizes: Sizes, machine: Machine, init: str) -> l
 
 
 def _training_works(read: ReadRecipe, sizes: Sizes, machine: Machine, init: str) -> list[StageWork]:
-    """Mining and training of one recipe."""
+    """List the mining and training work of one recipe."""
     rules = read.rules
     works = [stage_costs.intents_work(sizes.contexts)] if rules.needs_intents and sizes.contexts else []
     if read.texts is not None:
@@ -134,13 +134,13 @@ def _training_works(read: ReadRecipe, sizes: Sizes, machine: Machine, init: str)
 
 
 def anchors_of(rules: MiningRules, sizes: Sizes) -> int:
-    """Anchors that samples are mined for: as if every text were one, or every pair of papers in a citing sentence."""
+    """Estimate the number of anchors: every text, or every pair of papers cited in one sentence."""
     possible = round(value("contexts.pair") * sizes.contexts) if rules.from_contexts else sizes.texts
     return min(possible, rules.anchors) if rules.anchors else possible
 
 
 def derived_sizes(sizes: Sizes, texts: DerivedTexts) -> Sizes:
-    """Of the texts that are trained on in place of papers."""
+    """Return the sizes of the derived texts that a recipe trains on instead of papers."""
     if texts.of == "contexts":
         number, tokens = max(1, round(value("contexts.pair") * sizes.contexts)), 40.0
     elif texts.of == "titles":
@@ -158,7 +158,7 @@ SENTENCES_A_SECOND = 150
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """One stage and what it costs."""
+    """One stage of a planned run with its size, time and memory, and whether it is already done."""
 
     name: str
     size: str
@@ -169,7 +169,7 @@ class PlannedStage:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """The stages of a run, in order."""
+    """The stages that a run would execute, in order, for `citeweave run --dry-run`."""
 
     folder: Path
     recipe: Recipe
@@ -195,7 +195,7 @@ class RunPlan:
 
 
 def plan_run(recipe: Recipe, corpus: str | Path, output: str | Path, options: RunOptions | None = None) -> RunPlan:
-    """The stages that `run_recipe` with the same arguments would make."""
+    """Plan a run without executing it: the stages that `run_recipe` with the same arguments would make."""
     options, output = options or RunOptions(), Path(output)
     check_suites(options)
     recipe, read = prepare(recipe, options, download=False)
@@ -256,7 +256,7 @@ class _Planner:
         units = anchors if training.unit == "groups" else anchors * triplets_of(self.read.rules)
         steps = training.steps or max(1, round(units * training.share * training.epochs / training.batch))
         texts = steps * training.batch / max(1, units) * anchors * (1 + picks)
-        seconds = cost_constants.train_seconds(shape, texts, tokens, self.device, cores())
+        seconds = cost_constants.train_seconds(shape, texts, tokens, self.device, available_cores())
         micro = training.micro_tokens or MICRO_TOKENS["cuda" if self.device.startswith("cuda") else "cpu"]
         memory = cost_constants.train_bytes(
             shape,
@@ -272,7 +272,7 @@ class _Planner:
     def _aligned(self, alignment: AlignmentOptions, papers: int) -> PlannedStage:
         texts, by = papers * SENTENCES, f"by {alignment.by} with {alignment.encoder}"
         shape = self._shape(alignment.encoder)
-        seconds = cost_constants.embed_seconds(shape, texts, SENTENCE_TOKENS, self.device, cores())
+        seconds = cost_constants.embed_seconds(shape, texts, SENTENCE_TOKENS, self.device, available_cores())
         return PlannedStage(ALIGN_STAGE, f"up to {texts:,} sentences, {by}", seconds, 0.0, ALIGN_STAGE in self.known)
 
     def _intents(self) -> PlannedStage:
@@ -282,7 +282,7 @@ class _Planner:
 
     def _report(self, place: str, suite: str) -> PlannedStage:
         papers = min(len(self.corpus), SUITE_PAPERS) if suite in (CORPUS, INTENT_SUITE) else SUITE_PAPERS
-        seconds = cost_constants.embed_seconds(self._shape(), papers, self._tokens(), self.device, cores())
+        seconds = cost_constants.embed_seconds(self._shape(), papers, self._tokens(), self.device, available_cores())
         name = f"{place}/{suite}"
         return PlannedStage(name, f"up to {papers:,} papers read", seconds, 0.0, name in self.known)
 
@@ -290,10 +290,10 @@ class _Planner:
         return PlannedStage(name, size, is_there=name in self.known)
 
     def _read_texts(self) -> tuple[int, float]:
-        """How many texts may be anchors, and their tokens in the mean."""
+        """Return how many texts can be anchors, and their mean number of tokens."""
         if self.read.texts is None:
             return self._anchors(), self._tokens()
-        expected = expected_texts(self.corpus, self.read.texts)
+        expected = estimate_texts(self.corpus, self.read.texts)
         return expected.anchors, cost_constants.tokens_of(expected.characters, self.read.encoder.max_tokens)
 
     def _anchors(self) -> int:
@@ -301,7 +301,7 @@ class _Planner:
         return int(has_text.sum())
 
     def _tokens(self) -> float:
-        """Of a text of this corpus, in the mean."""
+        """Return the mean number of tokens per text of this corpus."""
         columns = {
             "title": self.corpus.titles,
             "abstract": self.corpus.abstracts,
@@ -313,7 +313,7 @@ class _Planner:
         return cost_constants.tokens_of(mean, self.read.encoder.max_tokens)
 
     def _shape(self, name: str = "") -> cost_constants.NetworkShape:
-        """Of a model, or of the start model, where it lies here; else BERT-base's."""
+        """Return the network shape of a local model, or of the start model; otherwise BERT-base's."""
         name = self.options.init if self.options.init and name.startswith(CHAIN) else name
         name = name or self.options.init or self.read.encoder.init
         if name.startswith(CHAIN) or (hub_name(name) and name != MINILM):

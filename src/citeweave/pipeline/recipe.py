@@ -76,7 +76,7 @@ _MAX_TEXT, _MAX_KEY, _MAX_LIST, _MAX_DEPTH = 4000, 100, 1000, 8
 
 
 def check_values(table: Mapping[str, Any], name: str, path: str = "") -> None:
-    """Refuse the first value that cannot be meant."""
+    """Refuse the first recipe value that cannot be intended, such as a date or an infinite number."""
     if path.count(".") >= _MAX_DEPTH:
         raise UserError(f"{name}: {path} is deeper than {_MAX_DEPTH} tables; a recipe has no tables so deep")
     for key, value in table.items():
@@ -92,7 +92,7 @@ def check_values(table: Mapping[str, Any], name: str, path: str = "") -> None:
 
 
 def _broken(value: Any, path: str, depth: int) -> str:
-    """The rule that a value breaks; empty where it breaks none."""
+    """Return the rule that a recipe value breaks; empty if it breaks none."""
     if isinstance(value, list | tuple):
         if len(value) > _MAX_LIST or depth >= _MAX_DEPTH:
             return f"a list of at most {_MAX_LIST:,} values, and at most {_MAX_DEPTH} lists deep"
@@ -111,7 +111,7 @@ def _broken(value: Any, path: str, depth: int) -> str:
 
 
 def shown(value: object, most: int = 60) -> str:
-    """A value in a message: on one line, and not longer than a line.
+    """Format a recipe value for an error message, on one line of limited length.
 
     >>> shown("a\\nb"), shown([1] * 100)[-12:], shown(16**5000)
     ("'a\\\\nb'", ' 1, 1, 1,...', 'a number of 20,001 bits')
@@ -135,7 +135,7 @@ RENAMED = {"table3": "signal_table"}
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A recipe as read: bases taken over, overrides applied."""
+    """A recipe as read from TOML: its base recipes merged and overrides applied."""
 
     name: str
     tables: dict[str, Any]
@@ -146,7 +146,7 @@ class Recipe:
     """What was set from outside, as KEY=VALUE."""
 
     def table(self, name: str) -> dict[str, Any]:
-        """A table of the recipe, empty where it has none."""
+        """Return a table of the recipe; empty if it has none of that name."""
         value = self.tables.get(name, {})
         if not isinstance(value, dict):
             raise UserError(f"recipe {self.name}: {name} is {value!r}; it must be a table [{name}]")
@@ -154,7 +154,7 @@ class Recipe:
 
     @property
     def label(self) -> str:
-        """Its name without folder and suffix.
+        """Return the recipe's name without folder and suffix.
 
         >>> Recipe("my/scincl.toml", {}).label
         'scincl'
@@ -162,14 +162,14 @@ class Recipe:
         return Path(self.name).name.removesuffix(".toml")
 
     def is_set(self, key: str) -> bool:
-        """Whether this key, or one inside or around it, was set from outside."""
+        """Return whether an override set this recipe key, or a key inside or around it."""
         keys = [entry.partition("=")[0].strip() for entry in self.overrides]
         return any(key == each or key.startswith(f"{each}.") or each.startswith(f"{key}.") for each in keys)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRecipe:
-    """The tables of a recipe as options, all keys and values checked."""
+    """The tables of a recipe as options objects, with all keys and values checked."""
 
     rules: MiningRules
     graph: GraphOptions
@@ -185,13 +185,13 @@ class ReadRecipe:
 
 
 def shipped_recipes() -> list[str]:
-    """Names of the recipes that come with citeweave."""
+    """List the names of the recipes that ship with citeweave."""
     files = resources.files("citeweave") / "recipes"
     return sorted(entry.name.removesuffix(".toml") for entry in files.iterdir() if entry.name.endswith(".toml"))
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a shipped recipe by its name, or a file by its path.
+    """Load a shipped recipe by its name, or a TOML file by its path.
 
     >>> load_recipe("scincl", ["mining.positives.band=200"]).table("mining")["positives"]["band"]
     200
@@ -208,7 +208,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def read_overrides(entries: Sequence[str]) -> dict[str, Any]:
-    """Tables of overrides alone.
+    """Parse TABLE.KEY=VALUE overrides into recipe tables.
 
     >>> read_overrides(["training.batch=8", "training.losses.triplet.margin=0.5"])
     {'training': {'batch': 8, 'losses': {'triplet': {'margin': 0.5}}}}
@@ -223,8 +223,8 @@ def read_overrides(entries: Sequence[str]) -> dict[str, Any]:
 
 
 def read_recipe(recipe: Recipe) -> ReadRecipe:
-    """Read and check every table; an unknown key is refused with the nearest known one."""
-    from citeweave.corpus.derived_texts import PAPERS, texts_options
+    """Parse and check every table of a recipe; an unknown key is refused with the nearest known one."""
+    from citeweave.corpus.derived_texts import PAPERS, parse_texts_options
     from citeweave.graph.build import graph_options
     from citeweave.mining.align import alignment_options
     from citeweave.mining.inputs import parse_rules
@@ -233,7 +233,7 @@ def read_recipe(recipe: Recipe) -> ReadRecipe:
     for key in recipe.table("recipe"):
         choose(key, ABOUT, f"recipe {recipe.name}: key of [recipe]")
     training, alignment = recipe.table("training"), recipe.table("alignment")
-    texts = texts_options(recipe.table("texts"))
+    texts = parse_texts_options(recipe.table("texts"))
     read = ReadRecipe(
         parse_rules(recipe.table("mining")),
         graph_options(recipe.table("graph")),
@@ -256,7 +256,7 @@ def read_recipe(recipe: Recipe) -> ReadRecipe:
 
 
 def _resolve(name: str, option: str, seen: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The tables of a recipe over those of its bases, and the bases' names."""
+    """Merge the tables of a recipe over those of its base recipes; return the bases' names too."""
     own = _read(name, option)
     about = own.get("recipe", {})
     if not isinstance(about, dict):
@@ -280,7 +280,7 @@ def _resolve(name: str, option: str, seen: tuple[str, ...]) -> tuple[dict[str, A
 
 
 def _base_name(base: Any, name: str) -> str:
-    """A shipped recipe, or a file beside the one that names it."""
+    """Return the name of a base recipe: a shipped one, or a file next to the recipe that names it."""
     if not isinstance(base, str) or not base.isprintable() or len(base) > MAX_NAME:
         raise UserError(f"recipe {name}: base is {shown(base)}; it must be the name of a recipe or a TOML file")
     return str(Path(name).parent / base) if _is_path(base) else RENAMED.get(base, base)
@@ -324,7 +324,7 @@ def _content(path: Path, option: str) -> bytes:
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables are united key by key, all else of `over` replaces.
+    """Merge two recipe tables key by key; other values of `over` replace.
 
     >>> _merged({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}, "b": [1]})
     {'a': {'x': 1, 'y': 3}, 'b': [1]}
@@ -365,7 +365,7 @@ def _override(tables: dict[str, Any], entry: str) -> None:
 
 
 def _checked_value(text: str) -> Any:
-    """A TOML value, or the text itself where it is none.
+    """Parse an override as a TOML value, or keep it as text.
 
     >>> _checked_value("200"), _checked_value("0.6%"), _checked_value("[1, 2]"), _checked_value("true")
     (200, '0.6%', [1, 2], True)
@@ -382,7 +382,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def as_toml(tables: Mapping[str, Any]) -> str:
-    """One section a table, values before tables inside it."""
+    """Format recipe tables as TOML, one section per table, values before nested tables."""
     return "\n\n".join("\n".join(section) for section in _sections(tables, ())) + "\n"
 
 

@@ -71,7 +71,7 @@ COMPARISON = "comparison.md"
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run made."""
+    """The outcome of a recipe run: models, reports, comparisons, and which stages were made or skipped."""
 
     folder: Path
     recipe: Recipe
@@ -105,7 +105,7 @@ def run_recipe(
     *,
     reporter: Reporter = QUIET,
 ) -> RunResult:
-    """Run a recipe into a folder; the same call again makes nothing."""
+    """Run a complete recipe into a folder: data, training, evaluation; finished stages are skipped."""
     options, output = options or RunOptions(), Path(output)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("a run is one process, and torchrun started several; train its samples with `citeweave train`")
@@ -152,7 +152,7 @@ def run_recipe(
 
 
 def _space_metrics(spaces: SpaceReports) -> dict[str, Any]:
-    """What the record says of aspect spaces; nothing where models have none."""
+    """Return the metrics in aspect spaces for the run record; empty if the models have no aspect heads."""
     found = {
         suite: {space: [each.metrics for each in reports] for space, reports in own.items()}
         for suite, own in spaces.items()
@@ -162,7 +162,7 @@ def _space_metrics(spaces: SpaceReports) -> dict[str, Any]:
 
 
 def prepare(recipe: Recipe, options: RunOptions, *, download: bool = True) -> tuple[Recipe, ReadRecipe]:
-    """The recipe with its start model, its tables read and checked; one that trains nothing is refused."""
+    """Resolve a recipe's start model and check its tables; a recipe that trains nothing is refused."""
     check_chain(recipe)
     read = read_recipe(recipe)
     if read.training is None:
@@ -172,7 +172,7 @@ def prepare(recipe: Recipe, options: RunOptions, *, download: bool = True) -> tu
 
 
 def identity_of(recipe: Recipe, corpus: Corpus, options: RunOptions) -> dict[str, Any]:
-    """What makes a run this one; more seeds, suites and tasks can be added to it."""
+    """Return what identifies a run; more seeds, suites and tasks can be added without changing it."""
     tables = {name: dict(table) for name, table in recipe.tables.items() if name != "recipe"}
     if "training" in tables:
         tables["training"].pop("seeds", None)
@@ -199,7 +199,7 @@ def _hash_given(path: Path, option: str, what: str) -> str:
 
 
 def _check_models(run: RunFolder, read: ReadRecipe) -> None:
-    """A model that is not to be had is told before samples are mined."""
+    """Check that the models of a run can be found, before samples are mined."""
     wanted = {"model": read.encoder.init, ALIGN_STAGE: read.alignment.encoder if read.alignment else ""}
     for stage, name in wanted.items():
         if name and stage not in run.record["stages"] and not name.startswith(CHAIN):
@@ -209,7 +209,7 @@ def _check_models(run: RunFolder, read: ReadRecipe) -> None:
 def _run_first(
     run: RunFolder, stage: str, inner: Recipe, corpus: str | Path, options: RunOptions, reporter: Reporter
 ) -> Path:
-    """Run a recipe whose model is needed here; its model's folder."""
+    """Run a recipe whose model this run starts from; return the folder of that model."""
     own = options_of(inner, options)
     inputs = [identity_of(inner, Corpus.open(corpus), own), sorted(options.suites)]
 
@@ -222,7 +222,7 @@ def _run_first(
 
 
 def _start_of(recipe: Recipe, read: ReadRecipe, first: Mapping[str, Path]) -> EncoderOptions:
-    """The start model; `first` are the models of recipes that ran before, by stage."""
+    """Return the encoder options of the start model; `first` holds the models of earlier recipes by stage."""
     found = [folder for stage, folder in first.items() if stage.startswith("init-")]
     if not found:
         return read.encoder
@@ -232,7 +232,7 @@ def _start_of(recipe: Recipe, read: ReadRecipe, first: Mapping[str, Path]) -> En
 
 
 def _alignment_of(read: ReadRecipe, first: Mapping[str, Path]) -> AlignmentOptions | None:
-    """How sentences are aligned, with a model that is there; None where they are not."""
+    """Return how sentences are aligned, with a local aligner model; None if the recipe aligns nothing."""
     found = [folder for stage, folder in first.items() if stage.startswith("aligner-")]
     if read.alignment is None or not found:
         return read.alignment
@@ -288,14 +288,14 @@ MEAN = "mean of the tasks"
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """The key that is swept and its values."""
+    """The recipe key that a sweep varies, and its values."""
 
     key: str
     values: tuple[str, ...]
 
     @property
     def numbers(self) -> list[float] | None:
-        """The values as numbers, None where one is none; a percentage counts as one."""
+        """Return the swept values as numbers, percentages included; None if one is not a number."""
         try:
             return [float(value.strip().removesuffix("%")) for value in self.values]
         except ValueError:
@@ -304,7 +304,7 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """What a sweep found."""
+    """The outcome of a sweep: its runs, and metrics by value with curves."""
 
     folder: Path
     over: Over
@@ -319,7 +319,7 @@ class SweepResult:
 
 
 def parse_over(text: str) -> Over:
-    """Read KEY=VALUE,VALUE,...; commas inside brackets do not part.
+    """Parse --over KEY=VALUE,VALUE,...; commas inside brackets do not separate.
 
     >>> parse_over("mining.positives.band=5,25,[0, 25]")
     Over(key='mining.positives.band', values=('5', '25', '[0, 25]'))
@@ -343,7 +343,7 @@ def sweep_recipe(
     overrides: Sequence[str] = (),
     reporter: Reporter = QUIET,
 ) -> SweepResult:
-    """Run the recipe for every value, then draw the curves."""
+    """Run a recipe once for every value of one key, then plot the metrics over the values."""
     options, output = options or RunOptions(), Path(output)
     recipes = [load_recipe(name, [*overrides, f"{over.key}={value}"]) for value in over.values]
     for recipe in recipes:  # a value that is wrong is told before the first run
@@ -368,7 +368,7 @@ def sweep_recipe(
 
 
 def as_table(over: Over, values: Mapping[str, NDArray[np.float64]], start: Mapping[str, NDArray[np.float64]]) -> str:
-    """A row a value, a column a metric, and a row of the start model."""
+    """Format a sweep as a Markdown table: one row per value, one column per metric, and the start model."""
     head = [over.key, *values]
     rows = [[value, *(f"{values[metric][at, 0]:.2f}" for metric in values)] for at, value in enumerate(over.values)]
     same = all(np.ptp(numbers) == 0 for numbers in start.values())
@@ -391,7 +391,7 @@ def _start(run: RunResult) -> dict[str, float]:
 
 
 def _values(runs: Sequence[RunResult]) -> dict[str, NDArray[np.float64]]:
-    """Metrics that every run has."""
+    """Collect the metrics that all runs of a sweep share."""
     rows: list[dict[str, NDArray[np.float64]]] = []
     for run in runs:
         of_seeds: dict[str, list[float]] = {}
@@ -409,7 +409,7 @@ def _values(runs: Sequence[RunResult]) -> dict[str, NDArray[np.float64]]:
 def _draw(
     folder: Path, over: Over, values: Mapping[str, NDArray[np.float64]], start: Mapping[str, NDArray[np.float64]]
 ) -> list[Path]:
-    """A picture a metric, as .png and .svg."""
+    """Plot one figure per metric of a sweep, as .png and .svg."""
     folder.mkdir(exist_ok=True)
     names, drawn = file_names(values), []
     numbers = over.numbers
@@ -418,13 +418,13 @@ def _draw(
             path = folder / f"{names[metric]}{suffix}"
             if numbers is None or len(numbers) < 2:
                 lengths = dict(zip(over.values, line[:, 0].tolist(), strict=True))
-                plots.bars(path, {**lengths, "start model": start[metric][0]}, title=metric, x_label="percent")
+                plots.draw_bars(path, {**lengths, "start model": start[metric][0]}, title=metric, x_label="percent")
             else:
                 order = np.argsort(numbers)
                 across = np.array(numbers)[order]
                 series = {"trained": line[order], "start model": start[metric][order]}
                 log = bool(across[0] > 0 and across[-1] / across[0] >= 20)
-                plots.curve(path, across, series, title=metric, x_label=over.key, y_label="percent", log_x=log)
+                plots.draw_curves(path, across, series, title=metric, x_label=over.key, y_label="percent", log_x=log)
             drawn.append(path)
     return drawn
 

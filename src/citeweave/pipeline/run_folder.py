@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from citeweave.core.artifact import MANIFEST, another_version, sealed, unsealed
+from citeweave.core.artifact import MANIFEST, explain_version_mismatch, seal_payload, unseal_payload
 from citeweave.core.errors import UserError, choose
 from citeweave.core.files import hash_json, read_input, write_json
 from citeweave.core.progress import Reporter
@@ -49,7 +49,7 @@ CHAIN = "recipe:"
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to run a recipe."""
+    """Options of running a recipe: everything that the recipe itself does not say."""
 
     init: str = ""
     """Start model in place of the recipe's; of a chain, in place of the first recipe's."""
@@ -122,7 +122,7 @@ class RunOptions:
 
     @property
     def suite_options(self) -> CorpusSuiteOptions | None:
-        """How the corpus suite is made; None where nothing is held out."""
+        """Return how the corpus suite is made; None if nothing is held out."""
         if self.held_out == NOTHING:
             return None
         return CorpusSuiteOptions(held_out=self.held_out, queries=self.queries)
@@ -138,7 +138,7 @@ _SHARED = ("audited", "corpus", "texts", "intents", "graph", "samples", "aligned
 
 @dataclass
 class RunFolder:
-    """Where stages are put, and what is known of earlier ones."""
+    """The folder of a run: its finished stages, and the record run.json."""
 
     folder: Path
     identity: dict[str, Any]
@@ -152,7 +152,7 @@ class RunFolder:
     skipped: list[str] = field(default_factory=list)
 
     def open(self) -> None:
-        """Read the record of an earlier run; another run in this folder is refused."""
+        """Open the folder of a run with the record of earlier stages; the folder of another run is refused."""
         check_identity(self.folder, self.identity, overwrite=self.overwrite)
         self.record = read_record(self.folder) or {"version": VERSION, "stages": {}}
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -160,20 +160,20 @@ class RunFolder:
         self._write()
 
     def place(self, stage: str, key: str) -> Path:
-        """The folder of a stage; what runs share is named by its key."""
+        """Return the folder of a stage; stages that several runs share are named by their key."""
         if self.shared is not None and stage.startswith(_SHARED):
             return self.shared / f"{stage}-{key[:12]}"
         return self.folder / stage
 
     def is_done(self, stage: str, key: str) -> bool:
-        """Whether the stage was made from the same inputs and its result is still there."""
+        """Return whether a stage was made from the same inputs and its result still exists."""
         entry = self.record["stages"].get(stage)
         if not isinstance(entry, dict) or entry.get("key") != key:
             return False
         return entry.get("folder") is None or mark_of(self.folder / entry["folder"]) == entry.get("mark")
 
     def run(self, stage: str, inputs: Any, make: Callable[[Path], Mapping[str, Any] | None]) -> Path:
-        """Make a stage unless it is there. `make` gets the folder; what it returns is kept in the record."""
+        """Run a stage unless it is done; `make` gets its folder, and what it returns goes into the record."""
         key = key_of(inputs)
         folder = self.place(stage, key)
         if self.is_done(stage, key):
@@ -190,25 +190,25 @@ class RunFolder:
         return folder
 
     def _kept(self, folder: Path) -> str:
-        """A folder as the record names it: from the run's own where it is inside, so that a run can be moved."""
+        """Return a stage folder as the record names it: relative inside the run, so that a run can be moved."""
         inside = folder.is_relative_to(self.folder)
         return folder.relative_to(self.folder).as_posix() if inside else str(folder.resolve())
 
     def facts(self, stage: str) -> dict[str, Any]:
-        """What the stage reported when it was made."""
+        """Return what a stage reported when it was made."""
         return dict(self.record["stages"].get(stage, {}).get("facts", {}))
 
     def _write(self) -> None:
-        write_json(self.folder / RECORD, sealed(self.record))
+        write_json(self.folder / RECORD, seal_payload(self.record))
 
     def keep(self, **values: Any) -> None:
-        """Write something into the record."""
+        """Write values into the record of the run."""
         self.record |= values
         self._write()
 
 
 def check_identity(folder: Path, identity: dict[str, Any], *, overwrite: bool) -> None:
-    """Refuse a folder that holds something else, or another run that has come as far as a model."""
+    """Refuse a folder that holds something else, or another run that already has a model."""
     found = read_record(folder)
     if found is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} exists and is no run of citeweave (no {RECORD}); choose another -o")
@@ -225,7 +225,7 @@ def key_of(inputs: Any) -> str:
 
 
 def mark_of(folder: Path) -> str | None:
-    """The content's hash of an artifact, or of the run inside a folder; None where there is neither.
+    """Return the content hash of an artifact, or of the run inside a folder; None if it is neither.
 
     The time of its making counts too: an artifact that was made again is another one.
     """
@@ -239,15 +239,15 @@ def mark_of(folder: Path) -> str | None:
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
-    """The record of a run, None where there is none."""
+    """Read the record run.json of a run folder; None if there is none."""
     path = folder / RECORD
     if not path.is_file():
         return None
     try:
         told = json.loads(read_input(path))
         if isinstance(told, dict) and told.get("version") != VERSION:
-            raise UserError(f"{path} is a record {another_version(told.get('version'), VERSION, 'choose another -o')}")
-        found = unsealed(told)
+            raise UserError(f"{path} is a record {explain_version_mismatch(told.get('version'), VERSION, 'choose another -o')}")
+        found = unseal_payload(told)
     except (ValueError, RecursionError):
         found = {}
     if not isinstance(found.get("stages"), dict):
@@ -256,7 +256,7 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def _difference(known: Any, asked: Any) -> str:
-    """Where two identities differ, in words.
+    """Describe where the identities of two runs differ.
 
     >>> _difference({"recipe": {"mining": {"count": 5}}}, {"recipe": {"mining": {"count": 7}}})
     'recipe.mining.count is 5 there and 7 here'

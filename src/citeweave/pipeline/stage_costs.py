@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from citeweave.graph.adjacency import WALKED
+from citeweave.graph.adjacency import RELEASE_AFTER
 from citeweave.graph.signals import TWO_HOPS
 from citeweave.pipeline.cost import (
     StageWork,
@@ -62,7 +62,7 @@ GRAPH_MEMORY, MINING_MEMORY = 1 << 30, 512 << 20
 
 
 def import_work(sizes: Sizes, cores: int) -> StageWork:
-    """Reading records as Semantic Scholar's shards have them, or a table of edges; merging, and writing columns."""
+    """Estimate the work of importing: reading records or a table of edges, merging, writing columns."""
     text_bytes = sizes.texts * sizes.tokens * BYTES_PER_TOKEN
     memory = value("import.memory") + value("import.memory.worker") * cores
     size = f"{sizes.citations:,} citations, {sizes.papers:,} papers"
@@ -95,7 +95,7 @@ def import_work(sizes: Sizes, cores: int) -> StageWork:
 
 
 def graph_work(sizes: Sizes, memory: int = GRAPH_MEMORY) -> StageWork:
-    """Citations as sparse rows, in both directions, sorted in `memory` bytes."""
+    """Estimate the work of building the graph: citations sorted as sparse rows in both directions within `memory` bytes."""
     names = ("graph.citation",)
     return StageWork(
         "graph",
@@ -110,7 +110,7 @@ def graph_work(sizes: Sizes, memory: int = GRAPH_MEMORY) -> StageWork:
 
 
 def vectors_work(sizes: Sizes, options: GraphOptions, parts: Sequence[str] = ()) -> list[StageWork]:
-    """The union that is embedded, where it is one, and the vectors; of `parts`, intents, each has vectors too."""
+    """Estimate the work of node vectors, of the union graph if there is one, and for each of `parts` intents."""
     if options.signal == "citations":
         first, entries = [], float(sizes.citations * (2 if options.direction == "both" else 1))
     else:
@@ -123,7 +123,7 @@ def vectors_work(sizes: Sizes, options: GraphOptions, parts: Sequence[str] = ())
 
 
 def _union(sizes: Sizes, signals: list[str], strongest: int) -> tuple[float, StageWork]:
-    """How many entries the matrix of a union has, and the work of counting it."""
+    """Return the entries of a union graph's matrix, and the work of counting them."""
     entries = 0.0
     cpu = 0.0
     for signal in signals:
@@ -156,7 +156,7 @@ def _embedding(sizes: Sizes, options: GraphOptions, entries: float) -> StageWork
         cpu=cpu,
         parallel=value(f"{method}.parallel"),
         moved=moved,
-        memory=value("process.memory") + held + 4 * min(entries, WALKED) + 16 * sizes.papers,
+        memory=value("process.memory") + held + 4 * min(entries, RELEASE_AFTER) + 16 * sizes.papers,
         disk=result + value("vectors.disk.id") * sizes.papers,
         constants=names,
         fits_by=_FITS_BY[method],
@@ -171,7 +171,7 @@ _FITS_BY = {
 
 
 def _fastrp(papers: int, options: GraphOptions, entries: float) -> Costs:
-    """Walks in panels that the memory allows; the result goes to files."""
+    """Estimate FastRP: walks in column panels that fit the memory, results on disk."""
     chosen, panel = options.vectors, panel_of(papers, options)
     walks = len(chosen.fastrp.weights)
     gathered = entries * chosen.dimension * walks
@@ -180,7 +180,7 @@ def _fastrp(papers: int, options: GraphOptions, entries: float) -> Costs:
 
 
 def _prone(papers: int, options: GraphOptions, entries: float) -> Costs:
-    """The result and two matrices as large, or what the memory allows of these."""
+    """Estimate ProNE: the result and two matrices of the same size, or what the memory allows of them."""
     chosen = options.vectors
     numbers = float(papers * chosen.dimension)
     cpu = value("prone.gather") * entries * chosen.dimension + value("prone.number") * numbers
@@ -189,7 +189,7 @@ def _prone(papers: int, options: GraphOptions, entries: float) -> Costs:
 
 
 def _edges(papers: int, options: GraphOptions, entries: float) -> Costs:
-    """The vectors and what the optimizer keeps of them."""
+    """Estimate the edge model: vectors and the optimizer's state."""
     chosen = options.vectors
     cpu = value("edges.number") * entries / 2 * chosen.dimension * chosen.edges.epochs
     return cpu, 0.0, 8.0 * papers * chosen.dimension, ("edges.number",)
@@ -199,7 +199,7 @@ _METHODS = {"fastrp": _fastrp, "prone": _prone, "edges": _edges}
 
 
 def mining_work(sizes: Sizes, rules: MiningRules, dimension: int, anchors: int) -> list[StageWork]:
-    """Counting relatives, searching bands, and drawing samples."""
+    """Estimate the work of mining: counting related papers, searching bands, drawing samples."""
     found = []
     if signals := hops_of(rules):
         found.append(_relatives_work(sizes, signals, anchors))
@@ -238,7 +238,7 @@ def _pairs_work(sizes: Sizes) -> StageWork:
 
 
 def _bands_work(pool: int, dimension: int, asked: int, kept: int, about: str) -> StageWork:
-    """Every question is compared with all of the pool; `kept` are the ranks down to the deepest, of all questions."""
+    """Estimate band searches: every query is compared with the whole pool; `kept` are the ranks to keep."""
     pairs = asked * pool
     return StageWork(
         "bands",
@@ -281,7 +281,7 @@ MICRO_TOKENS = {"cpu": 16_384, "cuda": 65_536}
 
 
 def tokens_work(texts: float, tokens: float) -> StageWork:
-    """Texts become ids, once."""
+    """Estimate the work of tokenizing every text once."""
     return StageWork(
         "token store",
         f"{texts:,.0f} texts of {tokens:.0f} tokens",
@@ -296,7 +296,7 @@ def tokens_work(texts: float, tokens: float) -> StageWork:
 def training_work(
     shape: NetworkShape, training: TrainingOptions, rules: MiningRules, anchors: int, tokens: float, *, gpu: bool
 ) -> StageWork:
-    """One model."""
+    """Estimate the work of training one model on mined samples."""
     picks, groups = picks_of(rules), anchors * groups_of(rules)
     units = groups if training.unit == "groups" else groups * triplets_of(rules)
     steps = training.steps or max(1, round(units * training.share * training.epochs / training.batch))
@@ -326,7 +326,7 @@ def training_work(
 
 
 def embedding_work(shape: NetworkShape, sizes: Sizes, tokens: float) -> StageWork:
-    """A vector a paper, in float32."""
+    """Estimate the work of embedding a corpus, one float32 vector per paper."""
     return StageWork(
         "embedding",
         f"{sizes.texts:,} papers of {tokens:.0f} tokens",
@@ -342,7 +342,7 @@ def embedding_work(shape: NetworkShape, sizes: Sizes, tokens: float) -> StageWor
 
 
 def sentences_work(shape: NetworkShape, sizes: Sizes, tokens: float) -> StageWork:
-    """A vector a sentence; papers are read as wholes, so that it takes as long as a vector a paper does."""
+    """Estimate the work of sentence vectors, which cost as much as one vector per paper."""
     number = sizes.texts * value("sentences.paper")
     return StageWork(
         "sentence vectors",
@@ -362,7 +362,7 @@ def sentences_work(shape: NetworkShape, sizes: Sizes, tokens: float) -> StageWor
 
 
 def aligning_work(shape: NetworkShape, anchors: int) -> StageWork:
-    """Sentences of pairs are encoded, by a frozen encoder."""
+    """Estimate the work of aligning sentences with a frozen encoder."""
     number = anchors * SENTENCES
     cpu, on_gpu = (embed_seconds(shape, number, SENTENCE_TOKENS, device) for device in ("cpu", "cuda"))
     return StageWork(
@@ -378,7 +378,7 @@ def aligning_work(shape: NetworkShape, anchors: int) -> StageWork:
 
 
 def intents_work(contexts: int) -> StageWork:
-    """Citing sentences read by the classifier of intents, a change of MiniLM."""
+    """Estimate the work of classifying the intents of all citing sentences."""
     return StageWork(
         "intents",
         f"{contexts:,} citing sentences",
@@ -392,7 +392,7 @@ def intents_work(contexts: int) -> StageWork:
 
 
 def index_work(shape: NetworkShape, sizes: Sizes, tokens: float, *, sentences: bool) -> StageWork:
-    """Words, years, vectors that are there already, and where they are asked for those of sentences."""
+    """Estimate the work of building a search index: words, existing vectors, and sentence vectors if wanted."""
     words, number = sizes.texts * tokens, sizes.texts * value("sentences.paper") * sentences
     vectors = (sizes.texts + number) * shape.hidden
     return StageWork(
@@ -411,7 +411,7 @@ def index_work(shape: NetworkShape, sizes: Sizes, tokens: float, *, sentences: b
 
 
 def evaluation_work(shape: NetworkShape, sizes: Sizes, tokens: float, models: int) -> StageWork:
-    """Papers of the corpus's suite by so many models, the start model among them."""
+    """Estimate the work of evaluating the start model and trained models on the corpus suite."""
     papers = min(sizes.texts, SUITE_PAPERS) * models
     cpu, on_gpu = (embed_seconds(shape, papers, tokens, device) for device in ("cpu", "cuda"))
     return StageWork(

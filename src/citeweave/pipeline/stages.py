@@ -47,15 +47,15 @@ from citeweave.evaluation.suites.from_corpus import CorpusSuiteOptions, held_out
 from citeweave.evaluation.tasks import Suite
 from citeweave.mining.align import AlignmentOptions
 from citeweave.mining.inputs import (
-    GivenIntents,
+    IntentSource,
+    annotate_inputs,
+    build_mining_graph,
     check_intents,
     graph_inputs,
-    intents_apart,
-    make_graph_for,
+    graph_intents,
     needs_graph,
     read_rows,
     read_tables,
-    with_intents,
 )
 from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
 from citeweave.mining.rules import NODES, MiningRules
@@ -76,28 +76,28 @@ INTENTS_STAGE = "intents"
 
 def intents_of(
     run: RunFolder, rules: MiningRules, corpus: Corpus, given: Corpus, options: RunOptions, reporter: Reporter
-) -> GivenIntents:
-    """Where the intents of a corpus come from; they are found where they must be. `given` is the user's corpus."""
+) -> IntentSource:
+    """Return where a run's citation intents come from; they are classified if needed. `given` is the user's corpus."""
     if not rules.needs_intents:
-        return GivenIntents()
+        return IntentSource()
     if options.intents != AUTO:
-        return GivenIntents(options.intents, given)
+        return IntentSource(options.intents, given)
     if not must_be_found(rules, corpus):
-        return GivenIntents()
-    return GivenIntents(str(annotate_stage(run, corpus, _classifier(options), options, reporter)))
+        return IntentSource()
+    return IntentSource(str(annotate_stage(run, corpus, _classifier(options), options, reporter)))
 
 
 def must_be_found(rules: MiningRules, corpus: Corpus) -> bool:
-    """Whether rules need intents that the corpus does not have, but may tell."""
+    """Return whether the rules need intents that the corpus lacks but its contexts can provide."""
     known = corpus.intents.any() or corpus.contexts.intents.any()
     return rules.needs_intents and not known and len(corpus.contexts) > 0
 
 
 def key_of_intents(options: RunOptions) -> dict[str, Any]:
-    """What a run's intents depend on, beside its corpus; nothing where all is as it is by default."""
+    """Return what a run's intents depend on besides its corpus; empty by default."""
     found: dict[str, Any] = {}
     if options.intents != AUTO:
-        found["intents"] = GivenIntents(options.intents).source
+        found["intents"] = IntentSource(options.intents).source
     if options.classifier is not None:
         found["classifier"] = _classifier(options).hash
     return found
@@ -106,7 +106,7 @@ def key_of_intents(options: RunOptions) -> dict[str, Any]:
 def annotate_stage(
     run: RunFolder, corpus: Corpus, classifier: Classifier, options: RunOptions, reporter: Reporter
 ) -> Path:
-    """The folder of the overlay that a classifier makes of a corpus."""
+    """Run the annotation stage: classify the intents of a corpus into an overlay folder."""
     from citeweave.intents.annotate import annotate_intents
 
     def make(folder: Path) -> Mapping[str, Any]:
@@ -147,7 +147,7 @@ class TrainingMaterial:
 
 @dataclass
 class DataStages:
-    """From the given corpus to samples."""
+    """The data stages of a run: from the user's corpus to graph and samples."""
 
     run: RunFolder
     recipe: Recipe
@@ -162,7 +162,7 @@ class DataStages:
 
     @property
     def is_oracle(self) -> bool:
-        """Whether the recipe learns from the labels of the suites."""
+        """Return whether the recipe learns from the labels of the evaluation suites."""
         return uses_labels(self.read.rules) and LABELS not in self.options.tables
 
     @property
@@ -171,7 +171,7 @@ class DataStages:
         return self.read.training.seed
 
     def audit(self, corpus: Corpus) -> Corpus:
-        """The corpus without papers of the published suites."""
+        """Remove the papers of the published suites from the corpus of a run."""
         self.given = corpus
         if not self.options.suites or self.is_oracle:
             return corpus
@@ -191,7 +191,7 @@ class DataStages:
         return Corpus.open(folder) if folder.is_dir() and self.run.facts("audited").get("exclude") else corpus
 
     def make(self, audited: Corpus, suites: Suites) -> TrainingMaterial:
-        """Corpus, graph and samples for training."""
+        """Make the corpus, graph and samples that a run trains on."""
         held = np.zeros(len(audited), bool)  # (papers,)
         corpus, watched = audited, None
         if self.options.suite_options is not None and not self.is_oracle:
@@ -218,7 +218,7 @@ class DataStages:
         return Corpus.open(self.run.run(stage, [corpus.hash, why], make))
 
     def _texts(self, corpus: Corpus, asked: Sequence[str]) -> Corpus:
-        """The texts that are trained on, as a corpus; rows are others from here on. Titles that are asked for are none."""
+        """Derive the texts to train on as a corpus with its own rows, without the titles that the suites ask for."""
         options, before = self.read.texts, self.before
         assert options is not None
 
@@ -228,7 +228,7 @@ class DataStages:
                 folder,
                 options,
                 before=before,
-                untold=asked,
+                excluded_titles=asked,
                 overwrite=self.options.overwrite,
                 reporter=self.reporter,
             )
@@ -238,8 +238,8 @@ class DataStages:
         key += [list(asked)] if asked else []
         return Corpus.open(self.run.run("texts", key, make))
 
-    def _graph(self, corpus: Corpus, given: GivenIntents) -> tuple[MiningInputs, str]:
-        """The graph, where rules or losses need it, and the hash of its folder."""
+    def _graph(self, corpus: Corpus, given: IntentSource) -> tuple[MiningInputs, str]:
+        """Make the graph if rules or losses need it; return the mining inputs and the hash of its folder."""
         assert self.read.training is not None
         losses, rules = self.read.training.losses, self.read.rules
         apart = rules.aspect_graphs
@@ -251,13 +251,13 @@ class DataStages:
         making = {"seed": self._seed, "device": self.options.device}
 
         def make(folder: Path) -> Mapping[str, Any]:
-            graph = make_graph_for(
+            graph = build_mining_graph(
                 corpus,
                 folder,
                 table,
                 making,
                 with_vectors=with_vectors,
-                intents=intents_apart(given, corpus, apart),
+                intents=graph_intents(given, corpus, apart),
                 overwrite=self.options.overwrite,
                 reporter=self.reporter,
             )
@@ -266,13 +266,13 @@ class DataStages:
         key: list[Any] = [corpus.hash, asdict(self.read.graph) if with_vectors else None, self._seed]
         key += [[given.source, apart]] if apart else []
         folder = self.run.run("graph", key, make)
-        inputs = graph_inputs(folder, table, with_vectors=with_vectors, apart=apart)
+        inputs = graph_inputs(folder, table, with_vectors=with_vectors, aspects=apart)
         return inputs, str(self.run.record["stages"]["graph"]["mark"])
 
     def _samples(
         self,
         corpus: Corpus,
-        given: GivenIntents,
+        given: IntentSource,
         inputs: MiningInputs,
         graph_hash: str,
         held: NDArray[np.bool_],
@@ -284,7 +284,7 @@ class DataStages:
         anchors = learned[~held[learned]] if held.any() else None
 
         def make(folder: Path) -> Mapping[str, Any]:
-            gathered = with_intents(inputs, corpus, given)
+            gathered = annotate_inputs(inputs, corpus, given)
             check_intents(gathered, self.read.rules, corpus)
             tables = read_tables(options.tables, corpus, reporter=self.reporter)
             if self.is_oracle:
@@ -323,7 +323,7 @@ class DataStages:
 
 
 def sample_counts(samples: Samples) -> dict[str, int]:
-    """How many there are of what."""
+    """Count the samples, anchors, positives and negatives of a run."""
     return {
         "samples": len(samples),
         "anchors": len(np.unique(samples.anchors)),
@@ -333,7 +333,7 @@ def sample_counts(samples: Samples) -> dict[str, int]:
 
 
 def uses_labels(rules: MiningRules) -> bool:
-    """Whether some rule draws from the labels of suites."""
+    """Return whether any rule draws from the labels of the suites."""
     inner = any(uses_labels(each) for _, _, each in rules.tasks)
     return inner or any(rule.table == LABELS for rule in rules.rules)
 
@@ -346,7 +346,7 @@ ALIGN_STAGE = "aligned"
 def align_stage(
     run: RunFolder, material: TrainingMaterial, alignment: AlignmentOptions, options: RunOptions, reporter: Reporter
 ) -> TrainingMaterial:
-    """The material with aligned samples; `alignment.encoder` is a model that can be loaded."""
+    """Run the alignment stage: replace samples by samples with aligned sentences."""
 
     def make(folder: Path) -> Mapping[str, Any]:
         from citeweave.encoders.encoder import load_encoder
@@ -369,7 +369,7 @@ def align_stage(
 
 
 def _model_key(name: str) -> str:
-    """What the encoder is: the content of a folder, the name of a model on the hub."""
+    """Return what identifies an encoder: the content of its folder, or its hub name."""
     if hub_name(name):
         return name
     model = open_model(locate(name).folder)

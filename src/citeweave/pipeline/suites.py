@@ -38,19 +38,19 @@ from citeweave.core.errors import UserError, choose
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.core.randomness import stream
 from citeweave.corpus.corpus import KIND, Corpus
-from citeweave.corpus.leakage import CorpusPapers, LeakageReport, PaperColumns, audit_leakage
+from citeweave.corpus.leakage import CorpusPapers, LeakageReport, ListedPapers, audit_leakage
 from citeweave.evaluation.suites import from_corpus
 from citeweave.evaluation.suites.from_corpus import make_suite
 from citeweave.evaluation.suites.registry import SUITES, read_suite
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite
 from citeweave.graph.citations import graph_from_edges
-from citeweave.mining.inputs import GivenIntents
-from citeweave.mining.tables import Table, table_of
+from citeweave.mining.inputs import IntentSource
+from citeweave.mining.tables import Table, build_table
 from citeweave.pipeline.run_folder import CORPUS, INTENTS, RunOptions
 
 
 def find_leaks(corpus: Corpus, suites: Mapping[str, Suite], reporter: Reporter = QUIET) -> LeakageReport:
-    """Which papers of the corpus are papers of the suites."""
+    """Find the papers of the corpus that are papers of the evaluation suites."""
     tables = {name: suite_papers(suite) for name, suite in suites.items()}
     for name, table in tables.items():
         if not len(table.ids):
@@ -58,14 +58,14 @@ def find_leaks(corpus: Corpus, suites: Mapping[str, Suite], reporter: Reporter =
     return audit_leakage(CorpusPapers(corpus), {name: table for name, table in tables.items() if len(table.ids)})
 
 
-def suite_papers(suite: Suite) -> PaperColumns:
-    """The texts of a suite's tasks, each id once."""
+def suite_papers(suite: Suite) -> ListedPapers:
+    """Collect the papers of all tasks of a suite, each id once."""
     found: dict[str, tuple[str, str]] = {}
     for task in suite.tasks:
         if not task.texts.lacking:
             rows = zip(task.texts.ids, task.texts.titles, task.texts.abstracts, strict=True)
             found |= {name: (title, abstract) for name, title, abstract in rows}
-    return PaperColumns(
+    return ListedPapers(
         ids=list(found),
         titles=[title for title, _ in found.values()],
         abstracts=[abstract for _, abstract in found.values()],
@@ -82,7 +82,7 @@ EACH = 5
 
 
 class GradedPairs(NamedTuple):
-    """Pairs of rows of the texts with a grade; each (pairs,)."""
+    """Pairs of text rows with a relevance grade, each (pairs,)."""
 
     queries: NDArray[np.int64]
     others: NDArray[np.int64]
@@ -90,7 +90,7 @@ class GradedPairs(NamedTuple):
 
 
 def label_table(corpus: Corpus, suites: Mapping[str, Suite], *, seed: int = 0) -> Table:
-    """One table of all suites; pairs with a paper that the corpus lacks are left out."""
+    """Build one table of labeled pairs from all suites; pairs with a paper that the corpus lacks are left out."""
     columns = [np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)]
     for name, suite in suites.items():
         rows = _rows(corpus, name, suite)
@@ -110,7 +110,7 @@ def label_table(corpus: Corpus, suites: Mapping[str, Suite], *, seed: int = 0) -
     last = np.ones(len(order), bool)
     last[:-1] = (np.diff(queries[order]) != 0) | (np.diff(others[order]) != 0)
     kept = order[last]
-    return table_of(queries[kept], others[kept], grades[kept], papers=len(corpus))
+    return build_table(queries[kept], others[kept], grades[kept], papers=len(corpus))
 
 
 def suite_task(suite: Suite, name: str) -> RankingTask | ProbeTask:
@@ -118,7 +118,7 @@ def suite_task(suite: Suite, name: str) -> RankingTask | ProbeTask:
 
 
 def _rows(corpus: Corpus, name: str, suite: Suite) -> dict[str, int]:
-    """Row in the corpus of every id of the suite that it has."""
+    """Map the ids of a suite to rows of the corpus."""
     papers = suite_papers(suite)
     if name == CORPUS:
         found = corpus.rows(list(papers.ids))
@@ -147,7 +147,7 @@ def _ranked(task: RankingTask) -> GradedPairs:
 def _classed(task: ProbeTask, most: int, seed: int) -> GradedPairs:
     draw = stream(seed, "labels", task.name)
     papers = np.concatenate([task.train, task.test])  # (papers,)
-    answers = np.concatenate([task.train_answers, task.test_answers])  # (papers,)
+    answers = np.concatenate([task.train_labels, task.test_labels])  # (papers,)
     queries, others = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     grades = [np.zeros(0)]
     for place in draw.permutation(len(papers))[:most].tolist():
@@ -168,7 +168,7 @@ TITLE = "title"
 
 @dataclass
 class Suites:
-    """Suites by name."""
+    """The evaluation suites of a run by name, each read once: those made from its corpus and published ones."""
 
     corpus: Corpus
     options: RunOptions
@@ -195,20 +195,20 @@ class Suites:
     def _make_intents(self) -> Suite:
         corpus = self.corpus
         graph = graph_from_edges(corpus.citing, corpus.cited, len(corpus), intents=corpus.intents)
-        graph = self._intents().put(graph, corpus)
+        graph = self._intents().annotate(graph, corpus)
         return from_corpus.make_intent_suite(corpus, self.options.suite_options, graph=graph, reporter=self.reporter)
 
-    def _intents(self) -> GivenIntents:
+    def _intents(self) -> IntentSource:
         folder, given = self.options.intent_suite, self.given or self.corpus
         assert folder is not None
         if kind_of(folder) != KIND:
-            return GivenIntents(str(folder), given)
+            return IntentSource(str(folder), given)
         if Corpus.open(folder).hash != given.hash:
             raise UserError(f"--suite {INTENTS}={folder} is another corpus than {given.folder}; give this one")
-        return GivenIntents()
+        return IntentSource()
 
     def asked_titles(self) -> list[str]:
-        """Ids of the papers whose abstract the suite of the corpus asks for by their title."""
+        """Return the ids of papers whose abstract the corpus suite asks for by title."""
         if CORPUS not in self.names:
             return []
         tasks = self.read(CORPUS).tasks
@@ -216,12 +216,12 @@ class Suites:
         return sorted(task.texts.ids[row].removesuffix("#title") for task in searches for row in task.queries.tolist())
 
     def tasks(self, name: str) -> tuple[str, ...]:
-        """The tasks that were asked for of this suite; none = all."""
+        """Return the selected tasks of a suite; empty = all."""
         known = {task.name for task in self.read(name).choose(()).tasks}
         return tuple(task for task in self.options.tasks if task in known)
 
     def check(self) -> None:
-        """Refuse a task that no suite has, and intents that are of another corpus or too few to ask about."""
+        """Refuse a task that no suite of the run has, and intents of another corpus or too few of them."""
         if self.options.intent_suite is not None:
             self.read(INTENTS)
         if not self.options.tasks:
@@ -241,13 +241,13 @@ class Suites:
 
 
 def suite_names(options: RunOptions) -> list[str]:
-    """Those that are made from the corpus first."""
+    """List the names of a run's suites, those made from the corpus first."""
     own = [CORPUS] if options.suite_options is not None else []
     return [*own, *([INTENTS] if options.intent_suite is not None else []), *options.suites]
 
 
 def check_suites(options: RunOptions) -> None:
-    """Refuse unknown suites and missing folders before anything is made."""
+    """Refuse unknown suites and missing suite folders before any stage runs."""
     own = {} if options.intent_suite is None else {INTENTS: options.intent_suite}
     for name, folder in {**own, **options.suites}.items():
         choose(name, [*SUITES, *own], "--suite")
@@ -256,6 +256,6 @@ def check_suites(options: RunOptions) -> None:
 
 
 def listing(folder: Path) -> list[list[Any]]:
-    """Names, sizes and times of the files of a folder: another listing may be other data."""
+    """List the names, sizes and times of a folder's files, to notice changed suite data."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return [[path.relative_to(folder).as_posix(), path.stat().st_size, path.stat().st_mtime_ns] for path in files]

@@ -11,7 +11,7 @@ An encoder that reads only the papers that some tasks ask about, where a suite s
 
     Narrowed(encoder, suite.choose(["cite"]), cache=cache)       reads a quarter of a corpus suite's papers
 
-Answers are those of `Encoded`; tasks that were not named must not be judged with it, as their papers have no vector.
+Answers are those of `EncoderSystem`; tasks that were not named must not be judged with it, as their papers have no vector.
 
 Judging the start model and the trained ones by every suite, and saying whether training helped.
 
@@ -44,11 +44,11 @@ from citeweave.encoders.encoder import Encoder
 from citeweave.encoders.model_folder import ASPECT_WORDS
 from citeweave.encoders.model_names import MINILM, hub_name, locate
 from citeweave.evaluation.compare import Comparison, compare
-from citeweave.evaluation.encoder_systems import ENCODER, MATCHING, Encoded, spaces_of
+from citeweave.evaluation.encoder_systems import ENCODER, MATCHING, EncoderSystem, aspect_spaces
 from citeweave.evaluation.evaluate import EvaluationOptions, evaluate
 from citeweave.evaluation.report import Report, comparison_as_markdown
-from citeweave.evaluation.sentence_systems import SentenceLevel
-from citeweave.evaluation.systems import ABSENT, Judged, PaperVectors
+from citeweave.evaluation.sentence_systems import SentenceSystem
+from citeweave.evaluation.systems import ABSENT, PaperVectors, System
 from citeweave.evaluation.tasks import ProbeTask, RankingTask, SearchTask, Suite, Task, TaskTexts
 from citeweave.mining.align import AlignmentOptions
 from citeweave.mining.rules import NODES
@@ -61,12 +61,12 @@ from citeweave.training.sentence_objective import TrainedDistance
 
 
 def init_of(recipe: Recipe) -> str:
-    """The start model that the recipe names."""
+    """Return the start model that a recipe names."""
     return str(recipe.table("encoder").get("init", EncoderOptions().init))
 
 
 def with_start(recipe: Recipe, init: str, *, download: bool = True, chains: bool = True) -> Recipe:
-    """The recipe with another start model; without `download` nothing is asked of a model that is not here.
+    """Return a recipe with another start model; without `download`, a model that is not local is not checked.
 
     A recipe that begins with another one's model keeps it, where that one runs first (`chains`).
     """
@@ -81,18 +81,18 @@ def with_start(recipe: Recipe, init: str, *, download: bool = True, chains: bool
 
 
 def keeps_pooling(recipe: Recipe) -> bool:
-    """Whether the recipe's pooling counts whatever the start model says: it was set, or is what the recipe is about."""
+    """Return whether the recipe's pooling overrides the start model's: it was set, or the recipe is about it."""
     return recipe.is_set("encoder.pooling") or recipe.table("encoder").get("pooling") == ASPECT_WORDS
 
 
 def aligner_of(recipe: Recipe) -> str:
-    """The model that aligns sentences, empty where the recipe aligns none."""
+    """Return the model that aligns sentences in a recipe; empty if it aligns none."""
     table = recipe.table("alignment")
     return str(table.get("encoder", AlignmentOptions().encoder)) if table else ""
 
 
 def with_aligner(recipe: Recipe, aligner: str) -> Recipe:
-    """The recipe with another encoder for aligning sentences."""
+    """Return a recipe with another encoder for aligning sentences."""
     if not aligner:
         return recipe
     if recipe.table("alignment"):
@@ -104,7 +104,7 @@ def with_aligner(recipe: Recipe, aligner: str) -> Recipe:
 
 
 def chained(recipe: Recipe) -> dict[str, Recipe]:
-    """Recipes that run first, by the name of their stage.
+    """Return the recipes whose models this recipe starts from, by stage name.
 
     >>> {stage: recipe.name for stage, recipe in chained(load_recipe("specter_cocite")).items()}
     {'init-specter': 'specter'}
@@ -115,17 +115,17 @@ def chained(recipe: Recipe) -> dict[str, Recipe]:
 
 
 def options_of(inner: Recipe, options: RunOptions) -> RunOptions:
-    """How a recipe that runs first is run."""
+    """Return the run options of a recipe that runs first."""
     return dataclasses.replace(options, seeds=1, aligner=options.aligner if _aligns(inner) else "")
 
 
 def _aligns(recipe: Recipe) -> bool:
-    """Whether the recipe, or one that runs before it, aligns sentences."""
+    """Return whether a recipe, or one that runs before it, aligns sentences."""
     return bool(recipe.table("alignment")) or any(map(_aligns, chained(recipe).values()))
 
 
 def check_chain(recipe: Recipe, seen: tuple[str, ...] = ()) -> None:
-    """Refuse recipes that begin with each other's models in a circle."""
+    """Refuse recipes that start from each other's models in a circle."""
     if recipe.name in seen:
         circle = " -> ".join([*seen, recipe.name])
         raise UserError(
@@ -140,8 +140,8 @@ def check_chain(recipe: Recipe, seen: tuple[str, ...] = ()) -> None:
 Rows = NDArray[np.int64]
 
 
-class Narrowed(Encoded):
-    """An encoder of the papers of a suite's tasks."""
+class Narrowed(EncoderSystem):
+    """An encoder that embeds only the papers that the selected tasks of a suite need."""
 
     def __init__(
         self, encoder: Encoder, suite: Suite, *, cache: Path | None, text_recipe: TextRecipe, reporter: Reporter = QUIET
@@ -164,7 +164,7 @@ class Narrowed(Encoded):
 
 
 def needed_rows(suite: Suite) -> dict[str, Rows]:
-    """Hash of texts -> the rows that the suite's tasks ask about, ascending; texts of which all may be are left out."""
+    """Map the hash of a suite's texts to the rows that its tasks need; texts that are all needed are left out."""
     found: dict[str, Rows] = {}
     whole = set()
     for task in suite.tasks:
@@ -182,7 +182,7 @@ def _rows_of(task: Task) -> Rows | None:
     if isinstance(task, ProbeTask):
         return np.unique(np.concatenate([task.train, task.test]))
     if isinstance(task, SearchTask):
-        return np.unique(np.concatenate([task.queries, task.candidates, task.judged.queries, task.judged.candidates]))
+        return np.unique(np.concatenate([task.queries, task.candidates, task.judgments.queries, task.judgments.candidates]))
     return None
 
 
@@ -207,7 +207,7 @@ SpaceReports = Mapping[str, Mapping[str, Sequence[Report]]]
 
 @dataclass(frozen=True, slots=True)
 class SystemSettings:
-    """What a model reads of a paper, and how two papers are compared."""
+    """What a model of a run reads of a paper, and how two papers are compared in its reports."""
 
     text: TextRecipe
     distance: TrainedDistance | None = None
@@ -215,7 +215,7 @@ class SystemSettings:
 
     @property
     def key(self) -> list[str]:
-        """What a report depends on."""
+        """Return what a report of the run depends on."""
         return [self.text.hash, *([repr(self.distance)] if self.distance else [])]
 
 
@@ -260,12 +260,12 @@ class Judge:
         return find_heads(self.model)
 
     @cached_property
-    def _judged(self) -> dict[str, Judged]:
+    def _judged(self) -> dict[str, System]:
         options, distance = self.suites.options, self.reading.distance
         encoder = dataclasses.replace(_load(self.model, options.device), name=self.name)
         if distance is not None:
             temperature = distance.temperature if distance.name == "attention" else None
-            by_sentence = SentenceLevel(
+            by_sentence = SentenceSystem(
                 encoder, name=self.name, metric=distance.metric, temperature=temperature, reporter=self.reporter
             )
             return {ENCODER: by_sentence}
@@ -277,14 +277,14 @@ class Judge:
             reporter=self.reporter,
         )
         heads = self._heads()
-        return {ENCODER: whole} if heads is None else spaces_of(whole, heads)
+        return {ENCODER: whole} if heads is None else aspect_spaces(whole, heads)
 
 
 def _load(model: Path | EncoderOptions, device: str) -> Any:
     if isinstance(model, EncoderOptions):
-        from citeweave.training.trained_model import load_start
+        from citeweave.training.train import load_start_model
 
-        return load_start(model, device)
+        return load_start_model(model, device)
     from citeweave.encoders.encoder import load_encoder
 
     return load_encoder(model, device=device)
@@ -293,7 +293,7 @@ def _load(model: Path | EncoderOptions, device: str) -> Any:
 def compare_runs(
     start: Mapping[str, Report], trained: Mapping[str, Sequence[Report]], name: str, *, resamples: int
 ) -> dict[str, Comparison]:
-    """Suite -> the trained models against the start model."""
+    """Compare the trained models of a run with its start model, suite by suite."""
     name = name if name != START else f"{name} (trained)"
     return {
         suite: compare({START: [report], name: list(trained[suite])}, resamples=resamples)
@@ -302,7 +302,7 @@ def compare_runs(
 
 
 def comparison_page(comparisons: Mapping[str, Comparison], spaces: SpaceReports | None = None) -> str:
-    """All comparisons as Markdown, one heading a suite; under it the aspect spaces, where models have some."""
+    """Format all comparisons of a run as Markdown, one heading per suite, with aspect spaces below."""
     parts = []
     for suite, found in comparisons.items():
         parts.append(f"## {suite}\n\n{comparison_as_markdown(found)}")
@@ -312,7 +312,7 @@ def comparison_page(comparisons: Mapping[str, Comparison], spaces: SpaceReports 
 
 
 def _space_table(comparison: Comparison, spaces: Mapping[str, Sequence[Report]]) -> str:
-    """Means over seeds; a space that cannot answer a task has a dash."""
+    """Format mean metrics over seeds per aspect space; a dash for tasks that a space cannot answer."""
     names = [name for name in comparison.metrics if name in comparison.queries]
     own = comparison.values[comparison.systems[-1]]
     lines = [["space", *names], ["---"] * (len(names) + 1)]
@@ -328,7 +328,7 @@ def _space_table(comparison: Comparison, spaces: Mapping[str, Sequence[Report]])
 
 @dataclass
 class ModelStages:
-    """From samples to encoders."""
+    """The training stages of a run: from samples to one encoder per seed."""
 
     run: RunFolder
     recipe: Recipe
@@ -337,7 +337,7 @@ class ModelStages:
     reporter: Reporter
 
     def train(self, material: TrainingMaterial, encoder: EncoderOptions) -> list[Path]:
-        """The folders of the models, one a seed."""
+        """Train one model per seed of a run; return their folders."""
         training = self.read.training
         assert training is not None
         return [
@@ -349,7 +349,7 @@ class ModelStages:
         self, material: TrainingMaterial, encoder: EncoderOptions, training: TrainingOptions, number: int
     ) -> Path:
         def make(folder: Path) -> Mapping[str, Any]:
-            from citeweave.training.load_data import Sources
+            from citeweave.training.load_data import DataSources
             from citeweave.training.options import CardNotes, TrainingPlan
             from citeweave.training.train import train_encoder
 
@@ -365,7 +365,7 @@ class ModelStages:
                 material.samples,
                 folder,
                 TrainingPlan(encoder, training, about),
-                sources=Sources(graph=material.inputs.graph, teacher=teacher, suite=material.watched),
+                sources=DataSources(graph=material.inputs.graph, teacher=teacher, suite=material.watched),
                 device=self.options.device,
                 overwrite=self.options.overwrite,
                 reporter=self.reporter,
@@ -384,7 +384,7 @@ class ModelStages:
 
     @staticmethod
     def start_key(encoder: EncoderOptions) -> Any:
-        """What the start model is: the content of a folder, the name of a model on the hub."""
+        """Return what identifies the start model: the content of its folder, or its hub name."""
         if hub_name(encoder.init):
             return [asdict(encoder)]
         model = open_model(locate(encoder.init).folder)
@@ -392,5 +392,5 @@ class ModelStages:
 
 
 def seeds_of(training: TrainingOptions, options: RunOptions) -> range:
-    """The seeds that are trained with."""
+    """Return the seeds that a run trains with."""
     return range(training.seed, training.seed + (options.seeds or training.seeds))

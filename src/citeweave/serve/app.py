@@ -87,7 +87,7 @@ START = "/page/index.html"
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """A file as it is sent."""
+    """A file of the web page with its headers, as the server sends it."""
 
     data: bytes
     packed: bytes
@@ -104,7 +104,7 @@ def file_of(data: bytes, suffix: str) -> PageFile:
 
 
 def read_files(folder: Path = FOLDER) -> dict[str, PageFile]:
-    """The files of the page by their addresses; links and other kinds of files are left out."""
+    """Read the files of the web page by their URLs; links and unknown kinds of files are left out."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink() and path.suffix in KINDS:
@@ -115,7 +115,7 @@ def read_files(folder: Path = FOLDER) -> dict[str, PageFile]:
 
 
 def answer_file(file: PageFile | None, request: Request) -> Response:
-    """The file, or 304 where the client has it already."""
+    """Respond with a page file, or with 304 if the client already has it."""
     if file is None:
         raise RefusedError(404, "there is no such page; start at /")
     packed = bool(file.packed) and "gzip" in request.headers.get("accept-encoding", "")
@@ -129,7 +129,7 @@ def answer_file(file: PageFile | None, request: Request) -> Response:
 
 
 def add_pages(app: FastAPI, files: Mapping[str, PageFile]) -> None:
-    """Serve the files under their addresses."""
+    """Add routes that serve the files of the web page."""
 
     async def page(request: Request) -> Response:
         return answer_file(files.get(request.scope["path"]), request)
@@ -151,7 +151,7 @@ table { border-collapse: collapse; } td { padding: 0.1rem 1rem 0.1rem 0; vertica
 
 
 def describe_routes(described: Mapping[str, Any]) -> str:
-    """The page of a description in the form of OpenAPI."""
+    """Render the OpenAPI description of the API as one plain HTML page."""
     info = described["info"]
     lines = [
         "<!doctype html>",
@@ -194,7 +194,7 @@ def create_app(
     *,
     also: Mapping[str, Path] | None = None,
 ) -> FastAPI:
-    """The application that serves these indexes; the first is asked where a request names none."""
+    """Create the web application that serves these indexes; the first is the default."""
     library = None if isinstance(indexes, Mapping) else indexes
     first = indexes if isinstance(indexes, Mapping) else {MAIN: Path(indexes.index_folder)}
     folders = {name: Path(folder) for name, folder in {**first, **(also or {})}.items()}
@@ -247,7 +247,7 @@ def _add_pages(app: FastAPI, server: Server) -> None:
 
 
 def _wrap(app: FastAPI, server: Server) -> None:
-    """The last that is added is the outermost."""
+    """Add the middleware; the last one added is the outermost."""
     options, metrics = server.options, server.metrics
     app.add_middleware(ConcurrencyLimit, options.concurrent, metrics, stuck=server.workers.stuck)
     app.add_middleware(BodyLimit, options.max_body, metrics)
@@ -290,7 +290,7 @@ _ROUTE_WORDS = {
 
 
 def shape_words(errors: list[Any]) -> str:
-    """The first few things that do not fit, with what was sent where that is short.
+    """Describe the first few fields of a request that are invalid, with short values.
 
     >>> shape_words([{"loc": ("body", "count"), "msg": "Input should be greater than 0", "input": -1}])
     'count: Input should be greater than 0 (it is -1); see /docs'
@@ -320,7 +320,7 @@ def is_local(host: str) -> bool:
 
 
 def set_log(options: ServeOptions) -> None:
-    """Lines of the server go to standard error; a JSON line stays one."""
+    """Send the server's log to standard error as text or JSON lines."""
     log = logging.getLogger("citeweave.serve")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
@@ -350,20 +350,20 @@ def _settings(host: str, port: int, options: ServeOptions) -> dict[str, Any]:
 
 
 def server_of(app: FastAPI, host: str, port: int, options: ServeOptions) -> uvicorn.Server:
-    """A server that is not running yet, for those who run it in a thread."""
+    """Return a uvicorn server that is not running yet, for running it in a thread."""
     uvicorn = require("uvicorn", extra="serve")
     server: Any = uvicorn.Server(uvicorn.Config(app, **_settings(host, port, options)))
     return server  # type: ignore[no-any-return]
 
 
 def run_app(app: FastAPI, host: str, port: int, options: ServeOptions) -> None:
-    """Serve until somebody stops it."""
+    """Run the web application until it is stopped."""
     set_log(options)
     run_until_told(server_of(app, host, port, options))
 
 
 def run_until_told(server: uvicorn.Server) -> None:
-    """Run a server until Ctrl-C, SIGTERM, or the end of its terminal, each of which is an ordinary end."""
+    """Run a server until Ctrl-C, SIGTERM or the end of its terminal, each of which is a normal exit."""
 
     def end(number: int, frame: object) -> None:
         server.should_exit = True  # before uvicorn listens to signals itself, and when it passes one on at its end
@@ -376,7 +376,7 @@ def run_until_told(server: uvicorn.Server) -> None:
 
 
 def leave_at_once() -> None:
-    """End the process where a thread still loads a model: Python's own end aborts a thread inside compiled code."""
+    """Exit the process while a thread still loads a model; a normal exit would abort inside compiled code."""
     if any(thread.name.startswith("citeweave-") for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -384,7 +384,7 @@ def leave_at_once() -> None:
 
 
 def check_port(host: str, port: int) -> int:
-    """The port, a free one for 0; an error where nobody can listen there."""
+    """Return the port to listen on, a free one for 0; an error if nothing can listen there."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -400,7 +400,7 @@ def check_port(host: str, port: int) -> int:
 
 
 def check_places(indexes: Mapping[str, Path], options: ServeOptions) -> None:
-    """Open what workers will serve, without a model; what cannot be read is an error."""
+    """Open the indexes that worker processes will serve, without a model, to fail early."""
     from citeweave.search.index import Index
     from citeweave.serve.explore_routes import SampleBook
 
@@ -411,7 +411,7 @@ def check_places(indexes: Mapping[str, Path], options: ServeOptions) -> None:
 
 
 def run_workers(indexes: Mapping[str, Path], host: str, port: int, options: ServeOptions, *, workers: int) -> None:
-    """Serve by several processes that share the port; each opens the indexes and loads the model by itself."""
+    """Serve with several processes that share the port; each opens the indexes and loads its own model."""
     uvicorn = require("uvicorn", extra="serve")
     told = {"indexes": {name: str(folder) for name, folder in indexes.items()}, "options": options.to_environment()}
     os.environ[VARIABLE] = json.dumps(told)
@@ -427,7 +427,7 @@ def run_workers(indexes: Mapping[str, Path], host: str, port: int, options: Serv
 
 
 def app_from_environment() -> FastAPI:
-    """The application of a worker process."""
+    """Create the application of a worker process from environment variables."""
     if VARIABLE not in os.environ:
         raise UserError(f"{VARIABLE} is not set; start the server with `citeweave serve`")
     told = json.loads(os.environ[VARIABLE])

@@ -20,8 +20,9 @@ from fastapi import Query as FromUrl
 from citeweave.core.errors import CiteweaveError, UserError
 from citeweave.corpus.corpus import Corpus
 from citeweave.mining.samples import Picks, Samples
-from citeweave.search.explain import explain, lacking, neighborhood
+from citeweave.search.explain import explain
 from citeweave.search.index import Index
+from citeweave.search.neighborhood import find_missing_papers, find_neighborhood
 from citeweave.serve.indexes import Held, Opened, row_of, short
 from citeweave.serve.responses import Json, RefusedError, StrictRoute, printable, unknown_paper, without_paths
 from citeweave.serve.schemas import (
@@ -45,7 +46,7 @@ explain_router = APIRouter(route_class=StrictRoute, tags=["reasons"])
 
 @explain_router.get("/explain", response_model=ExplainResponse, responses=failures())
 async def explain_pair(server: Held, asked: Annotated[ExplainParameters, FromUrl()]) -> Response:
-    """Why two papers are near: aligned sentences, shared references, common citing papers, words."""
+    """Explain why two papers are similar: aligned sentences, shared references, common citing papers, words."""
 
     def work(opened: Opened) -> dict[str, Any]:
         left, right = row_of(opened.index, asked.left), row_of(opened.index, asked.right)
@@ -56,20 +57,20 @@ async def explain_pair(server: Held, asked: Annotated[ExplainParameters, FromUrl
 
 @explain_router.get("/neighborhood", response_model=NeighborhoodResponse, responses=failures())
 async def around(server: Held, asked: Annotated[NeighborhoodParameters, FromUrl()]) -> Response:
-    """The papers that a paper cites and those that cite it, and the citations among all of them."""
+    """Return the papers that a paper cites or is cited by, and the citations among them."""
 
     def work(opened: Opened) -> dict[str, Any]:
-        return neighborhood(opened.index, row_of(opened.index, asked.paper), most=asked.most).as_json()
+        return find_neighborhood(opened.index, row_of(opened.index, asked.paper), max_papers=asked.most).as_json()
 
     return Json(await server.ask(asked.index, work))
 
 
 @explain_router.get("/lacking", response_model=MissingPaperResponse, responses=failures())
 async def missing(server: Held, asked: Annotated[LackingParameters, FromUrl()]) -> Response:
-    """Papers that many of the index cite, and that are not in it."""
+    """Return papers that many papers of the index cite but that are not in it."""
 
     def work(opened: Opened) -> dict[str, Any]:
-        return lacking(opened.index, most=asked.most).as_json()
+        return find_missing_papers(opened.index, max_papers=asked.most).as_json()
 
     return Json(await server.ask(asked.index, work))
 
@@ -83,7 +84,7 @@ LOG = logging.getLogger("citeweave.serve")
 
 @dataclass(slots=True)
 class MapRoom:
-    """The newest map of every index, as bytes, and what is being made."""
+    """The newest map of every index as bytes, and the maps being computed."""
 
     maps: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     failed: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -91,7 +92,7 @@ class MapRoom:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, opened: Opened, *, later: bool) -> bytes | None:
-        """The map of the index's very state, as it names rows; None while it is being made, or is to be made later."""
+        """Return the map of the index's current state; None while it is being computed."""
         from citeweave.search.map import find_map
 
         name, index = opened.name, opened.index
@@ -126,7 +127,7 @@ class MapRoom:
 
 @map_router.get("/map", responses={**failures(), 202: {"model": MapWorking, "description": "It is being made."}})
 async def whole_map(server: Held, asked: Annotated[IndexParameters, FromUrl()]) -> Response:
-    """Every paper as a point: places, years, fields and clusters as base64 of little-endian numbers."""
+    """Return every paper as a map point: positions, years, fields and clusters as base64 numbers."""
     room: MapRoom = server.kept["maps"]
     library = server.shelf.library
     working = library.working() if library else None  # while papers are added, a map would be old when it is made
@@ -139,7 +140,7 @@ async def whole_map(server: Held, asked: Annotated[IndexParameters, FromUrl()]) 
 
 @map_router.get("/map/titles", response_model=Titles, responses=failures())
 async def titles(server: Held, asked: Annotated[TitlesParameters, FromUrl()]) -> Response:
-    """Titles of points, by the rows that the map gives; rows that are gone are left out."""
+    """Return the titles of map points by row; deleted rows are left out."""
 
     def work(opened: Opened) -> dict[str, Any]:
         index = opened.index
@@ -159,7 +160,7 @@ MOST_PICKS = 100
 
 @dataclass(frozen=True, slots=True)
 class SampleBook:
-    """Samples with the corpus whose rows they name."""
+    """Mined samples with the corpus that they refer to, for browsing."""
 
     samples: Samples
     corpus: Corpus
@@ -173,7 +174,7 @@ class SampleBook:
         return cls(opened, papers)
 
     def page(self, anchor: str, start: int, count: int) -> dict[str, Any]:
-        """Samples from a place on, all of them or those of one paper."""
+        """Return a page of mined samples, all of them or those of one paper."""
         if anchor:
             row = int(self.corpus.rows([anchor])[0])
             if row < 0:
@@ -211,7 +212,7 @@ class SampleBook:
 
 @samples_router.get("/samples", response_model=SamplePage, responses=failures())
 async def samples(server: Held, asked: Annotated[SamplesParameters, FromUrl()]) -> Response:
-    """Mined samples: an anchor, its positives and negatives, and the rule that chose each."""
+    """Return mined samples: an anchor, its positives and negatives, and the rule that selected each."""
     book = server.kept.get("samples")
     if book is None:
         raise RefusedError(404, "this server has no samples; start it with --samples FOLDER --corpus FOLDER")

@@ -45,10 +45,11 @@ from numpy.typing import NDArray
 from citeweave.core.errors import CiteweaveError
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.encoders.encoder import Encoder
-from citeweave.search.answer import answer, encode_alone
+from citeweave.search.answer import answer
 from citeweave.search.index import Index
-from citeweave.search.nearest import QueryEncoder, load_reader_encoder
+from citeweave.search.index_model import QueryEncoder, load_query_encoder
 from citeweave.search.query import Query, SentenceQuery
+from citeweave.search.sentences import encode_sentences_alone
 from citeweave.serve.metrics import Metrics
 from citeweave.serve.options import ServeOptions
 from citeweave.serve.responses import RefusedError, clip, printable, unknown_paper, without_paths
@@ -60,7 +61,7 @@ _ASIDE = 2
 
 
 class Workers:
-    """Threads for searches, and a few for what must always be answered."""
+    """Thread pools for requests: one for searches, and a few threads for requests that must always be answered."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -70,11 +71,11 @@ class Workers:
         self._abandoned = 0
 
     def stuck(self) -> bool:
-        """Whether every thread works for a request that was given up."""
+        """Return whether every thread works on a request that was given up."""
         return self._abandoned >= self._threads
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do the work in a thread; where the request is given up, work that has not begun is dropped."""
+        """Run a request's work in a thread; work that has not begun is dropped if the request is given up."""
         future = self._pool.submit(work, *args, **kwargs)
         try:
             return await asyncio.wrap_future(future)
@@ -110,7 +111,7 @@ class _Job:
 
 
 class Batcher:
-    """One encoder behind a line of waiting texts."""
+    """One encoder with a queue of texts from concurrent requests, encoded in batches."""
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class Batcher:
         self._thread: threading.Thread | None = None
 
     def submit(self, texts: Sequence[str], *, sentences: bool = False) -> Future[Rows]:
-        """The texts' vectors, (texts, dimension), when they are made; refused where too many texts wait."""
+        """Queue the texts of a request for encoding, (texts, dimension); refused if too many texts wait."""
         job = _Job(list(texts), Future(), sentences)
         with self._lock:
             if self._closed:
@@ -149,7 +150,7 @@ class Batcher:
         return job.future
 
     def close(self) -> None:
-        """Encode what waits, then end."""
+        """Encode the queued texts, then stop the batching thread."""
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -168,7 +169,7 @@ class Batcher:
             self._encode([job for job in wanted if job.sentences], self._read_sentences)
 
     def _collect(self) -> tuple[list[_Job], bool]:
-        """The jobs of one call, and whether more may come."""
+        """Collect the queued jobs for one encoder call, and whether more may follow."""
         first = self._line.get()
         if first is None:
             return [], False
@@ -203,7 +204,7 @@ class Batcher:
 
 @dataclass(frozen=True, slots=True)
 class BatchedEncoder:
-    """An encoder whose texts are encoded together with those of other threads."""
+    """An encoder that batches its texts with those of other request threads."""
 
     batcher: Batcher
 
@@ -235,21 +236,21 @@ LOG = logging.getLogger("citeweave.serve")
 
 
 class LibraryStatus(Protocol):
-    """An index that is still being made, and who can tell how far it is."""
+    """The progress of a library whose index is still being built."""
 
     @property
     def index_folder(self) -> Path: ...
 
     def working(self) -> Mapping[str, Any] | None:
-        """What is being done: what, done, total, seconds_left; None where nothing is."""
+        """Return the current background task: what, done, total, seconds_left; None if there is none."""
 
     def lacks(self) -> Sequence[str]:
-        """What the library cannot do for want of data, a sentence each."""
+        """List what the library cannot do because data is missing, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An index as it is now."""
+    """An open index with its encoder, at one state."""
 
     name: str
     index: Index
@@ -273,7 +274,7 @@ class Opened:
 
 
 class Shelf:
-    """All indexes of a server by their names, the first is the one that is meant where none is named."""
+    """All indexes of a server by name; the first one is the default."""
 
     def __init__(
         self, folders: Mapping[str, Path], options: ServeOptions, metrics: Metrics, library: LibraryStatus | None = None
@@ -293,7 +294,7 @@ class Shelf:
         return list(self.folders)
 
     def start(self) -> None:
-        """Open every index; one that is there but cannot be read is an error now rather than at every request."""
+        """Open every served index at startup, so that an unreadable one fails at once."""
         for name in self.folders:
             try:
                 self.get(name)
@@ -302,7 +303,7 @@ class Shelf:
                     raise
 
     def get(self, name: str = "") -> Opened:
-        """The index of that name as it is now."""
+        """Return the current state of the served index with this name."""
         name = name or next(iter(self.folders))
         if name not in self.folders:
             known = ", ".join(self.folders)
@@ -365,7 +366,7 @@ class Shelf:
         return fresh
 
     def _batcher(self, name: str, index: Index) -> Batcher | str:
-        """The encoder of an index, or why there is none; the first to ask has it loaded."""
+        """Return the encoder of an index, or why there is none; the first request loads it."""
         if not index.model:
             return "the index has words only; search by words"
         key = (self._model(name, index), self._options.runtime or index.runtime)
@@ -381,14 +382,14 @@ class Shelf:
         made: Batcher | str
         _warm(index, None)
         try:
-            encoder = load_reader_encoder(index, key[0], device=self._options.device, runtime=key[1])
+            encoder = load_query_encoder(index, key[0], device=self._options.device, runtime=key[1])
             made = Batcher(
                 encoder,
                 wait=self._options.batch_wait,
                 most=self._options.batch_texts,
                 waiting=self._options.batch_waiting,
                 tell=self._metrics.encoded,
-                read_sentences=partial(encode_alone, encoder),
+                read_sentences=partial(encode_sentences_alone, encoder),
             )
             _warm(index, self._reader(index, encoder))
         except Exception as error:  # told at every question that needs the encoder; words go on
@@ -407,7 +408,7 @@ class Shelf:
 
 
 def _warm(index: Index, reader: QueryEncoder | None) -> None:
-    """Ask first questions, as compiled code is loaded by them and the next are faster; they may fail, nobody asked them."""
+    """Run first queries so that compiled code is loaded; their errors are ignored."""
     with contextlib.suppress(Exception):
         answer(index, reader, Query(text="a first question", by="words" if reader is None else "hybrid"))
         if reader is not None and index.with_sentences.any():
@@ -420,7 +421,7 @@ def _warm(index: Index, reader: QueryEncoder | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One application's own; nothing is global."""
+    """What the routes of one application share: indexes, threads, counters, options."""
 
     shelf: Shelf
     workers: Workers
@@ -430,7 +431,7 @@ class Server:
     """What is computed once a state of an index, by the routes that do."""
 
     async def ask(self, name: str, work: Callable[[Opened], T]) -> T:
-        """Do work on an index, the one of now, in a thread."""
+        """Run a request's work on the current state of an index, in a thread."""
         return await self.workers.run(lambda: work(self.shelf.get(name)))
 
 
@@ -443,7 +444,7 @@ Held = Annotated[Server, Depends(_held)]
 
 
 def row_of(index: Index, id: str) -> int:
-    """The row of a paper by any of its ids; 404 where there is none."""
+    """Return the row of a paper by any of its ids; 404 if there is none."""
     row = int(index.rows([id])[0])
     if row < 0:
         raise unknown_paper(id)
@@ -451,5 +452,5 @@ def row_of(index: Index, id: str) -> int:
 
 
 def short(index: Index, row: int) -> dict[str, Any]:
-    """What lists of papers show."""
+    """Return the fields of a paper that lists show."""
     return {"id": index.id(row), "title": index.title(row), "year": index.year(row) or None}

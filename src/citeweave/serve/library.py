@@ -75,7 +75,7 @@ def work_on(
     stop: Callable[[], bool] = lambda: False,
     reporter: Reporter = QUIET,
 ) -> str:
-    """All that a library needs beyond its words; why some of it could not be fetched, empty where nothing failed."""
+    """Do the background work of a library, enrichment and vectors; return why some of it failed, or an empty text."""
     stopped = ""
     if options.enrich and not stop():
         found = enrich(library, options, reporter)
@@ -90,14 +90,14 @@ def work_on(
 
 
 def _fill(folder: Path, options: LibraryOptions, stop: Callable[[], bool], reporter: Reporter) -> None:
-    """Vectors of all papers that have none."""
+    """Embed all papers of a library that have no vectors."""
     from citeweave.encoders.model_names import DEFAULT_MODEL
-    from citeweave.search.fill_vectors import fill_vectors, pending, pending_sentences
+    from citeweave.search.fill_vectors import fill_vectors, pending_rows, pending_sentence_rows
     from citeweave.search.index import Index
-    from citeweave.search.precomputed import open_embedding
+    from citeweave.search.index_model import open_embedding
 
     index, encoder = Index.open(folder), None
-    if len(pending(index)) or len(pending_sentences(index)):
+    if len(pending_rows(index)) or len(pending_sentence_rows(index)):
         try:
             encoder = open_embedding(index, device=options.device).encoder
         except MissingExtraError:
@@ -114,7 +114,7 @@ def _fill(folder: Path, options: LibraryOptions, stop: Callable[[], bool], repor
 
 @dataclass(slots=True)
 class LineReporter(Reporter):
-    """Progress as JSON lines, a few a second."""
+    """Reports progress as JSON lines, a few per second, to the process that serves the library."""
 
     @contextmanager
     def task(self, label: str, total: int | None = None, unit: str = "") -> Iterator[Advance]:
@@ -144,7 +144,7 @@ class LineReporter(Reporter):
 
 
 class BackgroundWork:
-    """The process that works on a library, and what it said last."""
+    """The background process that works on a library, and its latest progress."""
 
     def __init__(self, library: LibraryFolder, options: LibraryOptions, reporter: Reporter = QUIET) -> None:
         self._library, self.options, self._reporter = library, options, reporter
@@ -158,7 +158,7 @@ class BackgroundWork:
         """Why the work could not be finished, empty where it was or still may be."""
 
     def start(self) -> None:
-        """Begin, unless it was told to stop before."""
+        """Start the background process, unless it was already told to stop."""
         with self._lock:
             if not self._stopped:
                 self._start()
@@ -182,7 +182,7 @@ class BackgroundWork:
         self._thread.start()
 
     def working(self) -> dict[str, Any] | None:
-        """What is being done: what, done, total, seconds_left; None where nothing is."""
+        """Return the current background task: what, done, total, seconds_left; None if there is none."""
         with self._lock:
             if self._now is None:
                 is_busy = self._process is not None and self._process.poll() is None
@@ -193,12 +193,12 @@ class BackgroundWork:
             return {"what": self._now["what"], "done": done, "total": total, "seconds_left": left and round(left, 1)}
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait for the end of the work."""
+        """Wait for the background process of a library to end."""
         if self._thread is not None:
             self._thread.join(seconds)
 
     def stop(self) -> None:
-        """End the process; what it had finished is kept."""
+        """Stop the background process; finished work is kept."""
         with self._lock:
             self._stopped = True
         if self._process is None or self._process.poll() is not None:
@@ -222,7 +222,7 @@ class BackgroundWork:
                 self._fail(f"the work on vectors ended with code {code}; see {self._library.folder / 'background.log'}")
 
     def _follow(self, lines: IO[str]) -> None:
-        """Show every task as it goes; lines that are no news are left out."""
+        """Show the progress lines of the background process; other lines are ignored."""
         open_task: Any = None
         shown = 0
         for line in lines:
@@ -250,7 +250,7 @@ class BackgroundWork:
         self._reporter.fail(message)
 
     def _set(self, told: dict[str, Any] | None) -> bool:
-        """Take the news; whether another task began."""
+        """Store a progress line; return whether another task began."""
         with self._lock:
             old, self._now = self._now, told
             another = told is not None and (
@@ -265,7 +265,7 @@ class BackgroundWork:
 
 
 def main(arguments: list[str]) -> int:
-    """The process itself."""
+    """Run the background process of a library."""
     reporter = LineReporter(stream=sys.stdout)
     if hasattr(os, "nice"):
         with suppress(OSError):  # a matter of manners only
@@ -312,7 +312,7 @@ _EXPLORE_OPTIONS = LibraryOptions()
 
 
 class Library:
-    """What a server needs to know of a library."""
+    """A library that is being served: its folder, index, background work and what it lacks."""
 
     def __init__(self, source: LibrarySource, places: LibraryFolder | None, work: BackgroundWork | None) -> None:
         self.source, self.places, self._work = source, places, work
@@ -328,15 +328,15 @@ class Library:
 
     @property
     def corpus_folder(self) -> Path | None:
-        """The papers of the source, without what was fetched for them; None for an index."""
+        """Return the folder of the library's own papers, without fetched ones; None for an index."""
         return None if self.places is None else Path(self.places.record().get("base", self.places.corpus))
 
     def working(self) -> dict[str, Any] | None:
-        """What is being done behind: what, done, total, seconds_left; None where nothing is."""
+        """Return the current background task: what, done, total, seconds_left; None if there is none."""
         return None if self._work is None else self._work.working()
 
     def lacks(self) -> list[str]:
-        """What the library cannot do for want of data, and what helps."""
+        """List what the library cannot do because data is missing, and what helps."""
         if self.places is None:
             return []
         record = self.places.record()
@@ -346,14 +346,14 @@ class Library:
         return [*lacks, self._work.error] if self._work is not None and self._work.error else lacks
 
     def finish(self, reporter: Reporter = QUIET) -> str:
-        """Do in this process what is otherwise done behind; why some of it was not done, empty where all was."""
+        """Do the background work in this process; return why some of it was not done, or an empty text."""
         if self._work is None or self.places is None:
             return ""
         self._work.error = work_on(self.places, self._work.options, reporter=reporter)
         return self._work.error or self.places.record().get("asked", {}).get("stopped", "")
 
     def start(self) -> None:
-        """Begin the work behind."""
+        """Start the background work of the library."""
         if self._work is not None:
             self._work.start()
 
@@ -362,12 +362,12 @@ class Library:
             self._work.stop()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait for the work behind."""
+        """Wait for the background work of the library."""
         if self._work is not None:
             self._work.join(seconds)
 
     def _counts(self, places: LibraryFolder) -> list[str]:
-        """Lines about the corpus, counted once for each."""
+        """Return lines about the library's corpus, counted once per corpus."""
         corpus = corpus_of(places)
         if corpus is None:
             return []
@@ -380,7 +380,7 @@ class Library:
 
 
 def corpus_of(places: LibraryFolder) -> Corpus | None:
-    """The corpus of a library, with what was fetched for it."""
+    """Open the corpus of a library, including the records fetched for it."""
     for folder in (places.richer, Path(places.record().get("base", places.corpus))):
         try:
             return Corpus.open(folder)
@@ -390,7 +390,7 @@ def corpus_of(places: LibraryFolder) -> Corpus | None:
 
 
 def left_out_of(folder: Path | None) -> list[str]:
-    """What of the source became no paper, and why."""
+    """Return what in the library's source did not become a paper, and why."""
     try:
         records = Corpus.open(folder).manifest.facts["records"]["papers"] if folder else {}
     except (ArtifactError, OSError, KeyError, TypeError):
@@ -403,7 +403,7 @@ def left_out_of(folder: Path | None) -> list[str]:
 
 
 def lacks_of(corpus: Corpus, *, enriched: bool = False) -> list[str]:
-    """What the papers of a corpus are without; papers around a library do not count."""
+    """Say which data the papers of a library's corpus lack; fetched papers around it do not count."""
     own = (np.asarray(corpus.flags) & STUB) == 0  # (papers,)
     papers = int(own.sum())
     no_abstract = int((own & (corpus.abstracts.lengths() == 0)).sum())
@@ -429,7 +429,7 @@ def open_library(
     *,
     reporter: Reporter = QUIET,
 ) -> Iterator[Library]:
-    """A library whose words can be searched; `start` or `finish` brings the rest. One process at a time."""
+    """Open a library for exploring, searchable by words at once; `start` or `finish` does the rest."""
     found = find_source(source)
     if found.kind == "index":
         if options.enrich:
@@ -452,7 +452,7 @@ def open_library(
 
 
 def _refuse_strangers(folder: Path) -> None:
-    """Refuse a folder in which something else lies: a library would replace what has the names of its parts."""
+    """Refuse a library folder that contains files that citeweave did not write."""
     if not folder.is_dir() or (folder / RECORD).is_file():
         return
     if strangers := sorted({path.name for path in folder.iterdir()} - {_LOCK, f"{_LOCK}.held"}):
@@ -463,7 +463,7 @@ def _refuse_strangers(folder: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes off a library's folder."""
+    """Lock a library's folder against other processes."""
     try:
         lock = take_lock(folder / _LOCK)
     except LockedError:

@@ -50,7 +50,7 @@ _CLIENTS = 10_000
 
 
 class BodyLimit:
-    """Reads the whole body, at most so many bytes, before anybody else sees the request."""
+    """Middleware that reads the request body, up to a maximum size, before any other code sees it."""
 
     def __init__(self, app: App, most: int, metrics: Metrics) -> None:
         self._app, self._most, self._metrics = app, most, metrics
@@ -76,7 +76,7 @@ class BodyLimit:
         await self._app(scope, _replay(body, receive), send)
 
     async def _read(self, receive: Receive) -> bytes | None:
-        """The body, None where it is too long; where the client went away, what it had sent."""
+        """Read the request body; None if it is too long, or what was sent if the client disconnected."""
         parts, size, more = [], 0, True
         while more:
             message = await receive()
@@ -100,7 +100,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 class TimeLimit:
-    """Answers 503 where a request takes longer than its seconds."""
+    """Middleware that answers 503 when a request exceeds its time limit."""
 
     def __init__(self, app: App, seconds: float, metrics: Metrics) -> None:
         self._app, self._seconds, self._metrics = app, seconds, metrics
@@ -128,7 +128,7 @@ class TimeLimit:
 
 
 class ConcurrencyLimit:
-    """Answers 503 at once where too many requests are being worked on; waiting in line would help nobody."""
+    """Middleware that answers 503 at once when too many requests are being processed."""
 
     def __init__(self, app: App, most: int, metrics: Metrics, *, stuck: Callable[[], bool] = lambda: False) -> None:
         """`stuck` tells whether all threads work for requests that were given up."""
@@ -151,7 +151,7 @@ class ConcurrencyLimit:
 
 
 class RateLimit:
-    """Answers 429 to a client address that asks more often than `rate` times a second, after a burst of 2 x rate."""
+    """Middleware that answers 429 to a client with more than `rate` requests per second, after a burst of 2 x rate."""
 
     def __init__(self, app: App, rate: float, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._app, self._rate, self._metrics, self._clock = app, rate, metrics, clock
@@ -168,7 +168,7 @@ class RateLimit:
         await refuse(send, 429, words, {"Retry-After": str(max(1, math.ceil(wait)))})
 
     def _wait(self, client: str) -> float:
-        """Take a token of the client's bucket; seconds until there is one, 0 where one was taken."""
+        """Take a token from the client's bucket; return the seconds until there is one, 0 if one was taken."""
         now = self._clock()
         tokens, when = self._clients.pop(client, (self._burst, now))
         tokens = min(self._burst, tokens + (now - when) * self._rate)
@@ -190,7 +190,7 @@ READING = 20.0
 
 
 class PromptProtocol(H11Protocol):
-    """HTTP/1.1 with a limit to the time that a request's head may take, and the reading of an answer."""
+    """HTTP/1.1 protocol with time limits for sending the request head and reading the response."""
 
     patience = PATIENCE
     reading = READING
@@ -219,7 +219,7 @@ class PromptProtocol(H11Protocol):
         super().resume_writing()
 
     def _drop(self) -> None:
-        """Close at once, and let the system forget what it still wanted to send."""
+        """Close the connection at once and discard unsent data."""
         own = self.transport.get_extra_info("socket")
         own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
@@ -230,14 +230,14 @@ class PromptProtocol(H11Protocol):
             self._unread = None
 
     def _watch(self) -> None:
-        """Begin to wait for a head, or stop where it is there; a byte now and then does not prolong the wait."""
+        """Start waiting for a request head, or stop when it has arrived; single bytes do not extend the wait."""
         if self.conn.their_state is not h11.IDLE and not self._is_answered():
             self._forget()
         elif self._waiting is None and self.timeout_keep_alive_task is None:
             self._waiting = self.loop.call_later(self.patience, self.transport.close)
 
     def _is_answered(self) -> bool:
-        """Whether the rest of the body that still comes is for nobody."""
+        """Return whether the rest of the body is no longer needed."""
         return self.conn.their_state is h11.SEND_BODY and self.cycle is not None and self.cycle.response_complete
 
     def _forget(self) -> None:

@@ -56,7 +56,7 @@ _METHODS = ("GET", "HEAD", "POST", "OPTIONS")
 
 @dataclass(slots=True)
 class Histogram:
-    """Counts by upper bounds, and the sum."""
+    """A Prometheus histogram: counts by upper bounds, and the sum."""
 
     bounds: tuple[float, ...]
     counts: list[int] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Histogram:
 
 
 class Metrics:
-    """What happened since the start; may be told from any thread."""
+    """Counters of the server since its start, updated from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -109,12 +109,12 @@ class Metrics:
             self._refused[limit] += 1
 
     def encoded(self, texts: int) -> None:
-        """One call of an encoder."""
+        """Count one encoder call and its texts."""
         with self._lock:
             self._batches.add(texts)
 
     def text(self, gauges: Mapping[str, Mapping[str, float]] | None = None) -> str:
-        """The page; `gauges` are values of now: name -> name of an index -> number."""
+        """Format all counters in Prometheus's text format; `gauges` are current values by name and index."""
         with self._lock:
             lines = [
                 *_head("requests_total", "counter", "Answered requests."),
@@ -156,7 +156,7 @@ def _safe(label: str) -> str:
 
 
 def count_papers(index: Index) -> dict[str, int]:
-    """Counts of the living papers of an index."""
+    """Count the live papers of an index, and how many have vectors, sentences or abstracts."""
     own = filter_rows(index, Filter(local=True))  # (size,)
     return {
         "papers": int(own.sum()),
@@ -173,7 +173,7 @@ LOG = logging.getLogger("citeweave.serve")
 
 
 class Watch:
-    """Around the whole application, within the headers."""
+    """Middleware that logs and counts every request, and turns server errors into a plain 500 with an id."""
 
     def __init__(self, app: App, options: ServeOptions, metrics: Metrics) -> None:
         self._app, self._options, self._metrics = app, options, metrics
@@ -220,6 +220,6 @@ class Watch:
 
 
 def route_of(scope: Scope) -> str:
-    """The pattern of the route that a request took; "other" where it took none, so that labels stay few."""
+    """Return the route pattern of a request for metric labels; "other" if it matched none."""
     path = getattr(scope.get("route"), "path", "")
     return path if isinstance(path, str) and path else "other"

@@ -36,7 +36,7 @@ _AT_LEAST = {
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """How requests are taken."""
+    """Options of the server: limits, allowed hosts, folders, log format."""
 
     allow_hosts: tuple[str, ...] = ()
     """Names under which the server may be asked, besides localhost, 127.0.0.1 and [::1]; `*` = any."""

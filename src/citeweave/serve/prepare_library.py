@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from citeweave.core.artifact import another_version, kind_of, sealed, unsealed
+from citeweave.core.artifact import explain_version_mismatch, kind_of, seal_payload, unseal_payload
 from citeweave.core.errors import (
     ArtifactError,
     EmptyResultError,
@@ -48,13 +48,13 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import ImportOptions, import_papers
 from citeweave.corpus.readers import guess_format
 from citeweave.corpus.services.client import Client, HttpOptions, write_records
-from citeweave.corpus.services.enrich import Enriched, EnrichOptions, enrich_library, join_fetched
+from citeweave.corpus.services.enrich import EnrichmentResult, EnrichOptions, enrich_library, join_fetched
 from citeweave.corpus.services.openalex import OpenAlex
 from citeweave.corpus.services.semantic_scholar import SemanticScholar
 from citeweave.corpus.services.service import SERVICES, service_of
 from citeweave.encoders.delta import open_model
 from citeweave.encoders.encoder import load_encoder
-from citeweave.encoders.model_names import DEFAULT_MODEL, locate, remembered
+from citeweave.encoders.model_names import DEFAULT_MODEL, locate, stored_name
 from citeweave.encoders.runtimes import Runtime, check_runtime
 from citeweave.search.build import IndexOptions, build_index
 from citeweave.search.index import Index
@@ -69,7 +69,7 @@ _QUERY = re.compile(r"([a-z0-9]+):(?!/)\s*(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class LibrarySource:
-    """Where papers come from."""
+    """The source of a library: a bibliography file, a Zotero folder, a corpus, an index, or a query."""
 
     kind: str
     """`files`, `zotero`, `corpus`, `index` or `query`."""
@@ -87,7 +87,7 @@ class LibrarySource:
     query: str = ""
 
     def stamp(self) -> list[list[object]]:
-        """Path, size and time of everything that is read: if none changed, nothing did. Empty for a query."""
+        """Return path, size and time of every source file, to notice changes; empty for a query."""
         found: list[list[object]] = []
         for path in self.files:
             inner = sorted(path.rglob("*")) if path.is_dir() else [path, *_beside(path)]
@@ -99,7 +99,7 @@ class LibrarySource:
 
 
 def find_source(text: str) -> LibrarySource:
-    """Tell what a source is; nothing is read but names."""
+    """Determine what kind of library source a path or query is, by its name only."""
     asked = _QUERY.fullmatch(text.strip())
     path = Path(text).expanduser()
     if asked and not path.exists():
@@ -163,7 +163,7 @@ def _beside(path: Path) -> list[Path]:
 
 
 def library_folder(source: LibrarySource) -> Path:
-    """Where the work on a source is kept unless --folder says otherwise: the data folder of this system's user.
+    """Return the folder for the work on a library source, in the user's data folder unless --folder is given.
 
     The name holds a hash of the whole place, so that two files of one name have two folders.
     """
@@ -172,7 +172,7 @@ def library_folder(source: LibrarySource) -> Path:
 
 
 def data_folder() -> Path:
-    """$CITEWEAVE_DATA, else what the system keeps for programs' data of a user."""
+    """Return $CITEWEAVE_DATA, or the system's folder for a user's application data."""
     if named := os.environ.get("CITEWEAVE_DATA"):
         return Path(named)
     home = Path.home()
@@ -191,7 +191,7 @@ _CLIENTS: dict[str, type[OpenAlex] | type[SemanticScholar]] = {"openalex": OpenA
 
 @dataclass(frozen=True, slots=True)
 class LibraryOptions:
-    """How a library is made."""
+    """Options of preparing a library: enrichment, model, runtime, number of papers."""
 
     model: str = ""
     """What makes the vectors; empty = that of a library that is there already, else the default one."""
@@ -214,7 +214,7 @@ class LibraryOptions:
         if self.enrich:
             choose(self.enrich, SERVICES, "--enrich")
         if not 1 <= self.most <= 100_000:
-            raise UserError(f"--most is {self.most}; it must be between 1 and 100,000")
+            raise UserError(f"--max-papers is {self.most}; it must be between 1 and 100,000")
 
 
 _PREPARE_OPTIONS = LibraryOptions()
@@ -222,7 +222,7 @@ _PREPARE_OPTIONS = LibraryOptions()
 
 @dataclass(frozen=True, slots=True)
 class LibraryFolder:
-    """The places of a library, and its record."""
+    """The folder of a library: paths of its corpus and index, and its record library.json."""
 
     folder: Path
 
@@ -243,7 +243,7 @@ class LibraryFolder:
         return self.folder / "index"
 
     def record(self) -> dict[str, Any]:
-        """What library.json tells, empty where there is none that we wrote."""
+        """Read library.json; empty if there is none that citeweave wrote."""
         try:
             told = json.loads((self.folder / RECORD).read_bytes())
         except (OSError, ValueError, RecursionError):
@@ -252,22 +252,22 @@ class LibraryFolder:
             return {}
         if told.get("version") != VERSION:
             # what another version keeps there must not be taken for nothing and written over
-            todo = another_version(told.get("version"), VERSION, "choose another --folder")
+            todo = explain_version_mismatch(told.get("version"), VERSION, "choose another --folder")
             raise ArtifactError(f"{self.folder} holds a library {todo}")
         try:
-            return unsealed(told)
+            return unseal_payload(told)
         except ValueError:
             return {}
 
     def note(self, **facts: Any) -> None:
         told = {"format": FORMAT, "version": VERSION, **self.record(), **facts}
-        write_json(self.folder / RECORD, sealed(told))
+        write_json(self.folder / RECORD, seal_payload(told))
 
 
 def prepare_words(
     source: LibrarySource, folder: Path, options: LibraryOptions = _PREPARE_OPTIONS, *, reporter: Reporter = QUIET
 ) -> LibraryFolder:
-    """Bring corpus and index of words up to the source."""
+    """Update a library's corpus and word index from its source."""
     library = LibraryFolder(folder)
     known = library.record()
     if "base" in known and known["place"] != source.place:
@@ -282,7 +282,7 @@ def prepare_words(
 
 
 def check_model(options: LibraryOptions) -> None:
-    """Refuse a model or a runtime that is not there, while nothing has been changed or remembered."""
+    """Refuse a library model or runtime that does not exist, before anything is changed."""
     runtime = Runtime.parse(options.runtime)
     if options.model:
         model = open_model(locate(options.model).folder)
@@ -290,7 +290,7 @@ def check_model(options: LibraryOptions) -> None:
 
 
 def _check_change(index: Path, options: LibraryOptions) -> None:
-    """Load the model that takes the place of another one, before the vectors of that one go."""
+    """Load the library's new model before the vectors of the old one are removed."""
     with suppress(ArtifactError):
         facts = read_state(index).facts
         if facts.get("provenance") and not _keeps_model(facts, options):
@@ -299,7 +299,7 @@ def _check_change(index: Path, options: LibraryOptions) -> None:
 
 def _keeps_model(facts: dict[str, Any], options: LibraryOptions) -> bool:
     models, runtimes = ("", facts.get("model_path")), ("auto", facts.get("runtime"))
-    return remembered(options.model) in models and options.runtime in runtimes
+    return stored_name(options.model) in models and options.runtime in runtimes
 
 
 def _model(facts: dict[str, Any], options: LibraryOptions) -> str:
@@ -307,7 +307,7 @@ def _model(facts: dict[str, Any], options: LibraryOptions) -> str:
 
 
 def index_words(library: LibraryFolder, corpus: Corpus, options: LibraryOptions, reporter: Reporter = QUIET) -> None:
-    """The index of a corpus, by words where vectors are not there yet; those of unchanged papers are kept."""
+    """Index a library's corpus by words, keeping the vectors of unchanged papers."""
     facts: dict[str, Any] = {}
     if is_index(library.index):
         try:
@@ -328,15 +328,15 @@ def index_words(library: LibraryFolder, corpus: Corpus, options: LibraryOptions,
 
 
 def open_client(name: str, library: LibraryFolder, options: LibraryOptions, reporter: Reporter) -> Any:
-    """A client whose answers are kept in the library's folder."""
+    """Open a service client whose responses are cached in the library's folder."""
     limits = HttpOptions(keep_days=0.0) if options.refresh else HttpOptions()
     # hidden, so that an import of the folder does not take answers for records
     client = Client(service_of(name), library.fetched / ".answers" / name, limits, reporter=reporter)
     return _CLIENTS[name](client)
 
 
-def enrich(library: LibraryFolder, options: LibraryOptions, reporter: Reporter = QUIET) -> Enriched:
-    """Fetch what the papers lack, and index it."""
+def enrich(library: LibraryFolder, options: LibraryOptions, reporter: Reporter = QUIET) -> EnrichmentResult:
+    """Fetch what the library's papers lack from a service, and index it."""
     base = Corpus.open(library.record()["base"])
     service = open_client(options.enrich, library, options, reporter)
     found = enrich_library(base, service, library.fetched, EnrichOptions(), reporter=reporter)
@@ -376,7 +376,7 @@ def _imported(files: list[Path], library: LibraryFolder, reporter: Reporter) -> 
 
 
 def _readable(path: Path, library: LibraryFolder) -> Path:
-    """A file that the import reads: the path itself, or what Zotero's own formats become."""
+    """Return a file that import can read: the path itself, or Zotero items converted to CSL JSON."""
     if path.suffix == ".sqlite":
         converted = library.folder / "zotero.json"
         write_csl(path, converted)
@@ -391,7 +391,7 @@ def _readable(path: Path, library: LibraryFolder) -> Path:
 def _queried_corpus(
     source: LibrarySource, library: LibraryFolder, options: LibraryOptions, reporter: Reporter
 ) -> Corpus:
-    """The papers that a query finds; asked again only where the last answer was cut short, or on request."""
+    """Import the papers that a query finds; repeated only if the last response was incomplete, or on request."""
     asked = {"query": source.query, "most": options.most}
     done = library.record().get("asked")
     if done != {**asked, "stopped": ""} or options.refresh:

@@ -50,7 +50,7 @@ _PATH = re.compile(r"(?<![\w:/.-])(?:[A-Za-z]:[\\/]|/|\\\\)(?:[^\s\\/'\"`;:,()]+
 
 
 class RefusedError(Exception):
-    """A request that is answered with a status of its own."""
+    """An error that becomes a JSON response with its own HTTP status."""
 
     def __init__(self, status: int, words: str, *, after: int | None = None, coming: bool = False) -> None:
         """`coming`: the same request will be answered once something is ready that is being made."""
@@ -75,7 +75,7 @@ def clip(text: str, most: int = _LONGEST) -> str:
 
 
 def without_paths(words: str) -> str:
-    """Folders of the server are nobody's business: of an absolute path only the last name is told.
+    """Hide the server's folders in a message: only the last name of an absolute path is shown.
 
     >>> without_paths("the paper 'doi:10.1/a/b' is not in /srv/all/index; look in it")
     "the paper 'doi:10.1/a/b' is not in index; look in it"
@@ -86,7 +86,7 @@ def without_paths(words: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A stranger's text for a log or a terminal: one line, and no sign that would move a cursor or change a color.
+    """Make untrusted text safe for a log or terminal: one line, no control characters.
 
     >>> printable("a\\n\\x1b[31mb\\u202e ü")
     'a\\\\n\\\\x1b[31mb\\\\u202e ü'
@@ -95,7 +95,7 @@ def printable(text: str) -> str:
 
 
 def failure(words: str, *, id: str = "", coming: bool = False) -> dict[str, Any]:
-    """The body of an error; our messages say after their last semicolon what to do."""
+    """Build the JSON body of an error response; the part after the last semicolon says what to do."""
     line = clip(" ".join(words.split()))
     what, _, advice = line.rpartition("; ")
     error = {"what": what, "next": advice} if what else {"what": line, "next": ""}
@@ -103,7 +103,7 @@ def failure(words: str, *, id: str = "", coming: bool = False) -> dict[str, Any]
 
 
 async def refuse(send: Send, status: int, words: str, headers: Mapping[str, str] | None = None, id: str = "") -> None:
-    """Answer a request with an error before it reaches a route."""
+    """Respond with an error before a request reaches a route."""
     body = orjson.dumps(failure(words, id=id))
     told = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
     await send({"type": "http.response.start", "status": status, "headers": encoded(told.items())})
@@ -115,7 +115,7 @@ def encoded(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
 
 
 def header(scope: Scope, name: bytes) -> list[bytes]:
-    """All values of a header, whose name is given in small letters."""
+    """Return all values of a request header, by its lower-case name."""
     return [value for key, value in scope["headers"] if key.lower() == name]
 
 
@@ -126,7 +126,7 @@ _SMALL = 32_768
 
 
 class Json(Response):
-    """An answer in JSON."""
+    """A JSON response, written by orjson."""
 
     media_type = "application/json"
 
@@ -139,7 +139,7 @@ class Json(Response):
 
 
 class StrictRequest(Request):
-    """A request whose body is read strictly."""
+    """A request whose JSON body is parsed strictly: no duplicate keys, no NaN."""
 
     async def json(self) -> Any:
         body = await self.body()
@@ -147,7 +147,7 @@ class StrictRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """A route of strict requests."""
+    """A FastAPI route that parses its requests strictly."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         inner = super().get_route_handler()
@@ -201,7 +201,7 @@ _METHODS = ("GET", "HEAD", "POST", "OPTIONS")
 
 
 class SecureHeaders:
-    """Sets the headers of every answer, errors included, and takes out the server's name."""
+    """Middleware that sets security headers on every response and removes the server's name."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -225,7 +225,7 @@ class SecureHeaders:
 
 
 class Guard:
-    """Turns away requests that are not meant for this server, or that are no requests of its kind."""
+    """Middleware that refuses requests with foreign hosts or origins, and malformed ones."""
 
     def __init__(self, app: App, options: ServeOptions) -> None:
         self._app, self._options = app, options
@@ -251,7 +251,7 @@ class Guard:
 
 
 def host_of(value: bytes) -> str | None:
-    """The name in a Host header without its port, None where it is not one."""
+    """Return the name in a Host header without its port; None if it is malformed."""
     found = _HOST.fullmatch(value)
     return found[1].decode("ascii").lower().rstrip(".") if found else None
 

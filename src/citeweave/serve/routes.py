@@ -28,13 +28,13 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import CiteweaveError, UserError
 from citeweave.corpus.text import paper_text
-from citeweave.search.answer import allowed_rows, answer, needs_reader
+from citeweave.search.answer import allowed_rows, answer, needs_query_encoder
 from citeweave.search.explain import explain
 from citeweave.search.export import to_bibtex, to_csv, to_json
-from citeweave.search.filters import Filter, facets, filter_rows
+from citeweave.search.filters import Filter, count_facets, filter_rows
 from citeweave.search.index import Index
 from citeweave.search.query import Query
-from citeweave.search.query import suggest as suggestions
+from citeweave.search.suggest import suggest as suggestions
 from citeweave.serve.indexes import BatchedEncoder, Held, Opened, Server, row_of, short
 from citeweave.serve.metrics import CONTENT_TYPE, count_papers
 from citeweave.serve.responses import Json, RefusedError, StrictRoute, failure, without_paths
@@ -67,19 +67,19 @@ MOST_EXPLAINED = 20
 
 @search_router.get("/search", response_model=SearchResponse, responses=failures())
 async def search_by_words(server: Held, asked: Annotated[SearchParameters, FromUrl()]) -> Response:
-    """Papers for a text: a question, a title, an abstract."""
+    """Search for a text given in the URL: a question, a title or an abstract."""
     return Json(await server.ask(asked.index, lambda opened: found(opened, asked.query(), with_facets=asked.facets)))
 
 
 @search_router.post("/search", response_model=SearchResponse, responses=failures(403, 415))
 async def search(server: Held, asked: SearchRequest) -> Response:
-    """Papers for a text, a paper, liked papers, chosen sentences, or a passage of a draft."""
+    """Search by a text, a paper, liked papers, selected sentences, or a passage of a draft."""
     return Json(await server.ask(asked.index, lambda opened: found(opened, asked.query(), with_facets=asked.facets)))
 
 
 @search_router.post("/search/batch", response_model=Answers, responses=failures(403, 415))
 async def search_batch(server: Held, asked: BatchRequest) -> Response:
-    """Several queries in one request; a query that cannot be answered leaves an error in its place."""
+    """Answer several queries in one request; a failed query leaves an error in its place."""
 
     def work(opened: Opened) -> dict[str, Any]:
         return {"answers": [_answered(opened, one.query()) for one in asked.queries]}
@@ -89,7 +89,7 @@ async def search_batch(server: Held, asked: BatchRequest) -> Response:
 
 @search_router.get("/similar", response_model=SearchResponse, responses=failures())
 async def similar(server: Held, asked: Annotated[SimilarParameters, FromUrl()]) -> Response:
-    """Papers like a paper of the index, on request with the reasons."""
+    """Return papers similar to a paper of the index, with reasons on request."""
 
     def work(opened: Opened) -> dict[str, Any]:
         made = found(opened, asked.query(), with_facets=asked.facets)
@@ -103,10 +103,10 @@ async def similar(server: Held, asked: Annotated[SimilarParameters, FromUrl()]) 
 
 
 def found(opened: Opened, said: dict[str, Any], *, with_facets: bool = False) -> dict[str, Any]:
-    """The answer to a query as JSON, its hits with all that a page shows."""
+    """Return a search result as JSON, its hits with everything that the page shows."""
     query = Query.from_json(said)
     _check_papers(opened.index, query)
-    if needs_reader(query) and not _words_will_do(query):
+    if needs_query_encoder(query) and not _words_will_do(query):
         opened.need_reader()
     told = answer(opened.index, opened.reader, query).as_json()
     told["coming"] = opened.coming if told["by"] == "words" != query.by else ""
@@ -115,8 +115,8 @@ def found(opened: Opened, said: dict[str, Any], *, with_facets: bool = False) ->
 
 
 def facets_json(index: Index, mask: NDArray[np.bool_]) -> dict[str, Any]:
-    """Years, venues and fields of some papers, (size,), with their counts."""
-    counts = facets(index, mask)
+    """Return years, venues and fields of some papers, (size,), with counts, as JSON."""
+    counts = count_facets(index, mask)
     return {**counts, "years": {str(year): count for year, count in counts["years"].items()}}
 
 
@@ -130,12 +130,12 @@ def _answered(opened: Opened, said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _words_will_do(query: Query) -> bool:
-    """Whether a text can be searched for while the model is being loaded."""
+    """Return whether a text can be searched by words while the model is loading."""
     return query.kind == "text" and query.by != "vectors" and not query.aspect
 
 
 def _check_papers(index: Index, query: Query) -> None:
-    """404 for papers that are not there, before anything is computed."""
+    """Respond 404 for unknown papers before anything is computed."""
     asked = [query.paper, *query.liked, *query.disliked, query.sentences.paper if query.sentences else ""]
     for id in filter(None, asked):
         row_of(index, id)
@@ -169,7 +169,7 @@ _Id = Annotated[str, InPath(min_length=1, max_length=500, description="Any id of
 
 @papers_router.get("/papers", response_model=PapersResponse, responses=failures())
 async def papers(server: Held, asked: Annotated[PapersParameters, FromUrl()]) -> Response:
-    """Several papers by their ids, in the order asked for; those that are not there are listed."""
+    """Return several papers by id, in the requested order; unknown ids are listed."""
 
     def work(opened: Opened) -> dict[str, Any]:
         rows = opened.index.rows(asked.id).tolist()
@@ -183,13 +183,13 @@ async def papers(server: Held, asked: Annotated[PapersParameters, FromUrl()]) ->
 
 @papers_router.get("/papers/{id:path}", response_model=WholePaper, responses=failures())
 async def paper(server: Held, id: _Id, asked: Annotated[IndexParameters, FromUrl()]) -> Response:
-    """A paper with its sentences, its references and who cites it."""
+    """Return a paper with its sentences, its references and the papers that cite it."""
     return Json(await server.ask(asked.index, lambda opened: whole_paper(opened.index, row_of(opened.index, id))))
 
 
 @papers_router.get("/suggest", response_model=Suggestions, responses=failures())
 async def suggest(server: Held, asked: Annotated[SuggestParameters, FromUrl()]) -> Response:
-    """Words and titles that go on as the text begins."""
+    """Suggest words and titles that complete a typed text."""
 
     def work(opened: Opened) -> dict[str, Any]:
         made = []
@@ -203,7 +203,7 @@ async def suggest(server: Held, asked: Annotated[SuggestParameters, FromUrl()]) 
 
 @papers_router.get("/facets", response_model=Facets, responses=failures())
 async def all_facets(server: Held, asked: Annotated[IndexParameters, FromUrl()]) -> Response:
-    """Years, venues and fields of all papers, with their counts."""
+    """Return years, venues and fields of all papers of an index, with counts."""
 
     def work(opened: Opened) -> bytes:
         key = ("facets", opened.name)
@@ -247,7 +247,7 @@ def whole_paper(index: Index, row: int) -> dict[str, Any]:
 
 
 def _listed(index: Index, rows: NDArray[np.int64]) -> list[dict[str, Any]]:
-    """Papers by their ids, so that the list does not depend on how the index came to be."""
+    """List papers by id, so that the order does not depend on the history of the index."""
     return [short(index, row) for row in sorted(rows.tolist(), key=index.id)[:MOST_LISTED]]
 
 
@@ -258,7 +258,7 @@ embed_router = APIRouter(route_class=StrictRoute, tags=["vectors"])
 
 @embed_router.post("/embed", response_model=Embedded, responses=failures(403, 415))
 async def embed(server: Held, asked: EmbedRequest) -> Response:
-    """Vectors of texts, as the papers of the index have them; a text without a word gets zeros."""
+    """Return vectors of texts in the index's own space; a text without words gets zeros."""
     texts = [
         paper_text(one, "") if isinstance(one, str) else paper_text(one.title, one.abstract) for one in asked.texts
     ]
@@ -301,7 +301,7 @@ _FILES = {media.partition(";")[0]: {"schema": {"type": "string"}} for _, media, 
     responses={**failures(403, 415), 200: {"description": "The file.", "content": _FILES}},
 )
 async def export(server: Held, asked: ExportRequest) -> Response:
-    """Papers as BibTeX, CSV or JSON, in the order of their ids."""
+    """Return papers as BibTeX, CSV or JSON, ordered by id."""
     write, media, name = _FORMATS[asked.format]
 
     def work(opened: Opened) -> str:
@@ -322,19 +322,19 @@ _EMPTY = {"papers": 0, "around": 0, "with_vectors": 0, "with_sentences": 0, "wit
 
 @health_router.get("/health", response_model=Health)
 async def health(server: Held) -> Response:
-    """What the server has, what it is doing, and what it lacks."""
+    """Report what the server has, what it is doing, and what it lacks."""
     return Json(await server.workers.run_aside(_health, server))
 
 
 @health_router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
 async def metrics(server: Held) -> Response:
-    """Counters in the text form of Prometheus; each worker process counts for itself."""
+    """Return the counters in Prometheus's text format; each worker process has its own."""
     text = await server.workers.run_aside(lambda: server.metrics.text(_gauges(server)))
     return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 
 def counts_of(server: Server, name: str, index: Index) -> dict[str, int]:
-    """Papers, and how many of them have what; counted once a state."""
+    """Count the papers of an index and what they have, once per state."""
     key = ("counts", name)
     state, counts = server.kept.get(key, (None, {}))
     if state != index.number:

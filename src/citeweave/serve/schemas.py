@@ -16,26 +16,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from citeweave.search.query import (
-    MOST_COUNT,
-    MOST_OFFSET,
-    MOST_PAPERS,
-    MOST_SENTENCES,
-    MOST_TEXT,
-)
+from citeweave.search.query import MAX_HITS, MAX_LIKED, MAX_OFFSET, MAX_SENTENCES, MAX_TEXT
 
 MOST_QUERIES, MOST_TEXTS, MOST_IDS = 64, 256, 1000
 
 Id = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 Name = Annotated[str, StringConstraints(max_length=300)]
-LongText = Annotated[str, StringConstraints(max_length=MOST_TEXT)]
+LongText = Annotated[str, StringConstraints(max_length=MAX_TEXT)]
 Year = Annotated[int, Field(ge=-9999, le=9999)]
 By = Literal["", "hybrid", "vectors", "words"]
 
 IndexName = Annotated[str, Field(max_length=100, description="Name of the index to ask; empty = the first.")]
 Aspect = Annotated[str, Field(max_length=100, description="Space of one of the model's aspects; empty = its own.")]
-Count = Annotated[int, Field(ge=1, le=MOST_COUNT, description="How many papers.")]
-Offset = Annotated[int, Field(ge=0, le=MOST_OFFSET, description="Hits of the pages before, which are passed over.")]
+Count = Annotated[int, Field(ge=1, le=MAX_HITS, description="How many papers.")]
+Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET, description="Hits of the pages before, which are passed over.")]
 Diversity = Annotated[
     float, Field(ge=0, le=1, allow_inf_nan=False, description="0 = by score alone, up to 1 = papers unlike each other.")
 ]
@@ -46,7 +40,7 @@ class _Body(BaseModel):
 
 
 class Where(_Body):
-    """Which papers may be found."""
+    """Filters of a search request: which papers may be returned."""
 
     years: Annotated[
         list[Year | None], Field(min_length=2, max_length=2, description="First and last year; null = open.")
@@ -60,27 +54,27 @@ class Where(_Body):
 
 
 class SentencesRequest(_Body):
-    """Sentences to search by: of a paper's abstract, or given ones."""
+    """Sentences to search by in a request: of a paper's abstract, or given as text."""
 
     paper: Annotated[str, Field(max_length=500)] = ""
     numbers: Annotated[
-        list[Annotated[int, Field(ge=0, le=100_000)]], Field(max_length=MOST_SENTENCES, description="From 0.")
+        list[Annotated[int, Field(ge=0, le=100_000)]], Field(max_length=MAX_SENTENCES, description="From 0.")
     ] = Field(default=[])
-    texts: Annotated[list[LongText], Field(max_length=MOST_SENTENCES)] = Field(default=[])
+    texts: Annotated[list[LongText], Field(max_length=MAX_SENTENCES)] = Field(default=[])
 
 
 class Cite(_Body):
-    """A sentence or paragraph of a draft: what to cite in it."""
+    """A sentence or paragraph of a draft in a request, to find citations for."""
 
     text: LongText
     intent: Annotated[str, Field(max_length=100, description="background, method, result, ... or an aspect.")] = ""
-    draft: Annotated[str, Field(max_length=MOST_TEXT, description="Title and abstract of the draft.")] = ""
+    draft: Annotated[str, Field(max_length=MAX_TEXT, description="Title and abstract of the draft.")] = ""
     least_share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
     each: Annotated[bool, Field(description="Answer for every sentence that seems to need a citation.")] = False
 
 
 class OneQuery(_Body):
-    """One of text, paper, liked, sentences and cite; the rest is how to answer."""
+    """The JSON of one query: exactly one of text, paper, liked, sentences and cite, and options."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -93,10 +87,10 @@ class OneQuery(_Body):
         }
     )
 
-    text: Annotated[str, Field(max_length=MOST_TEXT, description="A question, or a title and an abstract.")] = ""
+    text: Annotated[str, Field(max_length=MAX_TEXT, description="A question, or a title and an abstract.")] = ""
     paper: Annotated[str, Field(max_length=500, description="Any id of a paper.")] = ""
-    liked: Annotated[list[Id], Field(max_length=MOST_PAPERS)] = Field(default=[])
-    disliked: Annotated[list[Id], Field(max_length=MOST_PAPERS)] = Field(default=[])
+    liked: Annotated[list[Id], Field(max_length=MAX_LIKED)] = Field(default=[])
+    disliked: Annotated[list[Id], Field(max_length=MAX_LIKED)] = Field(default=[])
     sentences: SentencesRequest | None = None
     cite: Cite | None = None
     by: Annotated[By, Field(description="Empty = hybrid for a text, vectors for all else.")] = ""
@@ -109,7 +103,7 @@ class OneQuery(_Body):
     outside: Annotated[bool, Field(description="Also papers that are known as references only.")] = False
 
     def query(self) -> dict[str, Any]:
-        """As `Query.from_json` reads it: what was said and is not null."""
+        """Return the request as `Query.from_json` reads it, without null values."""
         said: dict[str, Any] = self.model_dump(exclude_unset=True, exclude_none=True, exclude={"index", "facets"})
         if self.where is not None and "years" in said.get("where", {}):
             said["where"]["years"] = self.where.years  # its nulls mean something
@@ -117,14 +111,14 @@ class OneQuery(_Body):
 
 
 class SearchRequest(OneQuery):
-    """A query to one of the indexes."""
+    """The JSON body of a search request to one of the indexes."""
 
     index: IndexName = ""
     facets: Annotated[bool, Field(description="Also count years, venues and fields of all that may be found.")] = False
 
 
 class BatchRequest(_Body):
-    """Several queries; each is answered or refused by itself."""
+    """The JSON body of several queries; each is answered or refused by itself."""
 
     queries: Annotated[list[OneQuery], Field(min_length=1, max_length=MOST_QUERIES)]
     index: IndexName = ""
@@ -136,7 +130,7 @@ class TitleAndAbstract(_Body):
 
 
 class EmbedRequest(_Body):
-    """Texts to encode."""
+    """The JSON body of texts to encode."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"texts": ["a question", {"title": "A title", "abstract": "An abstract."}]}]}
@@ -148,7 +142,7 @@ class EmbedRequest(_Body):
 
 
 class ExportRequest(_Body):
-    """Papers to download."""
+    """The JSON body of papers to export."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"format": "bibtex", "ids": ["doi:10.1/x"]}]})
 
@@ -158,7 +152,7 @@ class ExportRequest(_Body):
 
 
 class _Parameters(BaseModel):
-    """Of a GET: numbers are written as text, so types are not strict; unknown names are refused all the same."""
+    """URL parameters of a GET request: numbers are text, so types are not strict; unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -180,7 +174,7 @@ class _Paged(_Parameters):
     facets: bool = False
 
     def query(self) -> dict[str, Any]:
-        """As `Query.from_json` reads it."""
+        """Return the parameters as `Query.from_json` reads them."""
         where: dict[str, Any] = {}
         if self.year_from is not None or self.year_to is not None:
             where["years"] = [self.year_from, self.year_to]
@@ -261,7 +255,7 @@ class ErrorText(BaseModel):
 
 
 class Failure(BaseModel):
-    """Every error."""
+    """The JSON body of every error response."""
 
     error: ErrorText
 
@@ -301,7 +295,7 @@ class PapersResponse(BaseModel):
 
 
 class MatchResponse(BaseModel):
-    """A sentence of the query and a sentence of the paper that belong together."""
+    """A matching pair in a response: a sentence of the query and a sentence of the paper."""
 
     query: Annotated[int, Field(description="Place among the query's sentences; a whole text is one.")]
     sentence: Annotated[int, Field(description="Place among the paper's sentences, from 0.")]
@@ -481,5 +475,5 @@ class MapWorking(BaseModel):
 
 
 def failures(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The errors of a route, for its description; those that any route may have are always among them."""
+    """List the error responses of a route for its OpenAPI description."""
     return {status: {"model": Failure} for status in sorted({400, 404, 405, 413, 414, 422, 429, 431, 503, *statuses})}

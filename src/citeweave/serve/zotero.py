@@ -30,9 +30,9 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from citeweave.core.errors import InputError
-from citeweave.core.files import write_whole
+from citeweave.core.files import write_atomically
 from citeweave.core.inputs import Source
-from citeweave.corpus.readers.xml_records import plain_text, xml_records
+from citeweave.corpus.readers.xml_records import element_text, xml_records
 
 DATABASE = "zotero.sqlite"
 _BESIDE = ("-journal", "-wal")
@@ -70,7 +70,7 @@ _CREATORS = """
 
 
 def find_database(folder: Path) -> Path | None:
-    """The database of a Zotero data folder, or of the one that a folder `storage` belongs to."""
+    """Find the database of a Zotero data folder, or of the one that a folder `storage` belongs to."""
     for place in (folder, folder.parent) if folder.name == "storage" else (folder,):
         if (place / DATABASE).is_file():
             return place / DATABASE
@@ -78,7 +78,7 @@ def find_database(folder: Path) -> Path | None:
 
 
 def write_csl(database: Path, path: Path) -> int:
-    """Write the items of a database to a file; how many they are."""
+    """Write the items of a Zotero database to a CSL JSON file; return their number."""
     with tempfile.TemporaryDirectory(prefix="citeweave-zotero-") as scratch:
         copy = Path(scratch) / DATABASE
         try:
@@ -97,7 +97,7 @@ def write_csl(database: Path, path: Path) -> int:
             raise InputError(f"{database} cannot be read: {error.strerror}; check its permissions") from None
     if not entries:
         raise InputError(f"{database} has no item with a title; open Zotero and check that it is the right folder")
-    write_whole(path, json.dumps(entries, ensure_ascii=False, indent=0).encode("utf-8", "replace"))
+    write_atomically(path, json.dumps(entries, ensure_ascii=False, indent=0).encode("utf-8", "replace"))
     return len(entries)
 
 
@@ -164,13 +164,13 @@ _RDF_VENUES = ("Journal", "Book", "Series", "ConferenceProceedings")
 
 
 def write_csl_of_rdf(export: Path, path: Path) -> int:
-    """Write the items of an export to a file; how many they are."""
+    """Write the items of a Zotero RDF export to a CSL JSON file; return their number."""
     # read twice: a journal may stand after the articles that name it
-    venues = {item.get("about", ""): plain_text(item.find("title")) for item in _items(export) if item.tag == "Journal"}
+    venues = {item.get("about", ""): element_text(item.find("title")) for item in _items(export) if item.tag == "Journal"}
     entries = [entry for item in _items(export) for entry in _rdf_entry(item, venues)]
     if not entries:
         raise InputError(f"{export} has no item with a title; export the library as CSL JSON or BibTeX instead")
-    write_whole(path, json.dumps(entries, ensure_ascii=True, indent=0).encode())
+    write_atomically(path, json.dumps(entries, ensure_ascii=True, indent=0).encode())
     return len(entries)
 
 
@@ -179,29 +179,29 @@ def _items(export: Path) -> Iterator[Element]:
 
 
 def _rdf_entry(item: Element, venues: dict[str, str]) -> Iterator[dict[str, Any]]:
-    kind, title = plain_text(item.find("itemType")), plain_text(item.find("title"))
+    kind, title = element_text(item.find("itemType")), element_text(item.find("title"))
     if not title or not kind or kind in _RDF_LEFT_OUT or item.tag == "Journal":
         return
     part = item.find("isPartOf")
     venue = next((found for name in _RDF_VENUES if part is not None and (found := part.find(name)) is not None), None)
     resource = part.get("resource", "") if part is not None else ""
     told = [item, *([venue] if venue is not None else [])]
-    names = [plain_text(one) for element in told for one in element.findall("identifier")]
+    names = [element_text(one) for element in told for one in element.findall("identifier")]
     entry: dict[str, Any] = {
         "id": item.get("about") or title[:200],
         "type": "paper-conference" if kind == "conferencePaper" else "article-journal",
         "title": title,
-        "abstract": plain_text(item.find("abstract")),
+        "abstract": element_text(item.find("abstract")),
         "author": [_person(person) for person in item.iterfind("authors/Seq/li/Person")],
-        "container-title": plain_text(venue.find("title")) if venue is not None else venues.get(resource, ""),
-        "issued": issued(plain_text(item.find("date"))),
+        "container-title": element_text(venue.find("title")) if venue is not None else venues.get(resource, ""),
+        "issued": issued(element_text(item.find("date"))),
         "DOI": next((name.partition(" ")[2] for name in names if name.upper().startswith("DOI ")), ""),
-        "URL": plain_text(item.find("identifier/URI/value")),
-        "note": plain_text(item.find("description")),
+        "URL": element_text(item.find("identifier/URI/value")),
+        "note": element_text(item.find("description")),
     }
     yield {name: value for name, value in entry.items() if value}
 
 
 def _person(person: Element) -> dict[str, str]:
-    given = plain_text(person.find("givenName")) or plain_text(person.find("givenname"))
-    return {"family": plain_text(person.find("surname")), "given": given}
+    given = element_text(person.find("givenName")) or element_text(person.find("givenname"))
+    return {"family": element_text(person.find("surname")), "given": given}
