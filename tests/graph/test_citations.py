@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from citeweave import Corpus, synthesize
 from citeweave.core.errors import ArtifactError, UserError
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
 from citeweave.graph.edge_sort import count_edges, sorted_rows
 
@@ -87,7 +87,7 @@ def test_one_giant_citing_paper() -> None:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return synthesize(tmp_path_factory.mktemp("graph") / "corpus", Synthetic(papers=300))
+    return synthesize(tmp_path_factory.mktemp("graph") / "corpus", SyntheticOptions(papers=300))
 
 
 def test_built_from_a_corpus_and_opened_again(corpus: Corpus, tmp_path: Path) -> None:

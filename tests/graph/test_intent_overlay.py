@@ -20,8 +20,8 @@ from citeweave.graph.intent_overlay import (
     CitationPlaces,
     IntentOverlay,
     OverlayWriter,
-    confidence_of,
-    mask_of,
+    confidence_from_mask,
+    mask_from_confidence,
 )
 
 PAPERS = 9
@@ -44,7 +44,7 @@ def write_overlay(corpus: Corpus, folder: Path, confidence: np.ndarray, own: np.
         out = OverlayWriter(artifact)
         out.append_contexts(np.array([1], np.uint8), np.array([[1, 0, 0]], np.float16))
         out.close()
-        mask = np.where(own > 0, own, mask_of(confidence, 0.5))
+        mask = np.where(own > 0, own, mask_from_confidence(confidence, 0.5))
         out.write_citations(mask, confidence, np.full(number, 70_000), own > 0)
         facts = {"corpus": corpus.hash, "least": 0.5, "citations": {"all": number}, "contexts": {"all": 1}}
         artifact.facts |= facts
@@ -82,15 +82,15 @@ def test_a_graph_gets_the_masks_of_its_citations(corpus: Corpus, overlay: Intent
 )
 @settings(max_examples=40)
 def test_any_graph_over_the_papers(
-    corpus: Corpus, overlay: IntentOverlay, edges: list[tuple[int, int]], least: float
+    corpus: Corpus, overlay: IntentOverlay, edges: list[tuple[int, int]], threshold: float
 ) -> None:
     """Duplicates, citations held out, edges that the corpus does not have: those keep what they had."""
     table = np.array(edges, np.int32).reshape(-1, 2)
     before = np.full(len(table), 64, np.uint8)
     graph = graph_from_edges(table[:, 0], table[:, 1], PAPERS, intents=before)
-    masks = overlay.masks_at(least)
+    masks = overlay.masks_at(threshold)
     known = {(int(a), int(b)): int(m) for a, b, m in zip(corpus.citing, corpus.cited, masks, strict=True)}
-    found = overlay.on(graph, corpus, least=least)
+    found = overlay.on(graph, corpus, threshold=threshold)
     pairs = zip(found.sources().tolist(), found.cited.targets.tolist(), strict=True)
     assert found.intents.tolist() == [known.get(pair, 64) for pair in pairs]
     assert (graph.intents == 64).all()
@@ -124,8 +124,8 @@ def test_places_of_pairs_that_are_no_citation(corpus: Corpus) -> None:
 
 
 def test_finer_intents_have_no_confidence() -> None:
-    assert confidence_of(np.array([128, 4 | 16], np.uint8)).tolist() == [[0, 0, 0], [0, 0, 1]]
-    assert mask_of(np.zeros((2, 3), np.float16), 1e-9).tolist() == [0, 0]
+    assert confidence_from_mask(np.array([128, 4 | 16], np.uint8)).tolist() == [[0, 0, 0], [0, 0, 1]]
+    assert mask_from_confidence(np.zeros((2, 3), np.float16), 1e-9).tolist() == [0, 0]
 
 
 def test_another_corpus_is_refused(corpus: Corpus, overlay: IntentOverlay, tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ import pytest
 from citeweave.core.errors import UserError
 from citeweave.core.publish import work_folder
 from citeweave.corpus.corpus import Corpus
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.corpus.synthetic.synthesize import synthesize
 from citeweave.graph import citations, fastrp, node_vectors
 from citeweave.graph.build import GraphOptions, graph_options, make_graph
 from citeweave.graph.citations import CitationGraph, build_graph
+from citeweave.graph.fastrp import PanelFiles
 from citeweave.graph.node_vectors import embed_nodes
-from citeweave.graph.walks import PanelFiles
 from citeweave.vectors.vectors import Vectors
 
 LITTLE = 300 * (4 * 4 + 16 * 8)
@@ -31,7 +31,7 @@ class Killed(BaseException):
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return synthesize(tmp_path_factory.mktemp("making") / "corpus", Synthetic(papers=300))
+    return synthesize(tmp_path_factory.mktemp("making") / "corpus", SyntheticOptions(papers=300))
 
 
 def options(**more: object) -> GraphOptions:
@@ -91,11 +91,11 @@ def test_float16_is_float32_but_for_rounding(corpus: Corpus, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("owner", "name", "calls", "sorts", "panels"),
     [
-        (citations, "_turn_around", 0, 1, 4),
+        (citations, "_transpose_columns", 0, 1, 4),
         (fastrp.Projection, "add", 0, 0, 4),
         (fastrp.Projection, "add", 3, 0, 1),
         (PanelFiles, "write", 2, 0, 2),
-        (fastrp, "evening_basis", 0, 0, 0),
+        (fastrp, "whitening_basis", 0, 0, 0),
         (node_vectors, "write_json", 0, 0, 0),
         (citations.ArtifactWriter, "finish", 1, 0, 0),
     ],
@@ -153,7 +153,7 @@ def test_overwriting_keeps_the_citations_of_the_same_corpus(
         graph = make_graph(corpus, tmp_path / "graph", options(), overwrite=True)
     assert graph.edges == len(corpus.citing) and (tmp_path / "graph" / "vectors").is_dir()
     assert (tmp_path / "graph" / "cited" / "targets.npy").stat().st_ino == before
-    other = synthesize(tmp_path / "other", Synthetic(papers=200))
+    other = synthesize(tmp_path / "other", SyntheticOptions(papers=200))
     assert make_graph(other, tmp_path / "graph", options(), overwrite=True).nodes == 200
     assert CitationGraph.open(tmp_path / "graph").corpus == other.hash
 

@@ -15,7 +15,7 @@ from citeweave.graph.adjacency import Adjacency, Csr
 from citeweave.graph.kernels import fill_signs
 from citeweave.graph.node_vectors import METHODS, EdgeModel, FastRP, NodeVectorOptions, ProNE, embed_nodes
 from citeweave.graph.prone import _proximity, filter_weights
-from citeweave.graph.walks import NARROWEST, Panels, rescale
+from citeweave.graph.walk_powers import MIN_PANEL_WIDTH, Panels, whiten
 
 CHEAP = ("fastrp", "prone")
 QUICK = EdgeModel(epochs=2, batch=100, chunk=10, uniform=10)
@@ -75,7 +75,7 @@ def test_fastrp_is_what_its_formula_says(exponent, weighted):
     total = np.zeros_like(power)
     for weight in weights:
         power = inverse * (matrix @ power)
-        lengths = np.linalg.norm(power[:, :NARROWEST], axis=1, keepdims=True)
+        lengths = np.linalg.norm(power[:, :MIN_PANEL_WIDTH], axis=1, keepdims=True)
         total += weight * np.divide(power, lengths, out=np.zeros_like(power), where=lengths > 0)
     # powers are kept with 8 bits of precision on the way
     assert np.abs(found - unit(total)).max() < 0.01
@@ -167,7 +167,7 @@ def test_no_bit_depends_on_workers_or_memory(method):
     again = embed_nodes(adjacency, options(method, workers=2))
     # torch, which learns the edge model, does not promise bits where it sums on several threads
     assert np.array_equal(first, again) if method in CHEAP else np.allclose(first, again, atol=1e-4)
-    least = 4 * 163 * 2 * NARROWEST + 12 * adjacency.edges
+    least = 4 * 163 * 2 * MIN_PANEL_WIDTH + 12 * adjacency.edges
     for memory in (least, 2 * least, 1 << 20) if method in CHEAP else ():
         assert np.array_equal(first, embed_nodes(adjacency, options(method, memory=memory)))
     assert not np.array_equal(first, embed_nodes(adjacency, options(method, seed=1)))
@@ -230,7 +230,7 @@ def test_evening_out():
     values = np.linalg.svd(matrix.astype(np.float64), compute_uv=False)
     for power in (0.0, 0.5, 1.0):
         turned = matrix.copy()
-        assert np.allclose(rescale(turned, power)[:5], values[:5] ** 2, rtol=1e-4)
+        assert np.allclose(whiten(turned, power)[:5], values[:5] ** 2, rtol=1e-4)
         assert np.allclose(np.linalg.norm(turned, axis=0)[:5], values[:5] ** (1 - power), rtol=1e-3)
         assert not turned[:, 5].any()
 
@@ -273,10 +273,10 @@ def test_tables_of_a_recipe_are_options():
 def test_the_edge_model_learns_by_hand():
     """One edge 0 -> 1 and nodes 2, 3 as negatives: two steps of loss, gradient and row-wise Adagrad on paper."""
     torch = pytest.importorskip("torch")
-    from citeweave.graph.edge_model import _EdgeModelTrainer, _Edges
+    from citeweave.graph.edge_model import _EdgeModelTrainer, _EdgeTensors
 
     start = np.array([[1, 0], [0.5, 0], [1, 1], [0, 1]], np.float32)
-    edges = _Edges(torch.tensor([0]), torch.tensor([1]), None)
+    edges = _EdgeTensors(torch.tensor([0]), torch.tensor([1]), None)
     drawn = torch.tensor([[[2]], [[3]]])  # node 2 as a source, node 3 as a target
     vectors = torch.from_numpy(start.copy())
     trainer = _EdgeModelTrainer(torch, vectors, EdgeModel(loss="margin", margin=0.15, rate=0.1, max_norm=0.0))
@@ -293,9 +293,9 @@ def test_the_edge_model_learns_by_hand():
 @pytest.mark.parametrize("loss", ["margin", "softmax", "logistic"])
 def test_losses_are_their_formulas(loss):
     torch = pytest.importorskip("torch")
-    from citeweave.graph.edge_model import _NEVER, _EdgeModelTrainer
+    from citeweave.graph.edge_model import _MASKED, _EdgeModelTrainer
 
-    true, false = np.array([[0.5, -1.0]]), np.array([[[0.45, 0.1, _NEVER], [0.0, 2.0, _NEVER]]])
+    true, false = np.array([[0.5, -1.0]]), np.array([[[0.45, 0.1, _MASKED], [0.0, 2.0, _MASKED]]])
     found = _EdgeModelTrainer(torch, torch.zeros(1, 2), EdgeModel(loss=loss))._losses(
         torch.tensor(true), torch.tensor(false)
     )
@@ -333,6 +333,6 @@ def test_the_edge_model_reports_every_epoch_and_its_divergence():
 def test_the_edge_model_asks_for_a_card_that_is_not_there():
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
-        pytest.skip("there is a graphics card")
+        pytest.skip("there is a GPU")
     with pytest.raises(UserError, match="--device is cuda"):
         embed_nodes(communities(), options("edges", device="cuda"))

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from citeweave.graph.kernels import narrow_into, seen_by_kernels
-from citeweave.graph.walks import ROW_BLOCK, PanelFiles
+from citeweave.graph.fastrp import PanelFiles
+from citeweave.graph.kernels import as_kernel_array, narrow_into
+from citeweave.graph.walk_powers import ROW_BLOCK
 
 
 def test_panels_come_back_side_by_side_in_blocks_of_rows(tmp_path: Path) -> None:
@@ -32,12 +33,12 @@ def test_float16_is_read_and_written_as_numpy_does(tmp_path: Path) -> None:
     numbers = np.random.default_rng(0).normal(size=(13, 5000)) * 10.0 ** np.arange(-9, 4)[:, None]
     numbers = np.concatenate([numbers.astype(np.float32).reshape(-1, 1), wide])
     out = np.zeros(numbers.shape, np.float16)
-    narrow_into(numbers, 0, seen_by_kernels(out))
+    narrow_into(numbers, 0, as_kernel_array(out))
     wanted = numbers.astype(np.float16)
     small = np.abs(numbers) < 2**-14  # denormal: rounded twice, so that a near tie may go the other way
     assert np.array_equal(out[~small], wanted[~small])
     assert np.abs(out[small].astype(float) - wanted[small]).max() <= 2**-24
-    narrow_into(np.array([[1e9]], np.float32), 0, seen_by_kernels(out))
+    narrow_into(np.array([[1e9]], np.float32), 0, as_kernel_array(out))
     assert out[0, 0] == 65504
 
 

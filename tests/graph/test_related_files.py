@@ -72,7 +72,7 @@ def test_the_same_call_opens_and_another_graph_is_refused(graph: CitationGraph, 
     other = graph_from_edges(np.array([0, 0]), np.array([1, 2]), 300)
     with pytest.raises(UserError, match="made from other inputs"):
         write_related(other, Signal("cocited"), np.arange(20), tmp_path / "r")
-    with pytest.raises(UserError, match="no paper is asked about"):
+    with pytest.raises(UserError, match="there is no query paper"):
         write_related(graph, Signal("cocited"), np.arange(0), tmp_path / "empty")
     with pytest.raises(UserError, match="row 300 is not in a graph of 300 nodes"):
         write_related(graph, Signal("cocited"), np.array([300]), tmp_path / "outside")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from citeweave import Corpus, import_papers, synthesize
 from citeweave.core.errors import UserError
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.intent_overlay import intents_from_contexts
 from citeweave.graph.signals import (
@@ -21,12 +21,12 @@ from citeweave.graph.signals import (
     Relations,
     Signal,
     UnionPart,
-    left_out,
+    count_capped_papers,
     parse_union,
     related,
     stream_related,
-    symmetric,
-    unite,
+    symmetrize,
+    unite_signals,
 )
 
 NODES = 9
@@ -116,7 +116,7 @@ def test_a_giant_reference_list_is_capped_and_counted() -> None:
     graph = graph_from_edges(np.append(citing, [1, 1]), np.append(cited, [2, 3]), 100_001)
     found = related(graph, Signal("cocited"), np.array([2]))
     assert found.row(0)[0].tolist() == [3]
-    assert left_out(graph, Signal("cocited")) == 1
+    assert count_capped_papers(graph, Signal("cocited")) == 1
     assert len(related(graph, Signal("cocited", longest=200_000), np.array([2])).targets) == 99_999
 
 
@@ -168,25 +168,25 @@ def test_intents_of_contexts_and_of_their_headings(cited_nearby: Corpus) -> None
 
 def test_union_adds_weighted_cosines() -> None:
     graph = graph_of([(0, 2), (0, 3), (1, 2), (1, 3), (1, 4)])
-    union = unite(Relations(graph), [UnionPart(Signal("connected"), 2.0), UnionPart(Signal("cocited"), 0.5)])
+    union = unite_signals(Relations(graph), [UnionPart(Signal("connected"), 2.0), UnionPart(Signal("cocited"), 0.5)])
     assert union.weights is not None
     row = dict(zip(union.row(2).tolist(), union.weights[union.offsets[2] : union.offsets[3]].tolist(), strict=True))
     assert row == pytest.approx({0: 2.0, 1: 2.0, 3: 0.5 * 2 / np.sqrt(2 * 2), 4: 0.5 * 1 / np.sqrt(2 * 1)})
-    plain = unite(Relations(graph), [UnionPart(Signal("cocited"))], normalize=False)
+    plain = unite_signals(Relations(graph), [UnionPart(Signal("cocited"))], normalize=False)
     assert plain.weights is not None
     assert plain.weights[plain.offsets[2] : plain.offsets[3]].tolist() == [2.0, 1.0]
 
 
 def test_union_in_blocks_and_files_is_the_same(tmp_path: Path) -> None:
-    corpus = synthesize(tmp_path / "corpus", Synthetic(papers=200))
+    corpus = synthesize(tmp_path / "corpus", SyntheticOptions(papers=200))
     graph = graph_from_edges(corpus.citing, corpus.cited, len(corpus))
     parts = parse_union("connected:1,cocited_nearby:0.5,coupled:0.3", strongest=5)
-    whole = unite(Relations(graph, corpus), parts)
-    small = unite(Relations(graph, corpus), parts, memory=2000, folder=tmp_path / "union", workers=2)
+    whole = unite_signals(Relations(graph, corpus), parts)
+    small = unite_signals(Relations(graph, corpus), parts, memory=2000, folder=tmp_path / "union", workers=2)
     assert np.array_equal(whole.offsets, small.offsets)
     assert np.array_equal(whole.targets, small.targets)
     assert np.array_equal(whole.weights, small.weights)
-    both = symmetric(whole)
+    both = symmetrize(whole)
     dense = np.zeros((2, len(corpus), len(corpus)), np.float32)
     for number, part in enumerate(both.parts):
         dense[number][np.repeat(np.arange(len(corpus)), np.diff(part.offsets)), part.targets] = part.weights
@@ -195,6 +195,6 @@ def test_union_in_blocks_and_files_is_the_same(tmp_path: Path) -> None:
 
 def test_a_union_without_edges_is_refused() -> None:
     with pytest.raises(UserError, match="no two papers are related by cocited"):
-        unite(Relations(graph_of([(0, 1)])), parse_union("cocited"))
+        unite_signals(Relations(graph_of([(0, 1)])), parse_union("cocited"))
     with pytest.raises(UserError, match="a weight is a number over 0"):
         parse_union("cocited:none")

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from citeweave import Corpus, Vectors, synthesize
-from citeweave.corpus.synthetic.literature import Synthetic
+from citeweave.corpus.synthetic.literature import SyntheticOptions
 from citeweave.graph.citations import CitationGraph, build_graph
 from citeweave.vectors.vectors import new_vectors
 
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return synthesize(tmp_path_factory.mktemp("mining") / "corpus", Synthetic(papers=600, references=12))
+    return synthesize(tmp_path_factory.mktemp("mining") / "corpus", SyntheticOptions(papers=600, references=12))
 
 
 @pytest.fixture(scope="session")

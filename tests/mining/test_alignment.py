@@ -22,7 +22,7 @@ from citeweave.mining import align
 from citeweave.mining.align import REASONS, AlignmentOptions, align_samples, alignment_options, best_match
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import mine_samples
-from citeweave.mining.samples import SampleNames, Samples, block_of, new_samples
+from citeweave.mining.samples import SampleNames, Samples, block_from_lists, new_samples
 
 CONTEXTS, ABSTRACTS = AlignmentOptions("contexts"), AlignmentOptions("abstracts")
 
@@ -128,7 +128,7 @@ def test_an_interrupted_run_goes_on(
 
 def test_refusals(corpus: Corpus, samples: Samples, tmp_path: Path) -> None:
     with new_samples(tmp_path / "other", SampleNames(rules=("near",)), corpus="another") as writer:
-        writer.append(block_of([0], [[1]], [[2]]))
+        writer.append(block_from_lists([0], [[1]], [[2]]))
         other = writer.finish()
     with pytest.raises(UserError, match="mined from another corpus"):
         align_samples(corpus, other, Drawn(), tmp_path / "a", CONTEXTS)
@@ -144,7 +144,7 @@ def test_refusals(corpus: Corpus, samples: Samples, tmp_path: Path) -> None:
 
 def test_without_contexts_only_abstracts_align(corpus: Corpus, tmp_path: Path) -> None:
     with new_samples(tmp_path / "s", SampleNames(rules=("near",)), corpus=corpus.hash) as writer:
-        writer.append(block_of([0, 1], [[1, 2], [3]], [[2], [5]]))
+        writer.append(block_from_lists([0, 1], [[1, 2], [3]], [[2], [5]]))
         plain = writer.finish()
     with pytest.raises(EmptyResultError, match=r"no pair .* \(3 pairs: no citing sentence\); mine with"):
         align_samples(corpus, plain, Drawn(), tmp_path / "a", CONTEXTS)
@@ -184,7 +184,7 @@ def samples_of(corpus: Corpus, folder: Path, pairs: list[tuple[str, str, int]]) 
     rows = corpus.rows([name for *ids, _ in pairs for name in ids]).reshape(-1, 2)
     numbers = np.array([number for *_, number in pairs], np.int64)
     block = replace(
-        block_of(rows[:, 0].tolist(), [[row] for row in rows[:, 1].tolist()], [[0]] * len(pairs)),
+        block_from_lists(rows[:, 0].tolist(), [[row] for row in rows[:, 1].tolist()], [[0]] * len(pairs)),
         context_offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(numbers >= 0)]),
         contexts=numbers[numbers >= 0],
     )

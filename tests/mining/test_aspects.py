@@ -14,16 +14,16 @@ from citeweave.core.artifact import new_artifact
 from citeweave.core.errors import UserError
 from citeweave.corpus.ingest import exclude_papers, import_papers
 from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
-from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay, OverlayWriter, confidence_of
-from citeweave.mining.bands import apply_aspect_bands, bands_by_aspect
+from citeweave.graph.intent_overlay import KIND, VERSION, IntentOverlay, OverlayWriter, confidence_from_mask
+from citeweave.mining.bands import apply_aspect_bands, choose_aspect_bands
 from citeweave.mining.inputs import (
-    GivenIntents,
+    IntentSource,
+    annotate_inputs,
+    build_mining_graph,
     check_intents,
     graph_inputs,
-    intents_apart,
-    make_graph_for,
+    graph_intents,
     parse_rules,
-    with_intents,
 )
 from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
 from citeweave.mining.samples import Samples
@@ -172,12 +172,12 @@ def test_what_was_left_out_is_counted_by_aspect(corpus: Corpus, told: CitationGr
 def in_graph(corpus: Corpus, folder: Path, graph: CitationGraph, *overrides: str) -> MiningInputs:
     """The graph with vectors of every intent's citations, as the command makes it."""
     recipe = load_recipe("sciaspect_bands", ["graph.dimension=32", *overrides])
-    given = intents_apart(GivenIntents(), corpus, parse_rules(recipe.table("mining")).aspect_graphs)
+    given = graph_intents(IntentSource(), corpus, parse_rules(recipe.table("mining")).aspect_graphs)
     assert given is not None
-    given = dataclasses.replace(given, put=lambda _: graph)
+    given = dataclasses.replace(given, annotate=lambda _: graph)
     table = recipe.table("graph")
-    make_graph_for(corpus, folder, table, with_vectors=True, intents=given)
-    return graph_inputs(folder, table, with_vectors=True, apart=tuple(given.apart))
+    build_mining_graph(corpus, folder, table, with_vectors=True, intents=given)
+    return graph_inputs(folder, table, with_vectors=True, aspects=tuple(given.embedded))
 
 
 def test_bands_are_those_of_the_intents_graph(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_bands_are_those_of_the_intents_graph(corpus: Corpus, graph: CitationGra
 def test_bands_are_chosen_for_each_aspect(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
     inputs = in_graph(corpus, tmp_path / "graph", graph)
     rules = parse_rules(load_recipe("sciaspect_bands").table("mining"))
-    chosen = bands_by_aspect(corpus, rules, inputs)
+    chosen = choose_aspect_bands(corpus, rules, inputs)
     assert list(chosen) == list(BITS)
     banded = apply_aspect_bands(rules, chosen)
     for aspect, bands in chosen.items():
@@ -234,7 +234,7 @@ def test_bands_are_chosen_for_each_aspect(corpus: Corpus, graph: CitationGraph, 
     assert len(samples) > len(corpus)
     tiny = graph.with_intents(np.where(np.arange(graph.edges) < 9, 4, graph.intents & 3).astype(np.uint8))
     with pytest.raises(UserError, match="aspect result: the pool has .* bands need 50 or more.*leave the aspect out"):
-        bands_by_aspect(corpus, rules, in_graph(corpus, tmp_path / "small", tiny))
+        choose_aspect_bands(corpus, rules, in_graph(corpus, tmp_path / "small", tiny))
 
 
 def test_vectors_that_a_graph_does_not_have(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_vectors_that_a_graph_does_not_have(corpus: Corpus, graph: CitationGraph
     with pytest.raises(UserError, match="no citation is of aspect 'result', so its graph has no node vectors"):
         in_graph(corpus, tmp_path / "graph", two)
     table = load_recipe("sciaspect_bands").table("graph")
-    make_graph_for(corpus, tmp_path / "plain", {**table, "dimension": 8}, with_vectors=True)
+    build_mining_graph(corpus, tmp_path / "plain", {**table, "dimension": 8}, with_vectors=True)
     with pytest.raises(UserError, match="no node vectors of the citations of aspect 'method'.*--per-intent"):
         graph_inputs(tmp_path / "plain", table, with_vectors=True, apart=["method"])
 
@@ -254,7 +254,9 @@ def overlay_of(corpus: Corpus, mask: np.ndarray, folder: Path) -> IntentOverlay:
             np.zeros(len(corpus.contexts), np.uint8), np.zeros((len(corpus.contexts), 3), np.float16)
         )
         writer.close()
-        writer.write_citations(mask, confidence_of(mask), np.ones(len(mask), np.int64), np.zeros(len(mask), bool))
+        writer.write_citations(
+            mask, confidence_from_mask(mask), np.ones(len(mask), np.int64), np.zeros(len(mask), bool)
+        )
         counts = {"citations": {"all": len(mask)}, "contexts": {"all": len(corpus.contexts)}}
         artifact.facts |= {"corpus": corpus.hash, "least": 0.5, **counts}
         artifact.finish()
@@ -264,19 +266,19 @@ def overlay_of(corpus: Corpus, mask: np.ndarray, folder: Path) -> IntentOverlay:
 def test_an_overlay_is_found_again_by_ids(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
     mask = np.random.default_rng(5).choice([1, 2, 4], len(corpus.citing)).astype(np.uint8)
     overlay = overlay_of(corpus, mask, tmp_path / "intents")
-    on = GivenIntents(str(overlay.folder)).put(graph, corpus)
+    on = IntentSource(str(overlay.folder)).annotate(graph, corpus)
     wanted = dict(zip(zip(corpus.citing.tolist(), corpus.cited.tolist(), strict=True), mask.tolist(), strict=True))
     assert [wanted[pair] for pair in zip(on.sources().tolist(), on.cited.targets.tolist(), strict=True)] == on.intents.tolist()  # fmt: skip
     fewer = exclude_papers(corpus, np.arange(0, 600, 9), tmp_path / "fewer", why="a test")
     smaller = build_graph(fewer, tmp_path / "graph")
-    with pytest.raises(UserError, match="an overlay fits the corpus it was made of"):
-        GivenIntents(str(overlay.folder)).put(smaller, fewer)
-    moved = GivenIntents(str(overlay.folder), of=corpus).put(smaller, fewer)
+    with pytest.raises(UserError, match="an overlay fits only the corpus it was made from"):
+        IntentSource(str(overlay.folder)).annotate(smaller, fewer)
+    moved = IntentSource(str(overlay.folder), of=corpus).annotate(smaller, fewer)
     named = {(corpus.ids[a], corpus.ids[b]): bits for (a, b), bits in wanted.items()}
     for a, b, bits in zip(moved.sources().tolist(), moved.cited.targets.tolist(), moved.intents.tolist(), strict=True):
         assert named[fewer.ids[a], fewer.ids[b]] == bits
     with pytest.raises(UserError, match="--intents nowhere: there is no such folder.*citeweave annotate"):
-        GivenIntents("nowhere")
+        IntentSource("nowhere")
 
 
 def literature(folder: Path, intents: list[str], contexts: bool) -> Corpus:
@@ -314,7 +316,7 @@ def test_missing_intents_are_told(
 ) -> None:
     corpus = literature(tmp_path / "in", intents, contexts)
     rules = parse_rules(load_recipe(recipe).table("mining"))
-    inputs = with_intents(MiningInputs(graph=build_graph(corpus, tmp_path / "graph")), corpus)
+    inputs = annotate_inputs(MiningInputs(graph=build_graph(corpus, tmp_path / "graph")), corpus)
     with pytest.raises(UserError, match=message):
         check_intents(inputs, rules, corpus)
     check_intents(inputs, parse_rules(load_recipe("sciaspect_relations").table("mining")), corpus)

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from citeweave import Corpus, Vectors, import_papers
 from citeweave.core.errors import UserError
-from citeweave.corpus.leakage import CorpusPapers, PaperColumns
+from citeweave.corpus.leakage import CorpusPapers, ListedPapers
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.graph.signals import Signal, related
 from citeweave.mining import collisions
-from citeweave.mining.audit import AuditOptions, audit_samples, pictures
+from citeweave.mining.audit import AuditOptions, audit_samples, draw_audit
 from citeweave.mining.collisions import triplet_keys
-from citeweave.mining.false_negatives import RELATIONS, bit_of, relate_pairs, same_works
+from citeweave.mining.false_negatives import RELATIONS, find_same_works, relate_pairs, relation_bit
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, mine_samples
-from citeweave.mining.samples import Picks, SampleBlock, SampleNames, Samples, block_of, new_samples
+from citeweave.mining.samples import Picks, SampleBlock, SampleNames, Samples, block_from_lists, new_samples
 
 NAMES = SampleNames(rules=("near", "hard", "easy"), aspects=("background", "method"))
 
@@ -67,7 +67,7 @@ no_folder_checks = settings(max_examples=30, suppress_health_check=[HealthCheck.
 def test_collisions_and_repeats_are_those_counted_by_hand(
     groups: list[Any], blocks: int, memory: int, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collisions, "PICKS", blocks)
+    monkeypatch.setattr(collisions, "MAX_PICKS", blocks)
     samples = written(tmp_path / "s", corpus, groups)
     audit = audit_samples(samples, corpus, near_duplicates=False, options=AuditOptions(memory=memory, examples=100))
     sides: list[dict[tuple[int, ...], list[tuple[int, int]]]] = [defaultdict(list), defaultdict(list)]
@@ -124,7 +124,7 @@ def test_relations_of_pairs_are_those_of_signals(longest: int) -> None:
         found = related(graph, Signal(name, longest=longest), np.arange(60))
         expected = np.zeros((60, 60), bool)
         expected[np.repeat(np.arange(60), np.diff(found.offsets)), found.targets] = True
-        assert np.array_equal((bits & bit_of(name)) > 0, expected), name
+        assert np.array_equal((bits & relation_bit(name)) > 0, expected), name
         assert expected.any()
 
 
@@ -171,7 +171,7 @@ def test_copies_of_the_anchor_or_of_a_positive_are_found(corpus: Corpus, tmp_pat
     copied = copies_in(corpus, tmp_path)
     row = {name: copied.row(f"t:{name}") for name in ("7", "9", "1", "2", "3", "cut", "same")}
     first, second = (side.ravel() for side in np.meshgrid(np.arange(len(copied)), np.arange(len(copied))))
-    alike = same_works(copied, first, second, memory=memory)
+    alike = find_same_works(copied, first, second, memory=memory)
     pairs = {tuple(sorted(pair)) for pair in zip(first[alike].tolist(), second[alike].tolist(), strict=True)}
     assert pairs == {tuple(sorted((row["7"], row["cut"]))), tuple(sorted((row["9"], row["same"])))}
     groups = [
@@ -180,8 +180,8 @@ def test_copies_of_the_anchor_or_of_a_positive_are_found(corpus: Corpus, tmp_pat
     ]
     audit = audit_samples(written(tmp_path / "s", copied, groups), copied, options=AuditOptions(memory=memory))
     copies = {rule.name: rule.copies for rule in audit.rules if rule.copies is not None}
-    assert (copies["hard"].of_anchor, copies["hard"].of_positive, copies["hard"].judged) == (1, 0, 2)
-    assert (copies["easy"].of_anchor, copies["easy"].of_positive, copies["easy"].judged) == (0, 1, 2)
+    assert (copies["hard"].of_anchor, copies["hard"].of_positive, copies["hard"].compared) == (1, 0, 2)
+    assert (copies["easy"].of_anchor, copies["easy"].of_positive, copies["easy"].compared) == (0, 1, 2)
     assert {(copy.paper, copy.negative) for copy in audit.copies} == {("t:7", "t:cut"), ("t:9", "t:same")}
     assert "t:7 and t:cut" in str(audit)
 
@@ -189,7 +189,7 @@ def test_copies_of_the_anchor_or_of_a_positive_are_found(corpus: Corpus, tmp_pat
 def test_papers_of_a_benchmark_are_counted_with_the_samples_they_touch(corpus: Corpus, tmp_path: Path) -> None:
     samples = written(tmp_path / "s", corpus, [(10, [11], [12], 0), (13, [14], [15], 0), (16, [17], [11], 0)])
     table = CorpusPapers(corpus)
-    benchmark = PaperColumns(*([getattr(table, name)[row] for row in (11, 13, 99)] for name in ("ids", "titles")))
+    benchmark = ListedPapers(*([getattr(table, name)[row] for row in (11, 13, 99)] for name in ("ids", "titles")))
     audit = audit_samples(samples, corpus, benchmarks={"toy": benchmark}, near_duplicates=False)
     assert (audit.leaked["toy"].papers, audit.leaked["toy"].samples) == (2, 3)
     assert "2 papers of benchmark 'toy' are in 3 samples" in audit.warnings[0]
@@ -207,7 +207,7 @@ def test_distances_are_cosines_of_anchor_and_pick(corpus: Corpus, vectors: Vecto
     inputs = MiningInputs(vectors={"graph": vectors})
     samples = mine_samples(corpus, parse_rules(table), tmp_path / "s", inputs)
     audit = audit_samples(samples, corpus, vectors={"graph": vectors}, near_duplicates=False)
-    scores, cosines = audit.distances["score"], audit.distances["graph"]
+    scores, cosines = audit.similarities["score"], audit.similarities["graph"]
     assert set(scores.values) == {"positives", "hard"} and set(cosines.values) == {"positives", "hard", "easy"}
     assert np.allclose(np.sort(scores.values["hard"]), np.sort(cosines.values["hard"]), atol=1e-5)
     assert cosines.quantiles("hard")["50 %"] == pytest.approx(np.median(cosines.values["hard"]))
@@ -215,8 +215,8 @@ def test_distances_are_cosines_of_anchor_and_pick(corpus: Corpus, vectors: Vecto
     assert counts.sum() == len(cosines.values["hard"]) == 2 * len(samples) and len(edges) == 41
     assert cosines.missing["easy"] == 2 * len(samples) - len(cosines.values["easy"]) >= 0
     few = audit_samples(samples, corpus, near_duplicates=False, options=AuditOptions(values=100))
-    assert 40 < len(few.distances["score"].values["hard"]) < 200
-    assert set(few.distances["score"].values["hard"]) <= set(scores.values["hard"])
+    assert 40 < len(few.similarities["score"].values["hard"]) < 200
+    assert set(few.similarities["score"].values["hard"]) <= set(scores.values["hard"])
 
 
 def test_the_audit_does_not_depend_on_memory_blocks_or_workers(
@@ -226,7 +226,7 @@ def test_the_audit_does_not_depend_on_memory_blocks_or_workers(
     samples = mine_samples(corpus, parse_rules(table), tmp_path / "s", MiningInputs(graph=graph))
     found = []
     for blocks, memory, workers in ((1 << 20, 1 << 29, 1), (50, 30_000, 2)):
-        monkeypatch.setattr(collisions, "PICKS", blocks)
+        monkeypatch.setattr(collisions, "MAX_PICKS", blocks)
         options = AuditOptions(memory=memory, workers=workers, values=500)
         audit = audit_samples(samples, corpus, graph=graph, vectors={"graph": vectors}, options=options)
         found.append((json.dumps(audit.as_json()), str(audit)))
@@ -271,7 +271,7 @@ def test_what_does_not_belong_together_is_refused(corpus: Corpus, tmp_path: Path
     with pytest.raises(UserError, match="the graph is of another corpus"):
         audit_samples(samples, corpus, graph=graph_from_edges(np.array([0]), np.array([1]), 2))
     with new_samples(tmp_path / "other", NAMES, corpus="hash of another") as writer:
-        writer.append(block_of([1], [[2]], [[3]]))
+        writer.append(block_from_lists([1], [[2]], [[3]]))
         other = writer.finish()
     with pytest.raises(UserError, match="mined from another corpus"):
         audit_samples(other, corpus)
@@ -285,7 +285,7 @@ def test_pictures_are_drawn(corpus: Corpus, graph: CitationGraph, vectors: Vecto
     pytest.importorskip("matplotlib")
     samples = written(tmp_path / "s", corpus, [(row, [row + 1], [row + 50, row + 90], 0) for row in range(200)])
     audit = audit_samples(samples, corpus, graph=graph, vectors={"graph": vectors, "a/b": vectors})
-    drawn = pictures(audit, tmp_path / "p")
+    drawn = draw_audit(audit, tmp_path / "p")
     assert [path.name for path in drawn] == ["similarity-0.png", "similarity-graph.png", "relations.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
-    assert pictures(audit_samples(samples, corpus, near_duplicates=False), tmp_path / "q") == []
+    assert draw_audit(audit_samples(samples, corpus, near_duplicates=False), tmp_path / "q") == []

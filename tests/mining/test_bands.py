@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from citeweave import Corpus, Vectors
 from citeweave.core.errors import UserError
 from citeweave.graph.citations import CitationGraph, graph_from_edges
-from citeweave.mining.audit import audit_samples, band_pictures
-from citeweave.mining.band_curves import STEP, collision_curve, rank_grid, ranks_of, related_curve
-from citeweave.mining.bands import BandOptions, apply_bands, bands_for, choose_bands
-from citeweave.mining.false_negatives import bit_of, relate_pairs
+from citeweave.mining.audit import audit_samples, draw_bands
+from citeweave.mining.band_curves import STEP, collision_curve, rank_grid, rank_pairs, related_curve
+from citeweave.mining.bands import BandOptions, apply_bands, choose_bands, choose_bands_for_rules
+from citeweave.mining.false_negatives import relate_pairs, relation_bit
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, mine_samples
 from citeweave.mining.mining_data import PoolVectors
@@ -66,7 +66,7 @@ def test_reverse_ranks_are_those_of_a_full_search(metric: str, ties: bool) -> No
     random = np.random.default_rng(1)
     rows, targets = random.choice(vectors.pool, (2, 1500))
     rows, targets = rows[rows != targets], targets[rows != targets]
-    found = ranks_of(matrix, rows, targets, metric=metric, pool_rows=vectors.pool, workers=2)
+    found = rank_pairs(matrix, rows, targets, metric=metric, pool_rows=vectors.pool, workers=2)
     assert np.array_equal(found, expected[rows, targets])
 
 
@@ -98,7 +98,7 @@ def test_the_related_curve_asks_the_graph_about_each_rank() -> None:
     for at, (low, high) in enumerate([*((k - 1, k) for k in range(1, 7)), (10, 20), (30, 40)]):
         pairs = [(a, int(b)) for a in rows for b in np.flatnonzero((ranks[a] > low) & (ranks[a] <= high))]
         bits = relate_pairs(graph, *np.array(pairs).T)
-        assert curve.shares["co-cited"][at] == pytest.approx(((bits & bit_of("cocited")) > 0).mean())
+        assert curve.shares["co-cited"][at] == pytest.approx(((bits & relation_bit("cocited")) > 0).mean())
         assert curve.shares["connected or co-cited"][at] == pytest.approx(((bits & 7) > 0).mean())
     assert 0 < curve.background["connected"] < curve.shares["connected"][0]
 
@@ -128,7 +128,7 @@ def test_the_negative_rank_is_the_least_that_fits() -> None:
     fits = (bands.curve.shares <= 0.0005) & (compared[np.searchsorted(bands.related.ranks, ranks)] <= limit)
     assert fits[ranks >= bands.negative_rank].all() and not fits[ranks < bands.negative_rank][-1]
     assert compared[bands.positive_rank - 5 : bands.positive_rank].mean() >= compared[:5].mean() / 2
-    strict = choose_bands(vectors, graph=graph, options=BandOptions(collisions=0.0, most=0.02))
+    strict = choose_bands(vectors, graph=graph, options=BandOptions(collisions=0.0, max_share=0.02))
     assert strict.negative_rank <= 0.02 * strict.pool and "fewest" in str(strict)
 
 
@@ -138,7 +138,7 @@ def test_mined_samples_have_as_few_collisions_as_was_said(
 ) -> None:
     inputs = MiningInputs(graph=graph if known else None, vectors={"graph": vectors})
     rules = parse_rules(SCINCL)
-    bands = bands_for(corpus, rules, inputs, seed=1)
+    bands = choose_bands_for_rules(corpus, rules, inputs, seed=1)
     audits = []
     for chosen in (rules, apply_bands(rules, bands)):
         samples = mine_samples(corpus, chosen, tmp_path / str(len(audits)), inputs)
@@ -164,7 +164,7 @@ def test_bands_go_to_the_rules_that_take_them(corpus: Corpus, vectors: Vectors) 
     }
     rules = parse_rules(table)
     with pytest.raises(UserError, match=r"graph \(cosine\), text \(cosine\); write the bands"):
-        bands_for(corpus, rules, MiningInputs(vectors={"graph": vectors}))
+        choose_bands_for_rules(corpus, rules, MiningInputs(vectors={"graph": vectors}))
     bands = choose_bands(clusters(400)[0], positives=5, negatives=6)
     applied = apply_bands(rules, bands)
     first, last = bands.positive_rank, bands.negative_rank
@@ -184,7 +184,7 @@ def test_pools_that_are_too_small_are_refused(corpus: Corpus) -> None:
     ):
         choose_bands(clusters(40)[0])
     with pytest.raises(
-        UserError, match="20 positives and 10 hard negatives do not fit apart into the nearest 27 of 54"
+        UserError, match="20 positives and 10 hard negatives do not fit side by side into the nearest 27 of 54"
     ):
         choose_bands(clusters(60)[0], positives=20, negatives=10)
     with pytest.raises(UserError, match="0 positives"):
@@ -192,9 +192,9 @@ def test_pools_that_are_too_small_are_refused(corpus: Corpus) -> None:
     with pytest.raises(UserError, match="none of the anchors has text"):
         choose_bands(clusters(100)[0], anchors=np.array([3]))
     with pytest.raises(UserError, match="they are of none"):
-        bands_for(corpus, parse_rules({"positives": {"source": "cited", "count": 1}}), MiningInputs())
+        choose_bands_for_rules(corpus, parse_rules({"positives": {"source": "cited", "count": 1}}), MiningInputs())
     with pytest.raises(UserError, match="most is 2"):
-        BandOptions(most=2)
+        BandOptions(max_share=2)
 
 
 def test_the_grid_reaches_both_ends() -> None:
@@ -206,6 +206,6 @@ def test_the_grid_reaches_both_ends() -> None:
 def test_pictures_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     vectors, graph = clusters(300)
-    drawn = band_pictures(choose_bands(vectors, graph=graph), tmp_path)
+    drawn = draw_bands(choose_bands(vectors, graph=graph), tmp_path)
     assert [path.name for path in drawn] == ["collisions.png", "related.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)

@@ -30,8 +30,8 @@ from citeweave.mining.formats import (
 )
 from citeweave.mining.formats.convert import (
     FORMATS,
-    IN,
-    OUT,
+    READERS,
+    WRITERS,
     export_samples,
     import_samples,
 )
@@ -537,7 +537,7 @@ def test_one_format_at_a_time(tmp_path, corpus, samples):
     back = import_samples(tmp_path / "out", corpus, tmp_path / "s", format="scirepeval")
     assert rows_of(back) == rows_of(samples) and back.manifest.facts["source"] == ["triplets.jsonl"]
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(UserError, match="notes.txt is no file of scincl"):
+    with pytest.raises(UserError, match="notes.txt is not a file of scincl"):
         import_samples([tmp_path / "out/train_triples.csv", tmp_path / "notes.txt"], corpus, tmp_path / "s2")
     with pytest.raises(UserError, match="nowhere does not exist"):
         import_samples(tmp_path / "nowhere", corpus, tmp_path / "s2")
@@ -615,7 +615,7 @@ def test_wrong_options_are_refused(tmp_path, corpus, samples):
     ):
         with pytest.raises(UserError):
             ExportOptions(**wrong)
-    assert not (tmp_path / "x").exists() and set(FORMATS) == set(IN) == set(OUT)
+    assert not (tmp_path / "x").exists() and set(FORMATS) == set(READERS) == set(WRITERS)
 
 
 def test_samples_of_another_corpus_are_refused(tmp_path, corpus, samples):

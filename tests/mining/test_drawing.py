@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from citeweave.mining.draw import (
     CandidateLists,
-    choose_from,
+    choose_candidates,
+    derive_salt,
     draw_from_pool,
-    first_of,
+    drop_forbidden,
+    empty_lists,
+    filter_entries,
     join_lists,
-    keep_entries,
-    no_lists,
     repeat_to,
-    salt_of,
     shuffle,
-    without,
+    take_first,
 )
 
 RAGGED = st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), max_size=12), min_size=1, max_size=6)
@@ -44,7 +44,7 @@ def test_strongest_and_weakest_are_by_score(entries: list[list[tuple[int, int]]]
     entries = [list({row: (row, score) for row, score in one}.values()) for one in entries]
     lists = lists_of(entries)
     for order, sign in (("strongest", -1), ("weakest", 1)):
-        taken = choose_from(lists, keys(len(entries)), count, order, salt_of(0, "t"))
+        taken = choose_candidates(lists, keys(len(entries)), count, order, derive_salt(0, "t"))
         for one, rows in zip(entries, as_lists(taken), strict=True):
             score = dict(one)
             assert len(set(rows)) == len(rows) == min(count, len(one))
@@ -54,12 +54,12 @@ def test_strongest_and_weakest_are_by_score(entries: list[list[tuple[int, int]]]
 @given(RAGGED, st.integers(1, 8))
 @settings(max_examples=80)
 def test_a_draw_repeats_no_paper_and_depends_on_no_neighbor(entries: list[list[tuple[int, int]]], count: int) -> None:
-    lists, salt = lists_of(entries), salt_of(3, "t")
-    together = as_lists(choose_from(lists, keys(len(entries)), count, "random", salt))
+    lists, salt = lists_of(entries), derive_salt(3, "t")
+    together = as_lists(choose_candidates(lists, keys(len(entries)), count, "random", salt))
     for number, (one, rows) in enumerate(zip(entries, together, strict=True)):
         assert set(rows) <= {row for row, _ in one}
         assert len(set(rows)) == len(rows) == min(count, len({row for row, _ in one}))
-        alone = choose_from(lists_of([one]), keys(len(entries))[number : number + 1], count, "random", salt)
+        alone = choose_candidates(lists_of([one]), keys(len(entries))[number : number + 1], count, "random", salt)
         assert as_lists(alone)[0] == rows
 
 
@@ -68,10 +68,10 @@ def test_a_draw_is_uniform() -> None:
     lists = CandidateLists(
         np.arange(anchors + 1) * 5, np.tile(np.arange(5, dtype=np.int32), anchors), np.zeros(5 * anchors, np.float32)
     )
-    taken = choose_from(lists, keys(anchors), 2, "random", salt_of(1, "t"))
+    taken = choose_candidates(lists, keys(anchors), 2, "random", derive_salt(1, "t"))
     shares = np.bincount(taken.rows, minlength=5) / anchors
     assert np.all(np.abs(shares - 0.4) < 0.02)
-    other = choose_from(lists, keys(anchors), 2, "random", salt_of(2, "t"))
+    other = choose_candidates(lists, keys(anchors), 2, "random", derive_salt(2, "t"))
     assert not np.array_equal(taken.rows, other.rows)
 
 
@@ -81,7 +81,7 @@ def test_the_pool_is_drawn_from_uniformly_and_never_the_forbidden() -> None:
     forbidden = CandidateLists(
         np.arange(4001) * 3, np.tile(np.array([0, 2, 4], np.int32), 4000), np.zeros(12_000, np.float32)
     )
-    drawn = draw_from_pool(anchors, keys(4000), pool, 5, forbidden, salt_of(0, "t"))
+    drawn = draw_from_pool(anchors, keys(4000), pool, 5, forbidden, derive_salt(0, "t"))
     assert np.array_equal(drawn.counts(), np.full(4000, 5))
     assert not np.isin(drawn.rows, [0, 2, 4]).any()
     assert (drawn.rows % 2 == 0).all()
@@ -94,16 +94,18 @@ def test_the_pool_is_drawn_from_uniformly_and_never_the_forbidden() -> None:
 
 def test_a_smaller_draw_is_the_beginning_of_a_larger_one() -> None:
     anchors, pool = np.arange(50), np.arange(60, dtype=np.int32)
-    small, large = (draw_from_pool(anchors, keys(50), pool, count, no_lists(50), salt_of(0, "t")) for count in (4, 59))
-    assert as_lists(first_of(large, 4)) == as_lists(small)
+    small, large = (
+        draw_from_pool(anchors, keys(50), pool, count, empty_lists(50), derive_salt(0, "t")) for count in (4, 59)
+    )
+    assert as_lists(take_first(large, 4)) == as_lists(small)
     assert all(set(rows) == set(range(60)) - {anchor} for anchor, rows in enumerate(as_lists(large)))
 
 
 def test_a_pool_with_too_few_gives_all_it_has() -> None:
     pool = np.array([1, 2, 3], np.int32)
-    drawn = draw_from_pool(np.array([2, 9]), keys(2), pool, 10, no_lists(2), salt_of(0, "t"))
+    drawn = draw_from_pool(np.array([2, 9]), keys(2), pool, 10, empty_lists(2), derive_salt(0, "t"))
     assert [sorted(rows) for rows in as_lists(drawn)] == [[1, 3], [1, 2, 3]]
-    empty = draw_from_pool(np.array([2]), keys(1), np.zeros(0, np.int32), 3, no_lists(1), salt_of(0, "t"))
+    empty = draw_from_pool(np.array([2]), keys(1), np.zeros(0, np.int32), 3, empty_lists(1), derive_salt(0, "t"))
     assert as_lists(empty) == [[]]
 
 
@@ -112,7 +114,9 @@ def test_fields_decide() -> None:
     pool = np.arange(5, dtype=np.int32)
 
     def drawn(kind: str) -> list[int]:
-        lists = draw_from_pool(np.array([0]), keys(1), pool, 5, no_lists(1), salt_of(0, "t"), fields=(masks, kind))
+        lists = draw_from_pool(
+            np.array([0]), keys(1), pool, 5, empty_lists(1), derive_salt(0, "t"), fields=(masks, kind)
+        )
         return sorted(as_lists(lists)[0])
 
     assert drawn("same") == [1]
@@ -124,10 +128,10 @@ def test_lists_are_joined_filtered_repeated_and_mixed() -> None:
     first, second = lists_of([[(1, 0), (2, 0)], []]), lists_of([[(3, 0)], [(4, 0)]])
     both = join_lists(first, second)
     assert as_lists(both) == [[1, 2, 3], [4]]
-    assert as_lists(without(both, lists_of([[(2, 0)], [(2, 0)]]), 10)) == [[1, 3], [4]]
-    assert as_lists(keep_entries(both, np.array([True, False, False, True]))) == [[1], [4]]
+    assert as_lists(drop_forbidden(both, lists_of([[(2, 0)], [(2, 0)]]), 10)) == [[1, 3], [4]]
+    assert as_lists(filter_entries(both, np.array([True, False, False, True]))) == [[1], [4]]
     assert as_lists(repeat_to(both, 5)) == [[1, 2, 3, 1, 2], [4, 4, 4, 4, 4]]
     assert as_lists(repeat_to(first, 3)) == [[1, 2, 1], []]
-    order = shuffle(both, keys(2), salt_of(0, "t"))
+    order = shuffle(both, keys(2), derive_salt(0, "t"))
     assert sorted(order[:3].tolist()) == [0, 1, 2]
     assert order[3] == 3

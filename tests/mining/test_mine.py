@@ -15,15 +15,15 @@ from citeweave.core.errors import EmptyResultError, UserError
 from citeweave.corpus.ingest import exclude_papers
 from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
 from citeweave.graph.signals import Signal, related
-from citeweave.mining import apply_rules, mine
-from citeweave.mining.blocks import BlockPace, Pieces
+from citeweave.mining import mine
+from citeweave.mining.blocks import BlockFiles, BlockPace
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
 from citeweave.mining.mining_data import MiningData, field_masks
 from citeweave.mining.rules import ContextFilter
 from citeweave.mining.samples import Picks, Samples
-from citeweave.mining.sources import cocited_pairs
-from citeweave.mining.tables import table_of
+from citeweave.mining.sources import collect_cocited_pairs
+from citeweave.mining.tables import build_table
 from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
 SMALL = {
@@ -57,7 +57,7 @@ def recipes() -> list[str]:
 def inputs(graph: CitationGraph, vectors: Vectors) -> MiningInputs:
     random = np.random.default_rng(2)
     pairs = random.integers(0, 600, (4000, 2))
-    table = table_of(pairs[:, 0], pairs[:, 1], random.integers(1, 6, 4000).astype(float), papers=600)
+    table = build_table(pairs[:, 0], pairs[:, 1], random.integers(1, 6, 4000).astype(float), papers=600)
     return MiningInputs(
         graph=graph,
         vectors=dict.fromkeys(("graph", "graph-background", "graph-method", "graph-result"), vectors),
@@ -274,11 +274,11 @@ def test_pairs_of_one_sentence_keep_their_sentences(corpus: Corpus, inputs: Mini
 
 
 def test_every_context_is_accounted_for(corpus: Corpus) -> None:
-    material = MiningData(corpus)
-    pairs = cocited_pairs(corpus, material.in_pool, ContextFilter(brackets=False), seed=0)
+    data = MiningData(corpus)
+    pairs = collect_cocited_pairs(corpus, data.in_pool, ContextFilter(brackets=False), seed=0)
     reasons = {reason: n for reason, n in pairs.rejected.items() if not reason.startswith("paper:")}
     assert sum(reasons.values()) + pairs.kept <= len(corpus.contexts)
-    everything = cocited_pairs(corpus, material.in_pool, ContextFilter(most_contexts=10**6, brackets=False), seed=0)
+    everything = collect_cocited_pairs(corpus, data.in_pool, ContextFilter(most_contexts=10**6, brackets=False), seed=0)
     assert everything.kept >= pairs.kept
 
 
@@ -287,10 +287,10 @@ def test_what_excluded_papers_wrote_is_no_context(corpus: Corpus, tmp_path: Path
     wrote = np.unique(corpus.contexts.citing[corpus.contexts.citing >= 0])[::2]
     left = exclude_papers(corpus, wrote, tmp_path / "left", why="papers of a benchmark")
     in_pool = MiningData(left).in_pool
-    found, without = (cocited_pairs(left, in_pool, options, seed=0, before=before) for before in (None, corpus))
-    assert (left.contexts.citing[found.contexts] < 0).any()
-    assert (left.contexts.citing[without.contexts] >= 0).all() and len(without.contexts)
-    assert without.rejected["citing paper left the corpus"] > 0
+    kept, excluded = (collect_cocited_pairs(left, in_pool, options, seed=0, before=before) for before in (None, corpus))
+    assert (left.contexts.citing[kept.contexts] < 0).any()
+    assert (left.contexts.citing[excluded.contexts] >= 0).all() and len(excluded.contexts)
+    assert excluded.rejected["citing paper left the corpus"] > 0
 
 
 def test_tables_are_graded(corpus: Corpus, inputs: MiningInputs, tmp_path: Path) -> None:
@@ -407,7 +407,7 @@ def test_an_interrupted_run_goes_on(
     whole = mined(corpus, table, tmp_path / "whole", inputs)
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 50)
     followed: list[int] = []
-    real = apply_rules._follow_span
+    real = mine.mine_block
 
     def interrupted(run: Any, units: Any, pairs: Any) -> Any:
         if len(followed) == 4:
@@ -415,7 +415,7 @@ def test_an_interrupted_run_goes_on(
         followed.append(len(units))
         return real(run, units, pairs)
 
-    monkeypatch.setattr(apply_rules, "_follow_span", interrupted)
+    monkeypatch.setattr(mine, "mine_block", interrupted)
     with pytest.raises(KeyboardInterrupt):
         mined(corpus, table, tmp_path / "s", inputs)
     assert not (tmp_path / "s").exists()
@@ -425,7 +425,7 @@ def test_an_interrupted_run_goes_on(
         followed_again.append(len(units))
         return real(run, units, pairs)
 
-    monkeypatch.setattr(apply_rules, "_follow_span", counting)
+    monkeypatch.setattr(mine, "mine_block", counting)
     samples = mined(corpus, table, tmp_path / "s", inputs)
     assert samples.hash == whole.hash
     assert sum(followed) + sum(followed_again) == len(with_text(corpus))
@@ -436,7 +436,7 @@ def test_a_run_is_resumed_with_another_memory(
 ) -> None:
     table = load_recipe("specter").table("mining")
     whole = mined(corpus, table, tmp_path / "whole", inputs)
-    real, done = apply_rules._follow_span, []
+    real, done = mine.mine_block, []
 
     def interrupted(run: Any, units: Any, pairs: Any) -> Any:
         if len(done) == 3:
@@ -444,11 +444,11 @@ def test_a_run_is_resumed_with_another_memory(
         done.append(len(units))
         return real(run, units, pairs)
 
-    monkeypatch.setattr(apply_rules, "_follow_span", interrupted)
+    monkeypatch.setattr(mine, "mine_block", interrupted)
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 60)
     with pytest.raises(KeyboardInterrupt):
         mined(corpus, table, tmp_path / "s", inputs, memory=8 << 20)
-    monkeypatch.setattr(apply_rules, "_follow_span", real)
+    monkeypatch.setattr(mine, "mine_block", real)
     monkeypatch.setattr(mine, "BLOCK_ANCHORS", 110)
     assert mined(corpus, table, tmp_path / "s", inputs, memory=16 << 20).hash == whole.hash
 
@@ -463,19 +463,19 @@ def test_a_block_is_saved_by_time(
     """All anchors fit into one block, and an interruption costs no more than one small piece of it."""
     table = load_recipe("specter").table("mining")
     whole = mined(corpus, table, tmp_path / "whole", inputs, save_every=1e9)
-    real, done = apply_rules._follow_span, list[int]()
+    real, done = mine.mine_block, list[int]()
 
-    def follow(run: Any, units: Any, pairs: Any) -> Any:
+    def counting(run: Any, units: Any, pairs: Any) -> Any:
         if len(done) == 3:
             raise Killed
         done.append(len(units))
         return real(run, units, pairs)
 
-    monkeypatch.setattr(apply_rules, "_follow_span", follow)
+    monkeypatch.setattr(mine, "mine_block", counting)
     with pytest.raises(Killed):
         mined(corpus, table, tmp_path / "s", inputs, save_every=0.0)
     assert done == [64, 32, 16]  # every piece takes too long
-    monkeypatch.setattr(apply_rules, "_follow_span", lambda *given: done.append(len(given[1])) or real(*given))
+    monkeypatch.setattr(mine, "mine_block", lambda *given: done.append(len(given[1])) or real(*given))
     assert mined(corpus, table, tmp_path / "s", inputs, save_every=1e9).hash == whole.hash
     assert done[3:5] == [64, 128] and sum(done) == len(with_text(corpus))
 
@@ -483,9 +483,9 @@ def test_a_block_is_saved_by_time(
 @pytest.mark.parametrize("step", [1e6, -1e6])
 def test_pieces_stay_sound_when_the_clock_jumps(tmp_path: Path, step: float) -> None:
     units, seconds = np.arange(1000), itertools.count(0.0, step)
-    pieces, pace = Pieces(tmp_path, units), BlockPace(30.0, lambda: next(seconds))
+    files, pace = BlockFiles(tmp_path, units), BlockPace(30.0, lambda: next(seconds))
     for _ in range(2):
-        paths = list(pieces.fill([(0, 600), (600, 1000)], lambda rows: rows.tobytes(), pace, lambda amount: None))
+        paths = list(files.fill([(0, 600), (600, 1000)], lambda rows: rows.tobytes(), pace, lambda amount: None))
         assert np.concatenate([np.frombuffer(path.read_bytes(), np.int64) for path in paths]).tolist() == units.tolist()
     assert len(list(tmp_path.iterdir())) == len(paths), "the second time nothing was made"
 

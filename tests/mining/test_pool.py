@@ -12,11 +12,11 @@ from citeweave import Corpus, Vectors
 from citeweave.core.errors import UserError
 from citeweave.graph.citations import CitationGraph, graph_from_edges
 from citeweave.mining import apply_rules, mine, mining_data, vector_sources
-from citeweave.mining.apply_rules import follow
+from citeweave.mining.apply_rules import apply_rules as apply_all_rules
 from citeweave.mining.audit import audit_samples
 from citeweave.mining.inputs import parse_rules, read_rows
 from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
-from citeweave.mining.mining_data import MiningData, tie_vectors
+from citeweave.mining.mining_data import MiningData, match_vectors
 from citeweave.mining.samples import Samples
 from citeweave.pipeline.recipe import load_recipe
 from citeweave.vectors.topk import far_band, nearest
@@ -83,7 +83,7 @@ def test_the_same_by_id_and_by_row(
 def test_few_vectors_are_copied_where_they_fit(corpus: Corpus, vectors: Vectors) -> None:
     in_pool, size = np.isin(np.arange(len(corpus)), POOL), 24 * 4 * len(POOL)
     tied, mapped, all_of_them = (
-        tie_vectors(vectors, corpus, in_pool, papers=papers, memory=memory)
+        match_vectors(vectors, corpus, in_pool, papers=papers, memory=memory)
         for papers, memory in ((POOL, size), (POOL, size - 1), (None, size))
     )
     assert tied.matrix.shape == (360, 24) and tied.matrix.flags.owndata
@@ -127,16 +127,16 @@ def test_bands_that_were_found_are_kept(
         if len(done) == 3:
             raise KeyboardInterrupt
         done.append(len(block.anchors))
-        return follow(rules, block, **options)
+        return apply_all_rules(rules, block, **options)
 
-    monkeypatch.setattr(apply_rules, "follow", stopping)
+    monkeypatch.setattr(apply_rules, "apply_rules", stopping)
     with pytest.raises(KeyboardInterrupt):
         mined(corpus, tmp_path / "s", inputs)
     first = sum(done)
     done[:] = [0, 0]
     with pytest.raises(KeyboardInterrupt):
         mined(corpus, tmp_path / "s", inputs)
-    monkeypatch.setattr(apply_rules, "follow", follow)
+    monkeypatch.setattr(apply_rules, "apply_rules", apply_all_rules)
     samples = mined(corpus, tmp_path / "s", inputs)
     assert first == 48 and done[2] == 16
     np.testing.assert_array_equal(samples.triplets().rows(), whole.triplets().rows())

@@ -1,4 +1,4 @@
-"""Mining by a crew: the same bytes as without one, resumed block by block, and what only memory holds goes along."""
+"""Mining by an executor: the same bytes as without one, resumed block by block, and what only memory holds goes along."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from citeweave.core.errors import ShardError, UserError
 from citeweave.core.executor import LocalExecutor, ShardTask
 from citeweave.corpus.ingest import exclude_papers
 from citeweave.graph.citations import CitationGraph, build_graph, graph_from_edges
-from citeweave.mining import apply_rules, mine
+from citeweave.mining import mine
 from citeweave.mining.inputs import parse_rules
-from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples, rules_of
-from citeweave.mining.tables import table_of
+from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples, rules_from_json
+from citeweave.mining.tables import build_table
 from citeweave.pipeline.recipe import load_recipe, shipped_recipes
 
 from ..conftest import Told, content
@@ -34,21 +34,21 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def both(corpus: Corpus, rules: dict[str, Any], place: Path, inputs: MiningInputs) -> Told:
-    """Mine here and by a crew; the folders must be equal."""
-    crew, options = Told(), MiningOptions(seed=3, workers=1)
+    """Mine here and by an executor; the folders must be equal."""
+    executor, options = Told(), MiningOptions(seed=3, workers=1)
     here = mine_samples(corpus, parse_rules(rules), place / "here", inputs, options)
-    mine_samples(corpus, parse_rules(rules), place / "crew", inputs, options, crew=crew)
+    mine_samples(corpus, parse_rules(rules), place / "executor", inputs, options, executor=executor)
     assert len(here) > 100
-    assert content(place / "crew") == content(place / "here")
-    assert len(crew.made) >= 3
-    return crew
+    assert content(place / "executor") == content(place / "here")
+    assert len(executor.made) >= 3
+    return executor
 
 
 def test_a_recipe_of_bands(corpus: Corpus, graph: CitationGraph, vectors: Vectors, tmp_path: Path) -> None:
     inputs = MiningInputs(graph=graph, vectors={"graph": vectors})
-    crew = both(corpus, table("scincl", "mining.negatives.hard.band=200"), tmp_path, inputs)
-    assert crew.works[0].given["graph"]["intents"] == ""
-    assert not crew.works[0].gpu
+    executor = both(corpus, table("scincl", "mining.negatives.hard.band=200"), tmp_path, inputs)
+    assert executor.works[0].given["graph"]["intents"] == ""
+    assert not executor.works[0].gpu
 
 
 def test_intents_that_were_put_on_the_graph(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_tables_anchors_and_a_pool(corpus: Corpus, graph: CitationGraph, tmp_pat
     pairs = np.random.default_rng(2).integers(0, len(corpus), (6000, 2))
     inputs = MiningInputs(
         graph=graph,
-        tables={"coviews": table_of(pairs[:, 0], pairs[:, 1], np.ones(6000), papers=len(corpus))},
+        tables={"coviews": build_table(pairs[:, 0], pairs[:, 1], np.ones(6000), papers=len(corpus))},
         anchors=np.arange(0, len(corpus), 2),
         pool=np.arange(0, len(corpus), 3),
     )
@@ -81,18 +81,18 @@ def test_contexts_with_a_corpus_from_before(corpus: Corpus, tmp_path: Path) -> N
 def test_tasks_of_a_mixture(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
     plain = {"positives": {"source": "cited", "count": 1}, "negatives": {"source": "random", "count": 1}}
     near = {"positives": {"source": "cocited", "count": 2, "order": "strongest"}, "weight": 2.0}
-    crew = both(corpus, {"tasks": {"plain": plain, "near": near}}, tmp_path, MiningInputs(graph=graph))
-    assert [work.label for work in crew.works] == ["mining plain", "mining near"]
+    executor = both(corpus, {"tasks": {"plain": plain, "near": near}}, tmp_path, MiningInputs(graph=graph))
+    assert [work.label for work in executor.works] == ["mining plain", "mining near"]
 
 
 def test_failed_blocks_are_made_by_the_next_run(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
-    rules, inputs, crew = parse_rules(table("specter")), MiningInputs(graph=graph), Told(failing=(1, 4))
+    rules, inputs, executor = parse_rules(table("specter")), MiningInputs(graph=graph), Told(failing=(1, 4))
     whole = mine_samples(corpus, rules, tmp_path / "whole", inputs)
     with pytest.raises(ShardError, match=r"mining: 2 of .* \(1, 4; .*MemoryError"):
-        mine_samples(corpus, rules, tmp_path / "s", inputs, crew=crew)
+        mine_samples(corpus, rules, tmp_path / "s", inputs, executor=executor)
     assert not (tmp_path / "s").exists()
     again = Told()
-    assert mine_samples(corpus, rules, tmp_path / "s", inputs, crew=again).hash == whole.hash
+    assert mine_samples(corpus, rules, tmp_path / "s", inputs, executor=again).hash == whole.hash
     assert sorted(again.made) == [1, 4]
     assert content(tmp_path / "s") == content(tmp_path / "whole")
 
@@ -103,7 +103,7 @@ def test_what_was_mined_here_is_not_mined_again(
     rules, inputs, real, done = (
         parse_rules(table("specter")),
         MiningInputs(graph=graph),
-        apply_rules._follow_span,
+        mine.mine_block,
         list[int](),
     )
 
@@ -113,13 +113,13 @@ def test_what_was_mined_here_is_not_mined_again(
         done.append(1)
         return real(*given)
 
-    monkeypatch.setattr(apply_rules, "_follow_span", interrupted)
+    monkeypatch.setattr(mine, "mine_block", interrupted)
     with pytest.raises(KeyboardInterrupt):
         mine_samples(corpus, rules, tmp_path / "s", inputs)
-    monkeypatch.setattr(apply_rules, "_follow_span", real)
-    crew = Told()
-    mine_samples(corpus, rules, tmp_path / "s", inputs, crew=crew)
-    assert sorted(crew.made)[:2] == [2, 3]
+    monkeypatch.setattr(mine, "mine_block", real)
+    executor = Told()
+    mine_samples(corpus, rules, tmp_path / "s", inputs, executor=executor)
+    assert sorted(executor.made)[:2] == [2, 3]
     mine_samples(corpus, rules, tmp_path / "whole", inputs)
     assert content(tmp_path / "s") == content(tmp_path / "whole")
 
@@ -127,21 +127,21 @@ def test_what_was_mined_here_is_not_mined_again(
 def test_a_graph_in_memory_is_refused(corpus: Corpus, graph: CitationGraph, tmp_path: Path) -> None:
     held = graph_from_edges(graph.sources(), graph.cited.targets, graph.nodes)
     with pytest.raises(UserError, match="made in memory"):
-        mine_samples(corpus, parse_rules(table("specter")), tmp_path / "s", MiningInputs(graph=held), crew=Told())
+        mine_samples(corpus, parse_rules(table("specter")), tmp_path / "s", MiningInputs(graph=held), executor=Told())
 
 
 def test_another_corpus_or_graph_in_the_same_place_is_refused(
     corpus: Corpus, graph: CitationGraph, tmp_path: Path
 ) -> None:
-    crew = Told()
-    mine_samples(corpus, parse_rules(table("specter")), tmp_path / "s", MiningInputs(graph=graph), crew=crew)
-    given = crew.works[0].given
+    executor = Told()
+    mine_samples(corpus, parse_rules(table("specter")), tmp_path / "s", MiningInputs(graph=graph), executor=executor)
+    given = executor.works[0].given
     for other in ({"corpus": [str(corpus.folder), "0" * 64]}, {"graph": {**given["graph"], "expected": "0" * 64}}):
-        with pytest.raises(UserError, match="is another one here"):
-            next(LocalExecutor().make(ShardTask(crew.works[0].maker, {**given, **other}), [0]))
+        with pytest.raises(UserError, match="differs on this machine"):
+            next(LocalExecutor().make(ShardTask(executor.works[0].maker, {**given, **other}), [0]))
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_rules_travel_as_json(name: str) -> None:
     rules = parse_rules(table(name))
-    assert rules_of(json.loads(json.dumps(asdict(rules)))) == rules
+    assert rules_from_json(json.loads(json.dumps(asdict(rules)))) == rules

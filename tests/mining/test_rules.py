@@ -30,7 +30,7 @@ def test_every_shipped_recipe_is_read(name: str) -> None:
         ({"positives": {"source": "cited"}}, "mining.positives has no count"),
         ({"positives": {"source": "sited", "count": 5}}, "source is 'sited'.*Did you mean 'cited'"),
         ({"positives": {**GOOD, "coutn": 1}}, "unknown key 'coutn'; did you mean 'count'"),
-        ({"positives": {**GOOD, "count": 0}}, "count is 0; a rule chooses 1 to 10,000"),
+        ({"positives": {**GOOD, "count": 0}}, "count is 0; a rule selects 1 to 10,000"),
         ({"positives": {**GOOD, "count": "5"}}, "mining.positives.count is '5'; it must be int"),
         ({"positives": {**GOOD, "count": True}}, "mining.positives.count is True"),
         ({"positives": {**GOOD, "band": 25}}, "band is 25 with source cited"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
-from citeweave.mining.samples import SampleNames, Samples, block_of, new_samples, take_samples
+from citeweave.mining.samples import SampleNames, Samples, block_from_lists, new_samples, take_samples
 
 NAMES = SampleNames(rules=("near", "far"), aspects=("", "method"))
 
@@ -22,8 +22,8 @@ def written(folder: Path, *blocks: object) -> Samples:
 
 
 def test_blocks_are_appended(tmp_path: Path) -> None:
-    first = block_of([7, 8], [[1, 2], [3]], [[4], [5, 6]], negative_rule=1)
-    second = block_of([9], [[1]], [[]])
+    first = block_from_lists([7, 8], [[1, 2], [3]], [[4], [5, 6]], negative_rule=1)
+    second = block_from_lists([9], [[1]], [[]])
     samples = written(tmp_path / "s", first, second)
     assert samples.anchors.tolist() == [7, 8, 9]
     assert [samples.positives.of(i).tolist() for i in range(3)] == [[1, 2], [3], [1]]
@@ -34,14 +34,14 @@ def test_blocks_are_appended(tmp_path: Path) -> None:
 
 
 def test_triplets_begin_the_shorter_list_anew(tmp_path: Path) -> None:
-    block = block_of([7, 8, 9], [[1, 2], [3], [4]], [[4], [5, 6], []])
+    block = block_from_lists([7, 8, 9], [[1, 2], [3], [4]], [[4], [5, 6], []])
     triplets = written(tmp_path / "s", block).triplets()
     assert triplets.rows().tolist() == [[7, 1, 4], [7, 2, 4], [8, 3, 5], [8, 3, 6]]
     assert triplets.samples.tolist() == [0, 0, 1, 1]
 
 
 def test_some_samples_of_a_block() -> None:
-    block = block_of([7, 8, 9], [[1, 2], [3], [4]], [[4], [5, 6], []])
+    block = block_from_lists([7, 8, 9], [[1, 2], [3], [4]], [[4], [5, 6], []])
     kept = take_samples(block, np.array([False, True, True]))
     assert kept.anchors.tolist() == [8, 9]
     assert kept.positives.of(0).tolist() == [3]
@@ -59,14 +59,14 @@ def test_nothing_is_an_error_and_leaves_no_folder(tmp_path: Path) -> None:
 
 
 def test_another_corpus_is_refused(tmp_path: Path) -> None:
-    samples = written(tmp_path / "s", block_of([1], [[2]], [[3]]))
+    samples = written(tmp_path / "s", block_from_lists([1], [[2]], [[3]]))
     samples.check_corpus("abc", Path("corpus"))
     with pytest.raises(UserError, match="was mined from another corpus"):
         samples.check_corpus("def", Path("corpus"))
 
 
 def test_damage_is_noticed(as_large: None, tmp_path: Path) -> None:
-    written(tmp_path / "s", block_of([1, 2], [[2], [3]], [[3], [4]]))
+    written(tmp_path / "s", block_from_lists([1, 2], [[2], [3]], [[3], [4]]))
     path = tmp_path / "s" / "positives" / "offsets.npy"
     data = bytearray(path.read_bytes())
     data[136:144] = (7).to_bytes(8, "little")

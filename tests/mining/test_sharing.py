@@ -15,11 +15,18 @@ from citeweave.corpus.corpus import lines
 from citeweave.corpus.ingest import import_papers
 from citeweave.graph.citations import CitationGraph
 from citeweave.mining import mine
-from citeweave.mining.draw import CandidateLists, no_lists
+from citeweave.mining.draw import CandidateLists, empty_lists
 from citeweave.mining.inputs import parse_rules
 from citeweave.mining.mine import MiningInputs, MiningOptions, mine_samples
 from citeweave.mining.samples import Samples
-from citeweave.mining.shared_metadata import FEW, draw_sharers, plain_name, shares_any, sharing_from, sharing_of
+from citeweave.mining.shared_metadata import (
+    SCAN_ALL,
+    collect_shared_metadata,
+    draw_sharing_papers,
+    index_shared_values,
+    normalize_name,
+    share_a_value,
+)
 from citeweave.pipeline.recipe import load_recipe
 
 TABLE = load_recipe("sciaspect_relations").table("mining")
@@ -28,7 +35,7 @@ TABLE = load_recipe("sciaspect_relations").table("mining")
 def shared(corpus: Corpus, relation: str) -> list[set[str]]:
     """The values of every paper."""
     column = {"venue": corpus.venues, "author": corpus.authors, "field": corpus.fields}[relation]
-    return [{plain_name(name) for name in lines(text)} - {""} for text in column]
+    return [{normalize_name(name) for name in lines(text)} - {""} for text in column]
 
 
 def mined(corpus: Corpus, folder: Path, graph: CitationGraph, seed: int = 0) -> Samples:
@@ -88,8 +95,8 @@ def test_draws_are_those_of_sets(data: st.DataObject) -> None:
     anchors = np.arange(papers)
     banned = np.array([(row + 1) % papers for row in range(papers)], np.int32)
     forbidden = CandidateLists(np.arange(papers + 1), banned, np.zeros(papers, np.float32))
-    first, second = (sharing_from(each[:, 0], each[:, 1], in_pool) for each in (wanted, unwanted))
-    found = draw_sharers(
+    first, second = (index_shared_values(each[:, 0], each[:, 1], in_pool) for each in (wanted, unwanted))
+    found = draw_sharing_papers(
         anchors, anchors.astype(np.uint64), first, second, count, forbidden, np.uint64(7), pool_size=int(in_pool.sum())
     )
     for row in range(papers):
@@ -102,7 +109,7 @@ def test_draws_are_those_of_sets(data: st.DataObject) -> None:
         assert set(chosen) <= allowed
         assert len(set(chosen)) == len(chosen) == min(count, len(allowed))
     one, other = np.divmod(np.arange(papers * papers), papers)
-    assert shares_any(second, one, other.astype(np.int32)).tolist() == [
+    assert share_a_value(second, one, other.astype(np.int32)).tolist() == [
         bool(against[a] & against[b]) for a, b in zip(one.tolist(), other.tolist(), strict=True)
     ]
 
@@ -110,14 +117,16 @@ def test_draws_are_those_of_sets(data: st.DataObject) -> None:
 @pytest.mark.parametrize("papers", [11, 5011])
 def test_papers_that_share_more_are_not_drawn_more(papers: int) -> None:
     """Paper 0 shares one value with each of 1 to 9, three with 10; where there are more, those are of no use."""
-    assert (papers > FEW) == (papers == 5011)
+    assert (papers > SCAN_ALL) == (papers == 5011)
     pairs = [(row, 0) for row in range(papers)] + [(row, value) for row in (0, 10) for value in (1, 2)]
     rows, values = np.array(pairs).T
-    found = sharing_from(rows, values, np.ones(papers, bool))
-    unwanted = sharing_from(np.array([0, *range(11, papers)]), np.zeros(papers - 10, np.int64), np.ones(papers, bool))
+    found = index_shared_values(rows, values, np.ones(papers, bool))
+    unwanted = index_shared_values(
+        np.array([0, *range(11, papers)]), np.zeros(papers - 10, np.int64), np.ones(papers, bool)
+    )
     anchors, number = np.zeros(4000, np.int64), 4000
     keys = np.arange(number).astype(np.uint64)
-    drawn = draw_sharers(anchors, keys, found, unwanted, 1, no_lists(number), np.uint64(3), pool_size=papers)
+    drawn = draw_sharing_papers(anchors, keys, found, unwanted, 1, empty_lists(number), np.uint64(3), pool_size=papers)
     counts = np.bincount(drawn.rows, minlength=11)[1:11]
     assert counts.sum() == number
     assert counts.min() > 320 and counts.max() < 480
@@ -126,21 +135,21 @@ def test_papers_that_share_more_are_not_drawn_more(papers: int) -> None:
 
 def test_a_large_venue_is_not_listed() -> None:
     papers = 100_000
-    venue = sharing_from(np.arange(papers), np.zeros(papers, np.int64), np.ones(papers, bool))
+    venue = index_shared_values(np.arange(papers), np.zeros(papers, np.int64), np.ones(papers, bool))
     anchors = np.arange(0, papers, 10)
-    found = draw_sharers(
-        anchors, anchors.astype(np.uint64), venue, None, 5, no_lists(len(anchors)), np.uint64(1), pool_size=papers
+    found = draw_sharing_papers(
+        anchors, anchors.astype(np.uint64), venue, None, 5, empty_lists(len(anchors)), np.uint64(1), pool_size=papers
     )
     assert len(found.rows) == 5 * len(anchors)
     assert len(np.unique(found.rows)) > 35_000
 
 
 def test_names_are_compared_without_case(corpus: Corpus) -> None:
-    found = sharing_of(corpus, ("venue", "field"), np.ones(len(corpus), bool))
+    found = collect_shared_metadata(corpus, ("venue", "field"), np.ones(len(corpus), bool))
     venues, fields = shared(corpus, "venue"), shared(corpus, "field")
     assert len(found.values) == sum(map(len, venues)) + sum(map(len, fields))
     assert len(found.member_offsets) - 1 == len(set().union(*venues)) + len(set().union(*fields))
-    assert plain_name(" ACL\t2020 ") == plain_name("acl 2020")
+    assert normalize_name(" ACL\t2020 ") == normalize_name("acl 2020")
 
 
 def test_a_relation_that_nobody_has(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from citeweave.core.errors import EmptyResultError, InputError
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.ingest import import_papers
 from citeweave.mining import tables
-from citeweave.mining.tables import Table, read_table, table_of
+from citeweave.mining.tables import Table, build_table, read_table
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_sums_are_those_of_a_dictionary(papers, lines):
     wanted: dict[tuple[int, int], float] = {}
     for a, b, count in lines:
         wanted[a, b] = wanted.get((a, b), 0) + count
-    table = table_of([a for a, _, _ in lines], [b for _, b, _ in lines], [c for _, _, c in lines], papers=papers)
+    table = build_table([a for a, _, _ in lines], [b for _, b, _ in lines], [c for _, _, c in lines], papers=papers)
     found = {}
     for row in range(papers):
         targets = table.targets[table.offsets[row] : table.offsets[row + 1]].tolist()

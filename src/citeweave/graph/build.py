@@ -1,10 +1,10 @@
-"""Making a graph folder: the citations as sparse rows, and the vectors of their nodes beside them.
+"""Building a graph folder: the citation graph of a corpus with vectors of its nodes; the `[graph]` table of a recipe.
 
     graph/cited, citing, edges     the citation graph: `citations.py`
-    graph/vectors/                 one vector a paper, as any other vectors of papers: `vectors/vectors.py`
-    graph/vectors-method/          the same of the graph that has only the citations of one intent, where it is asked for
+    graph/vectors/                 one vector per paper, in the same format as other vectors of papers
+    graph/vectors-method/          vectors of the graph with only the citations of one intent, if requested
 
-What is embedded is the citations, in one direction or without, or a weighted union of signals: `unions.py`.
+Embedded are the citations, directed or not, or a weighted union of signals (`signals.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, matches, new_artifact, read_manifest
+from citeweave.core.artifact import ArtifactWriter, artifact_matches, new_artifact, read_manifest
 from citeweave.core.columns import write_numbers
 from citeweave.core.errors import UserError, choose
 from citeweave.core.files import link_or_copy, move
@@ -26,56 +26,57 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.graph.adjacency import Adjacency
 from citeweave.graph.citations import DIRECTIONS, KIND, MEMORY, VERSION, CitationGraph, write_graph
-from citeweave.graph.node_vectors import NodeVectorOptions, VectorTask, embed_nodes, write_node_vectors
-from citeweave.graph.signals import Relations, parse_union, symmetric, unite
+from citeweave.graph.node_vectors import NodeVectorOptions, NodeVectorTask, embed_nodes, write_node_vectors
+from citeweave.graph.signals import Relations, parse_union, symmetrize, unite_signals
 from citeweave.vectors.vectors import DTYPES
 
 CITATIONS, FULL = "citations", "float32"
-Judge = Callable[[CitationGraph, Callable[[CitationGraph], NDArray[np.float32]]], dict[str, Any]]
-"""Judges node vectors: gets the graph and the way to embed one; what it finds goes into the manifest."""
+LinkEvaluator = Callable[[CitationGraph, Callable[[CitationGraph], NDArray[np.float32]]], dict[str, Any]]
+"""Evaluates node vectors: gets the graph and a function that embeds a graph; its result goes into the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphIntents:
-    """Intents that a graph gets from elsewhere than its corpus, and those whose citations are embedded on their own."""
+    """Citation intents for a graph from elsewhere than its corpus, and which of them get node vectors of their own."""
 
     source: str
-    """What they come from, for the recipe: the hash of an overlay, or how they were read."""
+    """Where the intents come from, for the manifest: the hash of an overlay, or how they were read."""
 
-    put: Callable[[CitationGraph], CitationGraph]
-    """The graph with these intents on its edges."""
+    annotate: Callable[[CitationGraph], CitationGraph]
+    """Returns the graph with these intents on its edges."""
 
-    apart: Mapping[str, int] = field(default_factory=dict)
-    """Name -> bits of `Intent`; 0 = the citations of unknown intent."""
+    embedded: Mapping[str, int] = field(default_factory=dict)
+    """Intents whose citations get node vectors of their own: name -> bits of `Intent`; 0 = unknown intent."""
 
     def as_recipe(self) -> dict[str, Any]:
-        return {"intents": {"from": self.source, "apart": dict(sorted(self.apart.items()))}}
+        """Return the intents of a graph as they are recorded in its manifest."""
+        return {"intents": {"from": self.source, "apart": dict(sorted(self.embedded.items()))}}
 
 
 @dataclass(frozen=True, slots=True)
 class GraphOptions:
-    """What is embedded, and how; the `[graph]` table of a recipe."""
+    """What node vectors of a graph are made of, and how; the `[graph]` table of a recipe."""
 
     signal: str = CITATIONS
     """`citations`, or signals with weights such as `connected:1,cocited:0.5,coupled:0.5`."""
 
     direction: str = "both"
-    """Citations without directions, or along (cited) or against (citing) them."""
+    """Citations in both directions, or only along (cited) or against (citing) them."""
 
     weighted: bool = False
     """Citations count by their strength, such as the number of mentions."""
 
     normalize: bool = True
-    """Counts of co-citation and coupling become cosines in a union."""
+    """Normalize the counts of co-citation and coupling to cosines in a union."""
 
     strongest: int = 100
-    """So many relatives a paper and signal stay in a union; 0 = all."""
+    """Strongest related papers per paper and signal that stay in a union; 0 = all."""
 
     dtype: str = FULL
-    """Of the vectors in the folder: float32, or float16, half as large."""
+    """Type of the vectors in the folder: float32, or float16, half as large."""
 
     vectors: NodeVectorOptions = field(default_factory=NodeVectorOptions)
-    """Method, dimension and the like: see `node_vectors.py`."""
+    """Method, dimension and resources: see `node_vectors.py`."""
 
     def __post_init__(self) -> None:
         choose(self.dtype, DTYPES, "--dtype")
@@ -85,14 +86,14 @@ class GraphOptions:
 
     @property
     def label(self) -> str:
-        """For the vectors' provenance: what they were made of and how."""
-        way = "" if self.signal != CITATIONS or self.direction == "both" else f", {self.direction}"
+        """Method and input of the node vectors, for their provenance."""
+        direction = "" if self.signal != CITATIONS or self.direction == "both" else f", {self.direction}"
         weights = ", weighted" if self.signal == CITATIONS and self.weighted else ""
-        return f"{self.vectors.method}-{self.vectors.dimension} of {self.signal}{way}{weights}"
+        return f"{self.vectors.method}-{self.vectors.dimension} of {self.signal}{direction}{weights}"
 
 
 def graph_options(table: Mapping[str, Any], **more: Any) -> GraphOptions:
-    """Read a `[graph]` table: keys of `GraphOptions`, and those of `NodeVectorOptions` among them."""
+    """Read a `[graph]` table, whose keys are those of `GraphOptions` and of `NodeVectorOptions`."""
     own = {entry.name for entry in dataclasses.fields(GraphOptions)} - {"vectors"}
     inner = {entry.name for entry in dataclasses.fields(NodeVectorOptions)}
     values = {**table, **more}
@@ -116,68 +117,73 @@ def make_graph(
     folder: str | Path,
     options: GraphOptions | None = None,
     *,
-    judge: Judge | None = None,
-    judged: str = "",
+    evaluate_links: LinkEvaluator | None = None,
+    evaluation: str = "",
     intents: GraphIntents | None = None,
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> CitationGraph:
-    """The graph of a corpus and the vectors of its nodes in one folder; one that is there already is opened.
+    """Build a graph folder: the citation graph of a corpus and vectors of its nodes; an existing one is opened.
 
-    `judge` may look at how well the method does on this graph; `judged` names what it did, for the recipe.
-    With `intents` the edges carry them, and the citations of some get vectors of their own; one that no citation has
+    `evaluate_links` may evaluate the method on this graph; `evaluation` names what it does, for the manifest.
+    `intents` are put on the edges, and the citations of some get vectors of their own; an intent that no citation has
     gets none.
 
-    A run that was stopped goes on where it was when it is started again with the same options: the sorted citations,
-    every panel of FastRP and whole vectors are kept. `overwrite` onto a graph of the same corpus keeps its citations.
+    An interrupted run resumes when it is started again with the same options: sorted citations, panels of FastRP and
+    complete vectors are saved. `overwrite` of a graph of the same corpus reuses its citations.
     """
     options, folder = options or GraphOptions(), Path(folder)
-    recipe = {"corpus": corpus.hash, **_plain(options), "judged": judged, **(intents.as_recipe() if intents else {})}
-    if not matches(folder, KIND, VERSION, recipe):
+    recipe = {
+        "corpus": corpus.hash,
+        **_result_options(options),
+        "judged": evaluation,
+        **(intents.as_recipe() if intents else {}),
+    }
+    if not artifact_matches(folder, KIND, VERSION, recipe):
         with new_artifact(folder, KIND, VERSION, recipe, overwrite=overwrite) as writer:
-            # what it maps of the folder is let go at its end: Windows gives no name to a folder that is in use
-            _fill(writer, corpus, options, judge, intents, folder, reporter)
+            # a function of its own, so that its memory maps are closed: Windows cannot rename a folder in use
+            _write_graph_and_vectors(writer, corpus, options, evaluate_links, intents, folder, reporter)
             writer.finish()
     return CitationGraph.open(folder)
 
 
-def _fill(
+def _write_graph_and_vectors(
     writer: ArtifactWriter,
     corpus: Corpus,
     options: GraphOptions,
-    judge: Judge | None,
+    evaluate_links: LinkEvaluator | None,
     intents: GraphIntents | None,
     before: Path,
     reporter: Reporter,
 ) -> None:
-    """The graph, how well the method does on it, and vectors."""
+    """Write the citation graph, the evaluation of its node vectors, and the vectors into the artifact."""
     graph = write_graph(corpus, writer, memory=options.vectors.memory, before=before)
     if not graph.edges:
         raise UserError(f"{corpus.folder} has no citations between its papers; node vectors need some")
 
     def embed(of: CitationGraph) -> NDArray[np.float32]:
-        return embed_nodes(adjacency_of(of, corpus, options, reporter), options.vectors, reporter=reporter)
+        return embed_nodes(build_adjacency(of, corpus, options, reporter), options.vectors, reporter=reporter)
 
-    if judge is not None:
-        writer.facts["links"] = judge(graph, embed)
-    write = _VectorMaker(corpus, options, writer, reporter)
+    if evaluate_links is not None:
+        writer.facts["links"] = evaluate_links(graph, embed)
+    write = _NodeVectorWriter(corpus, options, writer, reporter)
     writer.facts["isolated"] = write(graph)
     if options.vectors.device == "cuda" and options.vectors.method == "fastrp":
-        writer.facts["device"] = "cuda"  # its numbers are not those of a processor
+        writer.facts["device"] = "cuda"  # its numbers differ a little from those of a CPU
     if intents is not None:
-        told = intents.put(graph)
-        _replace_intents(writer.folder, told)
-        writer.facts["apart"] = _embed_apart(told, intents, write)
+        annotated = intents.annotate(graph)
+        _replace_intents(writer.folder, annotated)
+        writer.facts["apart"] = _embed_intents(annotated, intents, write)
 
 
-def vectors_folder(folder: Path, intent: str = "") -> Path:
-    """Where a graph's folder has its node vectors, or those of one intent's citations."""
+def node_vectors_folder(folder: Path, intent: str = "") -> Path:
+    """Return the subfolder of a graph folder with its node vectors, or those of one intent's citations."""
     return folder / (f"vectors-{intent}" if intent else "vectors")
 
 
 @dataclass(frozen=True, slots=True)
-class _VectorMaker:
-    """Writes the node vectors of a graph, or of one intent's citations, into the artifact."""
+class _NodeVectorWriter:
+    """Writes the node vectors of a graph, or of one intent's citations, into the graph folder."""
 
     corpus: Corpus
     options: GraphOptions
@@ -185,60 +191,62 @@ class _VectorMaker:
     reporter: Reporter
 
     def __call__(self, graph: CitationGraph, intent: str = "") -> int:
-        """The number of papers with the vector 0."""
+        """Write the node vectors; return the number of papers with the vector 0."""
         corpus, options = self.corpus, self.options
-        task = VectorTask(
+        task = NodeVectorTask(
             corpus.ids,
-            lambda: adjacency_of(graph, corpus, options, self.reporter),
+            lambda: build_adjacency(graph, corpus, options, self.reporter),
             options.vectors,
             options.dtype,
             f"{options.label}, {intent} only" if intent else options.label,
             f"citations of corpus {corpus.hash[:12]}",
         )
-        place = vectors_folder(self.writer.folder, intent)
-        work = self.writer.work(place.name)
+        place = node_vectors_folder(self.writer.folder, intent)
+        work = self.writer.scratch_folder(place.name)
         isolated = write_node_vectors(task, work, self.reporter)
         for path in sorted((work / "vectors").iterdir()):
             link_or_copy(path, place / path.name)
         return isolated
 
 
-def _embed_apart(graph: CitationGraph, intents: GraphIntents, write: _VectorMaker) -> dict[str, Any]:
-    """Vectors of each intent's graph; says how many citations and papers it has."""
-    found = {}
-    for name, bits in intents.apart.items():
+def _embed_intents(graph: CitationGraph, intents: GraphIntents, write: _NodeVectorWriter) -> dict[str, Any]:
+    """Write the node vectors of each intent's graph; return its numbers of citations and papers."""
+    counts = {}
+    for name, bits in intents.embedded.items():
         part = graph.restricted(bits)
-        found[name] = {"citations": part.edges, "papers": int((part.degrees() > 0).sum())}
+        counts[name] = {"citations": part.edges, "papers": int((part.degrees() > 0).sum())}
         if part.edges:
             write(part, name)
-    return found
+    return counts
 
 
 def _replace_intents(folder: Path, graph: CitationGraph) -> None:
-    """Put another column in the place of one that is memory-mapped, so it must not be written over."""
+    """Replace the intents column of a graph by renaming: the old one is memory-mapped and must not be overwritten."""
     place = folder / "edges" / "intents.npy"
     write_numbers(place.with_name("intents.new.npy"), graph.intents, np.uint8)
     move(place.with_name("intents.new.npy"), place)
 
 
-def check_made_for(folder: Path, wanted: GraphOptions) -> None:
-    """Refuse node vectors of another signal than is asked for; method and dimension are free."""
+def check_graph_options(folder: Path, required: GraphOptions) -> None:
+    """Refuse a graph whose node vectors are of another signal than the recipe requires; method and size are free."""
     recipe = read_manifest(folder, KIND, VERSION).recipe
     for name in ("signal", "direction", "weighted", "normalize"):
-        made, asked = recipe.get(name), getattr(wanted, name)
-        if made is not None and made != asked:
+        actual, expected = recipe.get(name), getattr(required, name)
+        if actual is not None and actual != expected:
             raise UserError(
-                f"{folder} has node vectors with {name} {made!r}, and the recipe asks for {asked!r}; make a graph for "
-                f"this recipe with `citeweave graph --recipe`, or take it all the same with --set graph.{name}={made}"
+                f"{folder} has node vectors with {name} {actual!r}, and the recipe asks for {expected!r}; build a graph for "
+                f"this recipe with `citeweave graph --recipe`, or use this one anyway with --set graph.{name}={actual}"
             )
 
 
-def adjacency_of(graph: CitationGraph, corpus: Corpus, options: GraphOptions, reporter: Reporter = QUIET) -> Adjacency:
-    """The matrix that the options ask to embed."""
+def build_adjacency(
+    graph: CitationGraph, corpus: Corpus, options: GraphOptions, reporter: Reporter = QUIET
+) -> Adjacency:
+    """Return the adjacency matrix to embed: the citations, or a weighted union of signals."""
     if options.signal == CITATIONS:
         return graph.adjacency(options.direction, weighted=options.weighted)
     parts = parse_union(options.signal, strongest=options.strongest)
-    union = unite(
+    union = unite_signals(
         Relations(graph, corpus),
         parts,
         normalize=options.normalize,
@@ -246,14 +254,14 @@ def adjacency_of(graph: CitationGraph, corpus: Corpus, options: GraphOptions, re
         workers=options.vectors.workers,
         reporter=reporter,
     )
-    return symmetric(union)
+    return symmetrize(union)
 
 
-def _plain(options: GraphOptions) -> dict[str, Any]:
-    """Everything that changes the result."""
+def _result_options(options: GraphOptions) -> dict[str, Any]:
+    """Return the options that change the graph and its node vectors, as plain JSON."""
     table = dataclasses.asdict(options)
     for name in ("workers", "memory", "device"):
         table["vectors"].pop(name, None)
-    if options.dtype == FULL:  # as before there was a choice, so that older graphs are found
+    if options.dtype == FULL:  # absent from older graphs, which must still match
         del table["dtype"]
     return table

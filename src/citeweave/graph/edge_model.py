@@ -4,7 +4,7 @@
     score(7, 3) must be above score(7, n)   n: the targets of the 49 others, and 50 random nodes
                     and above score(n, 3)   n: the sources of the 49 others, and 50 random nodes
 
-A loss is a sum over edges, steps are by row-wise Adagrad, one step a batch. Unlike BigGraph: steps are taken one after
+A loss is a sum over edges, steps are by row-wise Adagrad, one step per batch. Unlike BigGraph: steps are taken one after
 the other, so a seed fixes the result on one kind of machine; a negative that is the edge's own end is left out wherever
 it comes from; there are no partitions, so vectors and edges must fit into the memory of the device.
 
@@ -28,7 +28,7 @@ from citeweave.core.progress import Reporter
 from citeweave.core.randomness import stream
 from citeweave.graph.adjacency import Adjacency
 from citeweave.graph.kernels import unit_rows
-from citeweave.graph.walks import EmbeddingRun
+from citeweave.graph.walk_powers import EmbeddingRun
 
 if TYPE_CHECKING:
     import torch
@@ -38,11 +38,11 @@ DEVICES = ("auto", "cpu", "cuda")
 COMPARATORS = ("dot", "cos")
 LOSSES = ("margin", "softmax", "logistic")
 
-_START = 1e-3
-"""Standard deviation of the numbers that training starts from; BigGraph's init_scale."""
+_INIT_SCALE = 1e-3
+"""Standard deviation of the initial vectors; BigGraph's init_scale."""
 
-_NEVER = -1e9
-"""Score of what is no negative."""
+_MASKED = -1e9
+"""Score of a candidate that is not a negative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class EdgeModel:
     """dot, or cos: the dot product of vectors of length 1 (comparator)."""
 
     margin: float = 0.15
-    """By how much a true edge must score above a random one, for the margin loss (margin)."""
+    """How far a true edge must score above a random one, for the margin loss (margin)."""
 
     rate: float = 0.1
     """Learning rate (lr)."""
@@ -65,7 +65,7 @@ class EdgeModel:
     """How often every edge is seen (num_epochs)."""
 
     batch: int = 1000
-    """Edges a step (batch_size)."""
+    """Edges per step (batch_size)."""
 
     chunk: int = 50
     """Edges that are each other's negatives (num_batch_negs)."""
@@ -74,7 +74,7 @@ class EdgeModel:
     """Random nodes that a chunk shares as negatives, for each end of its edges (num_uniform_negs)."""
 
     max_norm: float = 2.5
-    """Longer vectors are cut to this length; 0 = none is (max_norm)."""
+    """Longer vectors are shortened to this length; 0 = no bound (max_norm)."""
 
     def __post_init__(self) -> None:
         choose(self.loss, LOSSES, "graph.edges.loss")
@@ -92,8 +92,8 @@ class EdgeModel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Edges:
-    """All edges, one entry each."""
+class _EdgeTensors:
+    """All edges of the graph as tensors on the device, one entry each."""
 
     sources: torch.Tensor
     targets: torch.Tensor
@@ -101,81 +101,82 @@ class _Edges:
 
 
 def embed(
-    adjacency: Adjacency, out: NDArray[np.float32], chosen: EdgeModel, run: EmbeddingRun, reporter: Reporter
+    adjacency: Adjacency, out: NDArray[np.float32], options: EdgeModel, run: EmbeddingRun, reporter: Reporter
 ) -> None:
-    """Train the vectors of all nodes in `out`, (nodes, dimension), on the edges of every part."""
+    """Train the edge model: write the vectors of all nodes into `out`, (nodes, dimension)."""
     torch = require("torch", extra="minilm")
-    device, epochs = _device(torch, run.device), chosen.epochs
+    device, epochs = _choose_device(torch, run.device), options.epochs
     rng = stream(run.seed, "edge model")
     with _threads(torch, run.workers), _memory_errors(torch):
-        edges = _edges(torch, adjacency, device)
+        edges = _collect_edges(torch, adjacency, device)
         connected = torch.unique(torch.cat([edges.sources, edges.targets]))  # nodes that have an edge
-        _fill(out, connected.cpu().numpy(), rng)
-        vectors = torch.from_numpy(out).to(device)  # `out` itself on a processor
-        trainer = _EdgeModelTrainer(torch, vectors, chosen)
+        _initialize(out, connected.cpu().numpy(), rng)
+        vectors = torch.from_numpy(out).to(device)  # shares memory with `out` on a CPU
+        trainer = _EdgeModelTrainer(torch, vectors, options)
         with reporter.task("node vectors (edges)", total=epochs * len(edges.sources), unit="edges") as advance:
             for epoch in range(epochs):
                 loss = torch.zeros((), dtype=torch.float64, device=device)
-                for batch in _batches(torch, rng, len(edges.sources), chosen):
-                    drawn = rng.integers(len(connected), size=(2, len(batch), chosen.uniform))
-                    loss += trainer.step(edges, batch.to(device), connected[torch.from_numpy(drawn).to(device)])
+                for batch in _batches(torch, rng, len(edges.sources), options):
+                    negatives = rng.integers(len(connected), size=(2, len(batch), options.uniform))
+                    loss += trainer.step(edges, batch.to(device), connected[torch.from_numpy(negatives).to(device)])
                     advance(batch.numel())
-                _report(float(loss) / len(edges.sources), epoch, chosen, reporter)
+                _report(float(loss) / len(edges.sources), epoch, options, reporter)
         if device != "cpu":
             out[:] = vectors.cpu().numpy()
-    if chosen.comparator == "cos":
+    if options.comparator == "cos":
         unit_rows(out)
 
 
-def _fill(out: NDArray[np.float32], connected: NDArray[np.int64], rng: np.random.Generator) -> None:
-    """What training starts from: small random numbers, 0 for nodes without an edge."""
+def _initialize(out: NDArray[np.float32], connected: NDArray[np.int64], rng: np.random.Generator) -> None:
+    """Fill the initial node vectors with small random numbers, 0 for nodes without an edge."""
     out[:] = 0
     for start in range(0, len(connected), 65_536):
         rows = connected[start : start + 65_536]
-        out[rows] = rng.standard_normal((len(rows), out.shape[1]), np.float32) * np.float32(_START)
+        out[rows] = rng.standard_normal((len(rows), out.shape[1]), np.float32) * np.float32(_INIT_SCALE)
 
 
 def _report(loss: float, epoch: int, options: EdgeModel, reporter: Reporter) -> None:
+    """Report the mean loss of an epoch; refuse to go on when training diverged."""
     reporter.say(f"epoch {epoch + 1} of {options.epochs}: mean loss {loss:.4g}")
     if not np.isfinite(loss):
         raise UserError(f"training diverged; graph.edges.rate is {options.rate}, give a smaller one")
 
 
 class _EdgeModelTrainer:
-    """Vectors, and the state of row-wise Adagrad: one sum of squares a row."""
+    """Trains the edge model: the node vectors, and row-wise Adagrad's sum of squares per row."""
 
     def __init__(self, torch: Any, vectors: torch.Tensor, options: EdgeModel) -> None:
         self._torch, self._vectors, self._options = torch, vectors, options
         self._squares = torch.zeros(len(vectors), device=vectors.device)
 
-    def step(self, edges: _Edges, batch: torch.Tensor, drawn: torch.Tensor) -> Any:
-        """Learn from edges number `batch`, (chunks, edges), against `drawn`, (2, chunks, uniform); return the loss."""
+    def step(self, edges: _EdgeTensors, batch: torch.Tensor, drawn: torch.Tensor) -> Any:
+        """Take one step on edges `batch`, (chunks, edges), with negatives `drawn`, (2, chunks, uniform); return the loss."""
         torch = self._torch
         sources, targets = edges.sources[batch], edges.targets[batch]  # (chunks, edges) each
         weights = None if edges.weights is None else edges.weights[batch]
         nodes = torch.cat([sources, drawn[0], targets, drawn[1]], dim=1)  # (chunks, 2 * (edges + uniform))
         unique, places = torch.unique(nodes, return_inverse=True)
         rows = self._vectors[unique].requires_grad_()  # (unique, dimension)
-        # its gradient is summed in a fixed order, which that of plain indexing is not
-        found = torch.nn.functional.embedding(places, rows)
+        # its gradient is summed in a fixed order, unlike that of plain indexing
+        vectors = torch.nn.functional.embedding(places, rows)
         if self._options.comparator == "cos":
-            found = torch.nn.functional.normalize(found, dim=-1)
+            vectors = torch.nn.functional.normalize(vectors, dim=-1)
         edge_count, half = batch.shape[1], nodes.shape[1] // 2
         total = torch.zeros((), device=rows.device)
         for near, far in ((0, half), (half, 0)):
-            anchors = found[:, near : near + edge_count]  # (chunks, edges, dimension)
-            candidates = found[:, far : far + half]  # (chunks, edges + uniform, dimension)
+            anchors = vectors[:, near : near + edge_count]  # (chunks, edges, dimension)
+            candidates = vectors[:, far : far + half]  # (chunks, edges + uniform, dimension)
             own = nodes[:, far : far + edge_count, None] == nodes[:, None, far : far + half]
             scores = torch.bmm(anchors, candidates.transpose(1, 2))  # (chunks, edges, edges + uniform)
             true = torch.diagonal(scores, dim1=1, dim2=2)  # (chunks, edges)
-            losses = self._losses(true, scores.masked_fill(own, _NEVER))
+            losses = self._losses(true, scores.masked_fill(own, _MASKED))
             total = total + (losses if weights is None else losses * weights).sum()
         (gradient,) = torch.autograd.grad(total, rows)
         self._descend(unique, rows.detach(), gradient)
         return total.detach()
 
     def _losses(self, true: torch.Tensor, false: torch.Tensor) -> Any:
-        """One loss an edge, (chunks, edges), of its score and those of its negatives, (chunks, edges, negatives)."""
+        """Return the loss per edge, (chunks, edges), from its score and its negatives', (chunks, edges, negatives)."""
         torch, functional = self._torch, self._torch.nn.functional
         if self._options.loss == "margin":
             return functional.relu(false - true[..., None] + self._options.margin).sum(-1)
@@ -184,6 +185,7 @@ class _EdgeModelTrainer:
         return functional.softplus(-true) + functional.softplus(false).mean(-1)
 
     def _descend(self, nodes: torch.Tensor, rows: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Update some node vectors by row-wise Adagrad, and shorten those over the maximum norm."""
         self._squares[nodes] += gradient.square().mean(1)
         rows = rows - self._options.rate * gradient / (self._squares[nodes].sqrt() + 1e-10)[:, None]
         if self._options.max_norm:
@@ -191,36 +193,36 @@ class _EdgeModelTrainer:
         self._vectors[nodes] = rows
 
 
-def _edges(torch: Any, adjacency: Adjacency, device: str) -> _Edges:
-    """Edges of weight 0 are none; the mean weight counts 1."""
+def _collect_edges(torch: Any, adjacency: Adjacency, device: str) -> _EdgeTensors:
+    """Collect the edges of all parts on the device; drop weights of 0 and scale the mean weight to 1."""
     sources = [np.repeat(np.arange(part.nodes), np.diff(part.offsets)) for part in adjacency.parts]
     weights = [np.ones(part.edges, np.float32) if part.weights is None else part.weights for part in adjacency.parts]
     columns = [np.concatenate(sources), np.concatenate([part.targets for part in adjacency.parts]).astype(np.int64)]
     all_weights = np.concatenate(weights)
-    kept = all_weights > 0
-    first, second = (torch.from_numpy(column[kept]).to(device) for column in columns)
-    relative = all_weights[kept] / all_weights[kept].mean()
-    is_even = bool((relative == relative[0]).all())
-    return _Edges(first, second, None if is_even else torch.from_numpy(relative).to(device))
+    is_edge = all_weights > 0
+    first, second = (torch.from_numpy(column[is_edge]).to(device) for column in columns)
+    relative = all_weights[is_edge] / all_weights[is_edge].mean()
+    is_uniform = bool((relative == relative[0]).all())
+    return _EdgeTensors(first, second, None if is_uniform else torch.from_numpy(relative).to(device))
 
 
 def _batches(torch: Any, rng: np.random.Generator, count: int, options: EdgeModel) -> Iterator[torch.Tensor]:
-    """Every edge once, in random order: (chunks, edges) at a time; what fills no chunk comes last."""
+    """Yield the numbers of all edges in random order, (chunks, edges) at a time; an incomplete chunk comes last."""
     order = torch.from_numpy(rng.permutation(count))
     size = min(options.chunk, options.batch)
     step = options.batch // size * size
-    whole = count // size * size
-    for start in range(0, whole, step):
-        yield order[start : min(start + step, whole)].view(-1, size)
-    if whole < count:
-        yield order[whole:].view(1, -1)
+    end = count // size * size
+    for start in range(0, end, step):
+        yield order[start : min(start + step, end)].view(-1, size)
+    if end < count:
+        yield order[end:].view(1, -1)
 
 
-def _device(torch: Any, wanted: str) -> str:
-    found = torch.cuda.is_available()
-    if wanted == "cuda" and not found:
-        raise UserError("--device is cuda, but torch finds no graphics card; use cpu or auto")
-    return "cuda" if found and wanted != "cpu" else "cpu"
+def _choose_device(torch: Any, requested: str) -> str:
+    has_gpu = torch.cuda.is_available()
+    if requested == "cuda" and not has_gpu:
+        raise UserError("--device is cuda, but torch finds no GPU; use cpu or auto")
+    return "cuda" if has_gpu and requested != "cpu" else "cpu"
 
 
 @contextmanager
@@ -239,6 +241,5 @@ def _memory_errors(torch: Any) -> Iterator[None]:
         yield
     except torch.cuda.OutOfMemoryError as error:
         raise UserError(
-            "the graphics card's memory is too small for this graph's vectors; use --device cpu, a smaller --dim, or "
-            "another --method"
+            "GPU memory is too small for this graph's vectors; use --device cpu, a smaller --dim, or another --method"
         ) from error

@@ -1,11 +1,11 @@
-"""Edges in any order become sparse rows, in memory that an option sets.
+"""Sorting of edges in any order into sparse rows (CSR) without duplicates, in bounded memory.
 
     edges 2->0, 0->2, 0->1, 0->2     rows  0: 1, 2   1: -   2: 0     (one duplicate)
 
-A range of rows is handled at a time: the edges that leave it are gathered by counting sort, each row is
-sorted and freed of duplicates, and the range is written. More memory means fewer passes over the edges; edges
-that come in the order of their sources, as those of a corpus do, take one pass in any memory. Columns may be
-memory maps: what was walked through is given back.
+One range of rows is handled at a time: the edges that leave it are collected by counting sort, each row is sorted and
+freed of duplicates, and the range is written. More memory means fewer passes over the edges; edges that come in the
+order of their sources, as those of a corpus do, take one pass in any memory. Columns may be memory maps, whose pages
+are released once they were read.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from citeweave.core.columns import release
 CHUNK = 1 << 22
 """Edges read at a time."""
 
-WALKED = 1 << 26
-"""Edges after which the memory of mapped columns is given back."""
+RELEASE_AFTER = 1 << 26
+"""Edges read before the pages of memory-mapped columns are released."""
 
-SORTING, TURNING = 24, 12
-"""Bytes an edge of a range takes while it is sorted with its attributes, and while it is turned around."""
+SORTING, TRANSPOSING = 24, 12
+"""Bytes that one edge of a range takes while rows are sorted with their attributes, and while they are transposed."""
 
-MOST_EDGES = 2**32
-"""Edge numbers are kept in 32 bits beside the target while a row is sorted."""
+MAX_EDGES = 2**32
+"""Edge numbers take 32 bits beside the target while a row is sorted."""
 
 
 @dataclass(frozen=True, slots=True)
 class SortedRows:
-    """Rows first to last of the graph, sorted, each target once."""
+    """A range of rows of the graph, sorted, each target once."""
 
     first: int
     counts: NDArray[np.int64]
@@ -47,15 +47,15 @@ class SortedRows:
     """Number of the first edge with this source and target, shape (targets,)."""
 
     repeated: NDArray[np.int64]
-    """Numbers of the edges that were left out as duplicates ..."""
+    """Numbers of the edges that were dropped as duplicates ..."""
 
     repeats: NDArray[np.int64]
-    """... and the place in `targets` of the one that stayed for each."""
+    """... and for each the position in `targets` of the edge that stayed."""
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeCounts:
-    """What is found before sorting."""
+    """Degrees of the sources and counts of unusable edges, taken before the edges are sorted."""
 
     degrees: NDArray[np.int64]
     """Edges that leave every node, duplicates counted; shape (nodes,)."""
@@ -65,11 +65,11 @@ class EdgeCounts:
     """Edges with an end that is not a node."""
 
     ascending: bool
-    """Whether the sources never fall."""
+    """Whether the edges are in ascending order of their sources."""
 
 
 def count_edges(sources: NDArray[np.integer], targets: NDArray[np.integer], nodes: int) -> EdgeCounts:
-    """Degrees of the sources, and the edges that cannot be kept."""
+    """Count the edges that leave every node, and those that cannot be sorted into rows."""
     degrees, wrong = np.zeros(nodes, np.int64), np.zeros(3, np.int64)
     for span in _spans(len(sources), sources, targets):
         _count(sources[span], targets[span], degrees, wrong)
@@ -79,63 +79,63 @@ def count_edges(sources: NDArray[np.integer], targets: NDArray[np.integer], node
 
 
 def sorted_rows(
-    sources: NDArray[np.integer], targets: NDArray[np.integer], found: EdgeCounts, *, memory: int
+    sources: NDArray[np.integer], targets: NDArray[np.integer], counts: EdgeCounts, *, memory: int
 ) -> Iterator[SortedRows]:
-    """All rows in order, some at a time; a range holds at most memory / SORTING edges, or one row."""
-    assert len(sources) < MOST_EDGES
-    degrees = found.degrees
+    """Yield all sorted rows in order, a range at a time of at most memory / SORTING edges, or of one row."""
+    assert len(sources) < MAX_EDGES
+    degrees = counts.degrees
     for first, last in row_ranges(degrees, max(1, memory // SORTING)):
         starts = np.zeros(last - first + 1, np.int64)
         np.cumsum(degrees[first:last], out=starts[1:])
         packed, at = np.empty(starts[-1], np.uint64), starts[:-1].copy()
         begin, end = 0, len(sources)
-        if found.ascending:  # not by numpy, whose searchsorted copies a column of 32 bits to one of 64
+        if counts.ascending:  # not with numpy: its searchsorted copies a 32-bit column to a 64-bit one
             begin, end = bisect_left(sources, first), bisect_left(sources, last)
         for span in _spans(end, sources, targets, begin=begin):
-            _gather(sources[span], targets[span], span.start, first, len(degrees), packed, at)
+            _collect(sources[span], targets[span], span.start, first, len(degrees), packed, at)
         del at
-        counts, repeats = np.empty(last - first, np.int64), np.empty((2, 0), np.int64)
-        kept = _sort_rows(packed, starts, counts)
-        if kept < len(packed):
-            repeats = _repeats(packed, starts, counts, len(packed) - kept)
-            _squeeze(packed, starts)
-        ends, edges = np.empty(kept, np.int32), np.empty(kept, np.uint32)
+        sizes, repeats = np.empty(last - first, np.int64), np.empty((2, 0), np.int64)
+        distinct = _sort_rows(packed, starts, sizes)
+        if distinct < len(packed):
+            repeats = _list_duplicates(packed, starts, sizes, len(packed) - distinct)
+            _drop_duplicates(packed, starts)
+        ends, edges = np.empty(distinct, np.int32), np.empty(distinct, np.uint32)
         _unpack(packed, ends, edges)
         del packed
-        yield SortedRows(first, counts, ends, edges, repeats[0], repeats[1])
+        yield SortedRows(first, sizes, ends, edges, repeats[0], repeats[1])
 
 
 def transposed_rows(
     offsets: NDArray[np.int64], targets: NDArray[np.int32], *, memory: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32]]]:
-    """The other direction: counts, sources (ascending) and edge numbers of some rows at a time."""
+    """Yield the transposed rows, a range at a time: counts, sources (ascending) and edge numbers."""
     nodes = len(offsets) - 1
     degrees = np.zeros(nodes, np.int64)
     for span in _spans(len(targets), targets):
         _count_targets(targets[span], degrees)
-    for first, last in row_ranges(degrees, max(1, memory // TURNING)):
+    for first, last in row_ranges(degrees, max(1, memory // TRANSPOSING)):
         starts = np.zeros(last - first + 1, np.int64)
         np.cumsum(degrees[first:last], out=starts[1:])
         sources, edges = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.uint32)
         at = starts[:-1].copy()
         for rows in _spans(nodes, offsets, targets, every=CHUNK):
-            _scatter_back(offsets, targets, rows.start, rows.stop, first, at, sources, edges)
+            _scatter_sources(offsets, targets, rows.start, rows.stop, first, at, sources, edges)
         yield degrees[first:last], sources, edges
 
 
-def pick(column: NDArray[Any], edges: NDArray[np.uint32]) -> NDArray[Any]:
-    """The column's values of these edges; unlike numpy's indexing it needs no wider copy of their numbers.
+def take_edges(column: NDArray[Any], edges: NDArray[np.uint32]) -> NDArray[Any]:
+    """Return the column's values for these edges; unlike numpy's indexing it makes no 64-bit copy of their numbers.
 
-    >>> pick(np.array([5, 6, 7], np.uint8), np.array([2, 0], np.uint32)).tolist()
+    >>> take_edges(np.array([5, 6, 7], np.uint8), np.array([2, 0], np.uint32)).tolist()
     [7, 5]
     """
     out = np.empty(len(edges), column.dtype)
-    _pick(column, edges, out)
+    _take(column, edges, out)
     return out
 
 
-def _spans(size: int, *columns: NDArray[Any], begin: int = 0, every: int = WALKED) -> Iterator[slice]:
-    """Spans of columns that are walked through; now and then, and at the end, their memory is given back."""
+def _spans(size: int, *columns: NDArray[Any], begin: int = 0, every: int = RELEASE_AFTER) -> Iterator[slice]:
+    """Yield spans of edges to read in turn; now and then, and at the end, release the pages of the columns."""
     for start in range(begin, size, CHUNK):
         yield slice(start, min(start + CHUNK, size))
         if (start - begin) % every == every - CHUNK:
@@ -143,8 +143,8 @@ def _spans(size: int, *columns: NDArray[Any], begin: int = 0, every: int = WALKE
     release(*columns)
 
 
-def row_ranges(sizes: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows whose sizes add up to at most `most`; a larger row is a range of its own.
+def row_ranges(sizes: NDArray[np.int64], max_size: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of consecutive rows whose sizes sum to at most `max_size`; a larger row is a range of its own.
 
     >>> list(row_ranges(np.array([2, 2, 9, 1, 1]), 4))
     [(0, 2), (2, 3), (3, 5)]
@@ -152,7 +152,7 @@ def row_ranges(sizes: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]
     ends, first = np.cumsum(sizes), 0
     while first < len(sizes):
         before = ends[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        last = max(first + 1, int(np.searchsorted(ends, before + max_size, side="right")))
         yield first, last
         first = last
 
@@ -173,8 +173,8 @@ def _count(sources, targets, degrees, wrong):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _gather(sources, targets, number, first, nodes, packed, at):  # type: ignore[no-untyped-def]
-    """Put the edges that leave rows first, first + 1, ... into their places, target and edge number in one word."""
+def _collect(sources, targets, number, first, nodes, packed, at):  # type: ignore[no-untyped-def]
+    """Collect the edges that leave rows first, first + 1, ...: target and edge number packed into one word."""
     rows = len(at)
     for i in range(len(sources)):
         row, target = sources[i] - first, targets[i]
@@ -185,8 +185,8 @@ def _gather(sources, targets, number, first, nodes, packed, at):  # type: ignore
 
 @numba.njit(cache=True, nogil=True)
 def _sort_rows(packed, starts, counts):  # type: ignore[no-untyped-def]
-    """Sort every row; counts become the number of different targets, whose sum is returned."""
-    kept = 0
+    """Sort the packed edges of every row and count its distinct targets; returns their sum."""
+    total = 0
     for row in range(len(counts)):
         start, end = starts[row], starts[row + 1]
         if end - start > 24:
@@ -198,32 +198,32 @@ def _sort_rows(packed, starts, counts):  # type: ignore[no-untyped-def]
                     packed[j] = packed[j - 1]
                     j -= 1
                 packed[j] = word
-        different = 0
+        distinct = 0
         for i in range(start, end):
             if i == start or packed[i] >> np.uint64(32) != packed[i - 1] >> np.uint64(32):
-                different += 1
-        counts[row] = different
-        kept += different
-    return kept
+                distinct += 1
+        counts[row] = distinct
+        total += distinct
+    return total
 
 
 @numba.njit(cache=True, nogil=True)
-def _repeats(packed, starts, counts, number):  # type: ignore[no-untyped-def]
-    """Edge numbers of duplicates, and the place of the target that stands for them."""
-    out, found, place = np.empty((2, number), np.int64), 0, -1
+def _list_duplicates(packed, starts, counts, number):  # type: ignore[no-untyped-def]
+    """Return the numbers of duplicate edges, and the position of the edge that stands for each."""
+    out, count, place = np.empty((2, number), np.int64), 0, -1
     for row in range(len(counts)):
         for i in range(starts[row], starts[row + 1]):
             if i == starts[row] or packed[i] >> np.uint64(32) != packed[i - 1] >> np.uint64(32):
                 place += 1
             else:
-                out[0, found], out[1, found] = packed[i] & np.uint64(0xFFFFFFFF), place
-                found += 1
+                out[0, count], out[1, count] = packed[i] & np.uint64(0xFFFFFFFF), place
+                count += 1
     return out
 
 
 @numba.njit(cache=True, nogil=True)
-def _squeeze(packed, starts):  # type: ignore[no-untyped-def]
-    """Move the words that stay to the front."""
+def _drop_duplicates(packed, starts):  # type: ignore[no-untyped-def]
+    """Move the first edge of every target to the front of the packed edges."""
     at, before = 0, np.uint64(0)
     for row in range(len(starts) - 1):
         for i in range(starts[row], starts[row + 1]):
@@ -241,7 +241,7 @@ def _unpack(packed, targets, edges):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _pick(column, edges, out):  # type: ignore[no-untyped-def]
+def _take(column, edges, out):  # type: ignore[no-untyped-def]
     for i in range(len(edges)):
         out[i] = column[edges[i]]
 
@@ -253,7 +253,7 @@ def _count_targets(targets, degrees):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _scatter_back(offsets, targets, begin, end, first, at, sources, edges):  # type: ignore[no-untyped-def]
+def _scatter_sources(offsets, targets, begin, end, first, at, sources, edges):  # type: ignore[no-untyped-def]
     rows = len(at)
     for source in range(begin, end):
         for edge in range(offsets[source], offsets[source + 1]):

@@ -1,24 +1,19 @@
-"""Memory as compiled loops see it: numbers half as wide, and vectors fetched before they are needed.
+"""Compiled kernels of node vectors: sums of neighbors' vectors over sparse rows, bfloat16 and float16 storage, prefetching.
 
-bfloat16 is the upper half of a float32: its range, and 8 bits of precision. numpy has no such type, so arrays of it are
-uint16. float16 has 11 bits of precision and ends at 65,504; numpy has it, compiled code has not, so it gets such arrays
-as int16. Called from compiled code alone, where `block` is float32 or one of the two:
+A block of vectors is float32, or half as wide. bfloat16 is the upper half of a float32: its range, and 8 bits of
+precision; numpy has no such type, so arrays of it are uint16. float16 has 11 bits of precision and ends at 65,504;
+compiled code has no such type, so it gets such arrays as int16. Inside compiled code:
 
     widen(block[i, j])             the number as a float32
     store(block, i, j, number)     the float32 rounded to what the block holds
-    fetch_row(block, i)            a hint that the row is needed soon; changes no result
+    fetch_row(block, i)            prefetches a row that is needed soon; changes no result
     bits_of(number)                the 32 bits of a float32
 
-Subtle: numba's cache of the loops that call these does not see that this file changed; after an edit, remove
+Sums are made in float32, column by column in the order of the entries, so a column comes out the same, bit for bit, in
+a block of any width and on any number of threads. Knows nothing of random walks or embedding methods.
+
+Subtle: numba's cache of the loops that call the intrinsics does not notice changes to this file; after an edit, remove
 `__pycache__`.
-
-Compiled loops over sparse rows: sums of neighbors' vectors, the hot loop of node vectors.
-
-A block of vectors is float32, or half as wide: bfloat16, the upper 16 bits of a float32, kept as uint16, which numpy
-has no type for. Sums are made in float32, column by column in the order of the entries, so a column comes out the
-same, bit for bit, in a block of any width and on any number of threads.
-
-Knows nothing of walks or methods; see `adjacency.py` and `walks.py`.
 """
 
 from __future__ import annotations
@@ -34,18 +29,18 @@ from numba.np import arrayobj
 from numpy.typing import NDArray
 
 LINE = 64
-"""Bytes of a line of the processor's cache."""
+"""Bytes of a CPU cache line."""
 
 _HALF, _ONE, _BELOW_HALF = np.uint32(16), np.uint32(1), np.uint32(0x7FFF)
 _DOWN, _UP, _LARGEST = np.float32(2.0**-112), np.float32(2.0**112), np.float32(65504)
-"""Between the exponents of float16 and of float32; small numbers become denormal in both, as they should."""
+"""Scale between the exponents of float16 and float32; small numbers become denormal in both, as they should."""
 _LOW, _BELOW_LOW, _SIGN, _REST = np.uint32(13), np.uint32(0xFFF), np.uint32(0x8000), np.uint32(0x7FFF)
 _make_array: Any = arrayobj.make_array
 _unpack: Any = cgutils.unpack_tuple
 
 
-def seen_by_kernels(block: NDArray[Any]) -> NDArray[Any]:
-    """The block as compiled code takes it; the same memory."""
+def as_kernel_array(block: NDArray[Any]) -> NDArray[Any]:
+    """Return a view of the block that compiled kernels accept: float16 as int16, other types as they are."""
     return block.view(np.int16) if block.dtype == np.float16 else block
 
 
@@ -85,16 +80,17 @@ fetch: Any = intrinsic(_fetch)
 
 @numba.njit(cache=True, nogil=True)
 def fetch_row(block: NDArray[Any], row: int) -> None:
+    """Prefetch one row of a block into the CPU cache."""
     for byte in range(0, block.shape[1] * block.itemsize, LINE):
         fetch(block, np.int64(row), byte)
 
 
 def widen(value: Any) -> Any:
-    """Compiled by `_widen`."""
+    """Widen a stored number (bfloat16, float16 or float32) to float32; compiled by `_widen`."""
 
 
 def store(block: Any, row: Any, column: Any, value: Any) -> Any:
-    """Compiled by `_store`."""
+    """Round a float32 to the block's type and store it; compiled by `_store`."""
 
 
 @overload(widen, inline="always", strict=False)
@@ -103,22 +99,22 @@ def _widen(value: Any) -> Any:
         return lambda value: from_bits(np.uint32(value) << _HALF)
     if value == types.int16:
 
-        def wide(value: Any) -> Any:
+        def float16_to_float32(value: Any) -> Any:
             bits = np.uint32(np.uint16(value))
             return from_bits(((bits & _REST) << _LOW) | ((bits & _SIGN) << _HALF)) * _UP
 
-        return wide
+        return float16_to_float32
     return lambda value: value
 
 
 @overload(store, inline="always", strict=False)
 def _store(block: Any, row: Any, column: Any, value: Any) -> Any:
-    def whole(block: Any, row: Any, column: Any, value: Any) -> None:
+    def float32(block: Any, row: Any, column: Any, value: Any) -> None:
         block[row, column] = value
 
-    def half(block: Any, row: Any, column: Any, value: Any) -> None:
+    def bfloat16(block: Any, row: Any, column: Any, value: Any) -> None:
         bits = bits_of(value)
-        # to the nearest, a tie to the even one
+        # round to nearest, ties to even
         block[row, column] = np.uint16((bits + _BELOW_HALF + ((bits >> _HALF) & _ONE)) >> _HALF)
 
     def float16(block: Any, row: Any, column: Any, value: Any) -> None:
@@ -130,13 +126,13 @@ def _store(block: Any, row: Any, column: Any, value: Any) -> Any:
 
     if block.dtype == types.int16:
         return float16
-    return half if block.dtype == types.uint16 else whole
+    return bfloat16 if block.dtype == types.uint16 else float32
 
 
-# Compiled loops over sparse rows: sums of neighbors' vectors, the hot loop of node vectors.
+# Loops over sparse rows and blocks of vectors.
 
 AHEAD = 8
-"""Entries between the one that is summed and the one whose vector is fetched from memory meanwhile."""
+"""How many entries ahead of the current one vectors are prefetched."""
 
 _HIGH = np.uint64(32)
 _ODD, _ODD_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
@@ -160,7 +156,7 @@ def add_rows(
             if at + AHEAD + 4 <= stop:
                 for k in range(AHEAD, AHEAD + 4):
                     fetch_row(block, targets[at + k])
-            # unsigned, so that the compiler need not think of negative ones
+            # unsigned, so that the compiler need not handle negative indices
             a, b = np.uintp(targets[at]), np.uintp(targets[at + 1])
             c, d = np.uintp(targets[at + 2]), np.uintp(targets[at + 3])
             if weights is None:
@@ -187,7 +183,7 @@ def add_rows(
 def store_scaled(
     sums: NDArray[np.float32], scale: NDArray[np.float32] | None, first: int, out: NDArray[np.float32]
 ) -> None:
-    """out[first + i] = sums[i], times scale[first + i] where there is a scale."""
+    """Store sums of neighbors: out[first + i] = sums[i], times scale[first + i] if there is a scale."""
     for i in range(len(sums)):
         factor = np.float32(1) if scale is None else scale[first + i]
         for j in range(sums.shape[1]):
@@ -203,7 +199,7 @@ def end_step(
     first: int,
     after: NDArray[Any],
 ) -> None:
-    """One step of a walk: sums[i] = after[first + i] = (sums[i] + loop * now[first + i]) * scale[first + i]."""
+    """Finish one random-walk step: sums[i] = after[first + i] = (sums[i] + loop * now[first + i]) * scale[first + i]."""
     for i in range(len(sums)):
         factor = scale[first + i]
         for j in range(sums.shape[1]):
@@ -217,7 +213,7 @@ def end_step(
 
 @numba.njit(cache=True, nogil=True)
 def find_gains(sums: NDArray[np.float32], gain: float, columns: int, first: int, gains: NDArray[np.float32]) -> None:
-    """gains[first + i] = gain over the length of the first columns of sums[i]; 0 where they are all 0."""
+    """Set gains[first + i] = gain / norm of the first columns of sums[i]; 0 where they are all 0."""
     for i in range(len(sums)):
         length = np.float32(0)
         for j in range(columns):
@@ -229,7 +225,7 @@ def find_gains(sums: NDArray[np.float32], gain: float, columns: int, first: int,
 def add_gained(
     sums: NDArray[np.float32], gains: NDArray[np.float32], first: int, column: int, out: NDArray[Any]
 ) -> None:
-    """out[first + i, column + j] += gains[first + i] * sums[i, j]."""
+    """Add a scaled walk power: out[first + i, column + j] += gains[first + i] * sums[i, j]."""
     for i in range(len(sums)):
         factor, row = gains[first + i], first + i
         for j in range(sums.shape[1]):
@@ -238,7 +234,7 @@ def add_gained(
 
 @numba.njit(cache=True, nogil=True)
 def widen_into(block: NDArray[Any], column: int, out: NDArray[np.float32]) -> None:
-    """out[i, column + j] = block[i, j] as a float32."""
+    """Copy a narrow block into float32 columns: out[i, column + j] = block[i, j]."""
     for i in range(len(block)):
         for j in range(block.shape[1]):
             out[i, column + j] = widen(block[i, j])
@@ -246,7 +242,7 @@ def widen_into(block: NDArray[Any], column: int, out: NDArray[np.float32]) -> No
 
 @numba.njit(cache=True, nogil=True)
 def narrow_into(block: NDArray[np.float32], column: int, out: NDArray[Any]) -> None:
-    """out[i, column + j] = block[i, j] rounded to what `out` holds."""
+    """Copy a float32 block into a narrower one: out[i, column + j] = block[i, j], rounded."""
     for i in range(len(block)):
         for j in range(block.shape[1]):
             store(out, i, column + j, block[i, j])
@@ -254,7 +250,7 @@ def narrow_into(block: NDArray[np.float32], column: int, out: NDArray[Any]) -> N
 
 @numba.njit(cache=True, nogil=True)
 def fill_signs(key: int, column: int, scale: NDArray[np.float32], out: NDArray[Any]) -> None:
-    """out[i, j] = scale[i] with a random sign, which is a function of the key, the node i and column + j alone."""
+    """Fill with random signs: out[i, j] = +-scale[i]; the sign depends on the key, node i and column + j alone."""
     width = out.shape[1]
     for i in range(len(out)):
         plus, minus = scale[i], -scale[i]
@@ -269,7 +265,7 @@ def fill_signs(key: int, column: int, scale: NDArray[np.float32], out: NDArray[A
 
 @numba.njit(cache=True, nogil=True)
 def _spread(state: np.uint64) -> np.uint64:
-    """SplitMix64's finalizer (Steele, Lea and Flood 2014)."""
+    """Scramble a 64-bit word: SplitMix64's finalizer (Steele, Lea and Flood 2014)."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return state ^ (state >> np.uint64(31))
@@ -282,31 +278,31 @@ def add_weights(
     weights: NDArray[np.float32] | None,
     out: NDArray[np.float64],
 ) -> bool:
-    """Add the weights of every row to out; False where one is negative or not finite."""
-    good = True
+    """Add the edge weights of every row to out; return False if one is negative or not finite."""
+    valid = True
     for i in range(len(out)):
         if weights is None:
             out[i] += offsets[i + 1] - offsets[i]
         else:
             for at in range(offsets[i], offsets[i + 1]):
-                good = good and 0 <= weights[at] < np.inf
+                valid = valid and 0 <= weights[at] < np.inf
                 out[i] += weights[at]
-    return good
+    return valid
 
 
 @numba.njit(cache=True, nogil=True)
 def hash_entries(
     offsets: NDArray[np.int64], targets: NDArray[np.int32], weights: NDArray[np.float32] | None
 ) -> tuple[np.uint64, np.uint64]:
-    """Sum of the hashes of all entries (row, column, weight), and of (column, row, weight); order does not matter."""
-    there, back = np.uint64(0), np.uint64(0)
+    """Hash all entries (row, column, weight) of a sparse matrix, and of its transpose, whatever their order."""
+    forward, backward = np.uint64(0), np.uint64(0)
     for i in range(len(offsets) - 1):
         for at in range(offsets[i], offsets[i + 1]):
             row, column = np.uint64(i), np.uint64(targets[at])
             weight = np.uint64(0) if weights is None else np.uint64(bits_of(weights[at])) * _ODD_2
-            there += _spread(((row << _HIGH) | column) + weight)
-            back += _spread(((column << _HIGH) | row) + weight)
-    return there, back
+            forward += _spread(((row << _HIGH) | column) + weight)
+            backward += _spread(((column << _HIGH) | row) + weight)
+    return forward, backward
 
 
 @numba.njit(cache=True, nogil=True)
@@ -316,15 +312,15 @@ def transpose(
     weights: NDArray[np.float32] | None,
     ends: NDArray[np.int64],
     sources: NDArray[np.int32],
-    turned: NDArray[np.float32] | None,
+    transposed: NDArray[np.float32] | None,
 ) -> None:
-    """Counting sort of the entries by column; `ends` holds where every row of the result begins, later ends."""
+    """Transpose sparse rows by counting sort; `ends` holds where every row of the result begins, later where it ends."""
     for i in range(len(offsets) - 1):
         for at in range(offsets[i], offsets[i + 1]):
             column = targets[at]
             sources[ends[column]] = i
-            if weights is not None and turned is not None:
-                turned[ends[column]] = weights[at]
+            if weights is not None and transposed is not None:
+                transposed[ends[column]] = weights[at]
             ends[column] += 1
 
 
@@ -336,7 +332,7 @@ def add_columns(
     factors: NDArray[np.float64],
     out: NDArray[np.float64],
 ) -> None:
-    """Add to out[j] the weights of column j, each times the factor of its row."""
+    """Add to out[j] the edge weights of column j, each times the factor of its row."""
     for i in range(len(factors)):
         for at in range(offsets[i], offsets[i + 1]):
             out[targets[at]] += factors[i] * (1.0 if weights is None else weights[at])
@@ -351,7 +347,7 @@ def fill_log_weights(
     columns: NDArray[np.float64],
     out: NDArray[np.float32],
 ) -> None:
-    """The entry (i, j) of weight w becomes log w + rows[i] + columns[j]; one of weight 0 stays 0."""
+    """Set the weight w of entry (i, j) to log w + rows[i] + columns[j]; a weight of 0 stays 0."""
     for i in range(len(rows)):
         for at in range(offsets[i], offsets[i + 1]):
             weight = 1.0 if weights is None else weights[at]
@@ -360,7 +356,7 @@ def fill_log_weights(
 
 @numba.njit(cache=True, nogil=True)
 def unit_rows(matrix: NDArray[np.float32]) -> None:
-    """Make every row of length 1; rows of 0 stay."""
+    """Normalize every row of a matrix to length 1, in place; zero rows stay zero."""
     for i in range(len(matrix)):
         square = 0.0
         for j in range(matrix.shape[1]):

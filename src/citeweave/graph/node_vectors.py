@@ -1,25 +1,23 @@
-"""Vectors of the nodes of a graph: near if their neighborhoods are.
+"""Vectors of the nodes of a graph, near to each other if their neighborhoods are: three methods, in memory or in a folder.
 
     vectors = embed_nodes(graph.adjacency(), NodeVectorOptions(method="fastrp", dimension=512))
     vectors.shape                    (nodes, 512), float32
     METHODS["fastrp"].score          "cosine": how two of them are to be compared
 
-Three methods, by what they cost and find: `fastrp` (random projection: seconds for a million nodes), `prone`
-(factorization and smoothing: three times that, and better at equal dimension), `edges` (trained edge by edge as
-PyTorch-BigGraph does: hundreds of times that, needs torch, and with its defaults a little better still). A node without
-neighbors has the vector 0. The same seed gives the same vectors, whatever the memory and the number of workers.
+The methods, by cost and quality: `fastrp` (random projection: seconds for a million nodes), `prone` (factorization and
+propagation: three times that, and better at equal dimension), `edges` (trained edge by edge as PyTorch-BigGraph does:
+hundreds of times that, needs torch, and with its defaults a little better still). A node without neighbors has the
+vector 0. The same seed gives the same vectors, whatever the memory and the number of workers.
 
-Does not judge them; see `evaluation/links.py`.
+In a folder, resumed after an interruption:
 
-Node vectors into a folder, in memory that an option sets, and resumed where an earlier run was stopped.
-
-    work/panels-cpu/     FastRP's columns, panel by panel: `panel_files.py`; removed at the end
+    work/panels-cpu/     FastRP's columns, panel by panel; deleted at the end
     work/vectors/        the folder of vectors
-    work/done.json       {"isolated": 3}: nodes with the vector 0; there when all is
+    work/done.json       {"isolated": 3}: nodes with the vector 0; written last
 
-FastRP never holds its result: panels go to files, and rows come out of them one block after the other. With vectors of
-float16 the panels are of float16 too, half as large, whatever the memory, which therefore changes no number. Other
-methods hold their result, (nodes, dimension) in float32. `making.py` says where the folder goes.
+FastRP never holds its result: panels go to files, and rows are read from them block by block. With vectors of float16
+the panels are float16 too, whatever the memory, which therefore changes no number. Other methods hold their result,
+(nodes, dimension) in float32. Does not evaluate the vectors: `evaluation/links.py` does.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import sealed, unsealed
+from citeweave.core.artifact import seal_payload, unseal_payload
 from citeweave.core.columns import BLOCK, TextColumn, release
 from citeweave.core.errors import UserError, choose
 from citeweave.core.files import read_input, write_json
@@ -42,39 +40,39 @@ from citeweave.core.progress import QUIET, Reporter
 from citeweave.graph import edge_model, fastrp, prone
 from citeweave.graph.adjacency import Adjacency
 from citeweave.graph.edge_model import EdgeModel
-from citeweave.graph.fastrp import FastRP
+from citeweave.graph.fastrp import FastRP, PanelFiles
 from citeweave.graph.prone import ProNE
-from citeweave.graph.walks import EmbeddingRun, PanelFiles
+from citeweave.graph.walk_powers import EmbeddingRun
 from citeweave.vectors.vectors import new_vectors
 
-__all__ = ["METHODS", "EdgeModel", "FastRP", "Method", "NodeVectorOptions", "ProNE", "embed_nodes"]
+__all__ = ["METHODS", "EdgeModel", "EmbeddingMethod", "FastRP", "NodeVectorOptions", "ProNE", "embed_nodes"]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeVectorOptions:
-    """How nodes are embedded."""
+    """Method, dimension and resources of node vectors."""
 
     method: str = "fastrp"
     """One of METHODS."""
 
     dimension: int = 256
-    """Numbers a vector. `fastrp` gains a little up to 512; `prone` with 128 is as good as that."""
+    """Numbers per vector. `fastrp` gains a little up to 512; `prone` with 128 is as good as that."""
 
     seed: int = 0
 
     memory: int = 1 << 30
-    """Bytes of working memory; less memory means narrower panels and more passes. Beside the mapped graph, and beside
-    the result where it is held: `fastrp` that is written to a folder never holds it."""
+    """Bytes of working memory; less memory means narrower panels and more passes. The mapped graph is not counted, nor
+    the result where it is held: `fastrp` written to a folder never holds it."""
 
     workers: int = 0
-    """Threads; 0 = one a core."""
+    """Threads; 0 = one per core."""
 
     device: str = "auto"
-    """cpu, cuda or auto. `edges` takes a graphics card under auto if there is one. `fastrp` takes one only where it is
-    told cuda, since its numbers then differ a little; `prone` never does."""
+    """cpu, cuda or auto. `edges` uses a GPU under auto if there is one. `fastrp` uses one only for cuda, since its
+    numbers then differ a little; `prone` never does."""
 
     fastrp: FastRP = field(default_factory=FastRP)
-    """Options of the methods; a table of a recipe will do."""
+    """Options of the methods, also as a table of a recipe."""
 
     prone: ProNE = field(default_factory=ProNE)
     edges: EdgeModel = field(default_factory=EdgeModel)
@@ -95,8 +93,8 @@ class NodeVectorOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
-    """A way to embed nodes."""
+class EmbeddingMethod:
+    """A method that makes node vectors, and how its vectors are compared."""
 
     embed: Callable[[Adjacency, NDArray[np.float32], Any, EmbeddingRun, Reporter], None]
     score: str
@@ -104,23 +102,23 @@ class Method:
 
 
 METHODS = {
-    "fastrp": Method(fastrp.embed, "cosine"),
-    "prone": Method(prone.embed, "cosine"),
-    "edges": Method(edge_model.embed, "dot"),
+    "fastrp": EmbeddingMethod(fastrp.embed, "cosine"),
+    "prone": EmbeddingMethod(prone.embed, "cosine"),
+    "edges": EmbeddingMethod(edge_model.embed, "dot"),
 }
 
 
 def _from_table(table: Mapping[str, Any], kind: type[Any], name: str) -> Any:
-    """Options from a table of a recipe, such as {"weights": [0, 1, 1]}."""
+    """Read the options of an embedding method from a table of a recipe, such as {"weights": [0, 1, 1]}."""
     defaults = {entry.name: entry.default for entry in fields(kind)}
     values = {}
     for key, value in table.items():
         like = defaults[choose(key, defaults, f"{name}: key")]
         values[key] = tuple(value) if isinstance(like, tuple) and isinstance(value, list | tuple) else value
         numbers, examples = (x if isinstance(x, tuple) else (x,) for x in (values[key], like))
-        wanted: Any = (int, float) if isinstance(examples[0], float) else type(examples[0])
-        is_right = all(isinstance(number, wanted) and not isinstance(number, bool) for number in numbers)
-        if not is_right or isinstance(values[key], tuple) != isinstance(like, tuple):
+        expected: Any = (int, float) if isinstance(examples[0], float) else type(examples[0])
+        is_valid = all(isinstance(number, expected) and not isinstance(number, bool) for number in numbers)
+        if not is_valid or isinstance(values[key], tuple) != isinstance(like, tuple):
             raise UserError(f"{name}.{key} is {value!r}; it must be like its default, {like!r}")
     return kind(**values)
 
@@ -132,15 +130,15 @@ def embed_nodes(
     out: NDArray[np.float32] | None = None,
     reporter: Reporter = QUIET,
 ) -> NDArray[np.float32]:
-    """One vector a node, (nodes, dimension), float32, finite; 0 for nodes without neighbors in any part.
+    """Return one vector per node, (nodes, dimension), float32, finite; 0 for nodes without neighbors.
 
     Vectors of `fastrp` and `prone` have length 1 and are compared by cosine or, which is the same, by dot product.
     Those of `edges` have the lengths that training gave them and are compared by dot product, unless its comparator is
     "cos". `out` may be a writable memory map of that shape; it is overwritten.
 
     >>> from citeweave.graph.adjacency import Csr
-    >>> there = Csr(np.array([0, 2, 3, 3, 4, 4, 4]), np.array([1, 2, 2, 4], np.int32))     # 0 1 2 | 3 4 | 5
-    >>> both = Adjacency((there, there.transposed()))
+    >>> forward = Csr(np.array([0, 2, 3, 3, 4, 4, 4]), np.array([1, 2, 2, 4], np.int32))     # 0 1 2 | 3 4 | 5
+    >>> both = Adjacency((forward, forward.transposed()))
     >>> vectors = embed_nodes(both, NodeVectorOptions(dimension=32))
     >>> nearness = vectors @ vectors.T
     >>> bool(nearness[0, 1] > 0.9), bool(nearness[0, 3] < 0.5), vectors[5].any().item()
@@ -148,39 +146,39 @@ def embed_nodes(
     """
     options = options or NodeVectorOptions()
     shape = (adjacency.nodes, options.dimension)
-    check_edges(adjacency)
+    _check_edges(adjacency)
     if out is None:
         out = np.empty(shape, np.float32)
     if out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous or not out.flags.writeable:
         raise ValueError(f"out must be a writable float32 array of shape {shape}, row after row")
-    chosen = getattr(options, options.method)  # FastRP, ProNE or EdgeModel
-    METHODS[options.method].embed(adjacency, np.asarray(out), chosen, run_of(options), reporter)
+    method_options = getattr(options, options.method)  # FastRP, ProNE or EdgeModel
+    METHODS[options.method].embed(adjacency, np.asarray(out), method_options, _run_settings(options), reporter)
     return out
 
 
-def run_of(options: NodeVectorOptions) -> EmbeddingRun:
-    """How a method is told to run."""
+def _run_settings(options: NodeVectorOptions) -> EmbeddingRun:
+    """Return the seed and resources that every embedding method takes."""
     return EmbeddingRun(options.seed, options.memory, options.workers, options.device)
 
 
-def check_edges(adjacency: Adjacency) -> None:
-    """Refuse a graph without edges."""
+def _check_edges(adjacency: Adjacency) -> None:
+    """Refuse node vectors of a graph without edges."""
     if not adjacency.edges or not adjacency.degrees().any():
         raise UserError(f"the graph has {adjacency.nodes:,} nodes and no edges; node vectors need some")
 
 
-# Node vectors into a folder, in memory that an option sets, and resumed where an earlier run was stopped.
+# Node vectors in a folder, within a memory limit, resumed after an interruption.
 
 
 @dataclass(frozen=True, slots=True)
-class VectorTask:
-    """Which vectors are written."""
+class NodeVectorTask:
+    """Node vectors to write to a folder: the graph, the options and the provenance."""
 
     ids: TextColumn
-    """Of the nodes, none twice."""
+    """Ids of the nodes, none twice."""
 
     adjacency: Callable[[], Adjacency]
-    """What is embedded; made when it is needed."""
+    """Makes the matrix to embed, when it is needed."""
 
     options: NodeVectorOptions
     dtype: str
@@ -188,50 +186,57 @@ class VectorTask:
     source: str
 
 
-def write_node_vectors(task: VectorTask, work: Path, reporter: Reporter) -> int:
-    """Make `work / "vectors"`, unless it is whole; the number of nodes with the vector 0."""
-    told = work / "done.json"
-    if (isolated := _read_isolated(told)) is None:
+def write_node_vectors(task: NodeVectorTask, work: Path, reporter: Reporter) -> int:
+    """Write node vectors to `work / "vectors"`, unless complete; return the number of nodes with the vector 0."""
+    done_file = work / "done.json"
+    if (isolated := _read_isolated(done_file)) is None:
         panels = work / f"panels-{'cuda' if task.options.device == 'cuda' else 'cpu'}"
-        rows = _streamed(task, panels, reporter) if task.options.method == "fastrp" else _held(task, reporter)
-        isolated = _write(task, rows, work / "vectors")
-        write_json(told, sealed({"isolated": isolated}))
+        rows = (
+            _stream_fastrp(task, panels, reporter)
+            if task.options.method == "fastrp"
+            else _embed_in_memory(task, reporter)
+        )
+        isolated = _write_rows(task, rows, work / "vectors")
+        write_json(done_file, seal_payload({"isolated": isolated}))
         shutil.rmtree(panels, ignore_errors=True)
     return isolated
 
 
-def _read_isolated(told: Path) -> int | None:
-    """What a whole folder says of itself; None where there is none."""
+def _read_isolated(done_file: Path) -> int | None:
+    """Read the number of nodes with the vector 0 of finished node vectors; None if they are not finished."""
     try:
-        return int(unsealed(json.loads(read_input(told)))["isolated"])
+        return int(unseal_payload(json.loads(read_input(done_file)))["isolated"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _streamed(task: VectorTask, folder: Path, reporter: Reporter) -> Iterator[NDArray[np.float32]]:
+def _stream_fastrp(task: NodeVectorTask, folder: Path, reporter: Reporter) -> Iterator[NDArray[np.float32]]:
+    """Yield FastRP vectors block by block from panel files, which are filled first."""
     files = PanelFiles(folder, len(task.ids), task.options.dimension, task.dtype)
-    chosen, run = task.options.fastrp, run_of(task.options)
+    options, run = task.options.fastrp, _run_settings(task.options)
     if files.done < files.dimension:
         adjacency = task.adjacency()
-        check_edges(adjacency)
-        fastrp.fill_panels(adjacency, files, chosen, run, reporter)
+        _check_edges(adjacency)
+        fastrp.fill_panels(adjacency, files, options, run, reporter)
         adjacency.release()
         del adjacency
     with reporter.task("vectors to disk", total=files.nodes, unit="rows") as advance:
-        for rows in fastrp.finished_rows(files, chosen, run):
+        for rows in fastrp.finished_rows(files, options, run):
             yield rows
             advance(len(rows))
 
 
-def _held(task: VectorTask, reporter: Reporter) -> Iterator[NDArray[np.float32]]:
+def _embed_in_memory(task: NodeVectorTask, reporter: Reporter) -> Iterator[NDArray[np.float32]]:
+    """Yield node vectors block by block from a matrix in memory."""
     matrix = embed_nodes(task.adjacency(), task.options, reporter=reporter)
     for start in range(0, len(matrix), BLOCK):
         yield matrix[start : start + BLOCK]
 
 
-def _write(task: VectorTask, blocks: Iterator[NDArray[np.float32]], folder: Path) -> int:
+def _write_rows(task: NodeVectorTask, blocks: Iterator[NDArray[np.float32]], folder: Path) -> int:
+    """Write blocks of node vectors to a folder; return the number of nodes with the vector 0."""
     first = isolated = released = 0
-    # what an interrupted run left without telling that it was done
+    # an interrupted run may have left it without done.json
     shutil.rmtree(folder, ignore_errors=True)
     with new_vectors(folder, model=task.label, source=task.source, dtype=task.dtype) as out:
         for rows in blocks:

@@ -1,7 +1,7 @@
-"""What is related to many papers, counted block by block into a folder: co-citation counts of 137,000 queries.
+"""Folders of related papers for many queries, counted block by block: co-citation counts of 137,000 papers, for example.
 
     cocited/
-      row.npy            the papers asked about, ascending, each once
+      row.npy            the query papers, ascending, each once
       offsets.npy        where the related papers of each begin
       target.npy         the related papers, ascending within a row
       strength.npy       how strongly: of co-citations the number of papers that cite both
@@ -10,12 +10,12 @@
     >>> from tempfile import mkdtemp
     >>> from citeweave.graph.citations import graph_from_edges
     >>> graph = graph_from_edges(np.array([0, 0, 1, 1]), np.array([2, 3, 2, 3]), nodes=4)
-    >>> found = write_related(graph, Signal("cocited"), np.array([3, 2]), Path(mkdtemp()) / "cocited")
-    >>> found.rows.tolist(), found.related.row(0)[0].tolist(), found.pairs
+    >>> cocited = write_related(graph, Signal("cocited"), np.array([3, 2]), Path(mkdtemp()) / "cocited")
+    >>> cocited.rows.tolist(), cocited.related.row(0)[0].tolist(), cocited.pairs
     ([2, 3], [3], 2)
 
-Results in flight take at most `memory`; a counter of 8 bytes a node for each worker lies beside it. A block that is done
-is kept, so that a killed run goes on with the next one. Does not hold more than a block: `signals.py` does where all fits.
+Results in flight take at most `memory`, beside 8 bytes per node for each worker. Finished blocks are saved, so that a
+killed run resumes with the next one. Holds one block at a time; `signals.related` returns everything in memory.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, check_files, matches, new_artifact, read_manifest
-from citeweave.core.columns import NumberWriter, open_numbers, read_kept
+from citeweave.core.artifact import ArtifactWriter, artifact_matches, check_files, new_artifact, read_manifest
+from citeweave.core.columns import NumberWriter, open_numbers, read_saved_arrays
 from citeweave.core.errors import ArtifactError, UserError
-from citeweave.core.files import write_whole
+from citeweave.core.files import write_atomically
 from citeweave.core.progress import QUIET, Reporter
 from citeweave.graph.citations import CitationGraph
 from citeweave.graph.edge_sort import row_ranges
@@ -41,15 +41,15 @@ from citeweave.graph.signals import Related, Relations, Signal, join_related, la
 
 KIND, VERSION = "related papers", 1
 BLOCK_ROWS = 8192
-"""Rows whose related papers are one file while the folder is made, at most."""
+"""Most queries whose related papers are one file while the folder is made."""
 
-_BYTES_A_PAIR = 8
+_BYTES_PER_PAIR = 8
 _COLUMNS = {"target": np.int32, "strength": np.float32}
 
 
 @dataclass(frozen=True, slots=True)
 class RelatedFile:
-    """The columns of a folder, memory-mapped."""
+    """A folder of related papers: the queries and the papers related to each, memory-mapped."""
 
     rows: NDArray[np.int64]
     related: Related
@@ -62,12 +62,12 @@ class RelatedFile:
         rows, offsets = (open_numbers(folder / f"{name}.npy", np.int64) for name in ("row", "offsets"))
         targets, strengths = (open_numbers(folder / f"{name}.npy", dtype) for name, dtype in _COLUMNS.items())
         if len(offsets) != len(rows) + 1 or offsets[-1] != len(targets) or len(targets) != len(strengths):
-            raise ArtifactError(f"{folder} is damaged: its columns do not fit together; make it again")
+            raise ArtifactError(f"{folder} is damaged: its columns do not fit together; count them again")
         return cls(rows, Related(offsets, targets, strengths))
 
     @property
     def pairs(self) -> int:
-        """How many pairs of papers there are."""
+        """Number of pairs of related papers."""
         return len(self.related.targets)
 
 
@@ -82,43 +82,43 @@ def write_related(
     overwrite: bool = False,
     reporter: Reporter = QUIET,
 ) -> RelatedFile:
-    """Count what is related to these rows; the same call again opens the folder, or goes on where it was stopped."""
+    """Write the papers related to these rows to a folder; the same call again opens the folder, or resumes it."""
     relations = graph if isinstance(graph, Relations) else Relations(graph)
-    asked = np.unique(np.asarray(rows, np.int64))
-    if len(asked) and not 0 <= asked[0] <= asked[-1] < relations.graph.nodes:
-        outside = int(asked[0] if asked[0] < 0 else asked[-1])
-        raise UserError(f"row {outside} is not in a graph of {relations.graph.nodes:,} nodes; ask for its rows")
-    if not len(asked):
-        raise UserError(f"{folder}: no paper is asked about; give at least one row")
-    recipe = _recipe(relations, signal, asked)
-    if matches(Path(folder), KIND, VERSION, recipe):
+    queries = np.unique(np.asarray(rows, np.int64))
+    if len(queries) and not 0 <= queries[0] <= queries[-1] < relations.graph.nodes:
+        outside = int(queries[0] if queries[0] < 0 else queries[-1])
+        raise UserError(f"row {outside} is not in a graph of {relations.graph.nodes:,} nodes; give rows of this graph")
+    if not len(queries):
+        raise UserError(f"{folder}: there is no query paper; give at least one row")
+    recipe = _recipe(relations, signal, queries)
+    if artifact_matches(Path(folder), KIND, VERSION, recipe):
         return RelatedFile.open(folder)
     with new_artifact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as writer:
         parts = []
-        with reporter.task(f"counting {signal.name}", len(asked), "papers") as advance:
-            for first, last in _spans(relations, signal, asked, memory):
-                # named by what it holds: another memory makes other blocks
-                path = writer.work("blocks") / f"{first:09d}-{last:09d}.npz"
+        with reporter.task(f"counting {signal.name}", len(queries), "papers") as advance:
+            for first, last in _spans(relations, signal, queries, memory):
+                # named by its rows, as another memory makes other blocks
+                path = writer.scratch_folder("blocks") / f"{first:09d}-{last:09d}.npz"
                 if not path.exists():
-                    spans = stream_related(relations, signal, asked[first:last], memory=memory // 2, workers=workers)
-                    write_whole(path, _as_bytes(join_related([found for _, found in spans])))
+                    spans = stream_related(relations, signal, queries[first:last], memory=memory // 2, workers=workers)
+                    write_atomically(path, _as_bytes(join_related([block for _, block in spans])))
                 parts.append(path)
                 advance(last - first)
-        _join(writer, asked, parts)
+        _join(writer, queries, parts)
         writer.finish()
     return RelatedFile.open(folder)
 
 
 def _spans(relations: Relations, signal: Signal, rows: NDArray[np.int64], memory: int) -> Iterator[tuple[int, int]]:
-    """Blocks of rows whose related papers, held three times while they are written, stay within half of the memory."""
-    most = max(1, memory // (2 * 3 * _BYTES_A_PAIR))
+    """Yield blocks of queries whose related papers, held three times while written, fit into half of the memory."""
+    max_pairs = max(1, memory // (2 * 3 * _BYTES_PER_PAIR))
     graph = relations.restricted(signal.intent)
-    sizes = np.minimum(largest_sizes(graph, signal, rows), graph.nodes) + -(-most // BLOCK_ROWS)
-    return row_ranges(sizes, most)
+    sizes = np.minimum(largest_sizes(graph, signal, rows), graph.nodes) + -(-max_pairs // BLOCK_ROWS)
+    return row_ranges(sizes, max_pairs)
 
 
 def _recipe(relations: Relations, signal: Signal, rows: NDArray[np.int64]) -> dict[str, Any]:
-    """What the counts depend on; a graph of no corpus is told by its edges."""
+    """Return what the related papers depend on; a graph without a corpus is identified by its edges."""
     graph, corpus = relations.graph, relations.corpus
     recipe = {
         "graph": [
@@ -142,20 +142,20 @@ def _hash_of(*columns: NDArray[Any]) -> str:
     return digest.hexdigest()
 
 
-def _as_bytes(found: Related) -> bytes:
+def _as_bytes(block: Related) -> bytes:
     file = io.BytesIO()
-    np.savez(file, offsets=found.offsets, target=found.targets, strength=found.strengths)
+    np.savez(file, offsets=block.offsets, target=block.targets, strength=block.strengths)
     return file.getvalue()
 
 
 def _join(writer: ArtifactWriter, rows: NDArray[np.int64], parts: Sequence[Path]) -> None:
-    """The blocks one after the other as columns."""
+    """Concatenate the saved blocks of related papers into the columns of the folder."""
     types = {"row": np.int64, "offsets": np.int64, **_COLUMNS}
     out = {name: NumberWriter(writer.folder / f"{name}.npy", dtype) for name, dtype in types.items()}
     out["row"].append(rows)
     out["offsets"].append([0])
     for path in parts:
-        part = read_kept(path, ["offsets", *_COLUMNS])
+        part = read_saved_arrays(path, ["offsets", *_COLUMNS])
         out["offsets"].append(part["offsets"][1:] + out["target"].count)
         for name in _COLUMNS:
             out[name].append(part[name])

@@ -1,4 +1,4 @@
-"""Signals: what "related" can mean in a citation graph, each with a strength where it has one.
+"""Citation signals: papers related by citation, co-citation, bibliographic coupling or two hops, and weighted unions of them.
 
     cited                   papers that it cites
     citing                  papers that cite it
@@ -14,16 +14,14 @@
     >>> related(graph, Signal("cocited"), np.array([2])).row(0)
     (array([3], dtype=int32), array([2.], dtype=float32))
 
-Any signal can be restricted to citations of one intent. A paper is never related to itself.
-
-Weighted unions of signals: direct citations, co-citations and coupling in one weighted graph.
+Any signal can be restricted to citations of one intent. A paper is never related to itself. A union adds signals up:
 
     weight(a, b) = sum over parts of part.weight * strength(a, b) / sqrt(size(a) * size(b))
 
-where size is the number of citations a paper received (co-citation) or of references it gives (coupling):
-Salton's cosine, so that a much cited paper is not near to everything. Signals over one hop count as they are.
-With `normalize=False` strengths are added as counted, which is the co-citation graph of the continuous
-co-citations (Oldenburg thesis, 2024).
+where size is the number of citations a paper received (co-citation) or of references it makes (coupling): Salton's
+cosine, so that a much cited paper is not near to everything. Signals over one hop count as they are. With
+`normalize=False` strengths are added as counted, which is the co-citation graph of the continuous co-citations
+(Oldenburg thesis, 2024).
 """
 
 from __future__ import annotations
@@ -46,33 +44,32 @@ from citeweave.corpus.corpus import Corpus
 from citeweave.graph.adjacency import (
     NO_EDGES,
     Adjacency,
+    CitationMentions,
     Csr,
     Edges,
+    HopLimits,
     HopResults,
     HopWorkspace,
-    Keep,
-    Mentioned,
+    count_nearby_cocitations,
     count_paths,
-    near_hops,
-    new_counter,
-    one_hop,
-    two_hops,
-    two_hops_undirected,
+    count_two_hops,
+    count_two_hops_undirected,
+    list_one_hop,
+    new_workspace,
 )
 from citeweave.graph.citations import CitationGraph
 from citeweave.graph.edge_sort import row_ranges
-from citeweave.graph.intent_overlay import CitationMentions, mentions_of
 
 ONE_HOP = ("cited", "citing", "connected")
 TWO_HOPS = ("second_hop", "connected_of_connected", "cocited", "cocited_nearby", "coupled")
 SIGNALS = (*ONE_HOP, *TWO_HOPS)
 MEMORY = 256 << 20
-_BYTES_A_TARGET = 8
+_BYTES_PER_TARGET = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One meaning of "related"."""
+    """One way in which papers are related by citations, and its limits."""
 
     name: str
     """One of SIGNALS."""
@@ -85,10 +82,10 @@ class Signal:
     papers of a shared reference. One survey of 100,000 references would otherwise make five billion pairs."""
 
     least: float = 0.0
-    """Weakest strength kept, for signals over two hops; 0 = all."""
+    """Minimum strength, for signals over two hops; 0 = any."""
 
     strongest: int = 0
-    """Keep only so many of the strongest of every paper, of equal ones the lowest rows; 0 = all."""
+    """Keep only so many of the strongest relations of every paper, of equal ones the lowest rows; 0 = all."""
 
     worth: tuple[float, float, float] = (0.125, 0.25, 1.0)
     """What a co-citing paper counts in `cocited_nearby`: both in the paper, in one section, in one sentence."""
@@ -102,7 +99,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """The papers related to each of some rows, ascending within a row."""
+    """The papers related to each of some papers, with strengths, ascending within a row."""
 
     offsets: NDArray[np.int64]
     """Shape (rows + 1,)."""
@@ -115,13 +112,14 @@ class Related:
         return len(self.offsets) - 1
 
     def row(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the related papers and strengths of the n-th query."""
         span = slice(self.offsets[number], self.offsets[number + 1])
         return self.targets[span], self.strengths[span]
 
 
 @dataclass
 class Relations:
-    """A graph and what signals need beside it, made once when first used."""
+    """A citation graph and what signals derive from it: mentions and graphs of single intents, made on first use."""
 
     graph: CitationGraph
     corpus: Corpus | None = None
@@ -131,11 +129,13 @@ class Relations:
 
     @cached_property
     def mentions(self) -> CitationMentions:
+        """Where the citing sentences mention papers, for the signal cocited_nearby."""
         if self.corpus is None or not len(self.corpus.contexts):
             raise UserError("signal cocited_nearby needs citing sentences, and the corpus has none; use cocited")
-        return mentions_of(self.corpus)
+        return collect_mentions(self.corpus)
 
     def restricted(self, intent: int | None) -> CitationGraph:
+        """Return the graph of the citations of one intent, made once; None = all citations."""
         if intent is None:
             return self.graph
         if intent not in self._by_intent:
@@ -143,15 +143,34 @@ class Relations:
         return self._by_intent[intent]
 
 
+def collect_mentions(corpus: Corpus) -> CitationMentions:
+    """Collect where papers mention the papers they cite; citing papers outside the corpus are left out.
+
+    paper 7, section "Method", sentence 0: cites 3, 5        mentions by 7:  3 (0, Method), 5 (0, Method),
+    paper 7, section "Method", sentence 1: cites 4                           4 (1, Method)
+    """
+    table = corpus.contexts
+    lengths = np.diff(table.cited_offsets)
+    citing = np.repeat(table.citing, lengths)  # (mentions,)
+    numbers = np.repeat(np.arange(len(table), dtype=np.int64), lengths)
+    keys = table.sections.keys()
+    keys[table.sections.lengths() == 0] = 0
+    order = np.argsort(citing, kind="stable")
+    order = order[int(np.searchsorted(citing[order], 0)) :]
+    counts = np.bincount(citing[order], minlength=len(corpus))
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    return CitationMentions(offsets, table.cited[order], numbers[order], keys[numbers[order]])
+
+
 def related(
     graph: CitationGraph | Relations, signal: Signal, rows: NDArray[np.integer], *, workers: int = 1
 ) -> Related:
-    """What is related to each of these rows, all at once."""
+    """Return the papers that a signal relates to each of these rows, all at once."""
     return join_related([block for _, block in stream_related(graph, signal, rows, workers=workers)])
 
 
 def join_related(blocks: Sequence[Related]) -> Related:
-    """Blocks of rows one after the other as one."""
+    """Concatenate blocks of related papers into one."""
     if len(blocks) == 1:
         return blocks[0]
     counts = [np.zeros(1, np.int64), *(np.diff(block.offsets) for block in blocks)]
@@ -170,28 +189,30 @@ def stream_related(
     memory: int = MEMORY,
     workers: int = 0,
 ) -> Iterator[tuple[slice, Related]]:
-    """The same in blocks of rows, in order; results in flight take at most `memory`, or what one row needs.
+    """Yield the papers that a signal relates to these rows, in blocks of rows, in order.
 
-    Each worker also holds a counter of 8 bytes a node. The result does not depend on workers or memory.
+    Results in flight take at most `memory`, or what one row needs. Each worker also holds 8 bytes per node. The result does not depend on workers or memory.
     """
     relations = graph if isinstance(graph, Relations) else Relations(graph)
     queries: NDArray[np.int64] = np.ascontiguousarray(rows, np.int64)
     outside = queries[(queries < 0) | (queries >= relations.graph.nodes)]
     if len(outside):
-        raise UserError(f"row {int(outside[0])} is not in a graph of {relations.graph.nodes:,} nodes; ask for its rows")
+        raise UserError(
+            f"row {int(outside[0])} is not in a graph of {relations.graph.nodes:,} nodes; give rows of this graph"
+        )
     restricted = relations.restricted(signal.intent)
     if signal.name == "cocited_nearby":
         _ = relations.mentions  # made before workers start
     number = workers or os.cpu_count() or 1
     sizes = np.minimum(largest_sizes(restricted, signal, queries), restricted.nodes)
-    spans = [slice(*span) for span in row_ranges(sizes, max(1, memory // ((number + 1) * _BYTES_A_TARGET)))]
+    spans = [slice(*span) for span in row_ranges(sizes, max(1, memory // ((number + 1) * _BYTES_PER_TARGET)))]
     counted = restricted.nodes if signal.name in TWO_HOPS else 0
-    counters = [new_counter(counted, levels=signal.name == "cocited_nearby") for _ in range(number)]
+    counters = [new_workspace(counted, levels=signal.name == "cocited_nearby") for _ in range(number)]
 
     def work(span: slice) -> Related:
         counter = counters.pop()
         try:
-            return _count(relations, restricted, signal, queries[span], int(sizes[span].sum()), counter)
+            return _count_related(relations, restricted, signal, queries[span], int(sizes[span].sum()), counter)
         finally:
             counters.append(counter)
 
@@ -205,7 +226,7 @@ def stream_related(
 
 
 def largest_sizes(graph: CitationGraph, signal: Signal, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For every row a number that its related papers cannot exceed: edges, or paths over two hops."""
+    """Return for every row an upper bound on its related papers: its edges, or its paths over two hops."""
     out = np.zeros(len(rows), np.int64)
     if signal.name in ONE_HOP:
         for side in _directions(graph, signal.name):
@@ -217,8 +238,8 @@ def largest_sizes(graph: CitationGraph, signal: Signal, rows: NDArray[np.int64])
     return out
 
 
-def left_out(graph: CitationGraph, signal: Signal) -> int:
-    """How many papers in the middle have lists longer than the signal's cap, and so do not count."""
+def count_capped_papers(graph: CitationGraph, signal: Signal) -> int:
+    """Count the middle papers of a two-hop signal that are ignored because their lists are longer than its cap."""
     if signal.name in ONE_HOP:
         return 0
     seconds = {id(second.targets): second for _, second in _hops(graph, signal.name)}.values()
@@ -235,7 +256,7 @@ def _directions(graph: CitationGraph, name: str) -> tuple[Edges, Edges]:
 
 
 def _hops(graph: CitationGraph, name: str) -> list[tuple[Edges, Edges]]:
-    """First and second hop of every kind of path."""
+    """Return the first and second hop of every kind of path that a two-hop signal follows."""
     out, into = _sides(graph)
     hops = {
         "second_hop": [(out, out)],
@@ -247,48 +268,48 @@ def _hops(graph: CitationGraph, name: str) -> list[tuple[Edges, Edges]]:
     return hops[name]
 
 
-def _count(
+def _count_related(
     relations: Relations,
     graph: CitationGraph,
     signal: Signal,
     rows: NDArray[np.int64],
-    most: int,
+    size: int,
     counter: HopWorkspace,
 ) -> Related:
-    hops = signal.name in TWO_HOPS
-    found = HopResults(
-        np.zeros(len(rows) + 1, np.int64), np.empty(most, np.int32), np.empty(most if hops else 0, np.float32)
+    """Run the compiled count of a signal for some rows; `size` bounds the number of results."""
+    two_hops = signal.name in TWO_HOPS
+    results = HopResults(
+        np.zeros(len(rows) + 1, np.int64), np.empty(size, np.int32), np.empty(size if two_hops else 0, np.float32)
     )
-    keep = Keep(signal.longest, np.float32(signal.least), signal.strongest)
+    limits = HopLimits(signal.longest, np.float32(signal.least), signal.strongest)
     out, into = _sides(graph)
-    if not hops:
-        end = one_hop(*_directions(graph, signal.name), rows, found)
-        return Related(found.offsets, found.targets[:end].copy(), np.ones(end, np.float32))
+    if not two_hops:
+        end = list_one_hop(*_directions(graph, signal.name), rows, results)
+        return Related(results.offsets, results.targets[:end].copy(), np.ones(end, np.float32))
     if signal.name == "cocited_nearby":
-        m = relations.mentions
-        mentioned = Mentioned(m.offsets, m.cited, m.contexts, m.sections)
-        end = near_hops(out, into, mentioned, np.array(signal.worth, np.float32), keep, rows, counter, found)
+        worth = np.array(signal.worth, np.float32)
+        end = count_nearby_cocitations(out, into, relations.mentions, worth, limits, rows, counter, results)
     elif signal.name == "connected_of_connected":
-        end = two_hops_undirected(out, into, keep, rows, counter, found)
+        end = count_two_hops_undirected(out, into, limits, rows, counter, results)
     else:
         [(first, second)] = _hops(graph, signal.name)
-        end = two_hops(first, second, keep, rows, counter, found)
-    return Related(found.offsets, found.targets[:end].copy(), found.strengths[:end].copy())
+        end = count_two_hops(first, second, limits, rows, counter, results)
+    return Related(results.offsets, results.targets[:end].copy(), results.strengths[:end].copy())
 
 
-# Weighted unions of signals: direct citations, co-citations and coupling in one weighted graph.
+# Weighted unions of signals.
 
 
 @dataclass(frozen=True, slots=True)
 class UnionPart:
-    """One signal of a union and how much it counts."""
+    """One signal of a weighted union and its weight."""
 
     signal: Signal
     weight: float = 1.0
 
 
 def parse_union(text: str, *, strongest: int = 100) -> list[UnionPart]:
-    """Read `connected:1,cocited:0.5`.
+    """Parse a union of signals such as `connected:1,cocited:0.5`.
 
     >>> [(part.signal.name, part.weight) for part in parse_union("connected:1, cocited:0.5,coupled")]
     [('connected', 1.0), ('cocited', 0.5), ('coupled', 1.0)]
@@ -306,7 +327,7 @@ def parse_union(text: str, *, strongest: int = 100) -> list[UnionPart]:
     return parts
 
 
-def unite(
+def unite_signals(
     relations: Relations,
     parts: Sequence[UnionPart],
     *,
@@ -316,7 +337,7 @@ def unite(
     workers: int = 0,
     reporter: Reporter = QUIET,
 ) -> Csr:
-    """The union as sparse rows with weights, in memory or as plain files in a folder."""
+    """Compute the weighted union of signals as a sparse matrix, in memory or as plain files in a folder."""
     counts: list[NDArray[np.int64]] = [np.zeros(1, np.int64)]
     targets = GrowingColumn(None if folder is None else folder / "targets.npy", np.int32)
     weights = GrowingColumn(None if folder is None else folder / "weights.npy", np.float32)
@@ -333,13 +354,13 @@ def unite(
     return union
 
 
-def symmetric(union: Csr) -> Adjacency:
-    """The union and its transpose: where only the strongest were kept, an edge may be in one row and not in the other."""
+def symmetrize(union: Csr) -> Adjacency:
+    """Add the transpose of a union of signals: with only the strongest kept, an edge may be missing in one direction."""
     return Adjacency((union, union.transposed()))
 
 
 def cosine_strengths(block: Related, rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Salton's cosine: strength / sqrt(size of the one * size of the other)."""
+    """Normalize strengths to Salton's cosine: strength / sqrt(size of one paper * size of the other)."""
     own = np.repeat(sizes[rows], np.diff(block.offsets))  # (targets,)
     other = sizes[block.targets]  # (targets,)
     result: NDArray[np.float32] = (block.strengths / np.sqrt(own.astype(np.float64) * other)).astype(np.float32)
@@ -349,13 +370,13 @@ def cosine_strengths(block: Related, rows: NDArray[np.int64], sizes: NDArray[np.
 def _blocks(
     relations: Relations, parts: Sequence[UnionPart], *, normalize: bool, memory: int, workers: int
 ) -> Iterator[Related]:
-    """All parts of some rows after the other merged, a target once a row; a block takes at most `memory`, or one row."""
-    every = np.arange(relations.graph.nodes)
-    sizes = np.zeros(len(every), np.int64)
+    """Yield the union of all signals in blocks of rows; a block takes at most `memory`, or one row."""
+    nodes = np.arange(relations.graph.nodes)
+    sizes = np.zeros(len(nodes), np.int64)
     for part in parts:
-        sizes += largest_sizes(relations.restricted(part.signal.intent), part.signal, every)
+        sizes += largest_sizes(relations.restricted(part.signal.intent), part.signal, nodes)
     for first, last in row_ranges(sizes, max(1, memory // 32)):
-        rows, merged = every[first:last], None
+        rows, merged = nodes[first:last], None
         for part in parts:
             pieces = [
                 block for _, block in stream_related(relations, part.signal, rows, memory=memory, workers=workers)
@@ -369,11 +390,8 @@ def _blocks(
 def _weighted(
     graph: CitationGraph, part: UnionPart, rows: NDArray[np.int64], block: Related, normalize: bool
 ) -> Related:
-    sizes = {
-        "cocited": graph.citing,
-        "cocited_nearby": graph.citing,
-        "coupled": graph.cited,
-    }
+    """Weight the strengths of one signal of a union, as cosines where it is normalized."""
+    sizes = {"cocited": graph.citing, "cocited_nearby": graph.citing, "coupled": graph.cited}
     strengths = block.strengths
     if normalize and part.signal.name in sizes:
         strengths = cosine_strengths(block, rows, np.diff(sizes[part.signal.name].offsets))
@@ -381,30 +399,31 @@ def _weighted(
 
 
 def _merge(first: Related, second: Related) -> Related:
-    most = len(first.targets) + len(second.targets)
-    found = HopResults(np.zeros(len(first) + 1, np.int64), np.empty(most, np.int32), np.empty(most, np.float32))
+    """Merge the related papers of two signals, row by row."""
+    size = len(first.targets) + len(second.targets)
+    merged = HopResults(np.zeros(len(first) + 1, np.int64), np.empty(size, np.int32), np.empty(size, np.float32))
     one, other = (HopResults(block.offsets, block.targets, block.strengths) for block in (first, second))
-    end = _merge_rows(one, other, found)
-    return Related(found.offsets, found.targets[:end].copy(), found.strengths[:end].copy())
+    end = _merge_rows(one, other, merged)
+    return Related(merged.offsets, merged.targets[:end].copy(), merged.strengths[:end].copy())
 
 
 @numba.njit(cache=True, nogil=True)
-def _merge_rows(a, b, found):  # type: ignore[no-untyped-def]
-    """Merge two sorted lists of every row; strengths of a target in both are added. Returns how many."""
+def _merge_rows(a, b, merged):  # type: ignore[no-untyped-def]
+    """Merge the sorted targets of every row of two signals; strengths are added. Returns how many."""
     at = 0
-    for row in range(len(found.offsets) - 1):
+    for row in range(len(merged.offsets) - 1):
         i, i_end, j, j_end = a.offsets[row], a.offsets[row + 1], b.offsets[row], b.offsets[row + 1]
         while i < i_end or j < j_end:
             if j >= j_end or (i < i_end and a.targets[i] < b.targets[j]):
-                found.targets[at], found.strengths[at] = a.targets[i], a.strengths[i]
+                merged.targets[at], merged.strengths[at] = a.targets[i], a.strengths[i]
                 i += 1
             elif i >= i_end or b.targets[j] < a.targets[i]:
-                found.targets[at], found.strengths[at] = b.targets[j], b.strengths[j]
+                merged.targets[at], merged.strengths[at] = b.targets[j], b.strengths[j]
                 j += 1
             else:
-                found.targets[at], found.strengths[at] = a.targets[i], a.strengths[i] + b.strengths[j]
+                merged.targets[at], merged.strengths[at] = a.targets[i], a.strengths[i] + b.strengths[j]
                 i += 1
                 j += 1
             at += 1
-        found.offsets[row + 1] = at
+        merged.offsets[row + 1] = at
     return at

@@ -1,15 +1,11 @@
-"""Following the rules for one block of anchors: candidates, what is excluded, the draw, and what fell short.
+"""Applying mining rules to one block of anchors: candidates, exclusions, the draw, and what each rule could not fill.
 
-A pure function of the material, the rules and the anchors. Two rules never choose the same paper for one
-sample, so no paper is both positive and negative to one anchor in one sample.
-
-One task of a mining run: which anchors it has, and the samples of a block of them.
-
-    run = TaskRun(rules, material, number=0, name="", asked=None)
+    run = TaskRun(rules, data, number=0, name="", anchors=None)
     units, pairs = run.units()
-    mine_block(run, units[:16_384], pairs)        bytes: the part of a run, as its file holds it
+    mine_block(run, units[:16_384], pairs)        bytes: the block of samples, as its file holds it
 
-Knows no files and no workers: `mine.py` and `remote.py` do.
+A pure function of the mining data, the rules and the anchors. Two rules never select the same paper for one sample, so
+no paper is both positive and negative to one anchor in one sample. Knows no files and no workers: `mine.py` does.
 """
 
 from __future__ import annotations
@@ -23,29 +19,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.randomness import mix
+from citeweave.core.randomness import mix_keys
 from citeweave.corpus.corpus import Corpus
-from citeweave.mining.blocks import Shortfall, part_bytes
+from citeweave.mining.blocks import MiningCounts, encode_part
 from citeweave.mining.draw import (
     CandidateLists,
-    choose_from,
-    first_of,
+    choose_candidates,
+    derive_salt,
+    drop_forbidden,
+    empty_lists,
+    filter_entries,
     join_lists,
-    keep_entries,
-    no_lists,
     repeat_to,
-    salt_of,
     shuffle,
-    without,
+    take_first,
 )
 from citeweave.mining.mining_data import MiningData
 from citeweave.mining.rules import MISCELLANEOUS, OF_ASPECT, SHARES, VECTOR_SOURCES, MiningRules, Rule
 from citeweave.mining.samples import Picks, SampleBlock
-from citeweave.mining.shared_metadata import shares_any
+from citeweave.mining.shared_metadata import share_a_value
 from citeweave.mining.sources import (
     AnchorBlock,
     CocitedPairs,
-    cocited_pairs,
+    collect_cocited_pairs,
     excluded_papers,
     random_papers,
     related_papers,
@@ -54,16 +50,16 @@ from citeweave.mining.sources import (
 )
 from citeweave.mining.vector_sources import (
     RankedNeighbors,
+    anchor_similarities,
     beyond_neighbors,
     cell_papers,
     rank_neighbors,
     similar_papers,
-    similarities,
     sort_by_similarity,
 )
 
-GIVEN = "same sentence"
-"""The name under which a positive cited in the same sentence as its anchor is kept."""
+SAME_SENTENCE = "same sentence"
+"""The rule name of a positive that is cited in the same sentence as its anchor."""
 
 NO_VECTOR = "no vector, such as a paper without citations"
 
@@ -72,12 +68,12 @@ _SOURCES: dict[str, Callable[[Rule, AnchorBlock], CandidateLists]] = {
     "similar": similar_papers,
     "cells": cell_papers,
 }
-"""Beside these: `random`, `sorted_random`, `shares` and `neighbors`, which need more than rule and block, and all signals."""
+"""Other sources: `random`, `sorted_random`, `shares` and `neighbors`, which need more than rule and block; all signals."""
 
 
 @dataclass
-class _Group:
-    """The picks of one aspect for all anchors of the block."""
+class _AspectSelection:
+    """The papers that rules selected in one aspect for all anchors of a block, and why anchors are unusable."""
 
     aspect: str
     picks: dict[str, CandidateLists]
@@ -87,84 +83,88 @@ class _Group:
 
 
 def rule_names(rules: MiningRules) -> tuple[str, ...]:
-    """The names that picks refer to by number."""
-    given = (GIVEN,) if rules.anchors_per == "contexts" else ()
-    return (*given, *(rule.name for rule in rules.rules))
+    """Return the rule names that selected papers refer to by number."""
+    first = (SAME_SENTENCE,) if rules.anchors_per == "contexts" else ()
+    return (*first, *(rule.name for rule in rules.rules))
 
 
-def follow(rules: MiningRules, block: AnchorBlock, *, task: int = 0) -> tuple[SampleBlock, Shortfall]:
-    """The samples of a block, sorted by anchor and aspect, and the account of them."""
+def apply_rules(rules: MiningRules, block: AnchorBlock, *, task: int = 0) -> tuple[SampleBlock, MiningCounts]:
+    """Apply mining rules to a block of anchors: return its samples, sorted by anchor and aspect, and counts."""
     aspects = rules.aspects or ("",)
-    ranked = _rank([rule for rule in rules.rules if rule.vectors != OF_ASPECT], block)
+    ranked = _rank_bands([rule for rule in rules.rules if rule.vectors != OF_ASPECT], block)
     groups = []
     for aspect in aspects:
         own = dataclasses.replace(block, aspect=aspect, aspects=rules.aspects)
-        of_aspect = _rank([rule.for_aspect(aspect) for rule in rules.rules if _by_graph_of(rule, aspect)], own)
+        aspect_rules = [rule.for_aspect(aspect) for rule in rules.rules if _ranks_by_aspect(rule, aspect)]
+        of_aspect = _rank_bands(aspect_rules, own)
         both = RankedNeighbors({**ranked.bands, **of_aspect.bands}, {**ranked.ends, **of_aspect.ends})
-        groups.append(_choose(rules.for_aspect(aspect), own, both))
+        groups.append(_select(rules.for_aspect(aspect), own, both))
     usable = np.stack([group.usable for group in groups])  # (aspects, anchors)
-    account = Shortfall()
+    counts = MiningCounts()
     if rules.aspects:
-        account.aspects = {group.aspect: _reasons(group) for group in groups}
+        counts.aspects = {group.aspect: _count_reasons(group) for group in groups}
     if rules.every_aspect:
         needed = [group.has_positive for group in groups if group.aspect != MISCELLANEOUS]
         missing = ~np.logical_and.reduce([np.ones(len(block.anchors), bool), *needed])  # (anchors,)
-        account.skip("no positive in some aspect", int(missing.sum()))
+        counts.skip("no positive in some aspect", int(missing.sum()))
         usable &= ~missing
         none_left = ~missing & ~usable.any(axis=0)
-        account.skip("no negative", int(none_left.sum()))
-        account.used = int((~missing & ~none_left).sum())
+        counts.skip("no negative", int(none_left.sum()))
+        counts.used = int((~missing & ~none_left).sum())
     else:
-        _count_skipped(groups, np.asarray(usable.any(axis=0)), account)
-    return _assemble(rules, groups, usable, block, account, task), account
+        _count_skipped(groups, np.asarray(usable.any(axis=0)), counts)
+    return _assemble(rules, groups, usable, block, counts, task), counts
 
 
-def _by_graph_of(rule: Rule, aspect: str) -> bool:
+def _ranks_by_aspect(rule: Rule, aspect: str) -> bool:
+    """Whether a rule ranks neighbors by the node vectors of this aspect."""
     return rule.source == "neighbors" and rule.vectors == OF_ASPECT and aspect not in rule.not_for
 
 
-def _rank(rules: list[Rule], block: AnchorBlock) -> RankedNeighbors:
+def _rank_bands(rules: list[Rule], block: AnchorBlock) -> RankedNeighbors:
+    """Search the rank bands of the rules with source neighbors."""
     by_rank = [rule for rule in rules if rule.source == "neighbors"]
     return rank_neighbors(by_rank, block) if by_rank else RankedNeighbors({}, {})
 
 
-def _reasons(group: _Group) -> dict[str, int]:
-    """Anchors without a sample in one aspect, each counted once by its first reason."""
-    left, found = ~group.usable, Shortfall()
+def _count_reasons(group: _AspectSelection) -> dict[str, int]:
+    """Count the anchors without a sample in one aspect, each by its first reason."""
+    left, counts = ~group.usable, MiningCounts()
     for reason, where in group.reasons:
-        found.skip(reason, int((where & left).sum()))
+        counts.skip(reason, int((where & left).sum()))
         left = left & ~where
-    return found.skipped
+    return counts.skipped
 
 
-def _count_skipped(groups: list[_Group], used: NDArray[np.bool_], account: Shortfall) -> None:
-    """Count each unused anchor once, by the first reason of the first aspect."""
-    account.used = int(used.sum())
+def _count_skipped(groups: list[_AspectSelection], used: NDArray[np.bool_], counts: MiningCounts) -> None:
+    """Count each anchor without a sample once, by the first reason of the first aspect."""
+    counts.used = int(used.sum())
     left = ~used
     for reason, where in groups[0].reasons:
-        account.skip(reason, int((where & left).sum()))
+        counts.skip(reason, int((where & left).sum()))
         left = left & ~where
-    account.skip("no positive", int(left.sum()))
+    counts.skip("no positive", int(left.sum()))
 
 
-def _choose(rules: MiningRules, block: AnchorBlock, ranked: RankedNeighbors) -> _Group:
+def _select(rules: MiningRules, block: AnchorBlock, ranked: RankedNeighbors) -> _AspectSelection:
+    """Select papers by every rule of one aspect, positives first."""
     anchors = len(block.anchors)
     usable, has_positive = np.ones(anchors, bool), np.ones(anchors, bool)
     reasons = [(NO_VECTOR, ~_has_vectors(rules, block))]
-    picks: dict[str, CandidateLists] = {} if block.given is None else {GIVEN: block.given}
-    candidates = [no_lists(anchors), *picks.values()]
+    picks: dict[str, CandidateLists] = {} if block.known_positives is None else {SAME_SENTENCE: block.known_positives}
+    candidates = [empty_lists(anchors), *picks.values()]
     for side in (rules.positives, rules.negatives):
         active = [rule for rule in side if block.aspect not in rule.not_for]
         for rule in active:
-            chosen = join_lists(no_lists(anchors), *picks.values())
-            found = _candidates(rule, block, ranked, chosen, candidates)
+            chosen = join_lists(empty_lists(anchors), *picks.values())
+            available = _candidates(rule, block, ranked, chosen, candidates)
             if side is rules.positives:
-                candidates.append(found)
+                candidates.append(available)
             if rule.below_positive:
-                above = {GIVEN, *(positive.name for positive in rules.positives)}
-                positives = join_lists(no_lists(anchors), *(lists for name, lists in picks.items() if name in above))
-                found = _below_positives(rule, found, positives, block)
-            picks[rule.name] = _take(rule, found, block, chosen)
+                names = {SAME_SENTENCE, *(positive.name for positive in rules.positives)}
+                positives = join_lists(empty_lists(anchors), *(lists for name, lists in picks.items() if name in names))
+                available = _below_positives(rule, available, positives, block)
+            picks[rule.name] = _take(rule, available, block, chosen)
             short = picks[rule.name].counts() < rule.count
             if rule.few == "skip":
                 reasons.append((f"fewer than {rule.count} by rule {rule.name!r}", short))
@@ -176,120 +176,119 @@ def _choose(rules: MiningRules, block: AnchorBlock, ranked: RankedNeighbors) -> 
             usable &= counts > 0
         if side is rules.positives:
             has_positive = usable.copy()
-    return _Group(block.aspect, picks, usable, has_positive, reasons)
+    return _AspectSelection(block.aspect, picks, usable, has_positive, reasons)
 
 
 def _has_vectors(rules: MiningRules, block: AnchorBlock) -> NDArray[np.bool_]:
-    """Which anchors have the vectors that all positive rules rank by."""
-    here = np.ones(len(block.anchors), bool)
+    """Return which anchors have the vectors that all positive rules rank by."""
+    complete = np.ones(len(block.anchors), bool)
     for rule in rules.positives:
         if rule.source in VECTOR_SOURCES:
-            here &= block.material.tied(rule.vectors).row_of[block.anchors] >= 0
-    return here
+            complete &= block.data.pool_vectors(rule.vectors).row_of[block.anchors] >= 0
+    return complete
 
 
 def _candidates(
     rule: Rule, block: AnchorBlock, ranked: RankedNeighbors, chosen: CandidateLists, positives: list[CandidateLists]
 ) -> CandidateLists:
-    """All that the rule may choose from; of shared papers only what it chooses."""
-    nodes = len(block.material.corpus)
+    """Return all candidates of a rule after its exclusions; of papers with shared metadata only as many as it needs."""
+    nodes = len(block.data.corpus)
     forbidden = join_lists(chosen, excluded_papers(rule, block, join_lists(*positives)))
     beyond = "neighbors" in rule.exclude
     if rule.source in ("random", "sorted_random"):
         return _random_candidates(rule, block, ranked, forbidden, beyond=beyond)
     if rule.source == SHARES:
-        found = shared_papers(rule, block, forbidden, _salt(rule, block))
-        return beyond_neighbors(found, block, ranked) if beyond else found
+        lists = shared_papers(rule, block, forbidden, _salt(rule, block))
+        return beyond_neighbors(lists, block, ranked) if beyond else lists
     if rule.source == "neighbors":
-        found = ranked.bands[rule.name]
+        lists = ranked.bands[rule.name]
     else:
-        found = _SOURCES.get(rule.source, related_papers)(rule, block)
-    found = without(found, forbidden, nodes)
-    if rule.unshared:
-        owners = block.anchors[found.owners()]
-        found = keep_entries(found, ~shares_any(block.material.sharing(rule.unshared), owners, found.rows))
-    return beyond_neighbors(found, block, ranked) if beyond else found
+        lists = _SOURCES.get(rule.source, related_papers)(rule, block)
+    lists = drop_forbidden(lists, forbidden, nodes)
+    if rule.excluded_relations:
+        shared = block.data.shared_metadata(rule.excluded_relations)
+        lists = filter_entries(lists, ~share_a_value(shared, block.anchors[lists.owners()], lists.rows))
+    return beyond_neighbors(lists, block, ranked) if beyond else lists
 
 
 def _random_candidates(
     rule: Rule, block: AnchorBlock, ranked: RankedNeighbors, forbidden: CandidateLists, *, beyond: bool
 ) -> CandidateLists:
-    """Random papers, more and more of them until enough are left beyond the neighbors."""
+    """Draw random candidates of a rule, more and more until enough are left beyond the neighbors."""
     salt = _salt(rule, block)
-    wanted = rule.candidates if rule.source == "sorted_random" else rule.count
-    number = wanted
+    size = rule.candidates if rule.source == "sorted_random" else rule.count
+    number = size
     while True:
-        found = random_papers(rule, block, forbidden, number, salt)
-        exhausted = number >= len(block.material.pool)
+        lists = random_papers(rule, block, forbidden, number, salt)
+        exhausted = number >= len(block.data.pool)
         if beyond:
-            full = found.counts() < number
-            found = first_of(beyond_neighbors(found, block, ranked), wanted)
-            exhausted = exhausted or bool((full | (found.counts() >= wanted)).all())
+            short = lists.counts() < number
+            lists = take_first(beyond_neighbors(lists, block, ranked), size)
+            exhausted = exhausted or bool((short | (lists.counts() >= size)).all())
         if not beyond or exhausted:
-            return sort_by_similarity(rule, found, block) if rule.source == "sorted_random" else found
-        number = min(4 * number + 16, len(block.material.pool))
+            return sort_by_similarity(rule, lists, block) if rule.source == "sorted_random" else lists
+        number = min(4 * number + 16, len(block.data.pool))
 
 
 def _below_positives(
-    rule: Rule, found: CandidateLists, positives: CandidateLists, block: AnchorBlock
+    rule: Rule, lists: CandidateLists, positives: CandidateLists, block: AnchorBlock
 ) -> CandidateLists:
     """Leave out candidates that are nearly as similar as the anchor's least similar positive (Moreira et al., 2024)."""
-    vectors = block.material.tied(rule.vectors)
-    least = np.full(len(block.anchors), np.inf)
-    scores = similarities(positives, block, vectors)
-    np.fmin.at(least, positives.owners(), scores)
-    own = similarities(found, block, vectors)
-    return keep_entries(found, own <= rule.below_positive * least[found.owners()])
+    vectors = block.data.pool_vectors(rule.vectors)
+    lowest = np.full(len(block.anchors), np.inf)
+    np.fmin.at(lowest, positives.owners(), anchor_similarities(positives, block, vectors))
+    own = anchor_similarities(lists, block, vectors)
+    return filter_entries(lists, own <= rule.below_positive * lowest[lists.owners()])
 
 
 def _salt(rule: Rule, block: AnchorBlock, *purpose: str) -> np.uint64:
-    """What the draws of one rule depend on beside the anchor: seed, task, rule and aspect."""
+    """Return the salt of a rule's draws, which depend on seed, task, rule and aspect beside the anchor."""
     task = (block.task,) if block.task else ()
-    return salt_of(block.material.seed, "mining", *task, rule.name, block.aspect, *purpose)
+    return derive_salt(block.data.seed, "mining", *task, rule.name, block.aspect, *purpose)
 
 
-def _take(rule: Rule, found: CandidateLists, block: AnchorBlock, chosen: CandidateLists) -> CandidateLists:
-    """Choose `count` of the candidates, and do what `few` says where there are fewer."""
-    nodes = len(block.material.corpus)
+def _take(rule: Rule, lists: CandidateLists, block: AnchorBlock, chosen: CandidateLists) -> CandidateLists:
+    """Select `count` of a rule's candidates; where there are fewer, do what the rule's `few` says."""
+    nodes = len(block.data.corpus)
     salt = _salt(rule, block)
     if rule.source in ("random", SHARES):
-        taken = first_of(found, rule.count)
+        taken = take_first(lists, rule.count)
     else:
-        taken = choose_from(found, block.keys, rule.count, rule.order, salt)
+        taken = choose_candidates(lists, block.keys, rule.count, rule.order, salt)
     if rule.few == "repeat":
         return repeat_to(taken, rule.count)
     if rule.few == "random" and (taken.counts() < rule.count).any():
-        forbidden = join_lists(chosen, taken, excluded_papers(rule, block, no_lists(len(block.anchors))))
+        forbidden = join_lists(chosen, taken, excluded_papers(rule, block, empty_lists(len(block.anchors))))
         fill = random_papers(rule, block, forbidden, rule.count, _salt(rule, block, "fill"))
-        taken = first_of(join_lists(taken, without(fill, taken, nodes)), rule.count)
+        taken = take_first(join_lists(taken, drop_forbidden(fill, taken, nodes)), rule.count)
     return taken
 
 
 def _assemble(
     rules: MiningRules,
-    groups: list[_Group],
+    groups: list[_AspectSelection],
     usable: NDArray[np.bool_],
     block: AnchorBlock,
-    account: Shortfall,
+    counts: MiningCounts,
     task: int,
 ) -> SampleBlock:
-    """One sample for each usable (anchor, aspect), sorted by both."""
+    """Assemble one sample for each usable (anchor, aspect), sorted by both, and count what each rule selected."""
     at_anchor, at_aspect = np.nonzero(usable.T)
     names = rule_names(rules)
     sides = []
     for side, label in ((rules.positives, "positives"), (rules.negatives, "negatives")):
         parts = []
-        if label == "positives" and block.given is not None:
-            parts.append((0, 0, _only(block.given, usable[0])))
+        if label == "positives" and block.known_positives is not None:
+            parts.append((0, 0, _only_usable(block.known_positives, usable[0])))
         for number, group in enumerate(groups):
             for rule in side:
                 if rule.name not in group.picks:
                     continue
-                kept = _only(group.picks[rule.name], usable[number])
-                account.asked[rule.name] = account.asked.get(rule.name, 0) + rule.count * int(usable[number].sum())
-                account.got[rule.name] = account.got.get(rule.name, 0) + len(kept.rows)
-                parts.append((number, names.index(rule.name), kept))
-        sides.append(_picks(parts, block, len(groups), usable, label))
+                selected = _only_usable(group.picks[rule.name], usable[number])
+                counts.asked[rule.name] = counts.asked.get(rule.name, 0) + rule.count * int(usable[number].sum())
+                counts.got[rule.name] = counts.got.get(rule.name, 0) + len(selected.rows)
+                parts.append((number, names.index(rule.name), selected))
+        sides.append(_mix_picks(parts, block, len(groups), usable, label))
     samples = len(at_anchor)
     return SampleBlock(
         anchors=block.anchors[at_anchor].astype(np.int32),
@@ -302,18 +301,19 @@ def _assemble(
     )
 
 
-def _only(lists: CandidateLists, usable: NDArray[np.bool_]) -> CandidateLists:
-    return keep_entries(lists, usable[lists.owners()])
+def _only_usable(lists: CandidateLists, usable: NDArray[np.bool_]) -> CandidateLists:
+    """Return the candidate lists of the usable anchors only."""
+    return filter_entries(lists, usable[lists.owners()])
 
 
-def _picks(
+def _mix_picks(
     parts: list[tuple[int, int, CandidateLists]],
     block: AnchorBlock,
     aspects: int,
     usable: NDArray[np.bool_],
     label: str,
 ) -> Picks:
-    """All rules' picks as one ragged list a sample, mixed, so that pairing the first with the first favors no rule."""
+    """Join the papers selected by all rules into one shuffled list per sample, so that pairing favors no rule."""
     number = len(block.anchors) * aspects
     owner = np.concatenate([np.zeros(0, np.int64), *(lists.owners() * aspects + aspect for aspect, _, lists in parts)])
     rows = np.concatenate([np.zeros(0, np.int32), *(lists.rows for _, _, lists in parts)])
@@ -322,98 +322,93 @@ def _picks(
     order = np.argsort(owner, kind="stable")
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(owner, minlength=number))])
     ragged = CandidateLists(offsets, rows[order], scores[order])
-    salt = salt_of(block.material.seed, "mining", "mix", label)
+    salt = derive_salt(block.data.seed, "mining", "mix", label)
     mixed = order[shuffle(ragged, np.repeat(block.keys, aspects), salt)]
     samples = usable.T.ravel()  # (anchors * aspects,)
-    kept = np.concatenate([np.zeros(1, np.int64), np.cumsum(ragged.counts()[samples])])
-    return Picks(kept, rows[mixed], rule[mixed], scores[mixed])
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(ragged.counts()[samples])])
+    return Picks(ends, rows[mixed], rule[mixed], scores[mixed])
 
 
-# One task of a mining run: which anchors it has, and the samples of a block of them.
+# One task of a mining run.
 
 
 @dataclass
 class TaskRun:
-    """One task: its rules followed over all its anchors."""
+    """One task of a mining run: its rules, its anchors, and the counts and parts it has produced."""
 
     rules: MiningRules
-    material: MiningData
+    data: MiningData
     number: int
     name: str
-    asked: NDArray[np.int64] | None
+    anchors: NDArray[np.int64] | None
+    """Rows that may be anchors; None = all of the pool."""
+
     before: Corpus | None = None
-    account: Shortfall = field(default_factory=Shortfall)
+    counts: MiningCounts = field(default_factory=MiningCounts)
     parts: list[Path] = field(default_factory=list)
     samples: int = 0
     contexts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
+        """Name of the mining task for progress messages."""
         return f"mining {self.name}".strip()
 
     def units(self) -> tuple[NDArray[np.int64], CocitedPairs | None]:
-        """The anchors in order; with the pairs where they come from contexts."""
-        material, rules = self.material, self.rules
+        """Return the anchors of the task in order, or numbers of pairs and the pairs if they come from contexts."""
+        data, rules = self.data, self.rules
         if rules.anchors_per == "contexts":
-            pairs = cocited_pairs(
-                material.corpus, material.in_pool, rules.contexts, seed=material.seed, before=self.before
-            )
+            pairs = collect_cocited_pairs(data.corpus, data.in_pool, rules.contexts, seed=data.seed, before=self.before)
             self.contexts = {"contexts kept": pairs.kept, "contexts rejected": pairs.rejected}
-            keep = np.arange(len(pairs.anchors)) if self.asked is None else np.flatnonzero(np.isin(pairs.anchors, self.asked))  # fmt: skip
-            self.account.skip("anchor was not asked for", len(pairs.anchors) - len(keep))
-            return self._drawn(keep), pairs
-        if self.asked is None:
-            anchors = material.pool.astype(np.int64)
-            self.account.skip("no text", material.asked_for - len(anchors))
+            keep = np.arange(len(pairs.anchors))
+            if self.anchors is not None:
+                keep = np.flatnonzero(np.isin(pairs.anchors, self.anchors))
+            self.counts.skip("anchor was not asked for", len(pairs.anchors) - len(keep))
+            return self._draw(keep), pairs
+        if self.anchors is None:
+            anchors = data.pool.astype(np.int64)
+            self.counts.skip("no text", data.max_pool_size - len(anchors))
         else:
-            anchors = self.asked[material.has_text[self.asked]]
-            self.account.skip("no text", len(self.asked) - len(anchors))
-        return self._drawn(anchors), None
+            anchors = self.anchors[data.has_text[self.anchors]]
+            self.counts.skip("no text", len(self.anchors) - len(anchors))
+        return self._draw(anchors), None
 
-    def _drawn(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """As many as the rules ask for."""
-        drawn = _draw_units(units, self.rules.anchors, self.material.seed)
-        self.account.skip("not drawn: mining.anchors has a number", len(units) - len(drawn))
+    def _draw(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Draw as many anchors as mining.anchors says, and count the others."""
+        drawn = _draw_units(units, self.rules.anchors, self.data.seed)
+        self.counts.skip("not drawn: mining.anchors has a number", len(units) - len(drawn))
         return drawn
 
 
 def _draw_units(units: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
-    """All of them, or so many drawn by key, in ascending order."""
+    """Return all anchors, or `count` of them drawn by key, in ascending order."""
     units = np.sort(units)
     if not count or count >= len(units):
         return units
-    keys = mix(units.astype(np.uint64), np.full(len(units), salt_of(seed, "mining", "anchors"), np.uint64))
+    keys = mix_keys(units.astype(np.uint64), np.full(len(units), derive_salt(seed, "mining", "anchors"), np.uint64))
     return np.sort(units[np.argsort(keys, kind="stable")[:count]])
 
 
 def mine_block(run: TaskRun, units: NDArray[np.int64], pairs: CocitedPairs | None) -> bytes:
-    """Follow a task's rules for some of its anchors, or of its pairs: a part as its file holds it."""
-    return part_bytes(*_follow_span(run, units, pairs))
-
-
-def _follow_span(run: TaskRun, units: NDArray[np.int64], pairs: CocitedPairs | None) -> tuple[SampleBlock, Shortfall]:
+    """Mine the samples of some anchors, or pairs, of a task; return the block as the bytes of its file."""
     if pairs is None:
-        return follow(run.rules, AnchorBlock(units, run.material, task=run.name), task=run.number)
-    positives = pairs.positives[units]
-    given = CandidateLists(
-        np.arange(len(units) + 1, dtype=np.int64), positives, np.diff(pairs.offsets)[units].astype(np.float32)
-    )
-    block, account = follow(
-        run.rules,
-        AnchorBlock(pairs.anchors[units].astype(np.int64), run.material, task=run.name, given=given),
-        task=run.number,
-    )
-    return _with_contexts(block, units, pairs), account
+        return encode_part(*apply_rules(run.rules, AnchorBlock(units, run.data, task=run.name), task=run.number))
+    context_counts = np.diff(pairs.offsets)[units].astype(np.float32)
+    positives = CandidateLists(np.arange(len(units) + 1, dtype=np.int64), pairs.positives[units], context_counts)
+    anchors = pairs.anchors[units].astype(np.int64)
+    anchor_block = AnchorBlock(anchors, run.data, task=run.name, known_positives=positives)
+    block, counts = apply_rules(run.rules, anchor_block, task=run.number)
+    return encode_part(_with_contexts(block, units, pairs), counts)
 
 
 def _with_contexts(block: SampleBlock, units: NDArray[np.int64], pairs: CocitedPairs) -> SampleBlock:
-    """Put the citing sentences of each pair beside its sample; samples keep the order of their pairs."""
-    ends = {(int(pairs.anchors[unit]), int(pairs.positives[unit])): int(unit) for unit in units}
-    found = [
-        ends[int(anchor), int(block.positives.rows[block.positives.offsets[i]])]
+    """Add the citing sentences of each pair to its sample; samples keep the order of their pairs."""
+    number_of = {(int(pairs.anchors[unit]), int(pairs.positives[unit])): int(unit) for unit in units}
+    numbers = [
+        number_of[int(anchor), int(block.positives.rows[block.positives.offsets[i]])]
         for i, anchor in enumerate(block.anchors)
     ]
-    used = np.array(found, np.int64)
+    used = np.array(numbers, np.int64)
     counts = np.diff(pairs.offsets)[used]
     places = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     return dataclasses.replace(

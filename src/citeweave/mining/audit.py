@@ -1,18 +1,12 @@
-"""Auditing samples before anything is trained on them: collisions, false negatives, repeats, coverage, leakage.
+"""Audit of samples before training on them: collisions, false negatives, repeats, coverage, leakage; plots of the audit.
 
     audit = audit_samples(samples, corpus, graph=graph, vectors={"graph": vectors}, benchmarks={"csfcube": papers})
     print(audit)
+    draw_audit(audit, "audit/")         similarity-graph.png, relations.png
+    draw_bands(bands, "bands/")         collisions.png, related.png
 
-Works on samples of any origin, mined here or converted. Samples are read block by block; what the audit finds does
-not depend on memory or workers. Mends nothing: `SampleAudit.warnings` say how to mine better.
-
-Pictures of an audit and of chosen bands, as files in a folder.
-
-    pictures(audit, "audit/")           similarity-graph.png, relations.png
-    band_pictures(bands, "bands/")      collisions.png, related.png
-
-Names of vectors and rules may hold any signs, so files are numbered where a name cannot be one. Draws with
-`citeweave.core.plots`; computes nothing.
+Works on samples of any origin, mined here or converted. Samples are read block by block; the result does not depend on
+memory or workers. Repairs nothing: `SampleAudit.warnings` say how to mine better.
 """
 
 from __future__ import annotations
@@ -38,12 +32,12 @@ from citeweave.mining.audit_report import (
     Leaked,
     RuleAudit,
     SampleAudit,
-    measure_distances,
-    warnings_of,
+    list_warnings,
+    measure_similarities,
 )
 from citeweave.mining.bands import Bands
-from citeweave.mining.collisions import find_collisions, find_repeats, walk
-from citeweave.mining.false_negatives import LONGEST, Copies, RelatedCounts, find_copies, judge_relations
+from citeweave.mining.collisions import find_collisions, find_repeats, iter_picks
+from citeweave.mining.false_negatives import LONGEST, Copies, RelatedCounts, count_relations, find_copies
 from citeweave.mining.mining_data import MiningData
 from citeweave.mining.rules import VECTOR_SOURCES
 from citeweave.mining.samples import Samples
@@ -54,13 +48,13 @@ SIDES = ("positives", "negatives")
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """How to look; only the first three can change what is reported."""
+    """Limits and resources of an audit; only the first three can change what is reported."""
 
     examples: int = 10
-    """Collisions and copies that are named."""
+    """Collisions and copies that are listed as examples."""
 
     values: int = 200_000
-    """Picks of every rule whose similarity is measured, about."""
+    """Approximate number of papers per rule whose similarity is measured."""
 
     longest: int = LONGEST
     """Relations over two hops: papers in the middle with longer lists do not count."""
@@ -69,7 +63,7 @@ class AuditOptions:
     """Bytes for pairs and texts at a time."""
 
     workers: int = 0
-    """Threads; 0 = one a core."""
+    """Threads; 0 = one per core."""
 
     def __post_init__(self) -> None:
         if self.examples < 0 or self.values < 1 or self.longest < 1:
@@ -90,48 +84,49 @@ def audit_samples(
     options: AuditOptions | None = None,
     reporter: Reporter = QUIET,
 ) -> SampleAudit:
-    """Look at everything there is to look at; what is not given (graph, vectors, benchmarks) is left out.
+    """Audit samples in every respect for which there is data: graph, vectors and benchmarks are optional.
 
     Without `near_duplicates` no texts are compared, neither for copies among negatives nor for leakage.
     """
     options = options or AuditOptions()
-    _check(samples, corpus, graph)
-    made = _Making.of(samples)
-    material = _material(samples, corpus, made.text, vectors)
+    _check_inputs(samples, corpus, graph)
+    origin = _SampleOrigin.of(samples)
+    data = _mining_data(samples, corpus, origin.text, vectors)
     occurring = _occurring(samples, len(corpus))
-    related = judge_relations(samples, graph, longest=options.longest, workers=options.workers, reporter=reporter)
+    related = count_relations(samples, graph, longest=options.longest, workers=options.workers, reporter=reporter)
     shared = {"examples": options.examples, "memory": options.memory}
     copies: dict[str, Copies] = {}
     named: tuple[Any, ...] = ()
     if near_duplicates and len(samples.negatives.rows):
         copies, named = find_copies(samples, corpus, workers=options.workers, reporter=reporter, **shared)
-    leakage = _leakage(corpus, occurring, benchmarks, near_duplicates=near_duplicates)
-    found = SampleAudit(
+    leakage = _find_leakage(corpus, occurring, benchmarks, near_duplicates=near_duplicates)
+    audit = SampleAudit(
         folder=str(samples.folder),
-        coverage=_measure_coverage(samples, material, occurring),
-        rules=tuple(_rules(samples, made, related, copies)),
+        coverage=_measure_coverage(samples, data, occurring),
+        rules=tuple(_audit_rules(samples, origin, related, copies)),
         collisions=find_collisions(samples, corpus, **shared),
         repeats=find_repeats(samples, corpus, memory=options.memory),
-        distances=measure_distances(samples, material, most=options.values),
+        similarities=measure_similarities(samples, data, max_values=options.values),
         copies=named,
-        leaked=_leaked(samples, occurring, leakage),
+        leaked=_count_leaked(samples, occurring, leakage),
         leakage=leakage,
     )
-    return replace(found, warnings=tuple(warnings_of(found)))
+    return replace(audit, warnings=tuple(list_warnings(audit)))
 
 
-def _material(samples: Samples, corpus: Corpus, text: str, vectors: Mapping[str, Vectors]) -> MiningData:
-    """What could take part: of samples that were mined within a pool, that pool and their anchors."""
+def _mining_data(samples: Samples, corpus: Corpus, text: str, vectors: Mapping[str, Vectors]) -> MiningData:
+    """Return the data that samples were mined from: if the pool was restricted, that pool and their anchors."""
     if samples.pool is None:
         return MiningData(corpus, text, vectors=vectors)
     anchors = np.unique(samples.anchors).astype(np.int64)
-    return MiningData(corpus, text, vectors=vectors, given=samples.pool.astype(np.int64), anchors=anchors)
+    return MiningData(corpus, text, vectors=vectors, pool_rows=samples.pool.astype(np.int64), anchors=anchors)
 
 
-def _check(samples: Samples, corpus: Corpus, graph: CitationGraph | None) -> None:
+def _check_inputs(samples: Samples, corpus: Corpus, graph: CitationGraph | None) -> None:
+    """Refuse to audit samples or a graph of another corpus."""
     samples.check_corpus(corpus.hash, corpus.folder)
     if graph is not None and (graph.corpus not in ("", corpus.hash) or graph.nodes != len(corpus)):
-        raise UserError(f"the graph is of another corpus than {corpus.folder}; make it again with `citeweave graph`")
+        raise UserError(f"the graph is of another corpus than {corpus.folder}; build it again with `citeweave graph`")
     if not len(samples):
         raise UserError(f"{samples.folder} holds no sample; there is nothing to audit")
     for rows in (samples.anchors, samples.positives.rows, samples.negatives.rows):
@@ -140,17 +135,18 @@ def _check(samples: Samples, corpus: Corpus, graph: CitationGraph | None) -> Non
 
 
 @dataclass(frozen=True, slots=True)
-class _Making:
-    """How samples were made, as far as their manifest says."""
+class _SampleOrigin:
+    """The rules and the text requirement that samples were mined with, from their manifest."""
 
     rules: dict[str, dict[str, Any]]
-    """The tables of the rules by the names that picks refer to; empty for samples that were converted."""
+    """The tables of the rules by the names that samples use; empty for samples that were converted."""
 
     text: str
-    """Which papers could take part."""
+    """Which papers could take part: any, title or abstract."""
 
     @classmethod
-    def of(cls, samples: Samples) -> _Making:
+    def of(cls, samples: Samples) -> _SampleOrigin:
+        """Read the rules and text requirement from the manifest of the samples."""
         table = samples.manifest.recipe.get("rules")
         if not isinstance(table, Mapping):
             return cls({}, "any")
@@ -165,86 +161,89 @@ class _Making:
         return cls(rules, next((text for text in ("any", "title") if text in texts), "abstract"))
 
 
-def _rules(
-    samples: Samples, made: _Making, related: dict[str, dict[str, RelatedCounts]], copies: dict[str, Copies]
+def _audit_rules(
+    samples: Samples, origin: _SampleOrigin, related: dict[str, dict[str, RelatedCounts]], copies: dict[str, Copies]
 ) -> Iterator[RuleAudit]:
+    """Yield the audit of every rule: papers selected, relations to the anchors, copies."""
     facts = samples.manifest.facts
-    asked, got = facts.get("rules_asked", {}), facts.get("rules_got", {})
+    requested, selected = facts.get("rules_asked", {}), facts.get("rules_got", {})
     for side in SIDES:
-        for name, found in related[side].items():
-            table = made.rules.get(name, {})
+        for name, counts in related[side].items():
+            table = origin.rules.get(name, {})
             yield RuleAudit(
                 name=name,
                 side=side,
-                picks=found.picks,
-                asked=asked.get(name),
-                got=got.get(name),
+                picks=counts.picks,
+                asked=requested.get(name),
+                got=selected.get(name),
                 source=str(table.get("source", "")),
                 exclude=tuple(table.get("exclude", ())),
-                relations=found.relations,
+                relations=counts.relations,
                 copies=copies.get(name) if side == "negatives" else None,
             )
 
 
 def _occurring(samples: Samples, papers: int) -> NDArray[np.bool_]:
-    """Which papers occur in any place; shape (papers,)."""
-    seen = np.zeros(papers, bool)
-    seen[samples.anchors] = True
+    """Return which papers occur anywhere in the samples; shape (papers,)."""
+    occurs = np.zeros(papers, bool)
+    occurs[samples.anchors] = True
     for side in SIDES:
-        for block in walk(samples, side):
-            seen[block.rows] = True
-    return seen
+        for block in iter_picks(samples, side):
+            occurs[block.rows] = True
+    return occurs
 
 
-def _measure_coverage(samples: Samples, material: MiningData, occurring: NDArray[np.bool_]) -> Coverage:
-    abstracts = material.corpus.abstracts.lengths() > 0  # (papers,)
+def _measure_coverage(samples: Samples, data: MiningData, occurring: NDArray[np.bool_]) -> Coverage:
+    """Measure which part of the pool and of the anchors the samples cover."""
+    abstracts = data.corpus.abstracts.lengths() > 0  # (papers,)
     return Coverage(
         samples=len(samples),
         anchors=len(np.unique(samples.anchors)),
         skipped=dict(samples.manifest.facts.get("skipped", {})),
         papers=len(occurring),
-        pool=int((material.in_pool | occurring).sum()),
+        pool=int((data.in_pool | occurring).sum()),
         occurring=int(occurring.sum()),
         without_abstract=int((occurring & ~abstracts).sum()),
     )
 
 
-def _leakage(
+def _find_leakage(
     corpus: Corpus, occurring: NDArray[np.bool_], benchmarks: Mapping[str, PaperTable], *, near_duplicates: bool
 ) -> LeakageReport | None:
+    """Find papers of benchmarks among the papers that occur in the samples."""
     if not benchmarks:
         return None
-    table = _SomePapers(CorpusPapers(corpus), np.flatnonzero(occurring))
+    table = _PaperSubset(CorpusPapers(corpus), np.flatnonzero(occurring))
     return audit_leakage(table, benchmarks, LeakageOptions(near_duplicates=near_duplicates))
 
 
-def _leaked(samples: Samples, occurring: NDArray[np.bool_], leakage: LeakageReport | None) -> dict[str, Leaked]:
-    """The samples that hold a paper of each benchmark."""
-    rows, found = np.flatnonzero(occurring), {}
+def _count_leaked(samples: Samples, occurring: NDArray[np.bool_], leakage: LeakageReport | None) -> dict[str, Leaked]:
+    """Count the samples that contain a paper of each benchmark."""
+    rows, leaked = np.flatnonzero(occurring), {}
     for name, benchmark in leakage.benchmarks.items() if leakage is not None else ():
         papers = np.zeros(len(occurring), bool)
         papers[rows[benchmark.rows()]] = True
         touched = papers[samples.anchors]  # (samples,)
         for side in SIDES:
-            for block in walk(samples, side):
+            for block in iter_picks(samples, side):
                 touched[block.samples[papers[block.rows]]] = True
-        found[name] = Leaked(int(papers.sum()), int(touched.sum()))
-    return found
+        leaked[name] = Leaked(int(papers.sum()), int(touched.sum()))
+    return leaked
 
 
-class _SomePapers:
-    """Some rows of a table of papers, as a table of their own; read when asked for."""
+class _PaperSubset:
+    """Some rows of a table of papers, as a table of their own, read lazily for the leakage check."""
 
     def __init__(self, table: PaperTable, rows: NDArray[np.int64]) -> None:
-        self.ids: Sequence[str] = _Rows(table.ids, rows)
-        self.titles: Sequence[str] = _Rows(table.titles, rows)
-        self.abstracts: Sequence[str] = _Rows(table.abstracts, rows)
+        self.ids: Sequence[str] = _ColumnSubset(table.ids, rows)
+        self.titles: Sequence[str] = _ColumnSubset(table.titles, rows)
+        self.abstracts: Sequence[str] = _ColumnSubset(table.abstracts, rows)
         self.years: NDArray[np.int32] = table.years[rows]
-        self.other_ids: Sequence[tuple[str, ...]] = _Rows(table.other_ids, rows)
+        self.other_ids: Sequence[tuple[str, ...]] = _ColumnSubset(table.other_ids, rows)
 
 
-class _Rows(Sequence[Any]):
-    """Some rows of a column."""
+class _ColumnSubset(Sequence[Any]):
+    """Some rows of one column of a table of papers."""
 
     def __init__(self, column: Sequence[Any], rows: NDArray[np.int64]) -> None:
         self._column, self._rows = column, rows
@@ -259,7 +258,7 @@ class _Rows(Sequence[Any]):
         return self._column[int(self._rows[at])]
 
 
-# Pictures of an audit and of chosen bands, as files in a folder.
+# Plots of an audit and of chosen bands.
 
 _RELATIONS = {
     "cited": "cited",
@@ -268,24 +267,27 @@ _RELATIONS = {
     "coupled": "coupled",
     "second_hop": "two hops away",
 }
-_MOST_BARS = 40
-_SHOWN = 10
-"""How far beyond the negatives curves are drawn, as a factor: nothing happens there any more."""
+_MAX_BARS = 40
+_RANK_FACTOR = 10
+"""How far beyond the rank of the negatives curves are drawn: beyond that they are flat."""
 
 
-def pictures(audit: SampleAudit, folder: str | Path) -> list[Path]:
-    """Draw how near each rule's picks are, for all vectors, and what its negatives are to their anchors."""
+def draw_audit(audit: SampleAudit, folder: str | Path) -> list[Path]:
+    """Plot an audit: how similar each rule's papers are to their anchors, and how its negatives are related to them.
+
+    Names of vectors may hold any characters, so a file is numbered if the name of its vectors cannot be part of it.
+    """
     folder, drawn = Path(folder), []
-    for number, (name, distances) in enumerate(audit.distances.items()):
-        groups = distances.values
+    for number, (name, measured) in enumerate(audit.similarities.items()):
+        groups = measured.values
         if name == SCORES:
             ranked = {rule.name for rule in audit.rules if rule.source in VECTOR_SOURCES}
             groups = {rule: values for rule, values in groups.items() if rule in ranked}
-        if not groups or (name == SCORES and len(audit.distances) > 1):
-            continue  # with vectors at hand, cosines say more than scores
+        if not groups or (name == SCORES and len(audit.similarities) > 1):
+            continue  # cosines say more than scores
         label = "score by which the rule ranked" if name == SCORES else f"cosine with the anchor, vectors {name!r}"
         path = folder / f"similarity-{name if re.fullmatch(r'[A-Za-z0-9_-]+', name) else number}.png"
-        plots.histograms(path, groups, title="How near the picks of each rule are to their anchors", x_label=label)
+        plots.draw_histograms(path, groups, title="How near the picks of each rule are to their anchors", x_label=label)
         drawn.append(path)
     shares = {
         f"{rule.name}: {word}": 100 * rule.share(relation)
@@ -293,23 +295,23 @@ def pictures(audit: SampleAudit, folder: str | Path) -> list[Path]:
         if rule.side == "negatives" and rule.relations
         for relation, word in _RELATIONS.items()
     }
-    if 0 < len(shares) <= _MOST_BARS:
+    if 0 < len(shares) <= _MAX_BARS:
         path = folder / "relations.png"
-        plots.bars(path, shares, title="What negatives are to their anchors", x_label="% of the rule's negatives")
+        plots.draw_bars(path, shares, title="What negatives are to their anchors", x_label="% of the rule's negatives")
         drawn.append(path)
     return drawn
 
 
-def band_pictures(bands: Bands, folder: str | Path) -> list[Path]:
-    """Draw the collisions and the related papers that each rank would give, with the bands chosen."""
+def draw_bands(bands: Bands, folder: str | Path) -> list[Path]:
+    """Plot the expected collisions and related papers by rank, and mark the chosen bands."""
     folder, drawn = Path(folder), [Path(folder) / "collisions.png"]
     marks: dict[str, float | tuple[float, float]] = {
         "positives": (max(bands.positive_rank - bands.positives, 0.8), bands.positive_rank),
         "hard negatives": float(bands.negative_rank),
     }
-    last = _SHOWN * bands.negative_rank
+    last = _RANK_FACTOR * bands.negative_rank
     shown = bands.curve.ranks <= last
-    plots.curve(
+    plots.draw_curves(
         drawn[0],
         bands.curve.ranks[shown],
         {"expected": 100 * bands.curve.shares[shown]},
@@ -325,7 +327,7 @@ def band_pictures(bands: Bands, folder: str | Path) -> list[Path]:
         shown = related.ranks <= last
         series = {name: 100 * related.shares[name][shown] for name in ("connected", "co-cited", "coupled")}
         random = 100 * related.background["connected or co-cited"]
-        plots.curve(
+        plots.draw_curves(
             drawn[1],
             related.ranks[shown],
             {**series, "random papers, either": np.full(int(shown.sum()), random)},

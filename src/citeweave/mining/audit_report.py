@@ -1,24 +1,21 @@
-"""How near each rule's picks are to their anchors: the scores that rules gave, and cosines of any vectors.
-
-    distances = measure_distances(samples, material)
-    distances["graph"].quantiles("hard")         {"5 %": 0.02, "25 %": 0.11, "50 %": 0.17, ...}
-
-Large sets are measured on a part of each rule's picks, drawn by a key of their place, so the figures do not depend
-on blocks or workers.
-
-What an audit of samples found, as a table for the eye, as JSON, and as a list of what to do about it.
+"""Report of a sample audit: similarities to the anchors, coverage and collisions as a table, JSON, and warnings.
 
     audit = audit_samples(samples, corpus, graph=graph)
     print(audit)                     the table
     audit.warnings                   ("0.4 % of the negatives of rule 'hard' are cited by their anchor: add exclude = ...",)
 
-Does not look at samples: see `audit.py`.
+Similarities are the scores that rules gave, and cosines of any vectors:
 
-What to do about what an audit found: one line for each thing that is wrong, with the next step.
+    measured = measure_similarities(samples, data)
+    measured["graph"].quantiles("hard")         {"5 %": 0.02, "25 %": 0.11, "50 %": 0.17, ...}
+
+Large sets are measured on a part of each rule's papers, drawn by a key of their position, so the figures do not depend
+on blocks or workers. A warning is one line with the next step:
 
     0.4 % of the negatives of rule 'hard' are cited by their anchor: add exclude = ["cited"] to it
 
-Shares under the limits below are chance. A rule that draws from a signal on purpose is not blamed for it.
+Shares under the limits below are chance. A rule that draws from a signal on purpose is not blamed for it. Does not read
+samples beyond that: `audit.py` does.
 """
 
 from __future__ import annotations
@@ -33,42 +30,44 @@ from numpy.typing import NDArray
 
 from citeweave.corpus.leakage import LeakageReport
 from citeweave.graph.signals import SIGNALS
-from citeweave.mining.collisions import Collisions, PickBlock, Repeats, walk
+from citeweave.mining.collisions import Collisions, PickBlock, Repeats, iter_picks
 from citeweave.mining.draw import CandidateLists
 from citeweave.mining.false_negatives import Copies, Copy
 from citeweave.mining.mining_data import MiningData
 from citeweave.mining.samples import Samples
 from citeweave.mining.sources import AnchorBlock
-from citeweave.mining.vector_sources import similarities
+from citeweave.mining.vector_sources import anchor_similarities
 
 SCORES = "score"
-"""The name of what rules ranked by; all others are names of vectors."""
+"""The name of the scores that rules ranked by; all other names are those of vectors."""
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Distances:
-    """Measured values by rule, for one meaning of near; higher is nearer."""
+class RuleSimilarities:
+    """Similarities of each rule's papers to their anchors, by scores of the rules or by one kind of vectors."""
 
     name: str
     values: dict[str, NDArray[np.float32]]
     """By rule, positives first; only rules with a value."""
 
     missing: dict[str, int]
-    """By rule: measured picks without a value, as one of the papers has no vector or the rule did not rank."""
+    """By rule: measured papers without a value, because one of the two has no vector or the rule did not rank."""
 
     def quantiles(self, rule: str) -> dict[str, float]:
-        found = np.quantile(self.values[rule].astype(np.float64), QUANTILES).tolist()
-        return {f"{100 * at:g} %": value for at, value in zip(QUANTILES, found, strict=True)}
+        """Return quantiles of the similarities of one rule's papers to their anchors."""
+        values = np.quantile(self.values[rule].astype(np.float64), QUANTILES).tolist()
+        return {f"{100 * at:g} %": value for at, value in zip(QUANTILES, values, strict=True)}
 
     def histogram(self, rule: str, bins: int = 40) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Counts and edges. Cosines of all rules share their edges; scores mean something else from rule to rule."""
+        """Return counts and bin edges of a rule's similarities; cosines of all rules share their edges, scores do not."""
         values = [self.values[rule]] if self.name == SCORES else list(self.values.values())
         edges = np.histogram_bin_edges(np.concatenate(values).astype(np.float64), bins)
         return np.histogram(self.values[rule], edges)[0], edges
 
     def as_json(self) -> dict[str, Any]:
+        """Return mean, quantiles and histogram of every rule's similarities as JSON."""
         rules = {}
         for rule, values in self.values.items():
             counts, edges = self.histogram(rule)
@@ -82,59 +81,9 @@ class Distances:
         return rules
 
 
-def measure_distances(samples: Samples, material: MiningData, *, most: int = 200_000) -> dict[str, Distances]:
-    """Scores and, for every vectors given, cosines; of about `most` picks a rule."""
-    found = {name: _Values() for name in (SCORES, *sorted(material.vectors))}
-    for side in ("positives", "negatives"):
-        rules = getattr(samples, side).rules
-        counts = np.bincount(rules, minlength=len(samples.names.rules))
-        for block in walk(samples, side):
-            chosen = block.draw(np.minimum(1.0, most / np.maximum(counts, 1)))
-            names = block.rules[chosen]
-            found[SCORES].add(names, block.scores[chosen])
-            for name in material.vectors:
-                found[name].add(names, _cosines(block, chosen, name, material))
-    made = {name: values.as_distances(name, samples.names.rules) for name, values in found.items()}
-    return {name: distances for name, distances in made.items() if distances.values}
-
-
-def _cosines(block: PickBlock, chosen: NDArray[np.int64], name: str, material: MiningData) -> NDArray[np.float32]:
-    lists = CandidateLists(
-        np.arange(len(chosen) + 1), block.rows[chosen].astype(np.int32), np.zeros(len(chosen), np.float32)
-    )
-    return similarities(lists, AnchorBlock(block.anchors[chosen], material), material.tied(name))
-
-
-class _Values:
-    """Values as they are found, in pieces."""
-
-    def __init__(self) -> None:
-        self.rules: list[NDArray[np.uint8]] = []
-        self.values: list[NDArray[np.float32]] = []
-
-    def add(self, rules: NDArray[np.uint8], values: NDArray[np.float32]) -> None:
-        self.rules.append(rules)
-        self.values.append(values)
-
-    def as_distances(self, name: str, names: tuple[str, ...]) -> Distances:
-        rules = np.concatenate([np.zeros(0, np.uint8), *self.rules])
-        values = np.concatenate([np.zeros(0, np.float32), *self.values])
-        known, missing = {}, {}
-        for number in np.unique(rules).tolist():
-            own = values[rules == number]
-            good = own[np.isfinite(own)]
-            missing[names[number]] = len(own) - len(good)
-            if len(good):
-                known[names[number]] = good
-        return Distances(name, known, missing)
-
-
-# What an audit of samples found, as a table for the eye, as JSON, and as a list of what to do about it.
-
-
 @dataclass(frozen=True, slots=True)
 class RuleAudit:
-    """One rule on one side: what it was asked for, what it chose, and what that is to the anchors."""
+    """Audit of one rule: papers requested and selected, and how they are related to their anchors."""
 
     name: str
     side: str
@@ -142,41 +91,44 @@ class RuleAudit:
 
     picks: int
     asked: int | None = None
-    """Papers that it was to choose, None where that is not known."""
+    """Papers that the rule was to select, None if unknown."""
 
     got: int | None = None
     source: str = ""
-    """Where it draws from, empty where that is not known."""
+    """Where the rule draws from, empty if unknown."""
 
     exclude: tuple[str, ...] = ()
     relations: dict[str, int] = field(default_factory=dict)
-    """Picks that are connected, cited, citing, cocited, coupled, second_hop; empty without a graph."""
+    """Selected papers that are connected, cited, citing, cocited, coupled, second_hop; empty without a graph."""
 
     copies: Copies | None = None
-    """Negatives only, where texts were compared."""
+    """Negatives only, if texts were compared."""
 
     def share(self, relation: str) -> float:
+        """Return the share of the rule's papers that have a relation to their anchor."""
         return self.relations.get(relation, 0) / self.picks if self.picks else 0.0
 
     @property
     def share_of_copies(self) -> float:
-        return self.copies.either / self.copies.judged if self.copies is not None and self.copies.judged else 0.0
+        """Share of the rule's negatives that are copies of the anchor or of a positive."""
+        return self.copies.either / self.copies.compared if self.copies is not None and self.copies.compared else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"side": self.side, "picks": self.picks, "asked": self.asked, "got": self.got}
-        found |= {"source": self.source, "exclude": list(self.exclude)}
+        """Return the audit of the rule as JSON."""
+        payload: dict[str, Any] = {"side": self.side, "picks": self.picks, "asked": self.asked, "got": self.got}
+        payload |= {"source": self.source, "exclude": list(self.exclude)}
         if self.relations:
-            found["relations"] = {
+            payload["relations"] = {
                 name: {"picks": number, "share": self.share(name)} for name, number in self.relations.items()
             }
         if self.copies is not None:
-            found["copies"] = dataclasses.asdict(self.copies)
-        return found
+            payload["copies"] = self.copies.as_json()
+        return payload
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Which papers and anchors the samples are made of."""
+    """Coverage of an audit: how many papers, anchors and abstracts the samples consist of."""
 
     samples: int
     anchors: int
@@ -189,10 +141,10 @@ class Coverage:
     """Papers of the corpus ..."""
 
     pool: int
-    """... those that could take part ..."""
+    """... those that could be selected ..."""
 
     occurring: int
-    """... and those that do, as anchor, positive or negative."""
+    """... and those that occur, as anchor, positive or negative."""
 
     without_abstract: int
     """Of these, papers without an abstract."""
@@ -210,20 +162,20 @@ class Leaked:
     """Papers in the samples that are papers of the benchmark."""
 
     samples: int
-    """Samples with at least one of them, in any place."""
+    """Samples with at least one of them, in any position."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleAudit:
-    """Everything that was found. `str()` gives a table, `warnings` what to do."""
+    """The complete audit of samples: `str()` gives a table, `warnings` what to do."""
 
     folder: str
     coverage: Coverage
     rules: tuple[RuleAudit, ...]
     collisions: Collisions
     repeats: Repeats
-    distances: dict[str, Distances] = field(default_factory=dict)
-    """By name: `score`, and each of the vectors given."""
+    similarities: dict[str, RuleSimilarities] = field(default_factory=dict)
+    """By name: `score`, and each kind of vectors."""
 
     copies: tuple[Copy, ...] = ()
     """Examples of negatives that are the same work as an anchor or a positive."""
@@ -232,12 +184,13 @@ class SampleAudit:
     """By benchmark."""
 
     leakage: LeakageReport | None = None
-    """The evidence; rows count the papers that occur in the samples, ascending."""
+    """The evidence; its rows number the papers that occur in the samples, ascending."""
 
     warnings: tuple[str, ...] = ()
-    """What is wrong and what to do about it, the gravest first; empty where all is well."""
+    """What is wrong and what to do about it, the most serious first; empty if nothing is."""
 
     def as_json(self) -> dict[str, Any]:
+        """Return the complete audit as JSON."""
         return {
             "samples": self.folder,
             "coverage": self.coverage.as_json(),
@@ -245,14 +198,14 @@ class SampleAudit:
             "collisions": self.collisions.as_json(),
             "copies": [dataclasses.asdict(copy) for copy in self.copies],
             "repeats": self.repeats.as_json(),
-            "distances": {name: distances.as_json() for name, distances in self.distances.items()},
+            "distances": {name: measured.as_json() for name, measured in self.similarities.items()},
             "leakage": {name: dataclasses.asdict(leak) for name, leak in self.leaked.items()},
             "warnings": list(self.warnings),
         }
 
     def __str__(self) -> str:
         parts = [_coverage_text(self), _rules_text(self), _collisions_text(self)]
-        parts += [_distances_text(distances) for distances in self.distances.values()]
+        parts += [_similarities_text(measured) for measured in self.similarities.values()]
         parts += [_repeats_text(self)]
         if self.leaked:
             parts.append(_leakage_text(self))
@@ -261,7 +214,7 @@ class SampleAudit:
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:
-    """Columns; names to the left, numbers to the right."""
+    """Format lines of the audit as columns; names aligned left, numbers right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     left = [column[-1][:1].isalpha() or not at for at, column in enumerate(zip(*lines, strict=True))]
     rows = (zip(line, widths, left, strict=True) for line in lines)
@@ -297,40 +250,40 @@ def _rules_text(audit: SampleAudit) -> str:
 
 
 def _collisions_text(audit: SampleAudit) -> str:
-    found = audit.collisions
+    collisions = audit.collisions
     first = (
-        f"collisions: {found.pairs:,} of {found.all_pairs:,} pairs ({percent(found.share_of_pairs)}) stand as positive "
-        f"and as negative, {percent(found.share_of_negatives)} of the negatives"
+        f"collisions: {collisions.pairs:,} of {collisions.all_pairs:,} pairs ({percent(collisions.share_of_pairs)}) are positive "
+        f"and negative, {percent(collisions.share_of_negatives)} of the negatives"
     )
-    second = f"of these {found.same_anchor:,} with the same anchor, {found.same_aspect:,} in the same aspect"
+    second = f"of these {collisions.same_anchor:,} with the same anchor, {collisions.same_aspect:,} in the same aspect"
     examples = [
         f"  {' and '.join(one.papers)}: positive by {', '.join(one.positive_by)}, negative by {', '.join(one.negative_by)}"
-        for one in found.examples
+        for one in collisions.examples
     ]
-    return "\n".join([first, second, *examples]) if found.pairs else first
+    return "\n".join([first, second, *examples]) if collisions.pairs else first
 
 
-def _distances_text(distances: Distances) -> str:
-    title = "scores of the rules" if distances.name == SCORES else f"cosine with the anchor, vectors {distances.name!r}"
+def _similarities_text(measured: RuleSimilarities) -> str:
+    title = "scores of the rules" if measured.name == SCORES else f"cosine with the anchor, vectors {measured.name!r}"
     lines = [[title, "mean", "5 %", "25 %", "median", "75 %", "95 %"]]
-    for rule, values in distances.values.items():
-        at = distances.quantiles(rule)
+    for rule, values in measured.values.items():
+        at = measured.quantiles(rule)
         numbers = [float(values.mean()), *(at[name] for name in ("5 %", "25 %", "50 %", "75 %", "95 %"))]
-        lines.append([f"  {rule}", *(f"{n:.3g}" if distances.name == SCORES else f"{n:.2f}" for n in numbers)])
+        lines.append([f"  {rule}", *(f"{n:.3g}" if measured.name == SCORES else f"{n:.2f}" for n in numbers)])
     return _table(lines)
 
 
 def _repeats_text(audit: SampleAudit) -> str:
-    found = audit.repeats
+    repeats = audit.repeats
     lines = [
-        f"repeats: {found.repeated_triplets:,} of {found.triplets:,} triplets, {found.repeated_picks:,} picks in one "
-        f"sample, {found.on_both_sides:,} papers on both sides of one, {found.anchor_picked:,} anchors picked"
+        f"repeats: {repeats.repeated_triplets:,} of {repeats.triplets:,} triplets, {repeats.repeated_picks:,} picks in one "
+        f"sample, {repeats.on_both_sides:,} papers on both sides of one, {repeats.anchor_picked:,} anchors picked"
     ]
-    for side, value in found.frequencies.items():
+    for side, value in repeats.frequencies.items():
         if value.top:
-            most = f"most often {value.top[0][0]} ({value.top[0][1]:,} times)"
+            example = f"most often {value.top[0][0]} ({value.top[0][1]:,} times)"
             part = f"the 1 % most frequent make up {percent(value.top_share)}"
-            lines.append(f"{side}: {value.papers:,} different papers; {part}; {most}")
+            lines.append(f"{side}: {value.papers:,} different papers; {part}; {example}")
     return "\n".join(lines)
 
 
@@ -343,7 +296,7 @@ def _leakage_text(audit: SampleAudit) -> str:
 
 
 def percent(share: float) -> str:
-    """A share for the eye: exact where it is small.
+    """Format a share as a percentage, exact if it is small.
 
     >>> percent(0.5), percent(0.0421), percent(0.00042), percent(0.0000012), percent(0.0)
     ('50 %', '4.2 %', '0.042 %', '0.0001 %', '0 %')
@@ -354,27 +307,27 @@ def percent(share: float) -> str:
     return f"{number:.2g} %" if number >= 0.001 else f"{number:.4f} %"
 
 
-# What to do about what an audit found: one line for each thing that is wrong, with the next step.
+# Warnings.
 
 COLLIDING = 0.001
-"""Share of negatives whose pair is a positive elsewhere."""
+"""Maximum share of negatives whose pair is a positive elsewhere."""
 
 CONNECTED = 0.001
-"""Share of a rule's negatives that cite their anchor or are cited by it."""
+"""Maximum share of a rule's negatives that cite their anchor or are cited by it."""
 
 COCITED = 0.01
 COPIED = 0.0005
 REPEATED = 0.01
 FULFILLED = 0.8
 HUBS = 0.25
-"""Share of all negatives that the 1 % most frequent papers may be."""
+"""Maximum share of all negatives that the 1 % most frequent papers may be."""
 
 SKIPPED = 0.5
 _WAYS = {"cited": "are cited by", "citing": "cite"}
 
 
-def warnings_of(audit: SampleAudit) -> list[str]:
-    """All warnings, the gravest kind first."""
+def list_warnings(audit: SampleAudit) -> list[str]:
+    """List all warnings of an audit, the most serious kind first."""
     kinds = (_leaks, _impossible, _collisions, _relations, _copies, _similarities, _coverage, _repeats)
     return [line for kind in kinds for line in kind(audit)]
 
@@ -389,19 +342,19 @@ def _leaks(audit: SampleAudit) -> Iterator[str]:
 
 
 def _impossible(audit: SampleAudit) -> Iterator[str]:
-    found = audit.repeats
-    if found.on_both_sides:
-        yield f"{found.on_both_sides:,} papers are positive and negative in one sample: check the file they come from"
-    if found.anchor_picked:
-        yield f"{found.anchor_picked:,} picks are their own anchor: check the file they come from"
+    repeats = audit.repeats
+    if repeats.on_both_sides:
+        yield f"{repeats.on_both_sides:,} papers are positive and negative in one sample: check the file they come from"
+    if repeats.anchor_picked:
+        yield f"{repeats.anchor_picked:,} picks are their own anchor: check the file they come from"
 
 
 def _collisions(audit: SampleAudit) -> Iterator[str]:
-    found = audit.collisions
-    several = found.same_aspect < found.pairs
-    if found.share_of_negatives <= COLLIDING or (several and not found.same_aspect):
+    collisions = audit.collisions
+    several = collisions.same_aspect < collisions.pairs
+    if collisions.share_of_negatives <= COLLIDING or (several and not collisions.same_aspect):
         return
-    rule = max(found.touched_by_rule, key=lambda name: found.touched_by_rule[name])
+    rule = max(collisions.touched_by_rule, key=lambda name: collisions.touched_by_rule[name])
     source = {rule.name: rule.source for rule in audit.rules}.get(rule, "")
     if source == "neighbors":
         step = "let the bands be chosen (--bands auto)"
@@ -410,7 +363,7 @@ def _collisions(audit: SampleAudit) -> Iterator[str]:
             'add exclude = ["connected"] to it' if source in (*SIGNALS, "random", "sorted_random") else "leave them out"
         )
     yield (
-        f"{percent(found.share_of_negatives)} of the negatives are positives elsewhere ({found.pairs:,} pairs), most "
+        f"{percent(collisions.share_of_negatives)} of the negatives are positives elsewhere ({collisions.pairs:,} pairs), most "
         f"by rule {rule!r}: {step}"
     )
 
@@ -447,16 +400,16 @@ def _copies(audit: SampleAudit) -> Iterator[str]:
 
 def _similarities(audit: SampleAudit) -> Iterator[str]:
     positives = {rule.name for rule in audit.rules if rule.side == "positives"}
-    for name, distances in audit.distances.items():
-        middles = {rule: distances.quantiles(rule)["50 %"] for rule in distances.values}
-        least = min((value for rule, value in middles.items() if rule in positives), default=None)
-        if name == "score" or least is None:
+    for name, measured in audit.similarities.items():
+        medians = {rule: measured.quantiles(rule)["50 %"] for rule in measured.values}
+        lowest = min((value for rule, value in medians.items() if rule in positives), default=None)
+        if name == SCORES or lowest is None:
             continue
-        for rule, value in middles.items():
-            if rule not in positives and value >= least:
+        for rule, value in medians.items():
+            if rule not in positives and value >= lowest:
                 yield (
                     f"negatives of rule {rule!r} are as near to their anchors as positives are (median cosine {value:.2f}, "
-                    f"positives {least:.2f}, vectors {name!r}): take them from farther away"
+                    f"positives {lowest:.2f}, vectors {name!r}): take them from farther away"
                 )
 
 
@@ -472,11 +425,65 @@ def _coverage(audit: SampleAudit) -> Iterator[str]:
 
 
 def _repeats(audit: SampleAudit) -> Iterator[str]:
-    found = audit.repeats
-    if found.repeated_triplets > REPEATED * found.triplets:
-        share = percent(found.repeated_triplets / found.triplets)
+    repeats = audit.repeats
+    if repeats.repeated_triplets > REPEATED * repeats.triplets:
+        share = percent(repeats.repeated_triplets / repeats.triplets)
         yield f'{share} of the triplets are repeated: rules with few = "repeat" can keep what there is (few = "keep")'
-    negatives = found.frequencies.get("negatives")
+    negatives = repeats.frequencies.get("negatives")
     if negatives is not None and negatives.papers >= 100 and negatives.top_share > HUBS:
         share = percent(negatives.top_share)
         yield f"the 1 % most frequent negatives make up {share} of all: add random negatives, or vectors with fewer hubs"
+
+
+# Measuring similarities.
+
+
+def measure_similarities(
+    samples: Samples, data: MiningData, *, max_values: int = 200_000
+) -> dict[str, RuleSimilarities]:
+    """Measure scores and cosines of selected papers to their anchors, for about `max_values` papers per rule."""
+    collected = {name: _RuleValues() for name in (SCORES, *sorted(data.vectors))}
+    for side in ("positives", "negatives"):
+        rules = getattr(samples, side).rules
+        counts = np.bincount(rules, minlength=len(samples.names.rules))
+        for block in iter_picks(samples, side):
+            chosen = block.draw(np.minimum(1.0, max_values / np.maximum(counts, 1)))
+            rules_of_papers = block.rules[chosen]
+            collected[SCORES].add(rules_of_papers, block.scores[chosen])
+            for name in data.vectors:
+                collected[name].add(rules_of_papers, _cosines(block, chosen, name, data))
+    measured = {name: values.by_rule(name, samples.names.rules) for name, values in collected.items()}
+    return {name: similarities for name, similarities in measured.items() if similarities.values}
+
+
+def _cosines(block: PickBlock, chosen: NDArray[np.int64], name: str, data: MiningData) -> NDArray[np.float32]:
+    """Return the cosines of some selected papers with their anchors."""
+    lists = CandidateLists(
+        np.arange(len(chosen) + 1), block.rows[chosen].astype(np.int32), np.zeros(len(chosen), np.float32)
+    )
+    return anchor_similarities(lists, AnchorBlock(block.anchors[chosen], data), data.pool_vectors(name))
+
+
+class _RuleValues:
+    """Similarities collected block by block, with the rule of each."""
+
+    def __init__(self) -> None:
+        self.rules: list[NDArray[np.uint8]] = []
+        self.values: list[NDArray[np.float32]] = []
+
+    def add(self, rules: NDArray[np.uint8], values: NDArray[np.float32]) -> None:
+        self.rules.append(rules)
+        self.values.append(values)
+
+    def by_rule(self, name: str, names: tuple[str, ...]) -> RuleSimilarities:
+        """Group the collected similarities by rule."""
+        rules = np.concatenate([np.zeros(0, np.uint8), *self.rules])
+        values = np.concatenate([np.zeros(0, np.float32), *self.values])
+        known, missing = {}, {}
+        for number in np.unique(rules).tolist():
+            own = values[rules == number]
+            finite = own[np.isfinite(own)]
+            missing[names[number]] = len(own) - len(finite)
+            if len(finite):
+                known[names[number]] = finite
+        return RuleSimilarities(name, known, missing)

@@ -1,24 +1,20 @@
-"""The account of mining: how many anchors were used, why others were not, and how far each rule got.
+"""Blocks of mined samples saved while a run lasts: files, counts of skipped anchors and unmet rules, and mixing of tasks.
 
->>> account = Shortfall()
->>> account.skip("no positive", 3)
->>> account.add(Shortfall(used=2, skipped={"no positive": 1}))
->>> account.used, account.skipped
+    files = BlockFiles(work, units)
+    parts = list(files.fill([(0, 16_384), (16_384, 20_000)], mine, BlockPace(30.0), advance))
+
+    000000000000-000000000064-<hash of these units>.npz      named by its units: another memory makes other blocks
+
+A block is a file as soon as it is mined. Its size is set by the clock, within the spans that fit the memory, so that an
+interruption costs little. The samples of an anchor do not depend on its block, so neither does the result.
+
+>>> counts = MiningCounts()
+>>> counts.skip("no positive", 3)
+>>> counts.add(MiningCounts(used=2, skipped={"no positive": 1}))
+>>> counts.used, counts.skipped
 (2, {'no positive': 4})
 
-Parts: blocks of samples that are done, kept on disk until the whole run is.
-
-Mixing sources: how many samples of each make the asked mixture, which ones, and their rules' numbers.
-
-Pieces of a mining run: each is a file as soon as it is mined, and small enough not to take long.
-
-    pieces = Pieces(work, units)
-    parts = list(pieces.fill([(0, 16_384), (16_384, 20_000)], mine, Pace(30.0), advance))
-
-    000000000000-000000000064-<hash of these units>.npz      named by what it holds: another memory makes other pieces
-
-How large a piece is the clock decides, within the spans that fit the memory. What is mined of a unit does not depend on
-its piece, so neither does the result. Knows nothing of anchors and rules.
+Knows nothing of how rules select papers.
 """
 
 from __future__ import annotations
@@ -36,75 +32,78 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.columns import read_kept
-from citeweave.core.files import write_whole
+from citeweave.core.columns import read_saved_arrays
+from citeweave.core.files import write_atomically
 from citeweave.core.progress import Advance
-from citeweave.core.randomness import mix
-from citeweave.mining.draw import salt_of
+from citeweave.core.randomness import mix_keys
+from citeweave.mining.draw import derive_salt
 from citeweave.mining.samples import Picks, SampleBlock
 
 
 @dataclass
-class Shortfall:
-    """What became of the anchors, and how far each rule got."""
+class MiningCounts:
+    """Counts of a mining run: anchors used and skipped by reason, papers requested and selected by each rule."""
 
     used: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
     asked: dict[str, int] = field(default_factory=dict)
-    """Papers that each rule was to choose, for the samples that were made ..."""
+    """Papers that each rule was to select, for the samples that were made ..."""
 
     got: dict[str, int] = field(default_factory=dict)
-    """... and that it chose."""
+    """... and papers that it selected."""
 
     aspects: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Aspect -> reason -> anchors that have no sample in it."""
+    """Aspect -> reason -> anchors without a sample in this aspect."""
 
     def skip(self, reason: str, number: int) -> None:
+        """Count anchors that were skipped for a reason."""
         if number:
             self.skipped[reason] = self.skipped.get(reason, 0) + number
 
-    def add(self, other: Shortfall) -> None:
+    def add(self, other: MiningCounts) -> None:
+        """Add the mining counts of another block or task."""
         self.used += other.used
         for reason, number in other.skipped.items():
             self.skip(reason, number)
         pairs = [(self.asked, other.asked), (self.got, other.got)]
         pairs += [(self.aspects.setdefault(aspect, {}), reasons) for aspect, reasons in other.aspects.items()]
-        for mine, theirs in pairs:
-            for name, number in theirs.items():
-                mine[name] = mine.get(name, 0) + number
+        for own, others in pairs:
+            for name, number in others.items():
+                own[name] = own.get(name, 0) + number
 
 
-# Parts: blocks of samples that are done, kept on disk until the whole run is.
+# One saved block of samples.
 
 _PICKS = ("offsets", "rows", "rules", "scores")
 _PLAIN = ("anchors", "aspects", "tasks", "context_offsets", "contexts")
 
 
-def part_bytes(block: SampleBlock, account: Shortfall) -> bytes:
-    """A part as its file holds it."""
+def encode_part(block: SampleBlock, counts: MiningCounts) -> bytes:
+    """Encode a block of samples and its counts as the bytes of its file."""
     columns = {name: getattr(block, name) for name in _PLAIN}
     columns |= {f"up_{name}": getattr(block.positives, name) for name in _PICKS}
     columns |= {f"down_{name}": getattr(block.negatives, name) for name in _PICKS}
-    columns["account"] = np.frombuffer(json.dumps(asdict(account)).encode(), np.uint8)
+    columns["account"] = np.frombuffer(json.dumps(asdict(counts)).encode(), np.uint8)
     file = io.BytesIO()
     np.savez(file, **columns)
     return file.getvalue()
 
 
-def read_part(path: Path) -> tuple[SampleBlock, Shortfall]:
+def read_part(path: Path) -> tuple[SampleBlock, MiningCounts]:
+    """Read a saved block of samples and its counts."""
     picked = [f"{side}_{name}" for side in ("up", "down") for name in _PICKS]
-    columns = read_kept(path, [*_PLAIN, *picked, "account"])
+    columns = read_saved_arrays(path, [*_PLAIN, *picked, "account"])
     positives, negatives = (Picks(*(columns[f"{side}_{name}"] for name in _PICKS)) for side in ("up", "down"))
     plain = {name: columns[name] for name in _PLAIN}
-    account = Shortfall(**json.loads(columns["account"].tobytes()))
-    return SampleBlock(positives=positives, negatives=negatives, **plain), account
+    counts = MiningCounts(**json.loads(columns["account"].tobytes()))
+    return SampleBlock(positives=positives, negatives=negatives, **plain), counts
 
 
-# Mixing sources: how many samples of each make the asked mixture, which ones, and their rules' numbers.
+# Mixtures of several tasks.
 
 
 def mixture_counts(available: list[int], weights: list[float]) -> list[int]:
-    """How many samples of every source make the asked mixture, as many as the scarcest allows.
+    """Return how many samples of every task make the requested mixture, as many as the scarcest allows.
 
     >>> mixture_counts([100, 40], [0.5, 0.5]), mixture_counts([100, 40], [0.8, 0.2]), mixture_counts([7], [1.0])
     ([40, 40], [100, 25], [7])
@@ -115,24 +114,26 @@ def mixture_counts(available: list[int], weights: list[float]) -> list[int]:
     return [min(count, round(weight * scale)) for count, weight in zip(available, weights, strict=True)]
 
 
-def key_limit(parts: Sequence[Path], seed: int, share: int) -> np.uint64 | None:
-    """The largest key of the samples that stay in a mixture, None where all do."""
+def key_limit(parts: Sequence[Path], seed: int, count: int) -> np.uint64 | None:
+    """Return the largest key of the `count` samples of a task that stay in a mixture, None if all do."""
     keys = np.concatenate([np.zeros(0, np.uint64), *(sample_keys(read_part(part)[0], seed) for part in parts)])
-    if share >= len(keys):
+    if count >= len(keys):
         return None
-    return np.uint64(np.sort(keys)[share - 1] if share else 0)
+    return np.uint64(np.sort(keys)[count - 1] if count else 0)
 
 
 def sample_keys(block: SampleBlock, seed: int) -> NDArray[np.uint64]:
-    salt = np.full(len(block), salt_of(seed, "mining", "mixture"), np.uint64)
+    """Return a random key per sample, by which the samples of a mixture are drawn."""
+    salt = np.full(len(block), derive_salt(seed, "mining", "mixture"), np.uint64)
     first = block.positives.rows[np.minimum(block.positives.offsets[:-1], max(len(block.positives.rows) - 1, 0))]
-    return mix(
-        mix(salt, block.anchors.astype(np.uint64)), mix(block.aspects.astype(np.uint64), first.astype(np.uint64))
+    return mix_keys(
+        mix_keys(salt, block.anchors.astype(np.uint64)),
+        mix_keys(block.aspects.astype(np.uint64), first.astype(np.uint64)),
     )
 
 
 def renumber(block: SampleBlock, base: int, places: Sequence[int]) -> SampleBlock:
-    """Rule numbers and aspects of one task among those of all: rules begin at `base`, aspect i is at places[i]."""
+    """Renumber rules and aspects of one task among those of all tasks: rules from `base` on, aspect i as places[i]."""
     up, down = (
         dataclasses.replace(picks, rules=(picks.rules + base).astype(np.uint8))
         for picks in (block.positives, block.negatives)
@@ -141,14 +142,14 @@ def renumber(block: SampleBlock, base: int, places: Sequence[int]) -> SampleBloc
     return dataclasses.replace(block, positives=up, negatives=down, aspects=aspects)
 
 
-# Pieces of a mining run: each is a file as soon as it is mined, and small enough not to take long.
+# The files of all blocks.
 
-FIRST, SMALLEST = 64, 16
-"""Units of the first piece, and of the smallest: beyond that a piece is mostly preparation."""
+FIRST_SIZE, MIN_SIZE = 64, 16
+"""Units of the first block, and of the smallest: below that a block is mostly overhead."""
 
 
 class BlockPace:
-    """How many units take about a third of the time after which work is saved.
+    """Chooses the size of the next block so that it takes about a third of the time after which work is saved.
 
     >>> seconds = iter([0.0, 5.0, 5.0, 25.0])
     >>> pace = BlockPace(30.0, lambda: next(seconds))
@@ -162,34 +163,34 @@ class BlockPace:
     """
 
     def __init__(self, every: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.size, self._every, self._clock, self._begun = FIRST, every, clock, 0.0
+        self.size, self._every, self._clock, self._begun = FIRST_SIZE, every, clock, 0.0
 
     def begin(self) -> None:
         self._begun = self._clock()
 
     def end(self) -> None:
-        """A piece of this size is done: the next one is larger or smaller."""
+        """Make the next block larger or smaller, by the time this one took."""
         seconds = self._clock() - self._begun
         if seconds < self._every / 4:
             self.size *= 2
         elif seconds > self._every / 2:
-            self.size = max(SMALLEST, self.size // 2)
+            self.size = max(MIN_SIZE, self.size // 2)
 
 
-class Pieces:
-    """The files of a run over some units, (units,)."""
+class BlockFiles:
+    """The block files of a mining run over some units (anchors or pairs), (units,)."""
 
     def __init__(self, folder: Path, units: NDArray[np.int64]) -> None:
         self._folder, self._units = folder, units
 
     def path(self, first: int, last: int) -> Path:
-        """The file of the units from `first` up to `last`."""
+        """Return the block file of the units from `first` up to `last`."""
         name = hashlib.sha256(self._units[first:last].tobytes()).hexdigest()[:32]
         return self._folder / f"{first:012d}-{last:012d}-{name}.npz"
 
-    def divided(self, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Spans in the same order, cut so that each is a piece which an earlier run has left, or lacks completely."""
-        saved, found = self._saved(), list[tuple[int, int]]()
+    def split(self, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Split spans so that each is a block that an earlier run has saved, or is missing completely."""
+        saved, parts = self._saved(), list[tuple[int, int]]()
         starts = sorted(saved)
         for start, end in spans:
             while start < end:
@@ -197,9 +198,9 @@ class Pieces:
                 last = saved.get(start, 0)
                 if not start < last <= end:
                     last = min([end, *starts[following : following + 1]])
-                found.append((start, last))
+                parts.append((start, last))
                 start = last
-        return found
+        return parts
 
     def fill(
         self,
@@ -208,21 +209,21 @@ class Pieces:
         pace: BlockPace,
         advance: Advance,
     ) -> Iterator[Path]:
-        """The files of all units in order; what no earlier run has left is mined now, within the spans."""
-        for start, end in self.divided(spans):
+        """Yield the block files of all units in order; blocks that no earlier run has saved are mined now."""
+        for start, end in self.split(spans):
             while start < end:
                 last = end
                 if not self.path(start, end).exists():
                     last = min(end, start + pace.size)
                     pace.begin()
-                    write_whole(self.path(start, last), mine(self._units[start:last]))
+                    write_atomically(self.path(start, last), mine(self._units[start:last]))
                     pace.end()
                 yield self.path(start, last)
                 advance(last - start)
                 start = last
 
     def _saved(self) -> dict[int, int]:
-        """First and last unit of the pieces that an earlier run has left; of several that begin alike, the longest."""
+        """Return first and last unit of the saved blocks; of several with the same start, the longest."""
         names = sorted(path.name.split("-") for path in self._folder.glob("*-*-*.npz"))
         spans = [(int(first), int(last)) for first, last, _ in names if first.isdecimal() and last.isdecimal()]
         return {first: last for first, last in spans if self.path(first, last).exists()}

@@ -1,9 +1,9 @@
-"""Drawing: choosing from candidates by keys made of (seed, purpose, anchor, candidate), compiled.
+"""Deterministic draws from candidate lists and from the pool, by keys of (seed, purpose, anchor, candidate); compiled.
 
-    draw 2 of [4, 7, 9] for anchor 3   ->   the two whose key(salt, 3, candidate) is least
+    draw 2 of [4, 7, 9] for anchor 3   ->   the two with the smallest key(salt, 3, candidate)
 
-A key depends on nothing else, so the same papers are drawn under any number of workers, blocks or machines,
-and no generator is made for each anchor.
+A key depends on nothing else, so the same papers are drawn under any number of workers, blocks or machines, and no
+random generator is needed per anchor.
 """
 
 from __future__ import annotations
@@ -17,44 +17,46 @@ from numpy.typing import NDArray
 from citeweave.core.randomness import mix_words, stream
 
 _ATTEMPTS = 4096
-"""Random draws before the pool is walked through from a random place."""
+"""Random draws before the pool is scanned from a random position."""
 
 
 class CandidateLists(NamedTuple):
-    """A list of papers for every anchor."""
+    """Candidate papers of every anchor, as ragged lists with scores."""
 
     offsets: NDArray[np.int64]
     """Shape (anchors + 1,)."""
 
     rows: NDArray[np.int32]
     scores: NDArray[np.float32]
-    """Higher is nearer or stronger; NaN where there is nothing to rank by. Shape of `rows`."""
+    """Higher is nearer or stronger; NaN if there is nothing to rank by. Shape of `rows`."""
 
     def counts(self) -> NDArray[np.int64]:
+        """Return the number of candidates of every anchor."""
         return np.diff(self.offsets)
 
     def owners(self) -> NDArray[np.int64]:
-        """The anchor's number for every entry."""
+        """Return the anchor's number for every candidate."""
         return np.repeat(np.arange(len(self.offsets) - 1), self.counts())
 
 
-def no_lists(anchors: int) -> CandidateLists:
+def empty_lists(anchors: int) -> CandidateLists:
+    """Return candidate lists without any candidate, for so many anchors."""
     return CandidateLists(np.zeros(anchors + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
 
 
-def salt_of(seed: int, *purpose: str | int) -> np.uint64:
-    """A word that stands for a seed and a purpose."""
+def derive_salt(seed: int, *purpose: str | int) -> np.uint64:
+    """Derive the 64-bit salt of a seed and a purpose, on which draws depend."""
     return np.uint64(stream(seed, *purpose).integers(1, 2**63))
 
 
-def keep_entries(lists: CandidateLists, mask: NDArray[np.bool_]) -> CandidateLists:
-    """The lists with only some of their entries."""
+def filter_entries(lists: CandidateLists, mask: NDArray[np.bool_]) -> CandidateLists:
+    """Return the candidate lists with only the entries of a mask."""
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(mask)])
     return CandidateLists(ends[lists.offsets], lists.rows[mask], lists.scores[mask])
 
 
 def join_lists(*parts: CandidateLists) -> CandidateLists:
-    """One list an anchor after the other part's, entry by entry as they come."""
+    """Concatenate several candidate lists anchor by anchor."""
     if len(parts) == 1:
         return parts[0]
     owners = np.concatenate([part.owners() for part in parts])
@@ -64,52 +66,52 @@ def join_lists(*parts: CandidateLists) -> CandidateLists:
     return CandidateLists(offsets, rows, np.concatenate([part.scores for part in parts])[order])
 
 
-def without(lists: CandidateLists, forbidden: CandidateLists, nodes: int) -> CandidateLists:
-    """The lists without the papers that stand in the forbidden list of the same anchor."""
+def drop_forbidden(lists: CandidateLists, forbidden: CandidateLists, nodes: int) -> CandidateLists:
+    """Return the candidate lists without the papers in the forbidden list of the same anchor."""
     if not len(lists.rows) or not len(forbidden.rows):
         return lists
     mask = np.empty(len(lists.rows), bool)
     _allowed(lists.offsets, lists.rows, forbidden.offsets, forbidden.rows, np.zeros(nodes, np.int32), mask)
-    return keep_entries(lists, mask)
+    return filter_entries(lists, mask)
 
 
-def choose_from(
+def choose_candidates(
     lists: CandidateLists, keys: NDArray[np.uint64], count: int, order: str, salt: np.uint64
 ) -> CandidateLists:
-    """At most `count` of every list: drawn at random, or the strongest or weakest with ties at random.
+    """Choose at most `count` candidates per anchor: at random, or the strongest or weakest with ties at random.
 
-    Repeated papers count once. `keys` stand for the anchors, one for each list.
+    Repeated papers count once. `keys` identify the anchors, one for each list.
     """
     sign = {"random": 0.0, "strongest": -1.0, "weakest": 1.0}[order]
     limits = np.minimum(lists.counts(), count)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(limits)])
     picked = np.empty(int(offsets[-1]), np.int64)
-    found = np.zeros(len(keys), np.int64)
-    _choose(lists.offsets, lists.rows, lists.scores, keys, np.float32(sign), salt, offsets, picked, found)
+    sizes = np.zeros(len(keys), np.int64)
+    _choose(lists.offsets, lists.rows, lists.scores, keys, np.float32(sign), salt, offsets, picked, sizes)
     within = np.arange(len(picked)) - np.repeat(offsets[:-1], limits)
-    mask = within < np.repeat(found, limits)
+    mask = within < np.repeat(sizes, limits)
     picked = picked[mask]
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(found)])
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     return CandidateLists(ends, lists.rows[picked], lists.scores[picked])
 
 
-def first_of(lists: CandidateLists, count: int) -> CandidateLists:
-    """At most the first `count` entries of every list."""
+def take_first(lists: CandidateLists, count: int) -> CandidateLists:
+    """Return at most the first `count` candidates of every anchor."""
     place = np.arange(len(lists.rows)) - np.repeat(lists.offsets[:-1], lists.counts())
-    return keep_entries(lists, place < count)
+    return filter_entries(lists, place < count)
 
 
 def repeat_to(lists: CandidateLists, count: int) -> CandidateLists:
-    """Lists that are not empty begin anew until they have `count` entries."""
+    """Repeat the candidates of every anchor that has some until there are `count`."""
     counts = lists.counts()
-    wanted = np.where(counts > 0, np.maximum(counts, count), 0)
-    place = np.arange(int(wanted.sum())) - np.repeat(np.cumsum(wanted) - wanted, wanted)
-    at = np.repeat(lists.offsets[:-1], wanted) + place % np.repeat(np.maximum(counts, 1), wanted)
-    return CandidateLists(np.concatenate([np.zeros(1, np.int64), np.cumsum(wanted)]), lists.rows[at], lists.scores[at])
+    sizes = np.where(counts > 0, np.maximum(counts, count), 0)
+    place = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    at = np.repeat(lists.offsets[:-1], sizes) + place % np.repeat(np.maximum(counts, 1), sizes)
+    return CandidateLists(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), lists.rows[at], lists.scores[at])
 
 
 def shuffle(lists: CandidateLists, keys: NDArray[np.uint64], salt: np.uint64) -> NDArray[np.int64]:
-    """An order of all entries that mixes each list; repeats of a paper stay distinct entries."""
+    """Return an order of all candidates that shuffles each list; repeats of a paper stay distinct entries."""
     place = np.arange(len(lists.rows)) - np.repeat(lists.offsets[:-1], lists.counts())
     owners = lists.owners()
     order = _keys(salt, keys[owners], lists.rows.astype(np.uint64), place.astype(np.uint64))
@@ -126,26 +128,27 @@ def draw_from_pool(
     *,
     fields: tuple[NDArray[np.uint64], str] | None = None,
 ) -> CandidateLists:
-    """`count` different papers of the pool for every anchor, uniformly, none of them forbidden or the anchor itself.
+    """Draw `count` distinct papers of the pool per anchor, uniformly, never forbidden ones or the anchor itself.
 
-    The first of a larger draw are those of a smaller one. `fields` holds a bit mask for every row and asks for
-    the same, overlapping or disjoint fields; papers without fields are then never drawn. Papers are rows under
-    2**31; the pool's largest, the anchors' and the forbidden ones' set how many rows are kept account of.
+    A larger draw begins with the papers of a smaller one. `fields` holds a bit mask for every row and requires the
+    same, overlapping or disjoint fields of study; papers without fields are then never drawn. Papers are rows under
+    2**31.
     """
     masks, kind = fields if fields is not None else (np.zeros(0, np.uint64), "")
     mode = {"": 0, "same": 1, "overlapping": 2, "disjoint": 3}[kind]
-    most = min(count, len(pool))
-    rows, found = np.empty(len(anchors) * most, np.int32), np.zeros(len(anchors), np.int64)
+    size = min(count, len(pool))
+    rows, drawn = np.empty(len(anchors) * size, np.int32), np.zeros(len(anchors), np.int64)
     nodes = 1 + max(int(values.max()) for values in (anchors, pool, forbidden.rows, np.zeros(1)) if len(values))
     stamps = np.zeros(nodes, np.int32)
-    _draw(anchors, keys, pool, most, forbidden.offsets, forbidden.rows, salt, masks, mode, stamps, rows, found)
-    mask = np.arange(len(rows)) % max(most, 1) < np.repeat(found, most)
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(found)])
+    _draw(anchors, keys, pool, size, forbidden.offsets, forbidden.rows, salt, masks, mode, stamps, rows, drawn)
+    mask = np.arange(len(rows)) % max(size, 1) < np.repeat(drawn, size)
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(drawn)])
     return CandidateLists(ends, rows[mask], np.full(int(mask.sum()), np.nan, np.float32))
 
 
 @numba.njit(cache=True, nogil=True)
 def anchor_key(salt: np.uint64, anchor: np.uint64, row: np.uint64) -> np.uint64:
+    """Return the key of drawing a paper for an anchor."""
     return mix_words(mix_words(salt, anchor), row)
 
 
@@ -167,8 +170,8 @@ def _allowed(offsets, rows, forbidden_offsets, forbidden, stamps, mask):  # type
 
 
 @numba.njit(cache=True, nogil=True)
-def _choose(offsets, rows, scores, anchor_keys, sign, salt, out_offsets, picked, found):  # type: ignore[no-untyped-def]
-    """Keep the first of each list by (sign * score, key) in a small sorted array: insertion, as counts are small."""
+def _choose(offsets, rows, scores, anchor_keys, sign, salt, out_offsets, picked, sizes):  # type: ignore[no-untyped-def]
+    """Keep the first candidates of each list by (sign * score, key): insertion into a small sorted array."""
     for number in range(len(anchor_keys)):
         start, limit = out_offsets[number], out_offsets[number + 1] - out_offsets[number]
         values, keys = np.empty(limit, np.float32), np.empty(limit, np.uint64)
@@ -189,11 +192,11 @@ def _choose(offsets, rows, scores, anchor_keys, sign, salt, out_offsets, picked,
             values[at], keys[at], picked[start + at] = value, key, i
             if size < limit:
                 size += 1
-        found[number] = size
+        sizes[number] = size
 
 
 @numba.njit(cache=True, nogil=True)
-def _draw(anchors, keys, pool, count, forbidden_offsets, forbidden, salt, masks, mode, stamps, rows, found):  # type: ignore[no-untyped-def]
+def _draw(anchors, keys, pool, count, forbidden_offsets, forbidden, salt, masks, mode, stamps, rows, drawn):  # type: ignore[no-untyped-def]
     size = np.uint64(len(pool))
     for number in range(len(anchors)):
         anchor, start = anchors[number], number * count
@@ -212,12 +215,12 @@ def _draw(anchors, keys, pool, count, forbidden_offsets, forbidden, salt, masks,
                 stamps[row] = number + 1
                 rows[start + taken] = row
                 taken += 1
-        found[number] = taken
+        drawn[number] = taken
 
 
 @numba.njit(cache=True, nogil=True)
 def _fits(masks, anchor, row, mode):  # type: ignore[no-untyped-def]
-    """Whether the fields of two papers are the same (1), overlap without being the same (2), are disjoint (3)."""
+    """Whether the fields of study of two papers are the same (1), overlap without being equal (2), are disjoint (3)."""
     if mode == 0:
         return True
     first, second = masks[anchor], masks[row]

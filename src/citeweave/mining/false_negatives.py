@@ -1,28 +1,22 @@
-"""How the two papers of given pairs are related in the citation graph; asks about pairs, never lists a neighborhood.
+"""False negatives in samples: negatives that citations relate to their anchor, or that are the same work under another id.
+
+    count_relations(samples, graph)["negatives"]["hard"].relations["cited"]      how many the anchors themselves cite
+
+Relations are counted for positives too, where they are welcome. They are looked up for pairs of papers:
 
     >>> from citeweave.graph.citations import graph_from_edges
     >>> graph = graph_from_edges(np.array([0, 0, 1]), np.array([1, 2, 2]), nodes=4)     # 0 cites 1 and 2, 1 cites 2
-    >>> [names_of(bits) for bits in relate_pairs(graph, np.array([0, 1, 1]), np.array([2, 2, 3]))]
+    >>> [relation_names(bits) for bits in relate_pairs(graph, np.array([0, 1, 1]), np.array([2, 2, 3]))]
     [['cited', 'second_hop'], ['cited', 'cocited'], []]
 
-The meanings are those of `graph/signals.py`, the first paper asking. A pair costs its two lists, so a million of
+The relations are those of `graph/signals.py`, seen from the first paper. A pair costs its two lists, so a million of
 them take seconds where all papers two hops away would take hours.
 
-Which of given pairs of papers are one work twice: the same title, or texts that share most of their words.
-
-    judge = same_works(corpus, anchors, picks)        one truth value a pair
-
-The rules are those of the leakage audit (`corpus/leakage.py`, rules 3 and 4), for pairs that are known: a title
-of at least 4 words and 20 letters that is the same after folding; or title and abstract with at least 20 different
-word triples each, and half of the shorter one's shared. Years are not asked for, short titles prove nothing. Exact:
-the triples of all papers are compared, in several passes over parts of them where they do not fit into the memory.
-
-What negatives really are to their anchors: cited, co-cited, ..., or the same work under another id.
-
-    judge_relations(samples, graph)["negatives"]["hard"].relations["cited"]      how many the anchors cite themselves
-
-The same is counted for positives, where being related is what is hoped for. Texts are only compared for negatives,
-with the anchor and with each positive of the sample: a copy of a positive is a false negative too.
+Texts are compared for negatives only, with the anchor and with each positive of the sample: a copy of a positive is a
+false negative too. Two papers are the same work by the rules 3 and 4 of the leakage audit (`corpus/leakage.py`): a title
+of at least 4 words and 20 letters that is the same after folding; or title and abstract with at least 20 different word
+triples each, and half of the shorter one's shared. Years are not compared, short titles prove nothing. Exact: the
+triples of all papers are compared, in several passes over parts of them if they do not fit into the memory.
 """
 
 from __future__ import annotations
@@ -47,267 +41,57 @@ from citeweave.corpus.leakage import TEXT_MINIMUM, TEXT_WORDS, LeakageOptions
 from citeweave.corpus.near_duplicates import Shingles, shingle_texts
 from citeweave.corpus.plain_text import fold
 from citeweave.graph.citations import CitationGraph
-from citeweave.mining.collisions import spans, take_span, walk
+from citeweave.mining.collisions import iter_picks, sample_spans, take_picks
 from citeweave.mining.samples import Samples
 
 RELATIONS = ("cited", "citing", "cocited", "coupled", "second_hop")
-"""Bit 1 is the first of them, bit 2 the second, bit 4 the third, ..."""
+"""Relations of a pair, by bit: 1 is the first, 2 the second, 4 the third, ..."""
 
 LONGEST = 1000
 """Papers in the middle with longer lists do not count; the default of signals and rules."""
 
 _BLOCK = 1 << 14
 
-
-def relate_pairs(
-    graph: CitationGraph,
-    first: NDArray[np.integer[Any]],
-    second: NDArray[np.integer[Any]],
-    *,
-    longest: int = LONGEST,
-    workers: int = 0,
-) -> NDArray[np.uint8]:
-    """What each second paper is to the first one, as bits; shape (pairs,)."""
-    out = np.zeros(len(first), np.uint8)
-    rows = np.asarray(first, np.int64), np.asarray(second, np.int64)
-    lists = graph.cited.offsets, graph.cited.targets, graph.citing.offsets, graph.citing.targets
-    edges = [*range(0, len(out), _BLOCK), len(out)]
-
-    def work(span: tuple[int, int]) -> None:
-        part = slice(*span)
-        _relate(*lists, longest, rows[0][part], rows[1][part], out[part])
-
-    number = min(workers or os.cpu_count() or 1, max(1, len(edges) - 1))
-    with ThreadPoolExecutor(number) as pool:
-        list(pool.map(work, pairwise(edges)))
-    return out
-
-
-def bit_of(name: str) -> int:
-    """
-    >>> bit_of("cited"), bit_of("cocited")
-    (1, 4)
-    """
-    return 1 << RELATIONS.index(name)
-
-
-def names_of(bits: int) -> list[str]:
-    """The relations that are set."""
-    return [name for place, name in enumerate(RELATIONS) if bits >> place & 1]
-
-
-@numba.njit(cache=True, nogil=True)
-def _place(targets, low, high, target):  # type: ignore[no-untyped-def]
-    """The first place from low to high whose target is not smaller."""
-    while low < high:
-        middle = (low + high) // 2
-        if targets[middle] < target:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@numba.njit(cache=True, nogil=True)
-def _has(offsets, targets, row, target):  # type: ignore[no-untyped-def]
-    end = offsets[row + 1]
-    at = _place(targets, offsets[row], end, target)
-    return at < end and targets[at] == target
-
-
-@numba.njit(cache=True, nogil=True)
-def _meet(targets, i, end, others, j, stop, middles, longest):  # type: ignore[no-untyped-def]
-    """Whether two ascending lists share a paper whose own list (by the offsets `middles`) is not too long."""
-    while i < end and j < stop:
-        one, other = targets[i], others[j]
-        if one == other:
-            if middles[one + 1] - middles[one] <= longest:
-                return True
-            i += 1
-            j += 1
-        elif one < other:
-            # a leap where the other list is much shorter: a survey's references beside a short list's
-            i = i + 1 if end - i < 8 * (stop - j) else _place(targets, i + 1, end, other)
-        else:
-            j = j + 1 if stop - j < 8 * (end - i) else _place(others, j + 1, stop, one)
-    return False
-
-
-@numba.njit(cache=True, nogil=True)
-def _relate(out, cited, into, citing, longest, first, second, bits):  # type: ignore[no-untyped-def]
-    # out, into: offsets of the lists of cited and of citing papers
-    for at in range(len(bits)):
-        a, b = first[at], second[at]
-        if a == b:
-            continue
-        found = 0
-        if _has(out, cited, a, b):
-            found |= 1
-        if _has(out, cited, b, a):
-            found |= 2
-        if _meet(citing, into[a], into[a + 1], citing, into[b], into[b + 1], out, longest):
-            found |= 4
-        if _meet(cited, out[a], out[a + 1], cited, out[b], out[b + 1], into, longest):
-            found |= 8
-        if _meet(cited, out[a], out[a + 1], citing, into[b], into[b + 1], out, longest):
-            found |= 16
-        bits[at] = found
-
-
-# Which of given pairs of papers are one work twice: the same title, or texts that share most of their words.
-
-_TEXTS = 4096
-_PAIRS = 1 << 15
-_BYTES_A_LETTER = 2
-"""Of memory for the triples of a text: 8 bytes for every word."""
-
-
-def same_works(
-    corpus: Corpus,
-    first: NDArray[np.integer[Any]],
-    second: NDArray[np.integer[Any]],
-    *,
-    memory: int = 512 << 20,
-    workers: int = 0,
-    reporter: Reporter = QUIET,
-) -> NDArray[np.bool_]:
-    """Judge every pair of rows; shape (pairs,). A paper is not a second copy of itself."""
-    papers, places = np.unique(np.concatenate([first, second]), return_inverse=True)
-    pairs = _ComparedPairs(places[: len(first)].astype(np.int32), places[len(first) :].astype(np.int32))
-    letters = int((corpus.titles.lengths() + corpus.abstracts.lengths())[papers].sum())
-    passes = max(1, -(-letters * _BYTES_A_LETTER // memory))
-    sizes, titles = np.zeros(len(papers), np.int32), np.zeros(len(papers), np.uint64)
-    shared = np.zeros(len(first), np.int32)
-    with (
-        ThreadPoolExecutor(workers or os.cpu_count()) as pool,
-        reporter.task("comparing texts", passes * len(papers), "papers") as advance,
-    ):
-        for number in range(passes):
-            parts = []
-            for start in range(0, len(papers), _TEXTS):
-                part = _ComparedTexts.read(corpus, papers[start : start + _TEXTS])
-                titles[start : start + _TEXTS] = part.titles
-                parts.append(_some(part.triples, number, passes))
-                advance(len(part.titles))
-            triples = _join_texts(parts)
-            sizes += np.diff(triples.bounds).astype(np.int32)
-            _count_shared(triples, pairs, shared, pool)
-    smaller = np.minimum(sizes[pairs.first], sizes[pairs.second])
-    alike = (smaller >= TEXT_MINIMUM) & (shared >= LeakageOptions().containment * smaller)
-    titled = (titles[pairs.first] == titles[pairs.second]) & (titles[pairs.first] > 0)
-    return np.asarray((alike | titled) & (pairs.first != pairs.second))
-
-
-class _ComparedPairs(NamedTuple):
-    first: NDArray[np.int32]
-    second: NDArray[np.int32]
-
-
-@dataclass(frozen=True, slots=True)
-class _ComparedTexts:
-    """What some papers are compared by."""
-
-    titles: NDArray[np.uint64]
-    """Key of the folded title, 0 where it is too short to prove anything."""
-
-    triples: Shingles
-
-    @classmethod
-    def read(cls, corpus: Corpus, rows: NDArray[np.integer[Any]]) -> _ComparedTexts:
-        titles, abstracts = corpus.titles.take(rows), corpus.abstracts.take(rows)
-        folded = [fold(title) for title in titles]
-        long = [len(text) >= MINIMUM_TITLE_LETTERS and text.count(" ") + 1 >= MINIMUM_TITLE_WORDS for text in folded]
-        keys = np.where(long, hash_texts(folded), np.uint64(0))
-        texts = [f"{title}\n{abstract}" for title, abstract in zip(titles, abstracts, strict=True)]
-        return cls(keys, shingle_texts(texts, TEXT_WORDS))
-
-
-def _some(shingles: Shingles, number: int, passes: int) -> Shingles:
-    """The shingles that belong to one of several passes."""
-    if passes == 1:
-        return shingles
-    kept = shingles.hashes % np.uint64(passes) == number
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
-    return Shingles(shingles.hashes[kept], ends[shingles.bounds])
-
-
-def _join_texts(parts: list[Shingles]) -> Shingles:
-    counts = [np.zeros(1, np.int64), *(np.diff(part.bounds) for part in parts)]
-    return Shingles(np.concatenate([part.hashes for part in parts]), np.cumsum(np.concatenate(counts)))
-
-
-def _count_shared(
-    triples: Shingles, pairs: _ComparedPairs, shared: NDArray[np.int32], pool: ThreadPoolExecutor
-) -> None:
-    list(pool.map(partial(_sort, triples.hashes, triples.bounds), *_spans(len(triples))))
-    list(pool.map(partial(_add_shared, triples.hashes, triples.bounds, *pairs, shared), *_spans(len(shared))))
-
-
-def _spans(count: int) -> tuple[list[int], list[int]]:
-    """Where the parts of a range begin and end."""
-    edges = [*range(0, count, _PAIRS), count]
-    return edges[:-1], edges[1:]
-
-
-@numba.njit(cache=True, nogil=True)
-def _sort(hashes, bounds, low, high):  # type: ignore[no-untyped-def]
-    for paper in range(low, high):
-        hashes[bounds[paper] : bounds[paper + 1]].sort()
-
-
-@numba.njit(cache=True, nogil=True)
-def _add_shared(hashes, bounds, first, second, shared, low, high):  # type: ignore[no-untyped-def]
-    """Add to every pair the number of shingles that both papers have."""
-    for pair in range(low, high):
-        i, end = bounds[first[pair]], bounds[first[pair] + 1]
-        j, stop = bounds[second[pair]], bounds[second[pair] + 1]
-        count = 0
-        while i < end and j < stop:
-            one, other = hashes[i], hashes[j]
-            if one == other:
-                count += 1
-            # no branches: neither is more likely than the other
-            i, j = i + (one <= other), j + (other <= one)
-        shared[pair] += count
-
-
-# What negatives really are to their anchors: cited, co-cited, ..., or the same work under another id.
-
-MOST_PAIRS = 8_000_000
-"""Pairs whose texts are compared, about; of more, a part of the negatives is drawn."""
+MAX_PAIRS = 8_000_000
+"""Approximate maximum of pairs whose texts are compared; beyond it a part of the negatives is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelatedCounts:
-    """What the picks of one rule are to their anchors, in counts of picks."""
+    """Counts of one rule's papers by their citation relations to the anchors."""
 
     picks: int
     relations: dict[str, int]
-    """connected (either way), cited, citing, cocited, coupled, second_hop; empty where no graph is given."""
+    """connected (either way), cited, citing, cocited, coupled, second_hop; empty without a graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """How many negatives of one rule are a second copy of a paper they should differ from."""
+    """Counts of one rule's negatives that are copies of the anchor or of a positive."""
 
-    judged: int
+    compared: int
     """Negatives whose text was compared."""
 
     of_anchor: int
     of_positive: int
     either: int
 
+    def as_json(self) -> dict[str, int]:
+        """Return the counts of copies as JSON."""
+        counts = {"of_anchor": self.of_anchor, "of_positive": self.of_positive, "either": self.either}
+        return {"judged": self.compared, **counts}
+
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """An example: a negative that is another record of the anchor, or of a positive."""
+    """An example of a negative that is another record of the anchor, or of a positive."""
 
     rule: str
     paper: str
     negative: str
 
 
-def judge_relations(
+def count_relations(
     samples: Samples,
     graph: CitationGraph | None,
     *,
@@ -315,14 +99,17 @@ def judge_relations(
     workers: int = 0,
     reporter: Reporter = QUIET,
 ) -> dict[str, dict[str, RelatedCounts]]:
-    """Counts by side and rule. Relations over two hops are those of rules with the same `longest`."""
-    found: dict[str, dict[str, RelatedCounts]] = {}
+    """Count how selected papers are related to their anchors by citations, by side and rule.
+
+    Relations over two hops are those of rules with the same `longest`.
+    """
+    relations: dict[str, dict[str, RelatedCounts]] = {}
     total = len(samples.positives.rows) + len(samples.negatives.rows)
     rules, masks = len(samples.names.rules), 1 << len(RELATIONS)
     with reporter.task("relating", total, "picks") as advance:
         for side in ("positives", "negatives"):
             counts = np.zeros((rules, masks), np.int64)  # by rule and relations
-            for block in walk(samples, side):
+            for block in iter_picks(samples, side):
                 bits = np.zeros(len(block), np.uint8)
                 if graph is not None:
                     bits = relate_pairs(graph, block.anchors, block.rows, longest=longest, workers=workers)
@@ -330,16 +117,21 @@ def judge_relations(
                 counts += np.bincount(together, minlength=rules * masks).reshape(rules, masks)
                 advance(len(block))
             used = np.flatnonzero(counts.sum(axis=1)).tolist()
-            found[side] = {samples.names.rules[rule]: _related(counts[rule], graph is not None) for rule in used}
-    return found
+            relations[side] = {
+                samples.names.rules[rule]: _sum_relations(counts[rule], graph is not None) for rule in used
+            }
+    return relations
 
 
-def _related(counts: NDArray[np.int64], known: bool) -> RelatedCounts:
-    """Counts of every relation from the counts of every mask, shape (masks,)."""
+def _sum_relations(counts: NDArray[np.int64], has_graph: bool) -> RelatedCounts:
+    """Sum the counts of every citation relation from the counts of every mask, shape (masks,)."""
     masks = np.arange(len(counts))
-    wanted = {"connected": bit_of("cited") | bit_of("citing"), **{name: bit_of(name) for name in RELATIONS}}
-    found = {name: int(counts[(masks & bits) > 0].sum()) for name, bits in wanted.items()}
-    return RelatedCounts(int(counts.sum()), found if known else {})
+    bits_of = {
+        "connected": relation_bit("cited") | relation_bit("citing"),
+        **{name: relation_bit(name) for name in RELATIONS},
+    }
+    relations = {name: int(counts[(masks & bits) > 0].sum()) for name, bits in bits_of.items()}
+    return RelatedCounts(int(counts.sum()), relations if has_graph else {})
 
 
 def find_copies(
@@ -351,10 +143,10 @@ def find_copies(
     workers: int = 0,
     reporter: Reporter = QUIET,
 ) -> tuple[dict[str, Copies], tuple[Copy, ...]]:
-    """Compare the texts of negatives: counts by rule, and some examples."""
+    """Find negatives that are copies of their anchor or of a positive: counts by rule, and some examples."""
     pairs, rules = _join_pairs(_text_pairs(samples))
     same = np.flatnonzero(
-        same_works(corpus, pairs.others, pairs.negatives, memory=memory, workers=workers, reporter=reporter)
+        find_same_works(corpus, pairs.others, pairs.negatives, memory=memory, workers=workers, reporter=reporter)
     )
     same = same[np.lexsort((pairs.others[same], pairs.numbers[same]))]
     with_anchor = pairs.with_anchor[same]
@@ -372,34 +164,35 @@ def find_copies(
 
 
 class _TextPairs(NamedTuple):
-    """Negatives beside the papers whose copies they must not be; every column of shape (pairs,)."""
+    """Negatives paired with the papers that they must not be copies of; every column of shape (pairs,)."""
 
     others: NDArray[np.int32]
     """The anchor, or a positive of the sample."""
 
     negatives: NDArray[np.int32]
     numbers: NDArray[np.int64]
-    """Which of the judged negatives it is, from 0."""
+    """Number of the compared negative, from 0."""
 
     with_anchor: NDArray[np.bool_]
 
 
 def _join_pairs(blocks: Iterable[tuple[_TextPairs, NDArray[np.uint8]]]) -> tuple[_TextPairs, NDArray[np.uint8]]:
-    parts, rules, judged = [], [], 0
+    """Concatenate blocks of text pairs, numbering the negatives through."""
+    parts, rules, compared = [], [], 0
     for part, own in blocks:
-        parts.append(part._replace(numbers=part.numbers + judged))
+        parts.append(part._replace(numbers=part.numbers + compared))
         rules.append(own)
-        judged += len(own)
+        compared += len(own)
     return _TextPairs(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), np.concatenate(rules)
 
 
 def _text_pairs(samples: Samples) -> Iterator[tuple[_TextPairs, NDArray[np.uint8]]]:
-    """Block by block: the pairs to compare, and the rules of the negatives judged."""
+    """Yield the pairs of texts to compare, block by block, and the rules of their negatives."""
     ups, downs = (np.diff(picks.offsets) for picks in (samples.positives, samples.negatives))
-    share = min(1.0, MOST_PAIRS / max(1, int(((1 + ups) * downs).sum())))
+    share = min(1.0, MAX_PAIRS / max(1, int(((1 + ups) * downs).sum())))
     shares = np.full(len(samples.names.rules), share)
-    for first, last in spans(samples):
-        up, down = (take_span(samples, side, first, last) for side in ("positives", "negatives"))
+    for first, last in sample_spans(samples):
+        up, down = (take_picks(samples, side, first, last) for side in ("positives", "negatives"))
         chosen = down.draw(shares)
         owners = down.samples[chosen]
         counts = ups[owners]
@@ -415,3 +208,222 @@ def _text_pairs(samples: Samples) -> Iterator[tuple[_TextPairs, NDArray[np.uint8
             ),
             down.rules[chosen],
         )
+
+
+# Relations of pairs in the citation graph.
+
+
+def relate_pairs(
+    graph: CitationGraph,
+    first: NDArray[np.integer[Any]],
+    second: NDArray[np.integer[Any]],
+    *,
+    longest: int = LONGEST,
+    workers: int = 0,
+) -> NDArray[np.uint8]:
+    """Return the citation relations of each second paper to the first one, as bits; shape (pairs,)."""
+    out = np.zeros(len(first), np.uint8)
+    rows = np.asarray(first, np.int64), np.asarray(second, np.int64)
+    lists = graph.cited.offsets, graph.cited.targets, graph.citing.offsets, graph.citing.targets
+    edges = [*range(0, len(out), _BLOCK), len(out)]
+
+    def work(span: tuple[int, int]) -> None:
+        part = slice(*span)
+        _relate(*lists, longest, rows[0][part], rows[1][part], out[part])
+
+    number = min(workers or os.cpu_count() or 1, max(1, len(edges) - 1))
+    with ThreadPoolExecutor(number) as pool:
+        list(pool.map(work, pairwise(edges)))
+    return out
+
+
+def relation_bit(name: str) -> int:
+    """Return the bit of a citation relation.
+
+    >>> relation_bit("cited"), relation_bit("cocited")
+    (1, 4)
+    """
+    return 1 << RELATIONS.index(name)
+
+
+def relation_names(bits: int) -> list[str]:
+    """Return the names of the citation relations whose bits are set."""
+    return [name for place, name in enumerate(RELATIONS) if bits >> place & 1]
+
+
+@numba.njit(cache=True, nogil=True)
+def _lower_bound(targets, low, high, target):  # type: ignore[no-untyped-def]
+    """Return the first position from low to high whose target is not smaller (binary search)."""
+    while low < high:
+        middle = (low + high) // 2
+        if targets[middle] < target:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@numba.njit(cache=True, nogil=True)
+def _has(offsets, targets, row, target):  # type: ignore[no-untyped-def]
+    end = offsets[row + 1]
+    at = _lower_bound(targets, offsets[row], end, target)
+    return at < end and targets[at] == target
+
+
+@numba.njit(cache=True, nogil=True)
+def _share_middle(targets, i, end, others, j, stop, middles, longest):  # type: ignore[no-untyped-def]
+    """Whether two ascending lists share a middle paper whose own list (by offsets `middles`) is not too long."""
+    while i < end and j < stop:
+        one, other = targets[i], others[j]
+        if one == other:
+            if middles[one + 1] - middles[one] <= longest:
+                return True
+            i += 1
+            j += 1
+        elif one < other:
+            # jump if the other list is much shorter: a survey's references beside a short list
+            i = i + 1 if end - i < 8 * (stop - j) else _lower_bound(targets, i + 1, end, other)
+        else:
+            j = j + 1 if stop - j < 8 * (end - i) else _lower_bound(others, j + 1, stop, one)
+    return False
+
+
+@numba.njit(cache=True, nogil=True)
+def _relate(out, cited, into, citing, longest, first, second, bits):  # type: ignore[no-untyped-def]
+    # out, into: offsets of the lists of cited and of citing papers
+    for at in range(len(bits)):
+        a, b = first[at], second[at]
+        if a == b:
+            continue
+        relations = 0
+        if _has(out, cited, a, b):
+            relations |= 1
+        if _has(out, cited, b, a):
+            relations |= 2
+        if _share_middle(citing, into[a], into[a + 1], citing, into[b], into[b + 1], out, longest):
+            relations |= 4
+        if _share_middle(cited, out[a], out[a + 1], cited, out[b], out[b + 1], into, longest):
+            relations |= 8
+        if _share_middle(cited, out[a], out[a + 1], citing, into[b], into[b + 1], out, longest):
+            relations |= 16
+        bits[at] = relations
+
+
+# Pairs that are the same work.
+
+_TEXTS_PER_BLOCK = 4096
+_PAIRS_PER_THREAD = 1 << 15
+_BYTES_PER_LETTER = 2
+"""Memory for the word triples of a text: 8 bytes for every word."""
+
+
+def find_same_works(
+    corpus: Corpus,
+    first: NDArray[np.integer[Any]],
+    second: NDArray[np.integer[Any]],
+    *,
+    memory: int = 512 << 20,
+    workers: int = 0,
+    reporter: Reporter = QUIET,
+) -> NDArray[np.bool_]:
+    """Return whether the two papers of each pair are the same work, by title or text; shape (pairs,)."""
+    papers, places = np.unique(np.concatenate([first, second]), return_inverse=True)
+    pairs = _ComparedPairs(places[: len(first)].astype(np.int32), places[len(first) :].astype(np.int32))
+    letters = int((corpus.titles.lengths() + corpus.abstracts.lengths())[papers].sum())
+    passes = max(1, -(-letters * _BYTES_PER_LETTER // memory))
+    sizes, titles = np.zeros(len(papers), np.int32), np.zeros(len(papers), np.uint64)
+    shared = np.zeros(len(first), np.int32)
+    with (
+        ThreadPoolExecutor(workers or os.cpu_count()) as pool,
+        reporter.task("comparing texts", passes * len(papers), "papers") as advance,
+    ):
+        for number in range(passes):
+            parts = []
+            for start in range(0, len(papers), _TEXTS_PER_BLOCK):
+                part = _ComparedTexts.read(corpus, papers[start : start + _TEXTS_PER_BLOCK])
+                titles[start : start + _TEXTS_PER_BLOCK] = part.titles
+                parts.append(_shingles_of_pass(part.triples, number, passes))
+                advance(len(part.titles))
+            triples = _join_texts(parts)
+            sizes += np.diff(triples.bounds).astype(np.int32)
+            _count_shared(triples, pairs, shared, pool)
+    smaller = np.minimum(sizes[pairs.first], sizes[pairs.second])
+    alike = (smaller >= TEXT_MINIMUM) & (shared >= LeakageOptions().containment * smaller)
+    titled = (titles[pairs.first] == titles[pairs.second]) & (titles[pairs.first] > 0)
+    return np.asarray((alike | titled) & (pairs.first != pairs.second))
+
+
+class _ComparedPairs(NamedTuple):
+    """Pairs of papers whose texts are compared, as positions among all compared papers."""
+
+    first: NDArray[np.int32]
+    second: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class _ComparedTexts:
+    """Title keys and word triples of some papers, by which they are compared."""
+
+    titles: NDArray[np.uint64]
+    """Key of the folded title, 0 if it is too short to prove anything."""
+
+    triples: Shingles
+
+    @classmethod
+    def read(cls, corpus: Corpus, rows: NDArray[np.integer[Any]]) -> _ComparedTexts:
+        """Read titles and abstracts of some papers and compute their keys and triples."""
+        titles, abstracts = corpus.titles.take(rows), corpus.abstracts.take(rows)
+        folded = [fold(title) for title in titles]
+        long = [len(text) >= MINIMUM_TITLE_LETTERS and text.count(" ") + 1 >= MINIMUM_TITLE_WORDS for text in folded]
+        keys = np.where(long, hash_texts(folded), np.uint64(0))
+        texts = [f"{title}\n{abstract}" for title, abstract in zip(titles, abstracts, strict=True)]
+        return cls(keys, shingle_texts(texts, TEXT_WORDS))
+
+
+def _shingles_of_pass(shingles: Shingles, number: int, passes: int) -> Shingles:
+    """Return the word triples that belong to one of several passes."""
+    if passes == 1:
+        return shingles
+    mask = shingles.hashes % np.uint64(passes) == number
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(mask)])
+    return Shingles(shingles.hashes[mask], ends[shingles.bounds])
+
+
+def _join_texts(parts: list[Shingles]) -> Shingles:
+    counts = [np.zeros(1, np.int64), *(np.diff(part.bounds) for part in parts)]
+    return Shingles(np.concatenate([part.hashes for part in parts]), np.cumsum(np.concatenate(counts)))
+
+
+def _count_shared(
+    triples: Shingles, pairs: _ComparedPairs, shared: NDArray[np.int32], pool: ThreadPoolExecutor
+) -> None:
+    list(pool.map(partial(_sort, triples.hashes, triples.bounds), *_spans(len(triples))))
+    list(pool.map(partial(_add_shared, triples.hashes, triples.bounds, *pairs, shared), *_spans(len(shared))))
+
+
+def _spans(count: int) -> tuple[list[int], list[int]]:
+    """Return starts and ends of the parts of a range that threads work on."""
+    edges = [*range(0, count, _PAIRS_PER_THREAD), count]
+    return edges[:-1], edges[1:]
+
+
+@numba.njit(cache=True, nogil=True)
+def _sort(hashes, bounds, low, high):  # type: ignore[no-untyped-def]
+    for paper in range(low, high):
+        hashes[bounds[paper] : bounds[paper + 1]].sort()
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_shared(hashes, bounds, first, second, shared, low, high):  # type: ignore[no-untyped-def]
+    """Add to every pair the number of word triples that both papers have."""
+    for pair in range(low, high):
+        i, end = bounds[first[pair]], bounds[first[pair] + 1]
+        j, stop = bounds[second[pair]], bounds[second[pair] + 1]
+        count = 0
+        while i < end and j < stop:
+            one, other = hashes[i], hashes[j]
+            if one == other:
+                count += 1
+            # no branches: neither is more likely than the other
+            i, j = i + (one <= other), j + (other <= one)
+        shared[pair] += count

@@ -1,19 +1,15 @@
-"""Mining: rules are followed for all anchors, block after block, and the samples written as they come.
+"""Mining runs: `mine_samples` applies the rules to all anchors, block after block, here or on the workers of an executor.
 
     samples = mine_samples(corpus, parse_rules(table), "samples/", graph=graph, vectors={"graph": vectors})
 
-A block that is done is kept in the work folder, so an interrupted run resumes where it stopped. Blocks are made so
-small that each takes less than half a minute (`pieces.py`): a sample depends on its anchor and the seed alone, so the same
-seed gives the same samples under any number of workers, any memory and any clock. With a crew its workers make the blocks.
+Finished blocks are saved in the work folder, so an interrupted run resumes where it stopped. Blocks are small enough
+that each takes less than half a minute (`blocks.py`). A sample depends on its anchor and the seed alone, so the same
+seed gives the same samples under any number of workers, any memory and any clock.
 
-Blocks of anchors that a crew mines: what its workers are told, and what they do with it.
-
-    for number, part in crew.make(block_work(run, units, pairs, spans), missing): ...
-
-The driver says which anchors there are and where blocks begin. What only its memory holds (intents that were put on the
-graph, tables, anchors, pairs of contexts) it writes beside the blocks; all else workers open where the driver did. So
-every machine must see the corpus, the graph, the vectors and the output under the same names. A graph that was made in
-memory is refused. Does not decide what is missing: `mine.py` does.
+With an executor its workers mine the blocks. The driver decides which anchors there are and where blocks begin. What
+only its memory holds (intents added to the graph, tables, anchors, pairs of contexts) it writes beside the blocks; all
+else workers open by the driver's paths. So every machine must see the corpus, the graph, the vectors and the output
+under the same names, and a graph that exists only in memory is refused.
 """
 
 from __future__ import annotations
@@ -31,11 +27,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from citeweave.core.artifact import ArtifactWriter, matches, read_manifest
+from citeweave.core.artifact import ArtifactWriter, artifact_matches, read_manifest
 from citeweave.core.columns import open_numbers, read_arrays, write_numbers
 from citeweave.core.errors import UserError, choose
 from citeweave.core.executor import Executor, Make, ShardTask
-from citeweave.core.files import hash_json, move, write_whole
+from citeweave.core.files import hash_json, move, write_atomically
 from citeweave.core.progress import QUIET, SAVE_EVERY, Reporter
 from citeweave.corpus.corpus import Corpus
 from citeweave.graph import citations
@@ -44,9 +40,9 @@ from citeweave.graph.edge_sort import row_ranges
 from citeweave.graph.signals import TWO_HOPS, Relations, Signal, largest_sizes
 from citeweave.mining.apply_rules import TaskRun, mine_block, rule_names
 from citeweave.mining.blocks import (
+    BlockFiles,
     BlockPace,
-    Pieces,
-    Shortfall,
+    MiningCounts,
     key_limit,
     mixture_counts,
     read_part,
@@ -72,38 +68,38 @@ from citeweave.vectors.topk import DEVICES
 from citeweave.vectors.vectors import Vectors
 
 BLOCK_ANCHORS = 16_384
-"""Anchors followed at a time, at most."""
+"""Maximum number of anchors in a block."""
 
 
 @dataclass(frozen=True, slots=True)
 class MiningOptions:
-    """How to mine; none of it changes which samples come out, except the seed."""
+    """Seed and resources of a mining run; only the seed changes the samples."""
 
     seed: int = 0
     workers: int = 0
-    """Threads; 0 = one a core."""
+    """Threads; 0 = one per core."""
 
     memory: int = 512 << 20
-    """Bytes that a search, and the related papers of a block, may take."""
+    """Maximum bytes for a search, and for the related papers of a block."""
 
     device: str = "cpu"
     """Where neighbors are searched: cpu, cuda, or auto."""
 
     save_every: float = SAVE_EVERY
-    """Seconds of work that an interruption may cost; with a crew it is a block of each worker."""
+    """Seconds of work that an interruption may cost; with an executor it costs a block of each worker."""
 
     def __post_init__(self) -> None:
         choose(self.device, DEVICES, "--device")
         if self.workers < 0 or self.memory < 1 << 20:
             raise UserError(
-                f"--workers is {self.workers} and --memory {self.memory:,} bytes; workers are 0 (one a core) or more, "
+                f"--workers is {self.workers} and --memory {self.memory:,} bytes; workers are 0 (one per core) or more, "
                 "memory is 1MB or more"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class MiningInputs:
-    """What a mining run reads beside the corpus."""
+    """Inputs of a mining run besides the corpus: graph, vectors, tables, anchors, pool."""
 
     graph: CitationGraph | None = None
     vectors: Mapping[str, Vectors] = field(default_factory=dict)
@@ -114,10 +110,10 @@ class MiningInputs:
     """Rows that may be anchors, in the pool or not; None = all of the pool."""
 
     pool: NDArray[np.int64] | None = None
-    """Rows that may be chosen, those of them with the text that the rules ask for; None = all with it."""
+    """Rows that may be selected, if they have the text that the rules require; None = all rows."""
 
     before: Corpus | None = None
-    """The corpus before papers left it, such as those of a benchmark: sentences that these wrote are no contexts."""
+    """The corpus before papers were removed, such as those of a benchmark: their sentences are not used as contexts."""
 
 
 def mine_samples(
@@ -129,16 +125,16 @@ def mine_samples(
     *,
     overwrite: bool = False,
     reporter: Reporter = QUIET,
-    crew: Executor | None = None,
+    executor: Executor | None = None,
 ) -> Samples:
-    """Choose positives and negatives for every anchor and write them to a folder; the same run again opens it."""
+    """Mine samples: select positives and negatives for every anchor and write them to a folder, or open existing ones."""
     inputs, options = inputs or MiningInputs(), options or MiningOptions()
     if inputs.graph is not None and inputs.graph.corpus not in ("", corpus.hash):
-        raise UserError(f"the graph is of another corpus than {corpus.folder}; make it again with `citeweave graph`")
+        raise UserError(f"the graph is of another corpus than {corpus.folder}; build it again with `citeweave graph`")
     if not len(corpus.contexts):
         rules = rules.without_sentences()
     recipe = _recipe(corpus, rules, inputs, options)
-    if matches(Path(folder), KIND, VERSION, recipe):
+    if artifact_matches(Path(folder), KIND, VERSION, recipe):
         return Samples.open(folder)
     tasks = rules.tasks or (("", 1.0, rules),)
     names = SampleNames(
@@ -149,20 +145,22 @@ def mine_samples(
     facts = {"corpus_folder": str(corpus.folder), "seed": options.seed}
     with new_samples(folder, names, corpus=corpus.hash, recipe=recipe, facts=facts, overwrite=overwrite) as writer:
         if inputs.pool is not None:
-            writer.keep_pool(inputs.pool)
+            writer.write_pool(inputs.pool)
         runs = [
-            TaskRun(inner, material_of(corpus, inner, inputs, options), number, name, inputs.anchors, inputs.before)
+            TaskRun(
+                inner, collect_mining_data(corpus, inner, inputs, options), number, name, inputs.anchors, inputs.before
+            )
             for number, (name, _, inner) in enumerate(tasks)
         ]
         for run in runs:
-            _mine_parts(run, writer.artifact, options.save_every, reporter, crew)
-        _write_all(runs, [weight for _, weight, _ in tasks], writer)
+            _mine_parts(run, writer.artifact, options.save_every, reporter, executor)
+        _write_samples(runs, [weight for _, weight, _ in tasks], writer)
         return writer.finish()
 
 
-def material_of(corpus: Corpus, rules: MiningRules, inputs: MiningInputs, options: MiningOptions) -> MiningData:
-    """What the rules of one task draw from; a pool without a paper that they can use is refused."""
-    material = MiningData(
+def collect_mining_data(corpus: Corpus, rules: MiningRules, inputs: MiningInputs, options: MiningOptions) -> MiningData:
+    """Collect the data that the rules of one task draw from; refuse a pool without any usable paper."""
+    data = MiningData(
         corpus,
         rules.text,
         Relations(inputs.graph, corpus) if inputs.graph is not None else None,
@@ -172,80 +170,81 @@ def material_of(corpus: Corpus, rules: MiningRules, inputs: MiningInputs, option
         options.workers,
         options.memory,
         options.device,
-        given=inputs.pool,
+        pool_rows=inputs.pool,
         anchors=inputs.anchors,
     )
-    material.check_pool()
-    return material
+    data.check_pool()
+    return data
 
 
-def _write_all(runs: list[TaskRun], weights: list[float], writer: SamplesWriter) -> None:
+def _write_samples(runs: list[TaskRun], weights: list[float], writer: SamplesWriter) -> None:
+    """Write the samples of all tasks, mixed by their weights, from the saved blocks."""
     shares = mixture_counts([run.samples for run in runs], weights)
     base = 0
     for run, share in zip(runs, shares, strict=True):
-        limit = key_limit(run.parts, run.material.seed, share)
+        limit = key_limit(run.parts, run.data.seed, share)
         for part in run.parts:
             block = read_part(part)[0]
             if limit is not None:
-                block = take_samples(block, sample_keys(block, run.material.seed) <= limit)
+                block = take_samples(block, sample_keys(block, run.data.seed) <= limit)
             places = [writer.names.aspects.index(aspect) for aspect in run.rules.aspects or ("",)]
             writer.append(renumber(block, base, places))
         base += len(rule_names(run.rules))
-    writer.facts |= _account(runs, shares)
+    writer.facts |= _summarize_counts(runs, shares)
 
 
 def _mine_parts(
-    run: TaskRun, artifact: ArtifactWriter, save_every: float, reporter: Reporter, crew: Executor | None
+    run: TaskRun, artifact: ArtifactWriter, save_every: float, reporter: Reporter, executor: Executor | None
 ) -> None:
-    """Follow the rules block by block; blocks found from an earlier run are read."""
-    check_relations(run.material.corpus, run.rules)
+    """Mine the blocks of one task, here or on an executor; blocks saved by an earlier run are reused."""
+    check_relations(run.data.corpus, run.rules)
     for aspect in run.rules.aspects or ("",):
         own = run.rules.for_aspect(aspect)
         positives, negatives = (
             [rule for rule in side if aspect not in rule.not_for] for side in (own.positives, own.negatives)
         )
-        check_bands(positives, negatives, run.material)
+        check_bands(positives, negatives, run.data)
     units, pairs = run.units()
-    pieces = Pieces(artifact.work(f"blocks-{run.number}"), units)
+    files = BlockFiles(artifact.scratch_folder(f"blocks-{run.number}"), units)
     spans = list(_spans(run, units if pairs is None else pairs.anchors[units].astype(np.int64)))
     with reporter.task(run.label, len(units), "anchors" if pairs is None else "pairs") as advance:
-        if crew is not None:
-            spans = pieces.divided(spans)
-            run.parts = [pieces.path(*span) for span in spans]
+        if executor is not None:
+            spans = files.split(spans)
+            run.parts = [files.path(*span) for span in spans]
             missing = [number for number, path in enumerate(run.parts) if not path.exists()]
             advance(len(units) - sum(spans[number][1] - spans[number][0] for number in missing))
-            for number, part in crew.make(block_work(run, units, pairs, spans), missing) if missing else ():
-                write_whole(run.parts[number], part)
+            for number, part in executor.make(block_task(run, units, pairs, spans), missing) if missing else ():
+                write_atomically(run.parts[number], part)
                 advance(spans[number][1] - spans[number][0])
         else:
-            mined = pieces.fill(spans, lambda rows: mine_block(run, rows, pairs), BlockPace(save_every), advance)
+            mined = files.fill(spans, lambda rows: mine_block(run, rows, pairs), BlockPace(save_every), advance)
             run.parts = list(mined)
     for path in run.parts:
-        block, account = read_part(path)
-        run.account.add(account)
+        block, counts = read_part(path)
+        run.counts.add(counts)
         run.samples += len(block)
 
 
 def _spans(run: TaskRun, anchors: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Blocks of anchors whose related papers over two hops stay within the memory."""
-    sizes = np.full(len(anchors), max(1, run.material.memory // BLOCK_ANCHORS), np.int64)
+    """Yield spans of anchors whose related papers over two hops fit into the memory."""
+    sizes = np.full(len(anchors), max(1, run.data.memory // BLOCK_ANCHORS), np.int64)
     names = {rule.source for rule in run.rules.rules} | {name for rule in run.rules.rules for name in rule.exclude}
     longest = max((rule.longest for rule in run.rules.rules), default=1)
     for name in sorted(names & set(TWO_HOPS)):
-        graph = run.material.graph(f"source {name}").graph
+        graph = run.data.graph(f"source {name}").graph
         sizes += 24 * np.minimum(largest_sizes(graph, Signal(name, longest=longest), anchors), graph.nodes)
-    return row_ranges(sizes, run.material.memory)
+    return row_ranges(sizes, run.data.memory)
 
 
-def _account(runs: list[TaskRun], shares: list[int]) -> dict[str, Any]:
-    """Everything that was asked, got, and left out, and why."""
-    total = Shortfall()
+def _summarize_counts(runs: list[TaskRun], shares: list[int]) -> dict[str, Any]:
+    """Summarize the counts of all tasks for the manifest: papers requested and selected, anchors skipped and why."""
+    total = MiningCounts()
     for run in runs:
-        named = Shortfall(run.account.used, run.account.skipped)
+        named = MiningCounts(run.counts.used, run.counts.skipped)
         prefix = f"{run.name}." if run.name else ""
-        named.asked = {prefix + name: number for name, number in run.account.asked.items()}
-        named.got = {prefix + name: number for name, number in run.account.got.items()}
-        named.aspects = {prefix + name: dict(reasons) for name, reasons in run.account.aspects.items()}
+        named.asked = {prefix + name: number for name, number in run.counts.asked.items()}
+        named.got = {prefix + name: number for name, number in run.counts.got.items()}
+        named.aspects = {prefix + name: dict(reasons) for name, reasons in run.counts.aspects.items()}
         total.add(named)
     facts: dict[str, Any] = {
         "anchors": total.used,
@@ -264,17 +263,17 @@ def _account(runs: list[TaskRun], shares: list[int]) -> dict[str, Any]:
 
 
 def _recipe(corpus: Corpus, rules: MiningRules, inputs: MiningInputs, options: MiningOptions) -> dict[str, Any]:
-    """What the samples depend on; plain JSON."""
+    """Return what the samples depend on, as plain JSON."""
     anchors, pool = (
         None if rows is None else hash_json(np.sort(rows).tolist()) for rows in (inputs.anchors, inputs.pool)
     )
     return {
         "corpus": corpus.hash,
         "rules": dataclasses.asdict(rules),
-        "graph": None if inputs.graph is None else _inputs_hash(*_told_apart_by(inputs.graph)),
+        "graph": None if inputs.graph is None else _hash_columns(*_identifying_columns(inputs.graph)),
         "vectors": {name: vectors.manifest.hash for name, vectors in sorted(inputs.vectors.items())},
         "tables": {
-            name: _inputs_hash(table.offsets, table.targets, table.counts)
+            name: _hash_columns(table.offsets, table.targets, table.counts)
             for name, table in sorted(inputs.tables.items())
         },
         "anchors": anchors,
@@ -284,63 +283,63 @@ def _recipe(corpus: Corpus, rules: MiningRules, inputs: MiningInputs, options: M
     }
 
 
-def _told_apart_by(graph: CitationGraph) -> list[NDArray[Any]]:
-    """Columns that tell graphs apart; where a graph is of no corpus, also which of its edges are whose."""
+def _identifying_columns(graph: CitationGraph) -> list[NDArray[Any]]:
+    """Return the columns that identify a graph; a graph without a corpus also needs its offsets."""
     return [graph.cited.targets, graph.intents, *([] if graph.corpus else [graph.cited.offsets])]
 
 
-def _inputs_hash(*columns: NDArray[Any]) -> str:
+def _hash_columns(*columns: NDArray[Any]) -> str:
     digest = hashlib.sha256()
     for column in columns:
         digest.update(np.ascontiguousarray(column).data)
     return digest.hexdigest()
 
 
-# Blocks of anchors that a crew mines: what its workers are told, and what they do with it.
+# Blocks mined by the workers of an executor.
 
 _INTENTS = "edges/intents.npy"
 _PAIRS = ("anchors", "positives", "offsets", "contexts")
-_ROWS = ("given", "anchors")
-"""Rows that material may be restricted to."""
+_ROWS = ("pool_rows", "anchors")
+"""Row columns of `MiningData` that are passed to workers as files."""
 
 _TABLE = ("offsets", "targets", "counts")
 
 
-def block_work(
+def block_task(
     run: TaskRun, units: NDArray[np.int64], pairs: CocitedPairs | None, spans: list[tuple[int, int]]
 ) -> ShardTask:
-    """The blocks of one task as work for a crew."""
-    material, rules = run.material, json.loads(json.dumps(asdict(run.rules)))
-    assert hash_json(asdict(rules_of(rules))) == hash_json(rules), "rules are the same after a journey as JSON"
-    folder = run.parts[0].parent / "given"
+    """Describe the blocks of one mining task as work for an executor."""
+    data, rules = run.data, json.loads(json.dumps(asdict(run.rules)))
+    assert hash_json(asdict(rules_from_json(rules))) == hash_json(rules), "rules survive a round trip through JSON"
+    folder = run.parts[0].parent / "worker-inputs"
     folder.mkdir(exist_ok=True)
     starts = np.array([first for first, _ in spans] + [spans[-1][1]], np.int64)  # (blocks + 1,)
-    given = {
-        "corpus": [str(material.corpus.folder.absolute()), material.corpus.hash],
+    arguments = {
+        "corpus": [str(data.corpus.folder.absolute()), data.corpus.hash],
         "rules": rules,
         "task": [run.number, run.name],
-        "graph": None if material.relations is None else _told_graph(material.relations.graph, folder),
+        "graph": None if data.relations is None else _describe_graph(data.relations.graph, folder),
         "vectors": {
-            name: [str(each.folder.absolute()), each.manifest.hash] for name, each in sorted(material.vectors.items())
+            name: [str(each.folder.absolute()), each.manifest.hash] for name, each in sorted(data.vectors.items())
         },
         "tables": {
-            name: _keep(folder / f"table-{number}.npz", table, _TABLE)
-            for number, (name, table) in enumerate(sorted(material.tables.items()))
+            name: _save_arrays(folder / f"table-{number}.npz", table, _TABLE)
+            for number, (name, table) in enumerate(sorted(data.tables.items()))
         },
         "blocks": {
-            "units": _keep_numbers(folder / "units.npy", units),
-            "starts": _keep_numbers(folder / "starts.npy", starts),
-            "pairs": None if pairs is None else _keep(folder / "pairs.npz", pairs, _PAIRS),
+            "units": _save_column(folder / "units.npy", units),
+            "starts": _save_column(folder / "starts.npy", starts),
+            "pairs": None if pairs is None else _save_arrays(folder / "pairs.npz", pairs, _PAIRS),
             **{
-                name: _keep_numbers(folder / f"{name}.npy", rows)
+                name: _save_column(folder / f"{name}.npy", rows)
                 for name in _ROWS
-                if (rows := getattr(material, name)) is not None
+                if (rows := getattr(data, name)) is not None
             },
         },
-        "options": {name: getattr(material, name) for name in ("seed", "workers", "memory", "device")},
+        "options": {name: getattr(data, name) for name in ("seed", "workers", "memory", "device")},
     }
     unit = "anchors" if pairs is None else "pairs"
-    return ShardTask("citeweave.mining.mine:block_maker", given, run.label, unit, gpu=material.device != "cpu")
+    return ShardTask("citeweave.mining.mine:block_maker", arguments, run.label, unit, gpu=data.device != "cpu")
 
 
 def block_maker(
@@ -353,28 +352,28 @@ def block_maker(
     blocks: Mapping[str, str | None],
     options: Mapping[str, Any],
 ) -> Make:
-    """A worker's side: number of a block -> the part that a run without a crew would write."""
-    opened, read = _corpus(*corpus), rules_of(rules)
+    """Open the inputs of a mining task on a worker; return a function from the number of a block to its bytes."""
+    opened, parsed = _open_corpus(*corpus), rules_from_json(rules)
     rows = {name: open_numbers(Path(str(blocks[name])), np.int64) for name in _ROWS if name in blocks}
-    material = MiningData(
+    data = MiningData(
         opened,
-        read.text,
-        None if graph is None else Relations(_graph(**graph), opened),
-        {name: _vectors(*told) for name, told in vectors.items()},
-        {name: _table(path) for name, path in tables.items()},
-        **{**options, "workers": options["workers"] or _threads(), **rows},
+        parsed.text,
+        None if graph is None else Relations(_open_graph(**graph), opened),
+        {name: _open_vectors(*place) for name, place in vectors.items()},
+        {name: _read_table(path) for name, path in tables.items()},
+        **{**options, "workers": options["workers"] or _worker_threads(), **rows},
     )
-    run = TaskRun(read, material, task[0], task[1], None)
+    run = TaskRun(parsed, data, task[0], task[1], None)
     units, starts = (open_numbers(Path(str(blocks[name])), np.int64) for name in ("units", "starts"))
-    pairs = _pairs(blocks["pairs"])
+    pairs = _read_pairs(blocks["pairs"])
     return lambda number: mine_block(run, np.array(units[starts[number] : starts[number + 1]]), pairs)
 
 
-def rules_of(value: Mapping[str, Any]) -> MiningRules:
-    """Rules that were told as JSON.
+def rules_from_json(value: Mapping[str, Any]) -> MiningRules:
+    """Rebuild mining rules from the JSON that a driver sends to its workers.
 
-    >>> told = {"positives": [{"name": "hard", "source": "neighbors", "count": 2, "band": [10, 20]}]}
-    >>> rules_of(told).positives[0].band
+    >>> payload = {"positives": [{"name": "hard", "source": "neighbors", "count": 2, "band": [10, 20]}]}
+    >>> rules_from_json(payload).positives[0].band
     (10, 20)
     """
     fields = {name: _tuples(entry) for name, entry in value.items()}
@@ -384,7 +383,7 @@ def rules_of(value: Mapping[str, Any]) -> MiningRules:
         )
     if "contexts" in value:
         fields["contexts"] = ContextFilter(**value["contexts"])
-    fields["tasks"] = tuple((name, weight, rules_of(inner)) for name, weight, inner in value.get("tasks", ()))
+    fields["tasks"] = tuple((name, weight, rules_from_json(inner)) for name, weight, inner in value.get("tasks", ()))
     return MiningRules(**fields)
 
 
@@ -392,36 +391,36 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(part) for part in value) if isinstance(value, list | tuple) else value
 
 
-def _told_graph(graph: CitationGraph, folder: Path) -> dict[str, str]:
-    """Where the graph lies, and the intents that were put on it."""
+def _describe_graph(graph: CitationGraph, folder: Path) -> dict[str, str]:
+    """Describe a graph to workers: its folder, its hash, and a file of intents that were added to it."""
     if graph.folder is None:
         raise UserError(
-            "the graph was made in memory, where the workers of --on cannot read it; write it to a folder with "
+            "the graph exists only in memory, where the workers of --on cannot read it; write it to a folder with "
             "`citeweave graph` and open that"
         )
     own = open_numbers(graph.folder / _INTENTS, np.uint8)
     same = np.array_equal(graph.intents, own)
-    intents = "" if same else _keep_numbers(folder / "intents.npy", np.asarray(graph.intents))
-    return {"folder": str(graph.folder.absolute()), "expected": _work_hash(graph.folder), "intents": intents}
+    intents = "" if same else _save_column(folder / "intents.npy", np.asarray(graph.intents))
+    return {"folder": str(graph.folder.absolute()), "expected": _graph_hash(graph.folder), "intents": intents}
 
 
-def _keep(path: Path, held: Any, names: tuple[str, ...]) -> str:
-    """Arrays of something that is only in memory, as a file."""
+def _save_arrays(path: Path, owner: Any, names: tuple[str, ...]) -> str:
+    """Save some arrays of an object to a file that workers read; return its path."""
     file = io.BytesIO()
-    np.savez(file, **{name: getattr(held, name) for name in names})
-    write_whole(path, file.getvalue())
+    np.savez(file, **{name: getattr(owner, name) for name in names})
+    write_atomically(path, file.getvalue())
     return str(path.absolute())
 
 
-def _keep_numbers(path: Path, values: NDArray[Any]) -> str:
-    """The same of one column, which workers map."""
+def _save_column(path: Path, values: NDArray[Any]) -> str:
+    """Save one column to a file that workers memory-map; return its path."""
     temporary = path.with_name(path.name + ".new")
     write_numbers(temporary, values)
     move(temporary, path)
     return str(path.absolute())
 
 
-def _arrays(path: str) -> dict[str, NDArray[Any]]:
+def _read_worker_arrays(path: str) -> dict[str, NDArray[Any]]:
     try:
         return read_arrays(Path(path))
     except (OSError, ValueError) as error:
@@ -430,51 +429,52 @@ def _arrays(path: str) -> dict[str, NDArray[Any]]:
         ) from None
 
 
-def _table(path: str) -> Table:
-    columns = _arrays(path)
+def _read_table(path: str) -> Table:
+    columns = _read_worker_arrays(path)
     return Table(columns["offsets"], columns["targets"], columns["counts"])
 
 
-def _pairs(path: str | None) -> CocitedPairs | None:
+def _read_pairs(path: str | None) -> CocitedPairs | None:
     if path is None:
         return None
-    columns = _arrays(path)
-    # how many sentences were kept is told by the driver, which counted them
+    columns = _read_worker_arrays(path)
+    # the driver has counted the sentences
     return CocitedPairs(
         columns["anchors"], columns["positives"], columns["offsets"], columns["contexts"], rejected={}, kept=0
     )
 
 
-def _corpus(folder: str, expected: str) -> Corpus:
+def _open_corpus(folder: str, expected: str) -> Corpus:
     opened = Corpus.open(folder)
-    _same(folder, opened.hash, expected)
+    _check_hash(folder, opened.hash, expected)
     return opened
 
 
-def _graph(folder: str, expected: str, intents: str) -> CitationGraph:
+def _open_graph(folder: str, expected: str, intents: str) -> CitationGraph:
     opened = CitationGraph.open(folder)
-    _same(folder, _work_hash(Path(folder)), expected)
+    _check_hash(folder, _graph_hash(Path(folder)), expected)
     return opened.with_intents(open_numbers(Path(intents), np.uint8)) if intents else opened
 
 
-def _work_hash(graph: Path) -> str:
+def _graph_hash(graph: Path) -> str:
     return read_manifest(graph, citations.KIND, citations.VERSION).hash
 
 
-def _vectors(folder: str, expected: str) -> Vectors:
+def _open_vectors(folder: str, expected: str) -> Vectors:
     opened = Vectors.open(folder)
-    _same(folder, opened.manifest.hash, expected)
+    _check_hash(folder, opened.manifest.hash, expected)
     return opened
 
 
-def _same(folder: str, found: str, expected: str) -> None:
-    if found != expected:
+def _check_hash(folder: str, actual: str, expected: str) -> None:
+    """Refuse an input that differs on this worker from the driver's."""
+    if actual != expected:
         raise UserError(
-            f"{folder} is another one here ({found[:12]}) than where mining began ({expected[:12]}); copy it"
+            f"{folder} differs on this machine ({actual[:12]}) from where mining began ({expected[:12]}); copy it from there"
         )
 
 
-def _threads() -> int:
-    """What the engine leaves a worker, 0 = all cores."""
+def _worker_threads() -> int:
+    """Return the threads that the executor allows this worker, 0 = all cores."""
     named = os.environ.get("OMP_NUM_THREADS", "")
     return int(named) if named.isdecimal() else 0

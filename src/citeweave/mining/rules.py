@@ -1,25 +1,4 @@
-"""What an aspect can be: a citation intent, the rest of citations, or a relation between papers.
-
-    background, method, result, ...    connected by a citation of this intent
-    miscellaneous                      connected by a citation of unknown intent
-    venue, author, field               sharing one of these
-
->>> intent_bits("method", "mining.aspects"), is_relation("venue"), aspect_vectors("method")
-(2, True, 'graph-method')
-
-Does not look at papers: `sources.py` and `sharing.py` do.
-
-A rule: how some positives or negatives of every anchor are chosen. One table of a recipe's `[mining]`.
-
->>> Rule("easy", "random", 3, exclude=("connected",)).source
-'random'
->>> Rule("easy", "random", 3, band=25)
-Traceback (most recent call last):
-citeweave.core.errors.UserError: rule 'easy': band is 25 with source random; neighbors needs a band such as 25 or [1000, 2000], other sources have none
-
-Says what its keys mean and which fit together; `following.py` follows it.
-
-Rules: a short list of them says how positives and negatives are chosen. It is the `[mining]` table of a recipe.
+"""Mining rules: how positives and negatives of every anchor are selected; the `[mining]` table of a recipe.
 
     [mining.positives]                        # SciNCL: five neighbors around rank 25 ...
     source = "neighbors"
@@ -36,7 +15,24 @@ Rules: a short list of them says how positives and negatives are chosen. It is t
     count = 3
     exclude = ["neighbors"]
 
-`[mining.positives]` is one rule, or a table of named ones. `rule_reading.py` reads them, `following.py` follows them.
+`[mining.positives]` is one rule, or a table of named ones. A rule is checked when it is made:
+
+>>> Rule("easy", "random", 3, exclude=("connected",)).source
+'random'
+>>> Rule("easy", "random", 3, band=25)
+Traceback (most recent call last):
+citeweave.core.errors.UserError: rule 'easy': band is 25 with source random; neighbors needs a band such as 25 or [1000, 2000], other sources have none
+
+Samples may be mined per aspect, which is a citation intent, the rest of citations, or shared metadata:
+
+    background, method, result, ...    connected by a citation of this intent
+    miscellaneous                      connected by a citation of unknown intent
+    venue, author, field               sharing one of these
+
+>>> intent_bits("method", "mining.aspects"), is_relation("venue"), aspect_vectors("method")
+(2, True, 'graph-method')
+
+`inputs.py` reads rules from a table, `apply_rules.py` applies them. Does not look at papers.
 """
 
 from __future__ import annotations
@@ -53,23 +49,24 @@ MISCELLANEOUS = "miscellaneous"
 RELATIONS = ("venue", "author", "field")
 SAME, OTHER = "same", "other"
 OF_ASPECT = "aspect"
-"""In the place of vectors: the node vectors of the graph of the sample's aspect."""
+"""Value of `vectors` that stands for the node vectors of the graph of the sample's aspect."""
 
 NODES = "graph"
 """The name of the node vectors in rules."""
 
 
 def is_relation(aspect: str) -> bool:
+    """Whether an aspect is shared metadata (venue, author, field) rather than a citation intent."""
     return aspect in RELATIONS
 
 
 def aspect_vectors(aspect: str) -> str:
-    """The name of the node vectors of the graph that has only the citations of this aspect."""
+    """Return the name of the node vectors of the graph that has only the citations of this aspect."""
     return f"{NODES}-{aspect}"
 
 
 def intent_bits(word: str, where: str) -> int:
-    """Bits of `Intent`; 0 = unknown."""
+    """Return the bits of `Intent` for the name of an intent in a rule; 0 = unknown."""
     if word in ("unknown", MISCELLANEOUS):
         return 0
     bits = int(parse_intents(word))
@@ -80,7 +77,7 @@ def intent_bits(word: str, where: str) -> int:
 
 
 def check_aspect(word: str) -> None:
-    """Refuse what is no aspect."""
+    """Refuse a value of mining.aspects that is not an aspect."""
     if word == MISCELLANEOUS or is_relation(word):
         return
     if not int(parse_intents(word)):
@@ -89,13 +86,13 @@ def check_aspect(word: str) -> None:
         raise UserError(f"mining.aspects is {word!r}; it must be one of {intents}, {MISCELLANEOUS}, {relations}")
 
 
-# A rule: how some positives or negatives of every anchor are chosen. One table of a recipe's `[mining]`.
+# One rule.
 
 VECTOR_SOURCES = ("neighbors", "similar", "cells", "sorted_random")
 SHARES = "shares"
 SOURCES = (*SIGNALS, *VECTOR_SOURCES, "random", "table", SHARES)
 ORDERS = ("random", "strongest", "weakest")
-FEW = ("keep", "skip", "repeat", "random")
+IF_TOO_FEW = ("keep", "skip", "repeat", "random")
 FIELDS = ("", "same", "overlapping", "disjoint")
 GRADES = ("", "upper", "lower")
 METRICS = ("cosine", "dot", "l2")
@@ -122,12 +119,12 @@ _FITS: dict[str, tuple[str, ...]] = {
     "aspect_bands": ("neighbors",),
     "optional": ("cocited_nearby",),
 }
-"""For which sources a key means something; those not listed mean something for all."""
+"""The sources to which a key applies; keys that are not listed apply to all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Choose so many papers of one source for every anchor."""
+    """One mining rule: select a number of papers from one source for every anchor."""
 
     name: str
     source: str
@@ -136,7 +133,7 @@ class Rule:
     of the same venue, with a shared author or a shared field."""
 
     count: int
-    """How many papers to choose."""
+    """How many papers to select per anchor."""
 
     band: int | str | tuple[int, int] | tuple[str, str] | None = None
     """neighbors: 25 = ranks 25 - count < rank <= 25; [1000, 2000] = draw from 1000 < rank <= 2000; a share of
@@ -147,10 +144,10 @@ class Rule:
     of the graph that has only the citations of the sample's aspect."""
 
     metric: str = "cosine"
-    """What near means for these vectors: cosine, dot or l2."""
+    """How these vectors are compared: cosine, dot or l2."""
 
     subsample: int = 0
-    """neighbors: find the band in a random subsample of so many papers, cheaply and nearly; 0 = exactly."""
+    """neighbors: search the band in a random subsample of so many papers, fast and approximate; 0 = exact."""
 
     above: float | None = None
     """similar: the `count` papers of lowest similarity that is at least this."""
@@ -162,7 +159,7 @@ class Rule:
     """cells: number of k-means cells."""
 
     cell: int = 50
-    """cells: draw from the cell that is the so-manieth nearest to the anchor's own."""
+    """cells: draw from the cell that is the n-th nearest to the anchor's own."""
 
     candidates: int = 100
     """sorted_random: how many random papers are ordered by similarity."""
@@ -183,7 +180,7 @@ class Rule:
     """neighbors with vectors "aspect": aspects with a band of their own, such as [["method", 12]]."""
 
     least: float = 0.0
-    """Signals over two hops: the weakest strength that counts; 0 = any."""
+    """Signals over two hops: minimum strength; 0 = any."""
 
     longest: int = 1000
     """Signals over two hops: longer reference lists do not count."""
@@ -195,21 +192,21 @@ class Rule:
     """table: only candidates of the upper or the lower grade, SPECTER's rule for counts in data.json."""
 
     margin: float = 0.5
-    """table: how far apart the grades are, as a share of the distance between the largest and the least count."""
+    """table: how far apart the grades are, as a share of the distance between the largest and the smallest count."""
 
     field: str = ""
     """random: papers of the same fields as the anchor, of overlapping, or of disjoint ones."""
 
     exclude: tuple[str, ...] = ()
-    """Never these: names of signals, `positives` (every candidate of the positive rules), `neighbors` (all within the
+    """Never select these: names of signals, `positives` (every candidate of the positive rules), `neighbors` (all within the
     farthest rank that a rule uses), and what shares a venue, author or field with the anchor."""
 
     below_positive: float = 0.0
     """neighbors as negatives: leave out papers whose similarity is over this share of the least similar positive's,
-    as they may be positives nobody cited; 0 = off. 0.95 is usual (Moreira et al., 2024)."""
+    as they may be uncited positives; 0 = off. 0.95 is usual (Moreira et al., 2024)."""
 
     few: str = "keep"
-    """With fewer candidates than asked: keep what there is, skip the anchor, repeat some, or fill up at random."""
+    """What to do with fewer candidates than `count`: keep them, skip the anchor, repeat some, or fill up at random."""
 
     not_for: tuple[str, ...] = ()
     """Aspects for which this rule is left out."""
@@ -221,12 +218,12 @@ class Rule:
         where = f"rule {self.name!r}"
         choose(self.source, SOURCES, f"{where}: source")
         choose(self.order, ORDERS, f"{where}: order")
-        choose(self.few, FEW, f"{where}: few")
+        choose(self.few, IF_TOO_FEW, f"{where}: few")
         choose(self.field, FIELDS, f"{where}: field")
         choose(self.grade, GRADES, f"{where}: grade")
         choose(self.metric, METRICS, f"{where}: metric")
         if not 1 <= self.count <= 10_000:
-            raise UserError(f"{where}: count is {self.count}; a rule chooses 1 to 10,000 papers")
+            raise UserError(f"{where}: count is {self.count}; a rule selects 1 to 10,000 papers")
         if (self.source == "neighbors") != (self.band is not None):
             raise UserError(f"{where}: band is {self.band!r} with source {self.source}; neighbors needs a band such as "
                             "25 or [1000, 2000], other sources have none")  # fmt: skip
@@ -252,8 +249,10 @@ class Rule:
             choose(self.relation, (*RELATIONS, SAME, OTHER), f"{where}: relation")
         for name in self.exclude:
             choose(name, (*SIGNALS, "positives", "neighbors", *RELATIONS), f"{where}: exclude")
-        if self.field and self.unshared:
-            raise UserError(f"{where}: field {self.field!r} beside exclude {self.unshared[0]!r}; one of them will do")
+        if self.field and self.excluded_relations:
+            raise UserError(
+                f"{where}: field {self.field!r} beside exclude {self.excluded_relations[0]!r}; give one of them"
+            )
         if self.aspect_bands and self.vectors != OF_ASPECT:
             raise UserError(f"{where}: aspect_bands is for vectors = {OF_ASPECT!r}, not {self.vectors!r}; leave it out")
         for entry in self.aspect_bands:
@@ -261,12 +260,12 @@ class Rule:
                 raise UserError(f'{where}: aspect_bands has {entry!r}; it must be pairs such as [["method", 12]]')
 
     @property
-    def unshared(self) -> tuple[str, ...]:
-        """Relations that a chosen paper must not have to the anchor."""
+    def excluded_relations(self) -> tuple[str, ...]:
+        """Metadata that a selected paper must not share with the anchor."""
         return tuple(name for name in self.exclude if is_relation(name))
 
     def for_aspect(self, aspect: str) -> Rule:
-        """The rule with the vectors and the band of one aspect in place of "aspect"."""
+        """Return the rule with the vectors and the band of one aspect in place of "aspect"."""
         if self.vectors != OF_ASPECT:
             return self
         band = {name: tuple(band) if isinstance(band, list) else band for name, band in self.aspect_bands}
@@ -275,14 +274,14 @@ class Rule:
         )
 
     def intent_bits(self, aspect: str = "") -> int | None:
-        """The bits of `Intent` that a citation must carry; None = any. `other` is resolved by the miner."""
+        """Return the bits of `Intent` that a citation must carry; None = any. `other` is resolved by the miner."""
         word = aspect if self.intent in (SAME, OTHER) else self.intent
         if not word:
             return None
         return intent_bits(word, f"rule {self.name!r}: intent")
 
     def ranks(self, pool: int) -> tuple[int, int]:
-        """The band in ranks: low < rank <= high.
+        """Return the rule's band as ranks in a pool of this size: low < rank <= high.
 
         >>> Rule("p", "neighbors", 5, band=25).ranks(30_000), Rule("n", "neighbors", 2, band="1%").ranks(30_000)
         ((20, 25), (298, 300))
@@ -301,6 +300,7 @@ _DEFAULTS = {entry.name: entry.default for entry in dataclasses.fields(Rule)}
 
 
 def _rank(end: Any, pool: int, where: str) -> int:
+    """Return one end of a band as a rank, from a rank or a share of the pool."""
     if isinstance(end, str):
         number = end.strip().removesuffix("%")
         try:
@@ -315,14 +315,14 @@ def _rank(end: Any, pool: int, where: str) -> int:
     return end
 
 
-# Rules: a short list of them says how positives and negatives are chosen. It is the `[mining]` table of a recipe.
+# All rules of a recipe.
 
 TEXTS = ("abstract", "title", "either", "any")
 
 
 @dataclass(frozen=True, slots=True)
 class MiningRules:
-    """The whole `[mining]` table."""
+    """All mining rules of a recipe: the `[mining]` table."""
 
     positives: tuple[Rule, ...] = ()
     negatives: tuple[Rule, ...] = ()
@@ -330,23 +330,23 @@ class MiningRules:
     """Which papers take part: with title and abstract, with a title, with either of the two, or any."""
 
     anchors: int = 0
-    """How many anchors to draw from those that are possible; 0 = all."""
+    """How many of the possible anchors to draw; 0 = all."""
 
     anchors_per: str = "papers"
-    """`papers`: one group an anchor; `contexts`: one sample for every pair of papers cited in one sentence."""
+    """`papers`: one sample per anchor; `contexts`: one sample for every pair of papers cited in one sentence."""
 
     contexts: ContextFilter = field(default_factory=lambda: ContextFilter())
     """Which citing sentences count, where anchors come from contexts."""
 
     aspects: tuple[str, ...] = ()
-    """One group for every anchor and aspect: background, method, result, ..., miscellaneous (intent unknown), venue,
+    """One sample for every anchor and aspect: background, method, result, ..., miscellaneous (intent unknown), venue,
     author, field."""
 
     every_aspect: bool = False
     """Leave out anchors that have no positive in some aspect (miscellaneous aside)."""
 
     tasks: tuple[tuple[str, float, MiningRules], ...] = ()
-    """A mixture: name, weight and rules of each source; then there are no rules at this level."""
+    """A mixture: name, weight and rules of each task; then there are no rules at this level."""
 
     def __post_init__(self) -> None:
         choose(self.text, TEXTS, "mining.text")
@@ -361,7 +361,9 @@ class MiningRules:
             raise UserError("mining has no rule for positives; give [mining.positives] with source and count")
         names = [rule.name for rule in self.rules]
         if len(set(names)) < len(names) or len(names) > 255:
-            raise UserError(f"mining has two rules of one name, or more than 255 ({', '.join(names)}); name each anew")
+            raise UserError(
+                f"mining has two rules of one name, or more than 255 ({', '.join(names)}); give every rule a name of its own"
+            )
         ranked = any(rule.source == "neighbors" for rule in self.rules)
         for rule in self.rules:
             if "neighbors" in rule.exclude and not ranked:
@@ -371,7 +373,7 @@ class MiningRules:
             self._check_aspects_of(rule)
 
     def without_sentences(self) -> MiningRules:
-        """The rules for a corpus without citing sentences: those that can do without them are left out."""
+        """Return the rules for a corpus without citing sentences: optional rules are left out."""
         tasks = tuple((name, weight, inner.without_sentences()) for name, weight, inner in self.tasks)
         positives, negatives = (
             tuple(rule for rule in rules if not rule.optional) for rules in (self.positives, self.negatives)
@@ -379,7 +381,7 @@ class MiningRules:
         return dataclasses.replace(self, positives=positives, negatives=negatives, tasks=tasks)
 
     def _check_aspects_of(self, rule: Rule) -> None:
-        """A rule that goes by the aspect must fit every aspect for which it holds."""
+        """Refuse a rule that depends on the aspect but does not fit every aspect it applies to."""
         by_intent, by_relation = rule.intent in (SAME, OTHER), rule.relation in (SAME, OTHER)
         by_graph = rule.source in VECTOR_SOURCES and rule.vectors == OF_ASPECT
         key, value = ("relation", rule.relation) if by_relation else ("intent", rule.intent)
@@ -393,15 +395,16 @@ class MiningRules:
                                 f'leave it out for this aspect: not_for = ["{aspect}"]')  # fmt: skip
         shared = next((each.name for each in self.positives if each.source == SHARES), "")
         if shared and "positives" in rule.exclude:
-            raise UserError(f"rule {rule.name!r} excludes positives, and those of rule {shared!r} are drawn and not "
+            raise UserError(f"rule {rule.name!r} excludes positives, and those of rule {shared!r} are drawn, not "
                             f"listed; exclude relations instead, such as {RELATIONS[0]!r}")  # fmt: skip
 
     @property
     def rules(self) -> tuple[Rule, ...]:
+        """The rules for positives and those for negatives."""
         return (*self.positives, *self.negatives)
 
     def for_aspect(self, aspect: str) -> MiningRules:
-        """The same rules with the vectors and bands of one aspect in place of "aspect"."""
+        """Return the rules with the vectors and bands of one aspect in place of "aspect"."""
         if not self.aspect_graphs:
             return self
         positives, negatives = (
@@ -411,42 +414,42 @@ class MiningRules:
 
     @property
     def aspect_graphs(self) -> tuple[str, ...]:
-        """Aspects whose citations are embedded on their own, as some rule draws by such vectors."""
+        """Aspects whose citations need node vectors of their own, because some rule ranks by them."""
         inner = [aspect for _, _, rules in self.tasks for aspect in rules.aspect_graphs]
         by_graph = [rule for rule in self.rules if rule.source in VECTOR_SOURCES and rule.vectors == OF_ASPECT]
         own = [aspect for aspect in self.aspects if any(aspect not in rule.not_for for rule in by_graph)]
         return tuple(dict.fromkeys([*inner, *own]))
 
     def needs_vectors(self, name: str) -> bool:
-        """Whether some rule draws by the vectors of this name."""
+        """Whether some rule ranks papers by the vectors of this name."""
         inner = any(rules.needs_vectors(name) for _, _, rules in self.tasks)
         return inner or any(rule.source in VECTOR_SOURCES and rule.vectors == name for rule in self.rules)
 
     @property
     def from_contexts(self) -> bool:
-        """Whether some samples come from citing sentences, and so have some."""
+        """Whether some samples come from pairs cited in one sentence."""
         return self.anchors_per == "contexts" or any(rules.from_contexts for _, _, rules in self.tasks)
 
     @property
     def needs_intents(self) -> bool:
-        """Whether some rule asks for citations of a known intent."""
+        """Whether some rule needs citations of a known intent."""
         inner = any(rules.needs_intents for _, _, rules in self.tasks)
         return inner or bool(self.aspect_graphs) or any(rule.intent not in ("", "unknown") for rule in self.rules)
 
     @property
     def sources(self) -> set[str]:
-        """Everything that some rule draws from or excludes."""
+        """All sources that rules draw from or exclude."""
         inner = {source for _, _, rules in self.tasks for source in rules.sources}
         return inner | {rule.source for rule in self.rules} | {name for rule in self.rules for name in rule.exclude}
 
 
 @dataclass(frozen=True, slots=True)
 class ContextFilter:
-    """ASPIRE's filters for co-citation contexts (Mysore et al., NAACL 2022, and its code)."""
+    """ASPIRE's filters for citing sentences that cite several papers (Mysore et al., NAACL 2022, and its code)."""
 
     least_papers: int = 2
     most_papers: int = 3
-    """Co-cited papers in the sentence, those outside the corpus counted too."""
+    """Papers cited in the sentence, including those outside the corpus."""
 
     least_words: int = 5
     most_words: int = 60
@@ -454,9 +457,9 @@ class ContextFilter:
     """Only sentences with ( ) or [ ]: others have lost their citation marks."""
 
     most_contexts: int = 10
-    """Contexts kept for one pair; one of each citing paper."""
+    """Maximum number of contexts per pair, one of each citing paper."""
 
     least_sentences: int = 3
     most_sentences: int = 20
     longest_sentence: int = 80
-    """Abstracts with fewer or more sentences, with a longer one (in words), or of tiny ones only are left out."""
+    """Abstracts with fewer or more sentences, with a longer one (in words), or with only tiny ones are left out."""

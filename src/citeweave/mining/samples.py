@@ -1,33 +1,32 @@
-"""Some samples in memory: anchors, and ragged lists of what was picked for them.
-
->>> block = block_of([7, 8], positives=[[1, 2], [3]], negatives=[[4], []])
->>> block.positives.of(0).tolist(), take_samples(block, np.array([False, True])).anchors.tolist()
-([1, 2], [8])
-
-Samples: anchors with their positives and negatives, and the rule that chose each of them.
+"""Samples for contrastive training: anchors with their positives and negatives, and the rule that selected each paper.
 
     samples/
-      anchor.npy, aspect.npy, task.npy          one entry a sample
-      positives/offsets.npy row.npy rule.npy score.npy     ragged: the picks of every sample
+      anchor.npy, aspect.npy, task.npy          one entry per sample
+      positives/offsets.npy row.npy rule.npy score.npy     ragged: the papers selected for every sample
       negatives/...                                        the same
-      contexts/offsets.npy number.npy           the citing sentences behind a sample, where it has some
-      positives/sentence.npy anchor_sentence.npy ...       aligned sentences, where they were aligned
-      pool.npy                                  the rows that could be chosen, where a pool was given
-      manifest.json                             the corpus's hash, the rules, what was asked and what was got
+      contexts/offsets.npy number.npy           the citing sentences behind a sample, if it has some
+      positives/sentence.npy anchor_sentence.npy ...       aligned sentences, if they were aligned
+      pool.npy                                  the rows that could be selected, if the pool was restricted
+      manifest.json                             the corpus's hash, the rules, papers requested and selected
 
 Rows are rows of one corpus, named by its hash. A sample holds a group; `triplets()` pairs positives with
 negatives for losses that want one of each.
 
     >>> from tempfile import mkdtemp
-    >>> from citeweave.mining.samples import block_of
     >>> names = SampleNames(rules=("cited", "easy"))
     >>> with new_samples(Path(mkdtemp()) / "s", names, corpus="hash of a corpus") as writer:
-    ...     writer.append(block_of([7], positives=[[1, 2]], negatives=[[5, 6]], positive_rule=0, negative_rule=1))
+    ...     writer.append(block_from_lists([7], positives=[[1, 2]], negatives=[[5, 6]], positive_rule=0, negative_rule=1))
     ...     samples = writer.finish()
     >>> samples.triplets().rows().tolist()
     [[7, 1, 5], [7, 2, 6]]
 
-Says nothing of how picks are chosen: `mine.py` does that.
+Some samples in memory are a block:
+
+    >>> block = block_from_lists([7, 8], positives=[[1, 2], [3]], negatives=[[4], []])
+    >>> block.positives.of(0).tolist(), take_samples(block, np.array([False, True])).anchors.tolist()
+    ([1, 2], [8])
+
+Does not select papers: `mine.py` does.
 """
 
 from __future__ import annotations
@@ -48,31 +47,32 @@ from citeweave.core.errors import ArtifactError, EmptyResultError, UserError
 
 @dataclass(frozen=True, slots=True)
 class Picks:
-    """The papers picked for each of some samples, ragged."""
+    """The papers selected for each of some samples, as ragged lists with rule and score."""
 
     offsets: NDArray[np.int64]
     """Shape (samples + 1,)."""
 
     rows: NDArray[np.int32]
     rules: NDArray[np.uint8]
-    """Which rule chose it: index into `Names.rules`."""
+    """Which rule selected it: index into `SampleNames.rules`."""
 
     scores: NDArray[np.float32]
-    """What the rule ranked by (similarity, co-citation count, ...), higher is nearer; NaN where it did not rank."""
+    """What the rule ranked by (similarity, co-citation count, ...), higher is nearer; NaN if it did not rank."""
 
     def of(self, sample: int) -> NDArray[np.int32]:
+        """Return the papers selected for one sample."""
         return self.rows[self.offsets[sample] : self.offsets[sample + 1]]
 
     def owners(self) -> NDArray[np.int64]:
-        """The sample of every pick, shape (picks,)."""
+        """Return the sample of every selected paper, shape (picks,)."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The sentences in which an anchor and its positive are alike; all parallel to the positives' picks, (picks,).
+    """Aligned sentences: those in which an anchor and its positive are alike, one per positive, (picks,).
 
-    Where a pair is not aligned sentences and contexts are -1, similarities NaN.
+    If a pair is not aligned, sentences and contexts are -1, similarities NaN.
     """
 
     anchor_sentences: NDArray[np.int16]
@@ -82,25 +82,25 @@ class Alignment:
     """The same of the positive's abstract."""
 
     anchor_contexts: NDArray[np.int64]
-    """The context to which the anchor's sentence is nearest, -1 also where alignment is by abstracts."""
+    """The context to which the anchor's sentence is nearest, -1 also if alignment is by abstracts."""
 
     contexts: NDArray[np.int64]
     """The same of the positive's sentence."""
 
     anchor_similarities: NDArray[np.float32]
-    """What the anchor's sentence reached: dot product with its context, or with the other sentence."""
+    """Dot product of the anchor's sentence with its context, or with the other sentence."""
 
     similarities: NDArray[np.float32]
 
     @property
     def aligned(self) -> NDArray[np.bool_]:
-        """Which picks have sentences."""
+        """Which positives have aligned sentences."""
         return self.sentences >= 0
 
 
 @dataclass(frozen=True, slots=True)
 class SampleBlock:
-    """Some samples in memory."""
+    """A block of samples in memory."""
 
     anchors: NDArray[np.int32]
     positives: Picks
@@ -115,17 +115,17 @@ class SampleBlock:
 
 
 def take_samples(block: SampleBlock, mask: NDArray[np.bool_]) -> SampleBlock:
-    """Only some samples of a block; shape of the mask (samples,)."""
+    """Return some samples of a block; shape of the mask (samples,)."""
 
     def ragged(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         counts = np.diff(offsets)
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts[mask])]), np.repeat(mask, counts)
 
     def picks(old: Picks) -> Picks:
-        offsets, kept = ragged(old.offsets)
-        return Picks(offsets, old.rows[kept], old.rules[kept], old.scores[kept])
+        offsets, entries = ragged(old.offsets)
+        return Picks(offsets, old.rows[entries], old.rules[entries], old.scores[entries])
 
-    offsets, kept = ragged(block.context_offsets)
+    offsets, entries = ragged(block.context_offsets)
     return SampleBlock(
         anchors=block.anchors[mask],
         positives=picks(block.positives),
@@ -133,11 +133,11 @@ def take_samples(block: SampleBlock, mask: NDArray[np.bool_]) -> SampleBlock:
         aspects=block.aspects[mask],
         tasks=block.tasks[mask],
         context_offsets=offsets,
-        contexts=block.contexts[kept],
+        contexts=block.contexts[entries],
     )
 
 
-def block_of(
+def block_from_lists(
     anchors: Sequence[int],
     positives: Sequence[Sequence[int]],
     negatives: Sequence[Sequence[int]],
@@ -145,12 +145,12 @@ def block_of(
     positive_rule: int = 0,
     negative_rule: int = 0,
 ) -> SampleBlock:
-    """Samples from plain lists, where one rule chose all positives and another all negatives."""
+    """Make a block of samples from plain lists; one rule selected all positives and another all negatives."""
     number = len(anchors)
     return SampleBlock(
         anchors=np.array(anchors, np.int32),
-        positives=_picks_of(positives, positive_rule),
-        negatives=_picks_of(negatives, negative_rule),
+        positives=_picks_from_lists(positives, positive_rule),
+        negatives=_picks_from_lists(negatives, negative_rule),
         aspects=np.zeros(number, np.uint8),
         tasks=np.zeros(number, np.uint8),
         context_offsets=np.zeros(number + 1, np.int64),
@@ -158,13 +158,13 @@ def block_of(
     )
 
 
-def _picks_of(lists: Sequence[Sequence[int]], rule: int) -> Picks:
+def _picks_from_lists(lists: Sequence[Sequence[int]], rule: int) -> Picks:
     rows = np.array([row for picks in lists for row in picks], np.int32)
     offsets = np.cumsum([0, *(len(picks) for picks in lists)]).astype(np.int64)
     return Picks(offsets, rows, np.full(len(rows), rule, np.uint8), np.full(len(rows), np.nan, np.float32))
 
 
-# Samples: anchors with their positives and negatives, and the rule that chose each of them.
+# The folder of samples.
 
 KIND, VERSION, POOL = "samples", 1, "pool.npy"
 ALIGNMENT_COLUMNS = {
@@ -175,24 +175,24 @@ ALIGNMENT_COLUMNS = {
     "anchor_similarities": "positives/anchor_similarity.npy",
     "similarities": "positives/similarity.npy",
 }
-"""Attributes of `Alignment` and their files; all are there or none is."""
+"""Attributes of `Alignment` and their files; all of them exist or none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampleNames:
-    """What the small numbers in samples stand for."""
+    """Names of the rules, aspects and tasks that samples refer to by number."""
 
     rules: tuple[str, ...]
     aspects: tuple[str, ...] = ("",)
     """The aspect in which anchor and positive are alike, "" = in no aspect in particular."""
 
     tasks: tuple[str, ...] = ("",)
-    """The source of a mixture that a sample comes from."""
+    """The task of a mixture that a sample comes from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Triplets:
-    """One anchor, one positive and one negative each; all of shape (triplets,)."""
+    """Training triplets of one anchor, one positive and one negative each; all of shape (triplets,)."""
 
     anchors: NDArray[np.int32]
     positives: NDArray[np.int32]
@@ -206,12 +206,12 @@ class Triplets:
         return len(self.anchors)
 
     def rows(self) -> NDArray[np.int32]:
-        """Shape (triplets, 3)."""
+        """Return anchor, positive and negative of every triplet, shape (triplets, 3)."""
         return np.stack([self.anchors, self.positives, self.negatives], axis=1)
 
 
 class Samples:
-    """The samples of a folder; every column is memory-mapped."""
+    """A folder of samples; every column is memory-mapped."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
@@ -228,11 +228,11 @@ class Samples:
         self.context_offsets: NDArray[np.int64] = open_numbers(folder / "contexts" / "offsets.npy", np.int64)
         self.contexts: NDArray[np.int64] = open_numbers(folder / "contexts" / "number.npy", np.int64)
         self.pool: NDArray[np.int32] | None = None
-        """The rows that could be chosen, ascending; None where no pool was given."""
+        """The rows that could be selected, ascending; None if the pool was not restricted."""
         if POOL in manifest.files:
             self.pool = open_numbers(folder / POOL, np.int32)
         self.alignment = self._alignment()
-        """Sentences aligned by `alignment.py`; None where nothing was aligned."""
+        """Sentences aligned by `align.py`; None if nothing was aligned."""
         self._check()
 
     @classmethod
@@ -253,7 +253,7 @@ class Samples:
         return f"Samples({str(self.folder)!r}: {len(self):,} samples, {picks})"
 
     def check_corpus(self, corpus_hash: str, folder: Path) -> None:
-        """Refuse another corpus than the one whose rows the samples name."""
+        """Refuse a corpus other than the one the samples were mined from."""
         if self.corpus != corpus_hash:
             raise UserError(
                 f"{self.folder} was mined from another corpus than {folder} (hash {self.corpus[:12]}, not "
@@ -261,7 +261,7 @@ class Samples:
             )
 
     def triplets(self) -> Triplets:
-        """Every positive with a negative of the same sample: the first with the first, the shorter list begun anew."""
+        """Pair positives with negatives of the same sample, first with first; the shorter list is repeated."""
         ups, downs = np.diff(self.positives.offsets), np.diff(self.negatives.offsets)  # (samples,)
         counts = np.where((ups > 0) & (downs > 0), np.maximum(ups, downs), 0)
         owner = np.repeat(np.arange(len(counts)), counts)  # (triplets,)
@@ -296,20 +296,20 @@ class Samples:
         lists: list[tuple[NDArray[np.int64], NDArray[Any]]]
         lists = [(p.offsets, p.rows) for p in (self.positives, self.negatives)]
         lists.append((self.context_offsets, self.contexts))
-        right = len(self.aspects) == len(self.tasks) == len(self)
+        valid = len(self.aspects) == len(self.tasks) == len(self)
         for offsets, values in lists:
-            right = right and len(offsets) == len(self) + 1 and offsets[0] == 0 and offsets[-1] == len(values)
-            right = right and bool((np.diff(offsets) >= 0).all())
+            valid = valid and len(offsets) == len(self) + 1 and offsets[0] == 0 and offsets[-1] == len(values)
+            valid = valid and bool((np.diff(offsets) >= 0).all())
         if self.alignment is not None:
             columns = [getattr(self.alignment, attribute) for attribute in ALIGNMENT_COLUMNS]
-            right = right and all(len(column) == len(self.positives.rows) for column in columns)
-        if not right:
+            valid = valid and all(len(column) == len(self.positives.rows) for column in columns)
+        if not valid:
             raise ArtifactError(f"{self.folder} is damaged: its columns do not fit together; mine the samples again")
 
 
 @dataclass(slots=True)
 class SamplesWriter:
-    """Appends samples to a new folder. See `new_samples`."""
+    """Appends blocks of samples to a new folder; made by `new_samples`."""
 
     folder: Path
     artifact: ArtifactWriter
@@ -319,11 +319,12 @@ class SamplesWriter:
     _columns: dict[str, NumberWriter] = field(default_factory=dict)
     _ends: dict[str, int] = field(default_factory=dict)
 
-    def keep_pool(self, rows: NDArray[np.int64]) -> None:
-        """Remember the rows that could be chosen, for whoever looks at the samples later."""
+    def write_pool(self, rows: NDArray[np.int64]) -> None:
+        """Write the rows that could be selected, for later audits of the samples."""
         write_numbers(self.artifact.folder / POOL, np.unique(rows), np.int32)
 
     def append(self, block: SampleBlock) -> None:
+        """Append a block of samples to the columns of the folder."""
         self.count += len(block)
         self._write("anchor", block.anchors, np.int32)
         self._write("aspect", block.aspects, np.uint8)
@@ -337,9 +338,9 @@ class SamplesWriter:
         self._write("contexts/number", block.contexts, np.int64)
 
     def finish(self) -> Samples:
-        """Close the files, write the manifest, give the folder its name; nothing mined is an error."""
+        """Close the columns, write the manifest and publish the folder; raise if there is no sample."""
         if not self.count:
-            raise EmptyResultError(f"{self.folder}: no sample could be made{self._why()}")
+            raise EmptyResultError(f"{self.folder}: no sample could be made{self._skip_reasons()}")
         for column in self._columns.values():
             column.close()
         names = {"rules": self.names.rules, "aspects": self.names.aspects, "tasks": self.names.tasks}
@@ -347,7 +348,7 @@ class SamplesWriter:
         self.artifact.facts["samples"] = self.count
         return Samples(self.folder, self.artifact.finish())
 
-    def _why(self) -> str:
+    def _skip_reasons(self) -> str:
         skipped: dict[str, int] = self.facts.get("skipped", {})
         reasons = "; ".join(f"{number:,} anchors: {reason}" for reason, number in skipped.items())
         return f" ({reasons}); loosen the rules or give more papers" if reasons else "; check the input"
@@ -376,7 +377,7 @@ def new_samples(
     facts: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Iterator[SamplesWriter]:
-    """Write samples into a new folder; the caller ends with `writer.finish()`. `corpus` is the corpus's hash."""
+    """Open a writer of samples into a new folder; call `writer.finish()` at the end. `corpus` is the corpus's hash."""
     recipe = {"corpus": corpus, "rules": list(names.rules)} if recipe is None else recipe
     with new_artifact(Path(folder), KIND, VERSION, recipe, overwrite=overwrite) as artifact:
         yield SamplesWriter(Path(folder), artifact, names, {"corpus": corpus, **(facts or {})})

@@ -1,19 +1,17 @@
-"""What papers share: venues, authors and fields as sparse rows in both directions, papers to values and back.
+"""Shared metadata: papers of the same venue, author or field of study, indexed both ways and drawn without listing them all.
 
     paper 3: authors "Ada Lovelace", "A. Turing"    ->    values 0, 1
     value 0: papers 3, 8, 12
 
-Values are compared without regard to case and spaces, and by name alone: two authors of one name are one. Holds about
-20 bytes an entry. Which papers are drawn by it: `sharing_draws.py`.
-
-Drawing papers that share something with the anchor, or share nothing, compiled and without listing them all.
+Values are compared without regard to case and spaces, and by name alone: two authors of one name are one. Takes about
+20 bytes per entry.
 
     draw 10 of the 80,000 papers of the anchor's venue that have none of its authors
 
-Where an anchor has few candidates all are looked at, and those of the least key(salt, anchor, candidate) are taken.
-Where it has many, some are drawn until enough fit; a paper that shares three values is drawn no more often than one
-that shares one. So a venue of 100,000 papers costs its papers a few draws each, not ten billion pairs. Depends on
-nothing but seed, anchor and candidates, as `drawing.py` does.
+If an anchor has few candidates all are scanned, and those with the smallest key(salt, anchor, candidate) are taken. If
+it has many, some are drawn until enough fit; a paper that shares three values is drawn no more often than one that
+shares one. So a venue of 100,000 papers costs a few draws per paper, not ten billion pairs. The draws depend on nothing
+but seed, anchor and candidates, as in `draw.py`.
 """
 
 from __future__ import annotations
@@ -33,8 +31,8 @@ from citeweave.mining.draw import CandidateLists, anchor_key
 from citeweave.mining.rules import MiningRules, is_relation
 
 
-class Sharing(NamedTuple):
-    """Values of papers and papers of values; compiled code reads it as it is."""
+class SharedMetadata(NamedTuple):
+    """Metadata values (venues, authors, fields) of every paper, and the papers of every value; read by compiled code."""
 
     offsets: NDArray[np.int64]
     """Shape (papers + 1,): where the values of each paper begin in `values`."""
@@ -49,34 +47,34 @@ class Sharing(NamedTuple):
     """Papers of the pool that have a value, ascending."""
 
 
-NO_SHARING = Sharing(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int32))
-"""Stands for relations that are not asked for."""
+NO_METADATA = SharedMetadata(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int32))
+"""Passed where no metadata is compared."""
 
 
-def sharing_of(corpus: Corpus, relations: Sequence[str], in_pool: NDArray[np.bool_]) -> Sharing:
-    """What the papers of a corpus share by some of `aspect_names.RELATIONS` taken together; (papers,) marks the pool."""
+def collect_shared_metadata(corpus: Corpus, relations: Sequence[str], in_pool: NDArray[np.bool_]) -> SharedMetadata:
+    """Collect the metadata that papers of a corpus share, for some of `rules.RELATIONS` together; (papers,) marks the pool."""
     keys, papers = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for relation in relations:
         column = _column(corpus, relation)
         for start in range(0, len(corpus), BLOCK):
             names, rows = [], []
             for row, text in enumerate(column[start : start + BLOCK], start):
-                for name in filter(None, map(plain_name, [text] if relation == "venue" else lines(text))):
+                for name in filter(None, map(normalize_name, [text] if relation == "venue" else lines(text))):
                     names.append(f"{relation}:{name}")
                     rows.append(row)
             keys.append(hash_texts(names))
             papers.append(np.array(rows, np.int64))
     _, value = np.unique(np.concatenate(keys), return_inverse=True)  # (entries,)
-    return sharing_from(np.concatenate(papers), value, in_pool)
+    return index_shared_values(np.concatenate(papers), value, in_pool)
 
 
 def check_relations(corpus: Corpus, rules: MiningRules) -> None:
-    """Refuse rules about relations of which the corpus knows nothing; of several aspects one may lack."""
+    """Refuse rules about metadata that no paper of the corpus has; of several aspects one may be missing."""
     aspects = [aspect for aspect in rules.aspects if is_relation(aspect)]
     named = [rule.relation for rule in rules.rules if is_relation(rule.relation)]
-    lacking = {each for each in (*aspects, *named) if not _column(corpus, each).lengths().any()}
-    if lacking & set(named) or lacking >= set(aspects) > set() or (lacking and rules.every_aspect):
-        names = " or ".join(sorted(lacking))
+    missing = {each for each in (*aspects, *named) if not _column(corpus, each).lengths().any()}
+    if missing & set(named) or missing >= set(aspects) > set() or (missing and rules.every_aspect):
+        names = " or ".join(sorted(missing))
         raise UserError(
             f"the rules ask what papers share by {', '.join(dict.fromkeys([*aspects, *named]))}, and no paper of "
             f"{corpus.folder} has {names}; leave that out of mining.aspects and of the rules"
@@ -87,11 +85,13 @@ def _column(corpus: Corpus, relation: str) -> TextColumn:
     return {"venue": corpus.venues, "author": corpus.authors, "field": corpus.fields}[relation]
 
 
-def sharing_from(papers: NDArray[np.int64], values: NDArray[np.int64], in_pool: NDArray[np.bool_]) -> Sharing:
-    """The same from pairs of a paper and one of its values, in any order; both (entries,).
+def index_shared_values(
+    papers: NDArray[np.int64], values: NDArray[np.int64], in_pool: NDArray[np.bool_]
+) -> SharedMetadata:
+    """Index pairs of a paper and one of its metadata values, in any order, both ways; both (entries,).
 
-    >>> found = sharing_from(np.array([0, 1, 1]), np.array([0, 0, 1]), np.array([True, True]))
-    >>> found.values.tolist(), found.members.tolist(), found.member_offsets.tolist()
+    >>> shared = index_shared_values(np.array([0, 1, 1]), np.array([0, 0, 1]), np.array([True, True]))
+    >>> shared.values.tolist(), shared.members.tolist(), shared.member_offsets.tolist()
     ([0, 0, 1], [0, 1, 1], [0, 2, 3])
     """
     number = int(values.max()) + 1 if len(values) else 0
@@ -99,7 +99,7 @@ def sharing_from(papers: NDArray[np.int64], values: NDArray[np.int64], in_pool: 
     papers, values = codes // max(number, 1), codes % max(number, 1)
     here = in_pool[papers]
     order = np.argsort(values[here], kind="stable")
-    return Sharing(
+    return SharedMetadata(
         _offsets(papers, len(in_pool)),
         values.astype(np.int32),
         _offsets(values[here], number),
@@ -107,9 +107,10 @@ def sharing_from(papers: NDArray[np.int64], values: NDArray[np.int64], in_pool: 
     )
 
 
-def plain_name(name: str) -> str:
-    """
-    >>> plain_name("  Proceedings of  ACL ")
+def normalize_name(name: str) -> str:
+    """Normalize case and spaces of a venue, author or field name.
+
+    >>> normalize_name("  Proceedings of  ACL ")
     'proceedings of acl'
     """
     return " ".join(name.split()).casefold()
@@ -119,73 +120,73 @@ def _offsets(owners: NDArray[np.int64], number: int) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(owners, minlength=number))])
 
 
-# Drawing papers that share something with the anchor, or share nothing, compiled and without listing them all.
+# Drawing papers that share metadata with the anchor, or share none.
 
-FEW = 512
-"""Entries up to which all are looked at at once."""
+SCAN_ALL = 512
+"""Number of entries up to which all are scanned."""
 
-DRAWS = 1024
-"""Draws from more of them; an anchor that is short then has its lists looked through ..."""
+MAX_DRAWS = 1024
+"""Draws from more entries; if they yield too few papers, the lists are scanned ..."""
 
-WALK = 8192
-"""... from a random place, for so many entries at most: a rule may come short where hardly any candidate fits."""
+MAX_SCANNED = 8192
+"""... from a random position, for so many entries at most: a rule may stay short if hardly any candidate fits."""
 
 
-def draw_sharers(
+def draw_sharing_papers(
     anchors: NDArray[np.int64],
     keys: NDArray[np.uint64],
-    wanted: Sharing | NDArray[np.int32],
-    unwanted: Sharing | None,
+    wanted: SharedMetadata | NDArray[np.int32],
+    unwanted: SharedMetadata | None,
     count: int,
     forbidden: CandidateLists,
     salt: np.uint64,
     *,
     pool_size: int,
 ) -> CandidateLists:
-    """At most `count` different papers for every anchor, uniformly, none of them forbidden or the anchor itself.
+    """Draw at most `count` papers per anchor that share metadata with it, uniformly, never forbidden ones.
 
-    They share a value of `wanted` (or are of the pool that it is) and none of `unwanted`; `pool_size` are all papers.
+    They share a value of `wanted` (or are in it, if it is a list of papers) and none of `unwanted`; `pool_size` is the
+    number of all papers.
     """
-    values, pool = NO_SHARING, np.zeros(0, np.int32)
-    if isinstance(wanted, Sharing):
+    values, pool = NO_METADATA, np.zeros(0, np.int32)
+    if isinstance(wanted, SharedMetadata):
         values = wanted
     else:
         pool = wanted
-    rows, found = np.empty(len(anchors) * count, np.int32), np.zeros(len(anchors), np.int64)
+    rows, drawn = np.empty(len(anchors) * count, np.int32), np.zeros(len(anchors), np.int64)
     columns: list[NDArray[Any]] = [anchors, pool, values.members, forbidden.rows]
     stamps = np.zeros(1 + max((int(column.max()) for column in columns if len(column)), default=0), np.int32)
-    not_these = unwanted or NO_SHARING
-    _draw(anchors, keys, values, pool, not_these, pool_size, count, forbidden, salt, stamps, rows, found)
-    mask = np.arange(len(rows)) % max(count, 1) < np.repeat(found, count)
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(found)])
+    _draw(anchors, keys, values, pool, unwanted or NO_METADATA, pool_size, count, forbidden, salt, stamps, rows, drawn)
+    mask = np.arange(len(rows)) % max(count, 1) < np.repeat(drawn, count)
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(drawn)])
     return CandidateLists(ends, rows[mask], np.full(int(mask.sum()), np.nan, np.float32))
 
 
-def shares_any(sharing: Sharing, anchors: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Whether the two papers of each pair have a value in common; all of shape (pairs,)."""
+def share_a_value(metadata: SharedMetadata, anchors: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return whether the two papers of each pair share a metadata value; all of shape (pairs,)."""
     out = np.empty(len(rows), bool)
-    _share(sharing, anchors, rows, out)
+    _share(metadata, anchors, rows, out)
     return out
 
 
 @numba.njit(cache=True, nogil=True)
-def _share(sharing, anchors, rows, out):  # type: ignore[no-untyped-def]
+def _share(metadata, anchors, rows, out):  # type: ignore[no-untyped-def]
     for i in range(len(rows)):
-        out[i] = _common(sharing, anchors[i], rows[i]) > 0
+        out[i] = _count_common(metadata, anchors[i], rows[i]) > 0
 
 
 @numba.njit(cache=True, nogil=True)
-def _common(sharing, first, second):  # type: ignore[no-untyped-def]
-    """How many values two papers have in common."""
-    if len(sharing.values) == 0:
+def _count_common(metadata, first, second):  # type: ignore[no-untyped-def]
+    """Count the metadata values that two papers have in common."""
+    if len(metadata.values) == 0:
         return 0
-    i, end = sharing.offsets[first], sharing.offsets[first + 1]
-    j, stop = sharing.offsets[second], sharing.offsets[second + 1]
+    i, end = metadata.offsets[first], metadata.offsets[first + 1]
+    j, stop = metadata.offsets[second], metadata.offsets[second + 1]
     number = 0
     while i < end and j < stop:
-        if sharing.values[i] < sharing.values[j]:
+        if metadata.values[i] < metadata.values[j]:
             i += 1
-        elif sharing.values[i] > sharing.values[j]:
+        elif metadata.values[i] > metadata.values[j]:
             j += 1
         else:
             number += 1
@@ -195,8 +196,8 @@ def _common(sharing, first, second):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _entries(wanted, pool, anchor):  # type: ignore[no-untyped-def]
-    """Entries of all lists of an anchor; a paper that stands in two counts twice."""
+def _count_entries(wanted, pool, anchor):  # type: ignore[no-untyped-def]
+    """Count the entries of an anchor's lists of sharing papers; a paper in two lists counts twice."""
     if len(pool):
         return np.int64(len(pool))
     total = np.int64(0)
@@ -209,7 +210,7 @@ def _entries(wanted, pool, anchor):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, nogil=True)
 def _entry(wanted, pool, anchor, place):  # type: ignore[no-untyped-def]
-    """The paper at a place of the lists of an anchor, one after the other."""
+    """Return the paper at a position of an anchor's concatenated lists of sharing papers."""
     if len(pool):
         return pool[place]
     for i in range(wanted.offsets[anchor], wanted.offsets[anchor + 1]):
@@ -222,8 +223,8 @@ def _entry(wanted, pool, anchor, place):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _take_least(of_anchor, salt, row, keys, rows, size, count):  # type: ignore[no-untyped-def]
-    """Put a paper among those of the least keys, ascending; returns how many there are now."""
+def _insert_by_key(of_anchor, salt, row, keys, rows, size, count):  # type: ignore[no-untyped-def]
+    """Insert a drawn paper among those with the smallest keys, ascending; returns how many there are now."""
     key = anchor_key(salt, of_anchor, np.uint64(row))
     if size == count and key >= keys[size - 1]:
         return size
@@ -237,8 +238,8 @@ def _take_least(of_anchor, salt, row, keys, rows, size, count):  # type: ignore[
 
 
 @numba.njit(cache=True, nogil=True)
-def _is_everybodys(unwanted, anchor, pool_size):  # type: ignore[no-untyped-def]
-    """Whether some value of the anchor is that of all papers, so that nobody is without."""
+def _is_shared_by_all(unwanted, anchor, pool_size):  # type: ignore[no-untyped-def]
+    """Whether some value of the anchor belongs to all papers, so that no paper is without it."""
     if len(unwanted.values) == 0:
         return False
     for i in range(unwanted.offsets[anchor], unwanted.offsets[anchor + 1]):
@@ -249,46 +250,46 @@ def _is_everybodys(unwanted, anchor, pool_size):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def _walk(lists, anchor, first, number, mark, chosen, most):  # type: ignore[no-untyped-def]
-    """Of so many entries those that fit, by least key, into `chosen`; returns how many."""
+def _scan(lists, anchor, first, number, mark, chosen, count):  # type: ignore[no-untyped-def]
+    """Scan so many entries and put the papers that fit, by smallest key, into `chosen`; returns how many."""
     wanted, pool, unwanted, stamps, salt, key = lists
-    total, size = _entries(wanted, pool, anchor), 0
-    least = np.empty(max(most, 1), np.uint64)
+    total, size = _count_entries(wanted, pool, anchor), 0
+    smallest = np.empty(max(count, 1), np.uint64)
     for place in range(number):
         row = _entry(wanted, pool, anchor, (first + place) % total)
         if stamps[row] != mark:
             stamps[row] = mark
-            if _common(unwanted, anchor, row) == 0:
-                size = _take_least(key, salt, row, least, chosen, size, most)
+            if _count_common(unwanted, anchor, row) == 0:
+                size = _insert_by_key(key, salt, row, smallest, chosen, size, count)
     return size
 
 
 @numba.njit(cache=True, nogil=True)
-def _draw(anchors, keys, wanted, pool, unwanted, pool_size, count, forbidden, salt, stamps, rows, found):  # type: ignore[no-untyped-def]
+def _draw(anchors, keys, wanted, pool, unwanted, pool_size, count, forbidden, salt, stamps, rows, drawn):  # type: ignore[no-untyped-def]
     for number in range(len(anchors)):
         anchor, mark, taken = anchors[number], number + 1, 0
         chosen = rows[number * count : (number + 1) * count]
         stamps[anchor] = mark
         for i in range(forbidden.offsets[number], forbidden.offsets[number + 1]):
             stamps[forbidden.rows[i]] = mark
-        total = _entries(wanted, pool, anchor)
-        if total == 0 or _is_everybodys(unwanted, anchor, pool_size):
+        total = _count_entries(wanted, pool, anchor)
+        if total == 0 or _is_shared_by_all(unwanted, anchor, pool_size):
             continue
-        for attempt in range(DRAWS if total > FEW else 0):
+        for attempt in range(MAX_DRAWS if total > SCAN_ALL else 0):
             key = anchor_key(salt, keys[number], np.uint64(attempt))
             row = _entry(wanted, pool, anchor, np.int64(key % np.uint64(total)))
-            shared = _common(wanted, anchor, row)
-            # a paper that stands in several lists is taken as seldom; the key's upper half is as good as another key
+            shared = _count_common(wanted, anchor, row)
+            # a paper in several lists is accepted less often in turn; the key's upper half is as good as another key
             if stamps[row] == mark or (shared > 1 and (key >> np.uint64(32)) % np.uint64(shared) != 0):
                 continue
             stamps[row] = mark
-            if _common(unwanted, anchor, row) == 0:
+            if _count_common(unwanted, anchor, row) == 0:
                 chosen[taken] = row
                 taken += 1
                 if taken == count:
                     break
         if taken < count:
-            first = np.int64(anchor_key(salt, keys[number], np.uint64(DRAWS)) % np.uint64(total))
+            first = np.int64(anchor_key(salt, keys[number], np.uint64(MAX_DRAWS)) % np.uint64(total))
             lists = (wanted, pool, unwanted, stamps, salt, keys[number])
-            taken += _walk(lists, anchor, first, min(total, WALK), mark, chosen[taken:], count - taken)
-        found[number] = taken
+            taken += _scan(lists, anchor, first, min(total, MAX_SCANNED), mark, chosen[taken:], count - taken)
+        drawn[number] = taken

@@ -1,19 +1,20 @@
-"""Pairs of papers cited in the same sentence, with the sentences: what ASPIRE trains on.
-
-    "... by matching [3], [7] ..."   in paper 12     ->   pair (3, 7), contexts of it: this sentence
-
-The filters are those of ASPIRE's code (see `rules.ContextFilter`). Each unordered pair is one sample; which of
-the two is the anchor is drawn. Aligning sentences through the contexts is a later step.
-
-Sources: one small function for each way to find candidates; all take a block of anchors and give lists.
+"""Candidate sources of mining rules: related papers, tables, random papers, shared metadata, papers cited in one sentence.
 
     cited, cocited, ...   papers related in the graph, restricted to an intent where the rule says so
     table                 pairs with counts from anywhere: co-views, co-reads, SPECTER's data.json
     random                papers of the pool
-    shares                papers of the same venue, with a shared author or field: see `sharing_draws.py`
+    shares                papers of the same venue, with a shared author or field: see `shared_metadata.py`
     neighbors, similar, cells, sorted_random      by vectors: see `vector_sources.py`
 
-Candidates are papers of the pool and never the anchor. Choosing among them is `drawing.py`'s.
+Each source is a function from a rule and a block of anchors to candidate lists; candidates are papers of the pool and
+never the anchor. Selecting among them is done by `draw.py`.
+
+ASPIRE trains on pairs of papers cited in one sentence, with the sentences:
+
+    "... by matching [3], [7] ..."   in paper 12     ->   pair (3, 7), contexts of it: this sentence
+
+The filters are those of ASPIRE's code (`rules.ContextFilter`). Each unordered pair is one sample; which of the two is
+the anchor is drawn. Aligning sentences through the contexts is a later step: `align.py`.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from citeweave.core.columns import BLOCK
-from citeweave.core.randomness import mix
+from citeweave.core.randomness import mix_keys
 from citeweave.corpus.corpus import Corpus
 from citeweave.corpus.derived_texts import bracket_reason, repeat_keys, word_reason
 from citeweave.corpus.text import sentences
 from citeweave.graph.signals import ONE_HOP, Signal, related
 from citeweave.mining.draw import (
     CandidateLists,
+    derive_salt,
     draw_from_pool,
+    drop_forbidden,
+    empty_lists,
+    filter_entries,
     join_lists,
-    keep_entries,
-    no_lists,
-    salt_of,
-    without,
 )
 from citeweave.mining.mining_data import MiningData
 from citeweave.mining.rules import (
@@ -48,12 +49,12 @@ from citeweave.mining.rules import (
     intent_bits,
     is_relation,
 )
-from citeweave.mining.shared_metadata import draw_sharers
+from citeweave.mining.shared_metadata import draw_sharing_papers
 
 
 @dataclass(frozen=True, slots=True)
 class CocitedPairs:
-    """Pairs cited in one sentence, and the numbers of those sentences."""
+    """Pairs of papers cited in one sentence, and the numbers of those citing sentences."""
 
     anchors: NDArray[np.int32]
     positives: NDArray[np.int32]
@@ -62,13 +63,13 @@ class CocitedPairs:
 
     contexts: NDArray[np.int64]
     rejected: dict[str, int]
-    """Contexts left out, by reason; papers with another abstract than asked are counted here too."""
+    """Contexts left out, by reason; papers with an unsuitable abstract are counted here too."""
 
     kept: int
     """Contexts that passed every filter."""
 
 
-def cocited_pairs(
+def collect_cocited_pairs(
     corpus: Corpus,
     in_pool: NDArray[np.bool_],
     options: ContextFilter,
@@ -76,9 +77,9 @@ def cocited_pairs(
     seed: int,
     before: Corpus | None = None,
 ) -> CocitedPairs:
-    """All pairs of pool papers that stand together in a sentence which passes the filters.
+    """Collect all pairs of pool papers that are cited together in a sentence that passes ASPIRE's filters.
 
-    `before` is the corpus before papers left it: what those wrote is left out too.
+    `before` is the corpus before papers were removed: sentences of the removed papers are left out too.
     """
     rejected: dict[str, int] = {}
     numbers = _usable_contexts(corpus, options, before, rejected)
@@ -90,33 +91,33 @@ def cocited_pairs(
     seen = np.unique(cited[in_pool[cited]])
     fits = np.zeros(len(corpus), bool)
     fits[seen] = _abstracts_fit(corpus, seen, options)
-    left = seen[~fits[seen]]
-    if len(left):
-        rejected["paper: abstract too short, too long or of odd sentences"] = len(left)
+    unfit = seen[~fits[seen]]
+    if len(unfit):
+        rejected["paper: abstract too short, too long or of odd sentences"] = len(unfit)
     keep = fits[cited]
     first, second, where = _pairs_within(context[keep], cited[keep])
     single = len(numbers) - len(np.unique(where))
     if single:
         rejected["fewer than two papers with text"] = single
-    return _group(corpus, first, second, where, options, seed, rejected)
+    return _group_pairs(corpus, first, second, where, options, seed, rejected)
 
 
 def _usable_contexts(
     corpus: Corpus, options: ContextFilter, before: Corpus | None, rejected: dict[str, int]
 ) -> NDArray[np.int64]:
-    """Contexts that pass the filters on size, words, brackets and repetition; each is rejected for its first reason."""
+    """Return the contexts that pass the filters on size, words, brackets and repetition; count the others by reason."""
     table = corpus.contexts
     papers = np.diff(table.cited_offsets) + np.diff(table.outside_offsets)
     numbers = np.flatnonzero((papers >= options.least_papers) & (papers <= options.most_papers))
-    few, many = int((papers < options.least_papers).sum()), int((papers > options.most_papers).sum())
-    kept: list[int] = []
+    too_few, too_many = int((papers < options.least_papers).sum()), int((papers > options.most_papers).sum())
+    usable: list[int] = []
     keys = [repeat_keys([])]
-    reasons = {f"fewer than {options.least_papers} papers cited": few, f"more than {options.most_papers}": many}
+    reasons = {f"fewer than {options.least_papers} papers cited": too_few, f"more than {options.most_papers}": too_many}
     if before is not None:
         known = before.index.rows_of(np.ascontiguousarray(table.citing_keys[numbers])) >= 0
-        gone = (table.citing[numbers] < 0) & known  # (contexts,)
-        reasons["citing paper left the corpus"] = int(gone.sum())
-        numbers = numbers[~gone]
+        removed = (table.citing[numbers] < 0) & known  # (contexts,)
+        reasons["citing paper left the corpus"] = int(removed.sum())
+        numbers = numbers[~removed]
     for start in range(0, len(numbers), BLOCK):
         block, texts = numbers[start : start + BLOCK], []
         for number, text in zip(block.tolist(), table.texts.take(block), strict=True):
@@ -125,13 +126,13 @@ def _usable_contexts(
             if reason:
                 reasons[reason] = reasons.get(reason, 0) + 1
             else:
-                kept.append(number)
+                usable.append(number)
                 texts.append(text)
         keys.append(repeat_keys(texts))
     unique = np.sort(np.unique(np.concatenate(keys), return_index=True)[1])  # the first of each
-    reasons["repeats another sentence"] = len(kept) - len(unique)
+    reasons["repeats another sentence"] = len(usable) - len(unique)
     rejected |= {reason: number for reason, number in reasons.items() if number}
-    return np.array(kept, np.int64)[unique]
+    return np.array(usable, np.int64)[unique]
 
 
 def _abstracts_fit(corpus: Corpus, rows: NDArray[np.integer], options: ContextFilter) -> NDArray[np.bool_]:
@@ -144,7 +145,7 @@ def _abstracts_fit(corpus: Corpus, rows: NDArray[np.integer], options: ContextFi
 
 
 def abstract_fits(abstract: str, options: ContextFilter) -> bool:
-    """ASPIRE's filter of abstracts: 3 to 20 sentences, none over 80 words, not all of three words or fewer.
+    """Whether an abstract passes ASPIRE's filter: 3 to 20 sentences, none over 80 words, not all of three words or fewer.
 
     >>> abstract_fits("We study large graphs. We walk on them. It works well.", ContextFilter())
     True
@@ -160,7 +161,7 @@ def abstract_fits(abstract: str, options: ContextFilter) -> bool:
 def _pairs_within(
     context: NDArray[np.int64], cited: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-    """All pairs of papers of one context, lower row first; `context` is ascending."""
+    """Return all pairs of papers cited in one context, lower row first; `context` is ascending."""
     firsts, seconds, where = [], [], []
     ends = np.flatnonzero(np.diff(context)) + 1
     starts = np.concatenate([[0], ends]) if len(context) else ends
@@ -180,7 +181,7 @@ def _pairs_within(
     return low, high, numbers[different]
 
 
-def _group(
+def _group_pairs(
     corpus: Corpus,
     first: NDArray[np.int32],
     second: NDArray[np.int32],
@@ -189,7 +190,7 @@ def _group(
     seed: int,
     rejected: dict[str, int],
 ) -> CocitedPairs:
-    """One entry a pair with at most so many contexts, one of each citing paper, the earliest first."""
+    """Group contexts by pair of papers: at most `most_contexts`, one of each citing paper, the earliest first."""
     table = corpus.contexts
     # a citing paper outside the corpus is known by the key of its id
     citing = np.where(table.citing[where] >= 0, table.citing[where].astype(np.int64), -1 - (table.citing_keys[where] >> np.uint64(2)).astype(np.int64))  # fmt: skip
@@ -204,79 +205,79 @@ def _group(
     pair, where = pair[keep][order], where[keep][order]
     counts = np.bincount(pair, minlength=int(new_pair.sum()))
     place = np.arange(len(pair)) - np.repeat(np.cumsum(counts) - counts, counts)
-    few = place < options.most_contexts
+    within = place < options.most_contexts
     counts = np.minimum(counts, options.most_contexts)
     low, high = first[new_pair], second[new_pair]
-    keys = mix(mix(low.astype(np.uint64), high.astype(np.uint64)), np.full(len(low), salt_of(seed, "mining", "anchor of a pair"), np.uint64))  # fmt: skip
-    turned = (keys & np.uint64(1)).astype(bool)
+    keys = mix_keys(mix_keys(low.astype(np.uint64), high.astype(np.uint64)), np.full(len(low), derive_salt(seed, "mining", "anchor of a pair"), np.uint64))  # fmt: skip
+    swapped = (keys & np.uint64(1)).astype(bool)
     return CocitedPairs(
-        anchors=np.where(turned, high, low).astype(np.int32),
-        positives=np.where(turned, low, high).astype(np.int32),
+        anchors=np.where(swapped, high, low).astype(np.int32),
+        positives=np.where(swapped, low, high).astype(np.int32),
         offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]),
-        contexts=where[few],
+        contexts=where[within],
         rejected=rejected,
         kept=len(np.unique(where)),
     )
 
 
-# Sources: one small function for each way to find candidates; all take a block of anchors and give lists.
+# The sources, one function each.
 
 
 @dataclass
 class AnchorBlock:
-    """Some anchors at a time, with what several rules share."""
+    """A block of anchors with the mining data and the related papers that several rules share."""
 
     anchors: NDArray[np.int64]
-    material: MiningData
+    data: MiningData
     aspect: str = ""
     aspects: tuple[str, ...] = ()
     shared: dict[Signal, CandidateLists] = field(default_factory=dict)
-    """Related papers that were found, for every aspect of the same anchors."""
+    """Cache of related papers by signal, for all aspects of the same anchors."""
 
     task: str = ""
-    """The source of a mixture that is mined; two of them draw apart."""
+    """The task of a mixture; the draws of two tasks are independent."""
 
-    given: CandidateLists | None = None
-    """Positives that are known before any rule is followed: the papers cited in the same sentence."""
+    known_positives: CandidateLists | None = None
+    """Positives known before any rule is applied: the papers cited in the same sentence."""
 
     @property
     def keys(self) -> NDArray[np.uint64]:
-        """What draws depend on: the anchor, and the given positive where there is one."""
+        """Keys on which draws depend: the anchor, and its known positive if there is one."""
         keys = self.anchors.astype(np.uint64)
-        return keys if self.given is None else mix(keys, self.given.rows.astype(np.uint64))
+        return keys if self.known_positives is None else mix_keys(keys, self.known_positives.rows.astype(np.uint64))
 
     def related(self, signal: Signal) -> CandidateLists:
-        """Papers of the pool related to each anchor, found once."""
+        """Return the papers of the pool that a signal relates to each anchor, computed once."""
         if signal not in self.shared:
-            relations, workers = self.material.graph(f"source {signal.name}"), self.material.workers
-            found = related(relations, signal, self.anchors, workers=workers)
-            lists = CandidateLists(found.offsets, found.targets, found.strengths)
-            self.shared[signal] = keep_entries(lists, self.material.in_pool[lists.rows])
+            relations, workers = self.data.graph(f"source {signal.name}"), self.data.workers
+            papers = related(relations, signal, self.anchors, workers=workers)
+            lists = CandidateLists(papers.offsets, papers.targets, papers.strengths)
+            self.shared[signal] = filter_entries(lists, self.data.in_pool[lists.rows])
         return self.shared[signal]
 
 
 def related_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
-    """Candidates by a signal of the graph."""
+    """Return the candidates of a rule whose source is a signal of the citation graph."""
     if rule.intent == OTHER:
-        return _of_other_aspects(rule, block)
+        return _related_in_other_aspects(rule, block)
     return block.related(_signal(rule, rule.intent_bits(block.aspect)))
 
 
-def _of_other_aspects(rule: Rule, block: AnchorBlock) -> CandidateLists:
-    """Related by an intent of another aspect and by none of this one; of two hops, both are of such intents.
+def _related_in_other_aspects(rule: Rule, block: AnchorBlock) -> CandidateLists:
+    """Return papers related by the intent of another aspect and not by this one; over two hops, both are such.
 
-    Unknown intents prove nothing: by them alone papers are not of another aspect, and a paper that is connected by one
-    beside another (the two cite each other) may be of this aspect, so it is left out too.
+    Unknown intents prove nothing: they alone do not make papers related in another aspect, and a paper that is also
+    connected by an unknown one (the two cite each other) may belong to this aspect, so it is left out too.
     """
     bits = 0
     for aspect in block.aspects:
         if aspect not in (block.aspect, MISCELLANEOUS) and not is_relation(aspect):
             bits |= intent_bits(aspect, "mining.aspects")
-    found = block.related(_signal(rule, bits)) if bits else no_lists(len(block.anchors))
-    not_these = [block.related(_signal(rule, rule.intent_bits(block.aspect)))]
+    lists = block.related(_signal(rule, bits)) if bits else empty_lists(len(block.anchors))
+    excluded = [block.related(_signal(rule, rule.intent_bits(block.aspect)))]
     if rule.source in ONE_HOP:
-        not_these.append(block.related(_signal(rule, 0)))
-    return without(found, join_lists(*not_these), len(block.material.corpus))
+        excluded.append(block.related(_signal(rule, 0)))
+    return drop_forbidden(lists, join_lists(*excluded), len(block.data.corpus))
 
 
 def _signal(rule: Rule, intent: int | None) -> Signal:
@@ -284,81 +285,85 @@ def _signal(rule: Rule, intent: int | None) -> Signal:
 
 
 def table_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
-    """Candidates of a table with counts; with a grade only the upper or lower ones, anchor by anchor."""
-    table, material = block.material.table(rule.table), block.material
+    """Return the candidates of a rule whose source is a table of pairs, optionally only an upper or lower grade."""
+    table, data = block.data.table(rule.table), block.data
     counts = table.offsets[block.anchors + 1] - table.offsets[block.anchors]
     at = np.repeat(table.offsets[block.anchors], counts) + _places(counts)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
     lists = CandidateLists(offsets, table.targets[at], table.counts[at])
     if rule.grade:
-        lists = keep_entries(lists, graded(lists, rule.grade, rule.margin))
+        lists = filter_entries(lists, has_grade(lists, rule.grade, rule.margin))
     other = lists.rows != block.anchors[lists.owners()]
-    return keep_entries(lists, material.in_pool[lists.rows] & other)
+    return filter_entries(lists, data.in_pool[lists.rows] & other)
 
 
-def graded(lists: CandidateLists, grade: str, margin: float) -> NDArray[np.bool_]:
-    """SPECTER's rule for graded candidates: a margin of half the way between the anchor's least and largest count.
+def has_grade(lists: CandidateLists, grade: str, margin: float) -> NDArray[np.bool_]:
+    """Return which candidates of a table are of the upper or lower grade, by SPECTER's rule for counts.
 
-    Lower are counts under largest - margin, upper those over least + margin. Where all counts are equal there
-    is nothing to tell apart: all are upper, none is lower.
+    The margin is a share, usually half, of the distance between the anchor's smallest and largest count. Lower are
+    counts under largest - margin, upper those over smallest + margin. If all counts are equal, all are upper.
 
     >>> lists = CandidateLists(np.array([0, 3]), np.array([4, 5, 6], np.int32), np.array([5, 5, 1], np.float32))
-    >>> graded(lists, "upper", 0.5).tolist(), graded(lists, "lower", 0.5).tolist()
+    >>> has_grade(lists, "upper", 0.5).tolist(), has_grade(lists, "lower", 0.5).tolist()
     ([True, True, False], [False, False, True])
     """
     counts, owners = lists.counts(), lists.owners()
-    largest, least = np.where(counts > 0, -np.inf, 0.0), np.where(counts > 0, np.inf, 0.0)  # (anchors,)
+    largest, smallest = np.where(counts > 0, -np.inf, 0.0), np.where(counts > 0, np.inf, 0.0)  # (anchors,)
     np.maximum.at(largest, owners, lists.scores)
-    np.minimum.at(least, owners, lists.scores)
-    distance = margin * (largest - least)
-    equal = (largest == least)[owners]
+    np.minimum.at(smallest, owners, lists.scores)
+    distance = margin * (largest - smallest)
+    equal = (largest == smallest)[owners]
     if grade == "lower":
         return np.asarray(~equal & (lists.scores < (largest - distance)[owners]))
-    return np.asarray(equal | (lists.scores > (least + distance)[owners]))
+    return np.asarray(equal | (lists.scores > (smallest + distance)[owners]))
 
 
 def random_papers(
     rule: Rule, block: AnchorBlock, forbidden: CandidateLists, count: int, salt: np.uint64
 ) -> CandidateLists:
-    """The first `count` of an endless random row of different papers for every anchor."""
-    material = block.material
-    if rule.unshared:
-        unwanted = material.sharing(rule.unshared)
-        size = len(material.pool)
-        return draw_sharers(block.anchors, block.keys, material.pool, unwanted, count, forbidden, salt, pool_size=size)
+    """Draw `count` random papers of the pool per anchor; the first ones do not depend on the count."""
+    data = block.data
+    if rule.excluded_relations:
+        excluded = data.shared_metadata(rule.excluded_relations)
+        size = len(data.pool)
+        return draw_sharing_papers(
+            block.anchors, block.keys, data.pool, excluded, count, forbidden, salt, pool_size=size
+        )
     return draw_from_pool(
         block.anchors,
         block.keys,
-        material.pool,
+        data.pool,
         count,
         forbidden,
         salt,
-        fields=(material.fields, rule.field) if rule.field else None,
+        fields=(data.fields, rule.field) if rule.field else None,
     )
 
 
 def shared_papers(rule: Rule, block: AnchorBlock, forbidden: CandidateLists, salt: np.uint64) -> CandidateLists:
-    """Papers drawn from those that share something with the anchor; never more than the rule asks for."""
-    material, unwanted = block.material, rule.unshared
+    """Draw the candidates of a rule whose source is shared metadata (venue, author, field), at most `count`."""
+    data, excluded = block.data, rule.excluded_relations
     relations: tuple[str, ...] = (block.aspect,) if rule.relation == SAME else (rule.relation,)
     if rule.relation == OTHER:
         relations = tuple(each for each in block.aspects if is_relation(each) and each != block.aspect)
-        unwanted = tuple(dict.fromkeys([block.aspect, *unwanted]))
+        excluded = tuple(dict.fromkeys([block.aspect, *excluded]))
     if not relations:
-        return no_lists(len(block.anchors))
-    wanted = material.sharing(relations)
-    not_these = material.sharing(unwanted) if unwanted else None
-    size = len(material.pool)
-    return draw_sharers(block.anchors, block.keys, wanted, not_these, rule.count, forbidden, salt, pool_size=size)
+        return empty_lists(len(block.anchors))
+    shared = data.shared_metadata(relations)
+    not_shared = data.shared_metadata(excluded) if excluded else None
+    size = len(data.pool)
+    return draw_sharing_papers(
+        block.anchors, block.keys, shared, not_shared, rule.count, forbidden, salt, pool_size=size
+    )
 
 
 def excluded_papers(rule: Rule, block: AnchorBlock, positives: CandidateLists) -> CandidateLists:
-    """What the rule may never choose, by the names in its `exclude`; `neighbors` are left to `vector_sources.py`,
-    what is shared to `sharing_draws.py`.
+    """Return the papers that a rule must never select, by the signals and positives in its `exclude`.
 
-    `positives` are all candidates of the positive rules.
+    Neighbors are excluded in `vector_sources.py`, shared metadata in `shared_metadata.py`. `positives` are all candidates
+    of the positive rules.
     """
-    parts = [no_lists(len(block.anchors))]
+    parts = [empty_lists(len(block.anchors))]
     for name in rule.exclude:
         if name == "positives":
             parts.append(positives)
@@ -368,7 +373,7 @@ def excluded_papers(rule: Rule, block: AnchorBlock, positives: CandidateLists) -
 
 
 def _places(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """0, 1, ... within each list.
+    """Return the position of every entry within its list.
 
     >>> _places(np.array([2, 0, 3])).tolist()
     [0, 1, 0, 1, 2]

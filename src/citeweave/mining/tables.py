@@ -1,4 +1,24 @@
-r"""The members of one large JSON object, one after the other: `{"a": {...}, "b": {...}}` gives a, then b.
+"""Tables of paper pairs with counts (co-views, co-reads, co-citations, SPECTER's data.json), and lookup of their papers.
+
+    co_views.tsv     anchor<TAB>other<TAB>count[<TAB>label]        without a count every line counts 1
+    data.json        {"anchor": {"other": {"count": 5}}}           both compressed or not
+
+    >>> table = build_table([0, 0, 2], [2, 1, 0], [1.0, 4.0, 2.5], papers=3)
+    >>> table.offsets.tolist(), table.targets.tolist(), table.counts.tolist()
+    ([0, 2, 2, 3], [1, 2, 0], [4.0, 1.0, 2.5])
+
+Ids become rows of one corpus. Lines of one pair are summed. Holds the complete table in memory, some 12 bytes per pair
+and three times as much while it is read. Does not say what a count means: the rules that draw from a table do.
+
+A file may name papers by an id in any spelling, or by the complete text of the paper:
+
+    lookup.rows(["s2:42", "894be9b4ea46a5c422e81ef3c241072d4c73fdc0"])    [7, 12], -1 if the corpus has no such paper
+    lookup.rows_of_texts(["A title[SEP]An abstract."])                    the paper with exactly this title and abstract
+
+An id counts as it is written; failing that without extra blanks, as Semantic Scholar's hash if it has 40 hex digits, and
+as a number of `numbers` ("s2") if it is one. Does not search for titles that are only similar.
+
+A large JSON object is read member by member, so that a file may be larger than memory:
 
     >>> from pathlib import Path
     >>> from tempfile import mkdtemp
@@ -6,28 +26,6 @@ r"""The members of one large JSON object, one after the other: `{"a": {...}, "b"
     >>> _ = path.write_text('{"q1": {"p": {"count": 5}}, "q2": {}}')
     >>> list(read_members(Source(path)))
     [('q1', {'p': {'count': 5}}), ('q2', {})]
-
-Holds one member at a time, so that a file may be larger than memory. Does not look inside the members.
-
-Which row of a corpus a file means: by an id in any spelling, or by the whole text of the paper.
-
-    names.rows(["s2:42", "894be9b4ea46a5c422e81ef3c241072d4c73fdc0"])     [7, 12], -1 where the corpus has no such paper
-    names.rows_of_texts(["A title[SEP]An abstract."])                    the paper with exactly this title and abstract
-
-An id counts as it is written; failing that without needless blanks, as Semantic Scholar's hash where it has 40 hex
-digits, and as a number of `numbers` ("s2") where it is one. Does not search for titles that are only alike.
-
-Tables of pairs with counts, of any origin: co-views, co-reads, co-citations, SPECTER's data.json.
-
-    co_views.tsv     anchor<TAB>other<TAB>count[<TAB>label]        without a count every line counts 1
-    data.json        {"anchor": {"other": {"count": 5}}}           both compressed or not
-
-    >>> table = table_of([0, 0, 2], [2, 1, 0], [1.0, 4.0, 2.5], papers=3)
-    >>> table.offsets.tolist(), table.targets.tolist(), table.counts.tolist()
-    ([0, 2, 2, 3], [1, 2, 0], [4.0, 1.0, 2.5])
-
-Ids become rows of one corpus. Lines of one pair are summed. Holds the whole table in memory, some 12 bytes a pair
-and three times as much while it is read. Does not say what a count means: the rules that draw from a table do.
 """
 
 from __future__ import annotations
@@ -54,106 +52,196 @@ from citeweave.corpus.identity import distinct, number_id, sha_id
 from citeweave.corpus.plain_text import clean_text, dict_of, number_of
 from citeweave.corpus.text import paper_text
 
-MAX_MEMBER = 64 * 2**20
-"""Longest member, in characters."""
+LARGEST = float(np.finfo(np.float32).max)
 
-_PIECE = 2**20
-_SPACES = re.compile(r"[ \t\r\n]*")
+ANCHOR_OUTSIDE = "first paper not in the corpus"
+OTHER_OUTSIDE = "second paper not in the corpus"
+ITSELF = "paper paired with itself"
+NO_COUNT = "count that is not a finite number"
+NO_PAIR = "not two ids with a tab between them"
+OTHER_LABEL = "another label"
 
-
-def read_members(source: Source) -> Iterator[tuple[str, object]]:
-    """Key and value of every member; a file that is not one whole JSON object is an `InputError`."""
-    try:
-        with source.open() as stream:
-            yield from _members(_JsonWindow(stream))
-    except BadRecordError as error:
-        raise InputError(
-            f"{source.path} is not one JSON object ({error}); get the file again if it was cut off"
-        ) from None
+_BLOCK = 1 << 16
 
 
-def _members(window: _JsonWindow) -> Iterator[tuple[str, object]]:
-    window.expect("{")
-    end = "}" if window.peek() == "}" else ","
-    while end == ",":
-        key = window.value()
-        if not isinstance(key, str):
-            raise BadRecordError("a key is not a text")
-        window.expect(":")
-        yield key, window.value()
-        end = window.peek()
-        if end == ",":
-            window.expect(",")
-    window.expect("}")
-    if window.peek():
-        raise BadRecordError("something follows the object")
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of pairs: for every paper the papers it is paired with, and their counts."""
+
+    offsets: NDArray[np.int64]
+    """Shape (papers + 1,): the pairs of row i are targets[offsets[i]:offsets[i + 1]]."""
+
+    targets: NDArray[np.int32]
+    """Shape (pairs,), ascending within a row."""
+
+    counts: NDArray[np.float32]
+    """Shape (pairs,)."""
+
+    tally: Tally = field(default_factory=lambda: Tally({"pairs": Count()}))
+    """Counts of the lines: read = kept + rejected, by reason."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Numbers of pairs and anchors and the counts of the table's lines, for a manifest."""
+        anchors = int((np.diff(self.offsets) > 0).sum())
+        return {"pairs": len(self.targets), "anchors": anchors, **self.tally.as_json()}
+
+    def __len__(self) -> int:
+        return len(self.targets)
 
 
-class _JsonWindow:
-    """The part of the text that is being read; it grows until a value is whole in it."""
+_Pair = tuple[str, str, float]
+"""Two ids and a count."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream, self._text, self._at = stream, "", 0
-        self._decode = codecs.getincrementaldecoder("utf-8-sig")(errors="replace").decode
-        self._is_over = False
+_Columns = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]
 
-    def peek(self) -> str:
-        """The next sign that is no white space, "" at the end."""
-        while True:
-            space = _SPACES.match(self._text, self._at)
-            self._at = space.end() if space else self._at
-            if self._at < len(self._text) or self._is_over:
-                return self._text[self._at : self._at + 1]
-            self._grow()
 
-    def expect(self, sign: str) -> None:
-        if self.peek() != sign:
-            raise BadRecordError(f"{sign!r} is missing")
-        self._at += 1
+def read_table(
+    path: str | Path, corpus: Corpus, *, symmetric: bool = False, label: str | None = None, numbers: str = ""
+) -> Table:
+    """Read a table of pairs, as TSV or data.json by its first character.
 
-    def value(self) -> object:
-        self.peek()
-        while True:
-            try:
-                value, end = _DECODER.raw_decode(self._text, self._at)
-            except RecursionError:
-                raise BadRecordError("nested too deeply") from None
-            except ValueError:
-                if self._is_over:
-                    raise BadRecordError("not valid JSON") from None
+    `symmetric` adds every pair in the other direction, `label` keeps only lines with this text in the fourth column,
+    `numbers="s2"` takes bare numbers for Semantic Scholar's corpus ids.
+    """
+    source, tally = Source(Path(path)), Tally({"pairs": Count()})
+    head = source.start(2**16).lstrip()
+    if not head:
+        raise InputError(f"{path} is empty; give a table of pairs")
+    pairs = _json_pairs(source, tally) if head.startswith(b"{") else _tsv_pairs(source, tally, label)
+    lookup = PaperLookup(corpus, tally, numbers=numbers)
+    anchors, others, counts = _concatenate([_look_up_pairs(block, lookup, tally) for block in _blocks(pairs)])
+    if not len(anchors):
+        reasons = "; ".join(f"{number:,}: {reason}" for reason, number in tally.counts["pairs"].rejected.items())
+        raise EmptyResultError(f"{path} has no pair of papers of {corpus.folder} ({reasons or 'it has no pairs'})")
+    if symmetric:
+        anchors, others = np.concatenate([anchors, others]), np.concatenate([others, anchors])
+        counts = np.concatenate([counts, counts])
+    return build_table(anchors, others, counts, papers=len(corpus), tally=tally)
+
+
+def build_table(
+    anchors: ArrayLike, others: ArrayLike, counts: ArrayLike, *, papers: int, tally: Tally | None = None
+) -> Table:
+    """Build a table from pairs of rows; counts of the same pair are summed."""
+    keys = np.asarray(anchors, np.int64) * papers + np.asarray(others, np.int64)  # (lines,)
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    sums = np.add.reduceat(np.asarray(counts, np.float64)[order], starts) if len(starts) else np.zeros(0)
+    pairs = keys[starts]  # (pairs,)
+    offsets = np.searchsorted(pairs, np.arange(papers + 1, dtype=np.int64) * papers).astype(np.int64)
+    tally = tally or Tally({"pairs": Count(kept=len(keys))})
+    tally.note("lines added to an earlier one of the same pair", len(keys) - len(pairs))
+    summed = np.clip(sums, -LARGEST, LARGEST).astype(np.float32)
+    return Table(offsets, (pairs % max(papers, 1)).astype(np.int32), summed, tally)
+
+
+def _concatenate(blocks: Sequence[_Columns]) -> _Columns:
+    empty = np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0)
+    anchors, others, counts = (np.concatenate(column) for column in zip(empty, *blocks, strict=True))
+    return anchors, others, counts
+
+
+def _look_up_pairs(pairs: Sequence[_Pair], lookup: PaperLookup, tally: Tally) -> _Columns:
+    """Return rows and counts of the pairs whose papers are in the corpus; count the others by reason."""
+    anchors = lookup.rows([anchor for anchor, _, _ in pairs])
+    others = lookup.rows([other for _, other, _ in pairs])
+    outside = [anchors < 0, (anchors >= 0) & (others < 0), (anchors >= 0) & (anchors == others)]
+    for reason, mask in zip((ANCHOR_OUTSIDE, OTHER_OUTSIDE, ITSELF), outside, strict=True):
+        tally.reject("pairs", reason, int(mask.sum()))
+    keep = ~np.any(outside, axis=0)
+    tally.keep("pairs", int(keep.sum()))
+    return anchors[keep], others[keep], np.array([count for _, _, count in pairs])[keep]
+
+
+def _tsv_pairs(source: Source, tally: Tally, label: str | None) -> Iterator[_Pair]:
+    """Yield the pairs of a TSV table; count lines that are no pair by reason."""
+    first = True
+    for line in source.raw_lines(tally, "pairs"):
+        if not line.strip():
+            continue
+        text = line.decode("utf-8", "replace").removeprefix("\ufeff")
+        parts = [part.strip() for part in text.split("\t")]
+        is_first, first = first, False
+        if len(parts) < 2 or not parts[0] or not parts[1]:
+            tally.reject("pairs", NO_PAIR)
+        elif label is not None and parts[3:4] != [label]:
+            _reject_or_header(tally, OTHER_LABEL, parts, is_first)
+        elif len(parts) == 2:
+            tally.note("lines without a count, which count 1")
+            yield parts[0], parts[1], 1.0
+        elif (count := _number(parts[2])) is None:
+            _reject_or_header(tally, NO_COUNT, parts, is_first)
+        else:
+            yield parts[0], parts[1], count
+
+
+def _reject_or_header(tally: Tally, reason: str, parts: list[str], is_first: bool) -> None:
+    """Reject a line of a TSV table, unless it is a header: a first line with words in the count column."""
+    if is_first and len(parts) > 2 and _number(parts[2]) is None and parts[2]:
+        tally.note("line with the names of the columns")
+    else:
+        tally.reject("pairs", reason)
+
+
+def _json_pairs(source: Source, tally: Tally) -> Iterator[_Pair]:
+    """Yield the pairs of a data.json table."""
+    for anchor, others in read_members(source):
+        if not isinstance(others, dict):
+            tally.reject("pairs", "anchor whose pairs are not a JSON object")
+            continue
+        for other, entry in others.items():
+            if (count := count_in(entry)) is None:
+                tally.reject("pairs", NO_COUNT)
             else:
-                # "1.5e-7" cut off reads as 1.5 with "e-" behind it: a value is whole where more than that follows
-                if len(self._text) - end > 2 or self._is_over:
-                    self._at = end
-                    return value
-            self._grow()
-
-    def _grow(self) -> None:
-        """Read on, twice as far each time, so that a long value is not tried too often."""
-        self._text, self._at = self._text[self._at :], 0
-        if len(self._text) > MAX_MEMBER:
-            raise BadRecordError(f"not valid JSON, or a member longer than {MAX_MEMBER >> 20} MiB")
-        data = self._stream.read(max(_PIECE, len(self._text)))
-        self._is_over = not data
-        self._text += self._decode(data, final=self._is_over)
+                yield anchor, other, count
 
 
-_DECODER = json.JSONDecoder()
+def count_in(entry: object) -> float | None:
+    """Return the count of an entry of data.json, None if it is not a finite number.
+
+    >>> count_in({"count": 5}), count_in({"frac": 1}), count_in(5)
+    (5.0, None, None)
+    """
+    return _finite(number_of(dict_of(entry).get("count")))
 
 
-# Which row of a corpus a file means: by an id in any spelling, or by the whole text of the paper.
+def _number(text: str) -> float | None:
+    try:
+        return _finite(float(text))
+    except ValueError:
+        return None
+
+
+def _finite(number: float | None) -> float | None:
+    return float(number) if is_finite(number) and abs(number) <= LARGEST else None
+
+
+def _blocks(pairs: Iterator[_Pair]) -> Iterator[list[_Pair]]:
+    block: list[_Pair] = []
+    for pair in pairs:
+        block.append(pair)
+        if len(block) == _BLOCK:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+# Lookup of papers.
 
 SAME_TEXT = "text that several papers have, taken for the first of them"
 
 
-class PaperNames:
-    """Finds papers of one corpus; what has to be guessed is noted in the tally."""
+class PaperLookup:
+    """Looks up papers of one corpus by id in any spelling or by text; guesses are noted in the tally."""
 
     def __init__(self, corpus: Corpus, tally: Tally, *, numbers: str = "") -> None:
         self.corpus, self._tally, self._numbers = corpus, tally, numbers
 
     def rows(self, ids: Sequence[str]) -> Rows:
-        """The row of every id, -1 where the corpus has no such paper."""
+        """Return the row of every paper id, -1 if the corpus has no such paper."""
         rows = self._look_up(ids)
         missing = np.flatnonzero(rows == NOT_FOUND).tolist()
         spellings = {id: self._other_spellings(id) for id in {ids[place] for place in missing}}
@@ -162,16 +250,16 @@ class PaperNames:
         return rows
 
     def rows_of_any(self, spellings: Sequence[Sequence[str]]) -> Rows:
-        """The row of the first id of each list that the corpus knows, -1 where it knows none."""
-        found = np.full(len(spellings), NOT_FOUND, np.int32)
+        """Return the row of the first known id of each list, -1 if the corpus knows none."""
+        result = np.full(len(spellings), NOT_FOUND, np.int32)
         owners = np.repeat(np.arange(len(spellings)), [len(ids) for ids in spellings])
         rows = self._look_up([id for ids in spellings for id in ids])
-        known = np.flatnonzero(rows != NOT_FOUND)[::-1]  # backwards: the first of a list is written last
-        found[owners[known]] = rows[known]
-        return found
+        known = np.flatnonzero(rows != NOT_FOUND)[::-1]  # in reverse, so that the first of a list is written last
+        result[owners[known]] = rows[known]
+        return result
 
     def rows_of_texts(self, texts: Sequence[str]) -> Rows:
-        """The row of the paper whose title and abstract are exactly this text, -1 where there is none."""
+        """Return the row of the paper with exactly this title and abstract, -1 if there is none."""
         keys = _keys(texts)
         rows = self._texts.index.rows_of(keys)
         rows[[not text for text in texts]] = NOT_FOUND
@@ -206,178 +294,93 @@ def _keys(texts: Sequence[str]) -> Keys:
     return hash_texts([text if text.isascii() else text.encode("utf-8", "replace").decode() for text in texts])
 
 
-# Tables of pairs with counts, of any origin: co-views, co-reads, co-citations, SPECTER's data.json.
+# Members of a large JSON object.
 
-LARGEST = float(np.finfo(np.float32).max)
+MAX_MEMBER = 64 * 2**20
+"""Maximum length of a member, in characters."""
 
-ANCHOR_OUTSIDE = "first paper not in the corpus"
-OTHER_OUTSIDE = "second paper not in the corpus"
-ITSELF = "paper paired with itself"
-NO_COUNT = "count that is not a finite number"
-NO_PAIR = "not two ids with a tab between them"
-OTHER_LABEL = "another label"
-
-_BLOCK = 1 << 16
+_PIECE = 2**20
+_SPACES = re.compile(r"[ \t\r\n]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """For every paper the papers it is paired with, and how strongly."""
-
-    offsets: NDArray[np.int64]
-    """Shape (papers + 1,): the pairs of row i are targets[offsets[i]:offsets[i + 1]]."""
-
-    targets: NDArray[np.int32]
-    """Shape (pairs,), ascending within a row."""
-
-    counts: NDArray[np.float32]
-    """Shape (pairs,)."""
-
-    tally: Tally = field(default_factory=lambda: Tally({"pairs": Count()}))
-    """What became of the lines: read = kept + rejected, by reason."""
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Sizes and the account of the lines, for a manifest."""
-        anchors = int((np.diff(self.offsets) > 0).sum())
-        return {"pairs": len(self.targets), "anchors": anchors, **self.tally.as_json()}
-
-    def __len__(self) -> int:
-        return len(self.targets)
-
-
-_Pair = tuple[str, str, float]
-"""Two ids and a count."""
-
-_Columns = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]
-
-
-def read_table(
-    path: str | Path, corpus: Corpus, *, symmetric: bool = False, label: str | None = None, numbers: str = ""
-) -> Table:
-    """Read a table of pairs, told by its first sign whether TSV or data.json.
-
-    `symmetric` adds every pair in the other direction, `label` keeps only lines with this text in the fourth column,
-    `numbers="s2"` takes bare numbers for Semantic Scholar's corpus ids.
-    """
-    source, tally = Source(Path(path)), Tally({"pairs": Count()})
-    head = source.start(2**16).lstrip()
-    if not head:
-        raise InputError(f"{path} is empty; give a table of pairs")
-    pairs = _json_pairs(source, tally) if head.startswith(b"{") else _lines(source, tally, label)
-    names = PaperNames(corpus, tally, numbers=numbers)
-    anchors, others, counts = _joined([_rows(block, names, tally) for block in _blocks(pairs)])
-    if not len(anchors):
-        reasons = "; ".join(f"{number:,}: {reason}" for reason, number in tally.counts["pairs"].rejected.items())
-        raise EmptyResultError(f"{path} has no pair of papers of {corpus.folder} ({reasons or 'none is given'})")
-    if symmetric:
-        anchors, others = np.concatenate([anchors, others]), np.concatenate([others, anchors])
-        counts = np.concatenate([counts, counts])
-    return table_of(anchors, others, counts, papers=len(corpus), tally=tally)
-
-
-def table_of(
-    anchors: ArrayLike, others: ArrayLike, counts: ArrayLike, *, papers: int, tally: Tally | None = None
-) -> Table:
-    """A table of pairs of rows; counts of one pair are summed."""
-    keys = np.asarray(anchors, np.int64) * papers + np.asarray(others, np.int64)  # (lines,)
-    order = np.argsort(keys, kind="stable")
-    keys = keys[order]
-    starts = np.flatnonzero(np.diff(keys, prepend=-1))
-    sums = np.add.reduceat(np.asarray(counts, np.float64)[order], starts) if len(starts) else np.zeros(0)
-    pairs = keys[starts]  # (pairs,)
-    offsets = np.searchsorted(pairs, np.arange(papers + 1, dtype=np.int64) * papers).astype(np.int64)
-    tally = tally or Tally({"pairs": Count(kept=len(keys))})
-    tally.note("lines added to an earlier one of the same pair", len(keys) - len(pairs))
-    summed = np.clip(sums, -LARGEST, LARGEST).astype(np.float32)
-    return Table(offsets, (pairs % max(papers, 1)).astype(np.int32), summed, tally)
-
-
-def _joined(blocks: Sequence[_Columns]) -> _Columns:
-    empty = np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0)
-    anchors, others, counts = (np.concatenate(column) for column in zip(empty, *blocks, strict=True))
-    return anchors, others, counts
-
-
-def _rows(pairs: Sequence[_Pair], names: PaperNames, tally: Tally) -> _Columns:
-    """Rows and counts of the pairs whose papers are known."""
-    anchors = names.rows([anchor for anchor, _, _ in pairs])
-    others = names.rows([other for _, other, _ in pairs])
-    outside = [anchors < 0, (anchors >= 0) & (others < 0), (anchors >= 0) & (anchors == others)]
-    for reason, found in zip((ANCHOR_OUTSIDE, OTHER_OUTSIDE, ITSELF), outside, strict=True):
-        tally.reject("pairs", reason, int(found.sum()))
-    keep = ~np.any(outside, axis=0)
-    tally.keep("pairs", int(keep.sum()))
-    return anchors[keep], others[keep], np.array([count for _, _, count in pairs])[keep]
-
-
-def _lines(source: Source, tally: Tally, label: str | None) -> Iterator[_Pair]:
-    first = True
-    for line in source.raw_lines(tally, "pairs"):
-        if not line.strip():
-            continue
-        text = line.decode("utf-8", "replace").removeprefix("\ufeff")
-        parts = [part.strip() for part in text.split("\t")]
-        is_first, first = first, False
-        if len(parts) < 2 or not parts[0] or not parts[1]:
-            tally.reject("pairs", NO_PAIR)
-        elif label is not None and parts[3:4] != [label]:
-            _reject_or_header(tally, OTHER_LABEL, parts, is_first)
-        elif len(parts) == 2:
-            tally.note("lines without a count, which count 1")
-            yield parts[0], parts[1], 1.0
-        elif (count := _number(parts[2])) is None:
-            _reject_or_header(tally, NO_COUNT, parts, is_first)
-        else:
-            yield parts[0], parts[1], count
-
-
-def _reject_or_header(tally: Tally, reason: str, parts: list[str], is_first: bool) -> None:
-    """A first line with words where the count stands names the columns and is no record."""
-    if is_first and len(parts) > 2 and _number(parts[2]) is None and parts[2]:
-        tally.note("line with the names of the columns")
-    else:
-        tally.reject("pairs", reason)
-
-
-def _json_pairs(source: Source, tally: Tally) -> Iterator[_Pair]:
-    for anchor, others in read_members(source):
-        if not isinstance(others, dict):
-            tally.reject("pairs", "anchor whose pairs are not a JSON object")
-            continue
-        for other, entry in others.items():
-            if (count := count_in(entry)) is None:
-                tally.reject("pairs", NO_COUNT)
-            else:
-                yield anchor, other, count
-
-
-def count_in(entry: object) -> float | None:
-    """The count of an entry of data.json, None where it has none that is a finite number.
-
-    >>> count_in({"count": 5}), count_in({"frac": 1}), count_in(5)
-    (5.0, None, None)
-    """
-    return _finite(number_of(dict_of(entry).get("count")))
-
-
-def _number(text: str) -> float | None:
+def read_members(source: Source) -> Iterator[tuple[str, object]]:
+    """Yield key and value of every member of a large JSON object; raise `InputError` if the file is not one."""
     try:
-        return _finite(float(text))
-    except ValueError:
-        return None
+        with source.open() as stream:
+            yield from _members(_JsonWindow(stream))
+    except BadRecordError as error:
+        raise InputError(
+            f"{source.path} is not one JSON object ({error}); get the file again if it is truncated"
+        ) from None
 
 
-def _finite(number: float | None) -> float | None:
-    return float(number) if is_finite(number) and abs(number) <= LARGEST else None
+def _members(window: _JsonWindow) -> Iterator[tuple[str, object]]:
+    """Yield the members of the JSON object in a window, one after the other."""
+    window.expect("{")
+    end = "}" if window.peek() == "}" else ","
+    while end == ",":
+        key = window.value()
+        if not isinstance(key, str):
+            raise BadRecordError("a key is not a text")
+        window.expect(":")
+        yield key, window.value()
+        end = window.peek()
+        if end == ",":
+            window.expect(",")
+    window.expect("}")
+    if window.peek():
+        raise BadRecordError("something follows the object")
 
 
-def _blocks(pairs: Iterator[_Pair]) -> Iterator[list[_Pair]]:
-    block: list[_Pair] = []
-    for pair in pairs:
-        block.append(pair)
-        if len(block) == _BLOCK:
-            yield block
-            block = []
-    if block:
-        yield block
+class _JsonWindow:
+    """The part of a JSON text that is being read; it grows until it holds a complete value."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._text, self._at = stream, "", 0
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")(errors="replace").decode
+        self._is_over = False
+
+    def peek(self) -> str:
+        """Return the next character that is not white space, "" at the end of the text."""
+        while True:
+            space = _SPACES.match(self._text, self._at)
+            self._at = space.end() if space else self._at
+            if self._at < len(self._text) or self._is_over:
+                return self._text[self._at : self._at + 1]
+            self._grow()
+
+    def expect(self, character: str) -> None:
+        """Skip one character of the JSON text, which must be this one."""
+        if self.peek() != character:
+            raise BadRecordError(f"{character!r} is missing")
+        self._at += 1
+
+    def value(self) -> object:
+        """Read the next complete JSON value."""
+        self.peek()
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text, self._at)
+            except RecursionError:
+                raise BadRecordError("nested too deeply") from None
+            except ValueError:
+                if self._is_over:
+                    raise BadRecordError("not valid JSON") from None
+            else:
+                # "1.5e-7" cut off reads as 1.5 with "e-" behind it: a value is complete if more than that follows
+                if len(self._text) - end > 2 or self._is_over:
+                    self._at = end
+                    return value
+            self._grow()
+
+    def _grow(self) -> None:
+        """Read more of the file, twice as much each time, so that a long value is not parsed too often."""
+        self._text, self._at = self._text[self._at :], 0
+        if len(self._text) > MAX_MEMBER:
+            raise BadRecordError(f"not valid JSON, or a member longer than {MAX_MEMBER >> 20} MiB")
+        data = self._stream.read(max(_PIECE, len(self._text)))
+        self._is_over = not data
+        self._text += self._decode(data, final=self._is_over)
+
+
+_DECODER = json.JSONDecoder()

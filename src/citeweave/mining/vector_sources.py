@@ -1,6 +1,6 @@
-"""Sources that rank by vectors: rank bands, similarity thresholds, k-means cells, sorted random draws.
+"""Candidate sources that rank papers by vectors: rank bands, similarity thresholds, k-means cells, sorted random draws.
 
-    neighbors      ranks 20 < rank <= 25 around the anchor (SciNCL, Ostendorff et al., EMNLP 2022)
+    neighbors       ranks 20 < rank <= 25 around the anchor (SciNCL, Ostendorff et al., EMNLP 2022)
     similar         nearest to a similarity threshold, from above or from below (its appendix F.4 to F.6)
     cells           from the k-means cell at a given distance of the anchor's own (F.3)
     sorted_random   the nearest or farthest of some random papers (F.7)
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from citeweave.core.errors import UserError
 from citeweave.core.randomness import stream
-from citeweave.mining.draw import CandidateLists, keep_entries, no_lists
+from citeweave.mining.draw import CandidateLists, empty_lists, filter_entries
 from citeweave.mining.mining_data import MiningData, PoolVectors
 from citeweave.mining.rules import NODES, Rule
 from citeweave.mining.sources import AnchorBlock
@@ -37,7 +37,7 @@ _KMEANS_ROUNDS = 15
 
 @dataclass(frozen=True, slots=True)
 class RankedNeighbors:
-    """What one search of a block found: the band of every rule, and where the neighbors end."""
+    """Nearest neighbors of a block of anchors: the band of every rule, and the score of the farthest neighbor."""
 
     bands: dict[str, CandidateLists]
     """Candidates by the name of the rule."""
@@ -46,11 +46,11 @@ class RankedNeighbors:
     """By the name of the vectors: the score of the farthest neighbor used, NaN where there is none, and the metric."""
 
 
-def check_bands(positives: Sequence[Rule], negatives: Sequence[Rule], material: MiningData) -> None:
-    """Refuse negatives that are nearer than positives of the same vectors, or the same papers."""
+def check_bands(positives: Sequence[Rule], negatives: Sequence[Rule], data: MiningData) -> None:
+    """Refuse rank bands whose negatives are nearer than positives of the same vectors, or overlap them."""
     for up in (rule for rule in positives if rule.source == "neighbors"):
         for down in (rule for rule in negatives if rule.source == "neighbors" and rule.vectors == up.vectors):
-            high, low = (check_ranks(rule, material.tied(rule.vectors))[end] for rule, end in ((up, 1), (down, 0)))
+            high, low = (check_ranks(rule, data.pool_vectors(rule.vectors))[end] for rule, end in ((up, 1), (down, 0)))
             if low < high:
                 raise UserError(
                     f"the band of rule {down.name!r} begins at rank {low + 1:,}, that of rule {up.name!r} ends at rank "
@@ -59,26 +59,26 @@ def check_bands(positives: Sequence[Rule], negatives: Sequence[Rule], material: 
 
 
 def rank_neighbors(rules: Sequence[Rule], block: AnchorBlock) -> RankedNeighbors:
-    """Search once for all rules that share vectors and metric."""
+    """Search the rank bands of all neighbors rules, once per vectors and metric."""
     bands: dict[str, CandidateLists] = {}
     ends: dict[str, tuple[NDArray[np.float32], str]] = {}
     for name, metric in dict.fromkeys((rule.vectors, rule.metric) for rule in rules):
         group = [rule for rule in rules if (rule.vectors, rule.metric) == (name, metric)]
-        vectors = block.material.tied(name)
+        vectors = block.data.pool_vectors(name)
         own = vectors.row_of[block.anchors]  # (anchors,)
         here = np.flatnonzero(own >= 0)
-        found = _search(group, vectors, own[here], block.material, metric)
+        neighbors = _search_bands(group, vectors, own[here], block.data, metric)
         for rule in group:
-            bands[rule.name] = _as_lists(found[rule.name], here, vectors, len(block.anchors))
+            bands[rule.name] = _as_lists(neighbors[rule.name], here, vectors, len(block.anchors))
         far = max(group, key=lambda rule: check_ranks(rule, vectors)[1])
         score = np.full(len(block.anchors), np.nan, np.float32)
-        score[here] = found[far.name].scores[:, -1]
+        score[here] = neighbors[far.name].scores[:, -1]
         ends[name] = score, metric
     return RankedNeighbors(bands, ends)
 
 
 def check_ranks(rule: Rule, vectors: PoolVectors) -> tuple[int, int]:
-    """The band of a rule in this pool; one that reaches beyond it is refused."""
+    """Return the rank band of a rule in this pool; refuse one that reaches beyond it."""
     pool = len(vectors.pool)
     low, high = rule.ranks(pool)
     if high >= pool:
@@ -90,9 +90,10 @@ def check_ranks(rule: Rule, vectors: PoolVectors) -> tuple[int, int]:
     return low, high
 
 
-def _search(
-    rules: Sequence[Rule], vectors: PoolVectors, own: NDArray[np.int32], material: MiningData, metric: str
+def _search_bands(
+    rules: Sequence[Rule], vectors: PoolVectors, own: NDArray[np.int32], data: MiningData, metric: str
 ) -> dict[str, Neighbors]:
+    """Search the neighbors in every rule's band, exactly or in a subsample of the pool."""
     exact = [rule for rule in rules if not rule.subsample]
     queries = vectors.matrix[own]
     bands = [Band(*check_ranks(rule, vectors)) for rule in exact]
@@ -100,46 +101,48 @@ def _search(
         "metric": metric,
         "pool_rows": vectors.pool,
         "itself": own,
-        "workers": material.workers,
-        "memory": material.memory,
-        "device": material.device,
+        "workers": data.workers,
+        "memory": data.memory,
+        "device": data.device,
     }
-    found: dict[str, Neighbors] = {}
+    neighbors: dict[str, Neighbors] = {}
     if exact:
         results = search(vectors.matrix, queries, bands, **shared)
-        found |= dict(zip((rule.name for rule in exact), results, strict=True))
+        neighbors |= dict(zip((rule.name for rule in exact), results, strict=True))
     for rule in rules:
         if rule.subsample:
             band = Band(*check_ranks(rule, vectors))
-            found[rule.name] = far_band(
-                vectors.matrix, queries, band, subsample=rule.subsample, seed=material.seed, **shared
+            neighbors[rule.name] = far_band(
+                vectors.matrix, queries, band, subsample=rule.subsample, seed=data.seed, **shared
             )
-    return found
+    return neighbors
 
 
-def _as_lists(found: Neighbors, here: NDArray[np.int64], vectors: PoolVectors, anchors: int) -> CandidateLists:
+def _as_lists(neighbors: Neighbors, here: NDArray[np.int64], vectors: PoolVectors, anchors: int) -> CandidateLists:
+    """Turn the neighbors of the anchors that have a vector into candidate lists of all anchors."""
     counts = np.zeros(anchors, np.int64)
-    counts[here] = (found.rows >= 0).sum(axis=1)
-    mask = found.rows.ravel() >= 0
-    rows = vectors.paper_of[found.rows.ravel()[mask]].astype(np.int32)
-    return CandidateLists(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]), rows, found.scores.ravel()[mask])
+    counts[here] = (neighbors.rows >= 0).sum(axis=1)
+    mask = neighbors.rows.ravel() >= 0
+    rows = vectors.paper_of[neighbors.rows.ravel()[mask]].astype(np.int32)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    return CandidateLists(offsets, rows, neighbors.scores.ravel()[mask])
 
 
 def beyond_neighbors(lists: CandidateLists, block: AnchorBlock, ranked: RankedNeighbors) -> CandidateLists:
-    """Leave out papers that are among the neighbors which some rule retrieved (SciNCL's filtered random)."""
+    """Leave out candidates that are among the neighbors which some rule retrieved (SciNCL's filtered random)."""
     for name, (ends, metric) in ranked.ends.items():
-        scores = similarities(lists, block, block.material.tied(name), metric)
+        scores = anchor_similarities(lists, block, block.data.pool_vectors(name), metric)
         with np.errstate(invalid="ignore"):
-            # a hair of tolerance: the search adds in another order than this does
+            # a small tolerance: the search sums in another order than this does
             near = scores >= ends[lists.owners()] - 1e-5 * np.maximum(1, np.abs(ends[lists.owners()]))
-        lists = keep_entries(lists, ~near)
+        lists = filter_entries(lists, ~near)
     return lists
 
 
-def similarities(
+def anchor_similarities(
     lists: CandidateLists, block: AnchorBlock, vectors: PoolVectors, metric: str = "cosine"
 ) -> NDArray[np.float32]:
-    """Similarity of every listed paper to its anchor, NaN where one has no vector; minus the distance for l2."""
+    """Return the similarity of every candidate to its anchor, NaN if one has no vector; minus the distance for l2."""
     owners = lists.owners()
     out = np.full(len(owners), np.nan, np.float32)
     known = np.flatnonzero((vectors.row_of[block.anchors[owners]] >= 0) & (vectors.row_of[lists.rows] >= 0))
@@ -160,8 +163,8 @@ def similarities(
 
 
 def similar_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
-    """The `count` papers nearest to a threshold of cosine similarity: from above the least similar, from below the most."""
-    vectors = block.material.tied(rule.vectors)
+    """Return the `count` papers nearest to a cosine threshold: the least similar above it, or the most similar below."""
+    vectors = block.data.pool_vectors(rule.vectors)
     own = vectors.row_of[block.anchors]
     here = np.flatnonzero(own >= 0)
     papers = vectors.paper_of[vectors.pool]  # (pool,)
@@ -169,55 +172,55 @@ def similar_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
     limit = np.float32(rule.above if rule.above is not None else rule.below)
     rows = np.full((len(here), rule.count), -1, np.int32)
     scores = np.full((len(here), rule.count), np.nan, np.float32)
-    step = 64  # fixed, so that sums are added in one order whatever the memory
+    step = 64  # fixed, so that sums are made in one order whatever the memory
     for start in range(0, len(here), step):
         part = here[start : start + step]
-        found = vectors.unit(block.anchors[part]) @ pool.T  # (anchors, pool)
+        cosines = vectors.unit(block.anchors[part]) @ pool.T  # (anchors, pool)
         span = slice(start, start + step)
-        _nearest_to_limit(found, papers, block.anchors[part], limit, rule.above is not None, rows[span], scores[span])
+        _nearest_to_limit(cosines, papers, block.anchors[part], limit, rule.above is not None, rows[span], scores[span])
     return _as_lists(Neighbors(rows, scores), here, _by_paper(vectors), len(block.anchors))
 
 
 def _by_paper(vectors: PoolVectors) -> PoolVectors:
-    """The same vectors where rows are papers already."""
+    """Return the same vectors with rows numbered by paper."""
     return PoolVectors(vectors.matrix, vectors.row_of, np.arange(len(vectors.row_of), dtype=np.int32), vectors.pool)
 
 
 @numba.njit(cache=True, nogil=True)
-def _nearest_to_limit(found, papers, anchors, limit, above, rows, scores):  # type: ignore[no-untyped-def]
-    """For every anchor the papers whose similarity is on the asked side of the limit and nearest to it, nearest first."""
-    most = rows.shape[1]
-    for number in range(len(found)):
+def _nearest_to_limit(cosines, papers, anchors, limit, above, rows, scores):  # type: ignore[no-untyped-def]
+    """Find for every anchor the papers on one side of the similarity limit that are nearest to it, nearest first."""
+    count = rows.shape[1]
+    for number in range(len(cosines)):
         size = 0
         for i in range(len(papers)):
-            score = found[number, i]
+            score = cosines[number, i]
             if papers[i] == anchors[number] or (score >= limit) != above:
                 continue
             distance = abs(score - limit)
-            if size == most and distance >= abs(scores[number, size - 1] - limit):
+            if size == count and distance >= abs(scores[number, size - 1] - limit):
                 continue
-            at = size if size < most else size - 1
+            at = size if size < count else size - 1
             while at > 0 and distance < abs(scores[number, at - 1] - limit):
-                if at < most:
+                if at < count:
                     rows[number, at], scores[number, at] = rows[number, at - 1], scores[number, at - 1]
                 at -= 1
             rows[number, at], scores[number, at] = papers[i], score
-            if size < most:
+            if size < count:
                 size += 1
 
 
 def cell_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
-    """The papers of the cell that is the `cell`-nearest to the anchor's own."""
-    vectors = block.material.tied(rule.vectors)
-    cells = cells_of(block.material, rule)
+    """Return the papers of the k-means cell that is the n-th nearest to the anchor's own, n being `cell`."""
+    vectors = block.data.pool_vectors(rule.vectors)
+    cells = cluster_pool(block.data, rule)
     own = vectors.row_of[block.anchors]
     here = np.flatnonzero(own >= 0)
     nearest = np.argsort(-(cells.centers @ cells.centers.T), axis=1, kind="stable")  # (cells, cells)
     home = np.argmax(vectors.unit(block.anchors[here]) @ cells.centers.T, axis=1)
-    asked = nearest[home, min(rule.cell, len(cells.centers) - 1)]  # (anchors here,)
+    target = nearest[home, min(rule.cell, len(cells.centers) - 1)]  # (anchors here,)
     counts = np.zeros(len(block.anchors), np.int64)
-    counts[here] = np.diff(cells.offsets)[asked]
-    starts = cells.offsets[asked]
+    counts[here] = np.diff(cells.offsets)[target]
+    starts = cells.offsets[target]
     places = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     full = np.zeros(len(block.anchors), np.int64)
     full[here] = starts
@@ -228,7 +231,7 @@ def cell_papers(rule: Rule, block: AnchorBlock) -> CandidateLists:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """k-means cells of the pool."""
+    """k-means cells of the pool: their centers and the papers of each."""
 
     centers: NDArray[np.float32]
     """Shape (cells, dimension), of length 1."""
@@ -237,15 +240,15 @@ class Cells:
     papers: NDArray[np.int32]
 
 
-def cells_of(material: MiningData, rule: Rule) -> Cells:
-    """Spherical k-means over the pool's unit vectors (Dhillon and Modha, 2001), learned on at most 50,000 of them."""
-    vectors = material.tied(rule.vectors)
+def cluster_pool(data: MiningData, rule: Rule) -> Cells:
+    """Cluster the pool by spherical k-means over unit vectors (Dhillon and Modha, 2001), fitted on at most 50,000."""
+    vectors = data.pool_vectors(rule.vectors)
     papers = vectors.paper_of[vectors.pool]
     if rule.cells > len(papers):
         raise UserError(f"rule {rule.name!r}: {rule.cells} cells for a pool of {len(papers):,} papers; ask for fewer")
     key = (rule.vectors, rule.cells)
-    if key not in material.cells:
-        random = stream(material.seed, "mining", "cells", rule.vectors)
+    if key not in data.cells:
+        random = stream(data.seed, "mining", "cells", rule.vectors)
         learn = vectors.unit(np.sort(random.choice(papers, min(len(papers), _KMEANS_PAPERS), replace=False)))
         centers = learn[random.choice(len(learn), rule.cells, replace=False)]  # (cells, dimension)
         for _ in range(_KMEANS_ROUNDS):
@@ -254,11 +257,12 @@ def cells_of(material: MiningData, rule: Rule) -> Cells:
             np.add.at(sums, home, learn)
             lengths = np.linalg.norm(sums, axis=1, keepdims=True)
             centers = np.where(lengths > 0, sums / np.maximum(lengths, 1e-30), centers)
-        material.cells[key] = _fill_cells(vectors, papers, centers)
-    return material.cells[key]  # type: ignore[return-value]
+        data.cells[key] = _assign_cells(vectors, papers, centers)
+    return data.cells[key]  # type: ignore[return-value]
 
 
-def _fill_cells(vectors: PoolVectors, papers: NDArray[np.int32], centers: NDArray[np.float32]) -> Cells:
+def _assign_cells(vectors: PoolVectors, papers: NDArray[np.int32], centers: NDArray[np.float32]) -> Cells:
+    """Assign every paper of the pool to its nearest cell."""
     home = np.empty(len(papers), np.int64)
     for start in range(0, len(papers), 1 << 16):
         home[start : start + (1 << 16)] = np.argmax(vectors.unit(papers[start : start + (1 << 16)]) @ centers.T, axis=1)
@@ -268,7 +272,7 @@ def _fill_cells(vectors: PoolVectors, papers: NDArray[np.int32], centers: NDArra
 
 
 def sort_by_similarity(rule: Rule, lists: CandidateLists, block: AnchorBlock) -> CandidateLists:
-    """Random papers with their similarity as score; those without a vector fall out."""
-    vectors = block.material.tied(rule.vectors)
-    scored = CandidateLists(lists.offsets, lists.rows, similarities(lists, block, vectors, rule.metric))
-    return keep_entries(scored, ~np.isnan(scored.scores)) if len(scored.rows) else no_lists(len(block.anchors))
+    """Score random candidates by their similarity to the anchor; drop those without a vector."""
+    vectors = block.data.pool_vectors(rule.vectors)
+    scored = CandidateLists(lists.offsets, lists.rows, anchor_similarities(lists, block, vectors, rule.metric))
+    return filter_entries(scored, ~np.isnan(scored.scores)) if len(scored.rows) else empty_lists(len(block.anchors))

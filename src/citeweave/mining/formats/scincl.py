@@ -1,10 +1,10 @@
-"""SciNCL's triples: a CSV file of ids and JSON lines of papers.
+"""SciNCL's training triples: a CSV file of paper ids and JSON lines of papers, read and written.
 
     train_triples.csv      query_paper_id,positive_id,negative_id
     train_metadata.jsonl   {"paper_id": "1", "title": "T", "abstract": "A", "arxiv_id": null, "doi": "10.1/x"}
 
 Papers come from the corpus, so that the metadata is written but not read. SciNCL's own loader splits lines at every
-comma: ids with one in them are written as CSV wants it and noted.
+comma: ids with one in them are quoted as CSV requires, and counted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from citeweave.mining.formats.triplet_rows import (
     paired_samples,
 )
 from citeweave.mining.samples import SampleBlock
-from citeweave.mining.tables import PaperNames
+from citeweave.mining.tables import PaperLookup
 
 HEADER = ("query_paper_id", "positive_id", "negative_id")
 TRIPLES, METADATA = "train_triples.csv", "train_metadata.jsonl"
@@ -44,7 +44,8 @@ BAD_LINE = "not a line of CSV"
 FEW_COLUMNS = "fewer columns than the header"
 
 
-def role(head: FileHead) -> str | None:
+def recognize(head: FileHead) -> str | None:
+    """Return the role of a file in SciNCL's format by its beginning, None if it is not one."""
     line = head.data.split(b"\n", 1)[0].decode("utf-8", "replace")
     if set(HEADER) <= {name.strip(' \r"') for name in line.split(",")}:
         return "samples"
@@ -53,30 +54,32 @@ def role(head: FileHead) -> str | None:
 
 
 def read(
-    sources: Sequence[Source], queries: Sequence[Source], names: PaperNames, tally: Tally
+    sources: Sequence[Source], queries: Sequence[Source], lookup: PaperLookup, tally: Tally
 ) -> Iterator[SampleBlock]:
-    return paired_samples(_triplets(sources, names, tally))
+    """Read SciNCL's triples as blocks of samples."""
+    return paired_samples(_triplets(sources, lookup, tally))
 
 
-def _triplets(sources: Sequence[Source], names: PaperNames, tally: Tally) -> Iterator[NDArray[np.int32]]:
+def _triplets(sources: Sequence[Source], lookup: PaperLookup, tally: Tally) -> Iterator[NDArray[np.int32]]:
+    """Yield the triples of all CSV files as rows of the corpus, (n, 3) at a time."""
     for source in sources:
         for block in blocks(_lines(source, tally)):
-            rows = names.rows([id for ids in block for id in ids]).reshape(-1, 3)
+            rows = lookup.rows([id for ids in block for id in ids]).reshape(-1, 3)
             yield known_rows(rows, tally, "triplets")
 
 
 def _lines(source: Source, tally: Tally) -> Iterator[list[str]]:
-    """The three ids of every line."""
+    """Yield the three ids of every line of a CSV file; count bad lines by reason."""
     lines = (line.decode("utf-8", "replace").removeprefix("\ufeff") for line in source.raw_lines(tally, "triplets"))
     reader = csv.reader(lines, strict=True)
-    places = _places(reader, source.path)
+    places = _column_places(reader, source.path)
     while True:
         before = reader.line_num
         try:
             row = next(reader)
         except StopIteration:
             return
-        except csv.Error:  # a quote that is not closed takes the lines after it along
+        except csv.Error:  # an unclosed quote swallows the lines after it
             tally.reject("triplets", BAD_LINE, reader.line_num - before)
             continue
         if not row:
@@ -88,7 +91,8 @@ def _lines(source: Source, tally: Tally) -> Iterator[list[str]]:
             tally.reject("triplets", NO_ID if ids else FEW_COLUMNS)
 
 
-def _places(reader: Iterator[list[str]], path: Path) -> list[int]:
+def _column_places(reader: Iterator[list[str]], path: Path) -> list[int]:
+    """Return the positions of the three id columns in the CSV header."""
     try:
         header = [name.strip() for name in next(reader, [])]
     except csv.Error:
@@ -98,12 +102,13 @@ def _places(reader: Iterator[list[str]], path: Path) -> list[int]:
     return [header.index(name) for name in HEADER]
 
 
-def files(options: ExportOptions) -> tuple[str, ...]:
+def file_names(options: ExportOptions) -> tuple[str, ...]:
+    """Return the names of the files of an export to SciNCL's format."""
     return (f"{TRIPLES}.gz" if options.gzip else TRIPLES, METADATA)
 
 
 def write(out: ExportedSamples, paths: dict[str, Path]) -> int:
-    """Write the files; how many triplets are in them."""
+    """Write samples as SciNCL's CSV and metadata files; return the number of triples."""
     used = np.zeros(len(out.corpus), bool)
     (triples,) = (path for name, path in paths.items() if name != METADATA)
     with _new_text(triples, compressed=out.options.gzip) as file:
@@ -120,6 +125,7 @@ def write(out: ExportedSamples, paths: dict[str, Path]) -> int:
 
 
 def _metadata(out: ExportedSamples, rows: NDArray[np.int64]) -> Iterator[bytes]:
+    """Yield the lines of SciNCL's metadata file for some papers."""
     corpus = out.corpus
     columns = [column.take(rows) for column in (corpus.ids, corpus.titles, corpus.abstracts)]
     for row, id, title, abstract in zip(rows.tolist(), *columns, strict=True):
@@ -132,7 +138,7 @@ def _metadata(out: ExportedSamples, rows: NDArray[np.int64]) -> Iterator[bytes]:
 @contextmanager
 def _new_text(path: Path, *, compressed: bool) -> Iterator[TextIO]:
     with path.open("wb") as raw:
-        # neither name nor time in the header: the same samples give the same bytes
+        # no name and no time in the header, so that the same samples give the same bytes
         stream = gzip.GzipFile("", "wb", 6, raw, mtime=0) if compressed else raw
         with io.TextIOWrapper(stream, encoding="utf-8", newline="") as file:
             yield file

@@ -1,10 +1,10 @@
-"""SciRepEval's triplets: three papers a line, with their texts.
+"""SciRepEval's training triplets: JSON lines of three papers with their texts, read and written.
 
     {"query": {"doc_id": "s2:1", "title": "T", "abstract": "A"}, "pos": {...}, "neg": {...}}
 
 Reading: JSON lines or one list; a paper is named by `doc_id`, `corpus_id`, `sha` or `paper_id`, by its bare id in
-place of the object, or, where it has no id, by its title and abstract, which must be exactly the corpus's. Ranking rows
-(`candidates`) are no triplets. Writing: JSON lines with `doc_id`.
+place of the object, or, if it has no id, by its title and abstract, which must be exactly the corpus's. Ranking rows
+(`candidates`) are not triplets. Writing: JSON lines with `doc_id`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from citeweave.mining.formats.triplet_rows import (
     paired_samples,
 )
 from citeweave.mining.samples import SampleBlock
-from citeweave.mining.tables import PaperNames
+from citeweave.mining.tables import PaperLookup
 
 PARTS = ("query", "pos", "neg")
 FILE = "triplets.jsonl"
@@ -41,51 +41,56 @@ NOT_A_TRIPLET = "no query, pos and neg"
 NAMELESS = "paper without id and text"
 
 _Reference = tuple[tuple[str, ...], str]
-"""The ids of a paper in the order to try them, and its text where it has no id."""
+"""The ids of a paper in the order to try them, and its text if it has no id."""
 
 
-def role(head: FileHead) -> str | None:
-    found = starts_as_json(head) and all(f'"{part}"'.encode() in head.data for part in PARTS)
-    return "samples" if found else None
+def recognize(head: FileHead) -> str | None:
+    """Return "samples" for a file of SciRepEval triplets by its beginning, else None."""
+    has_parts = starts_as_json(head) and all(f'"{part}"'.encode() in head.data for part in PARTS)
+    return "samples" if has_parts else None
 
 
 def read(
-    sources: Sequence[Source], queries: Sequence[Source], names: PaperNames, tally: Tally
+    sources: Sequence[Source], queries: Sequence[Source], lookup: PaperLookup, tally: Tally
 ) -> Iterator[SampleBlock]:
-    return paired_samples(_triplets(sources, names, tally))
+    """Read SciRepEval's triplets as blocks of samples."""
+    return paired_samples(_triplets(sources, lookup, tally))
 
 
-def _triplets(sources: Sequence[Source], names: PaperNames, tally: Tally) -> Iterator[NDArray[np.int32]]:
+def _triplets(sources: Sequence[Source], lookup: PaperLookup, tally: Tally) -> Iterator[NDArray[np.int32]]:
+    """Yield the triplets of all files as rows of the corpus, (n, 3) at a time."""
     for source in sources:
         for block in blocks(_references(source, tally)):
             flat = [reference for references in block for reference in references]
-            yield known_rows(_rows(flat, names).reshape(-1, 3), tally, "triplets")
+            yield known_rows(_look_up(flat, lookup).reshape(-1, 3), tally, "triplets")
 
 
 def _references(source: Source, tally: Tally) -> Iterator[list[_Reference]]:
-    """The three papers of every line."""
+    """Yield the ids or texts of the three papers of every record; count bad records by reason."""
     for record in read_json_objects(source, tally, "triplets"):
         if any(record.get(part) is None for part in PARTS):
             tally.reject("triplets", NOT_A_TRIPLET)
             continue
-        references = [reference_of(record[part]) for part in PARTS]
+        references = [parse_reference(record[part]) for part in PARTS]
         if all(ids or text for ids, text in references):
             yield references
         else:
             tally.reject("triplets", NAMELESS)
 
 
-def _rows(references: list[_Reference], names: PaperNames) -> NDArray[np.int32]:
-    rows = names.rows_of_any([ids for ids, _ in references])
+def _look_up(references: list[_Reference], lookup: PaperLookup) -> NDArray[np.int32]:
+    """Return the rows of papers by their ids, or by their texts if they have none."""
+    rows = lookup.rows_of_any([ids for ids, _ in references])
     by_text = [place for place, (ids, _) in enumerate(references) if not ids]
     if by_text:
-        rows[by_text] = names.rows_of_texts([references[place][1] for place in by_text])
+        rows[by_text] = lookup.rows_of_texts([references[place][1] for place in by_text])
     return rows
 
 
-def reference_of(value: object) -> _Reference:
-    """
-    >>> reference_of({"corpus_id": 7, "title": "T"}), reference_of("7"), reference_of({"title": "T", "abstract": "A"})
+def parse_reference(value: object) -> _Reference:
+    """Return the ids of a paper of a triplet in the order to try them, and its text if it has none.
+
+    >>> parse_reference({"corpus_id": 7, "title": "T"}), parse_reference("7"), parse_reference({"title": "T", "abstract": "A"})
     ((('s2:7', '7'), ''), (('7', 's2:7'), ''), ((), 'T[SEP]A'))
     """
     if not isinstance(value, dict):
@@ -97,19 +102,20 @@ def reference_of(value: object) -> _Reference:
 
 
 def _spellings(value: object) -> tuple[str, ...]:
-    """A bare id as it is, as Semantic Scholar's hash and as its corpus id."""
+    """Return the spellings of a bare id: as it is, as Semantic Scholar's hash and as its corpus id."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         return ()
     text = str(value).strip() if isinstance(value, str) or abs(value) < 10**30 else ""
     return distinct([text, sha_id(text), number_id("s2", text)])
 
 
-def files(options: ExportOptions) -> tuple[str, ...]:
+def file_names(options: ExportOptions) -> tuple[str, ...]:
+    """Return the names of the files of an export to SciRepEval's format."""
     return EVERY_FILE
 
 
 def write(out: ExportedSamples, paths: dict[str, Path]) -> int:
-    """Write the files; how many triplets are in them."""
+    """Write samples as SciRepEval's JSON lines; return the number of triplets."""
     with paths[FILE].open("wb") as file:
         for block in out.triplets(with_text=True):
             file.writelines(_lines(out, block))
@@ -117,6 +123,7 @@ def write(out: ExportedSamples, paths: dict[str, Path]) -> int:
 
 
 def _lines(out: ExportedSamples, block: PaperRows) -> Iterator[bytes]:
+    """Yield one JSON line per triplet, with the texts of its papers."""
     rows, places = np.unique(block, return_inverse=True)
     columns = [column.take(rows) for column in (out.corpus.ids, out.corpus.titles, out.corpus.abstracts)]
     papers = [

@@ -1,13 +1,11 @@
-"""Data sets of sentence-transformers: columns of texts, as Parquet or JSON lines, that `datasets` loads as they are.
+"""Datasets of sentence-transformers: columns of texts as Parquet or JSON lines, which `datasets` loads; read and written.
 
     anchor  positive  negative  anchor_id  positive_id  negative_id                            columns="triplet"
     anchor  positive  negative_1 ... negative_n  anchor_id  positive_id  negative_1_id ...     columns="group"
 
-Texts are those an encoder reads (`corpus/text.py`). sentence-transformers trains on every column it is given: take
-the ids away before training (`dataset.remove_columns`), or write none. Reading: by the ids where there are some, else
-by the texts, which must be exactly the corpus's.
-
-Writes data sets of sentence-transformers; what they look like is told in `sentence_transformers.py`.
+Texts are those an encoder reads (`corpus/text.py`). sentence-transformers trains on every column it is given: remove
+the ids before training (`dataset.remove_columns`), or write none. Reading: by the ids if there are some, else by the
+texts, which must be exactly the corpus's.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from citeweave.core.errors import InputError
-from citeweave.core.inputs import FileHead, Source, batches, open_parquet, read_json_lines
+from citeweave.core.inputs import FileHead, Source, open_parquet, read_json_lines, read_parquet_batches
 from citeweave.core.progress import Count, Tally
 from citeweave.mining.formats.triplet_rows import (
     CELLS,
@@ -39,15 +37,16 @@ from citeweave.mining.formats.triplet_rows import (
     paired_samples,
 )
 from citeweave.mining.samples import SampleBlock, Samples
-from citeweave.mining.tables import PaperNames
+from citeweave.mining.tables import PaperLookup
 
 NO_TEXT_GIVEN = "no text"
 
-_MOST_NEGATIVES = 1000
+_MAX_NEGATIVES = 1000
 
 
 def text_columns(negatives: int, *, grouped: bool) -> list[str]:
-    """
+    """Return the names of the text columns of a dataset, with one or several negatives.
+
     >>> text_columns(1, grouped=False), text_columns(2, grouped=True)
     (['anchor', 'positive', 'negative'], ['anchor', 'positive', 'negative_1', 'negative_2'])
     """
@@ -55,7 +54,8 @@ def text_columns(negatives: int, *, grouped: bool) -> list[str]:
     return ["anchor", "positive", *names]
 
 
-def role(head: FileHead) -> str | None:
+def recognize(head: FileHead) -> str | None:
+    """Return "samples" for a dataset of sentence-transformers by its beginning, else None."""
     if head.data.startswith(b"PAR1"):
         return "samples"
     record = head.record
@@ -63,10 +63,8 @@ def role(head: FileHead) -> str | None:
 
 
 def _columns_of(names: Sequence[str]) -> list[str]:
-    """The columns to read: of ids where all are there, else of texts; none where they are not ours."""
-    count = next(
-        (n - 1 for n in range(1, _MOST_NEGATIVES) if not {f"negative_{n}", f"negative_{n}_id"} & set(names)), 0
-    )
+    """Return the dataset columns to read: ids if all exist, else texts; none if it is another dataset."""
+    count = next((n - 1 for n in range(1, _MAX_NEGATIVES) if not {f"negative_{n}", f"negative_{n}_id"} & set(names)), 0)
     texts = text_columns(count, grouped=count > 0)
     for columns in ([f"{name}_id" for name in texts], texts):
         if set(columns) <= set(names):
@@ -75,8 +73,9 @@ def _columns_of(names: Sequence[str]) -> list[str]:
 
 
 def read(
-    sources: Sequence[Source], queries: Sequence[Source], names: PaperNames, tally: Tally
+    sources: Sequence[Source], queries: Sequence[Source], lookup: PaperLookup, tally: Tally
 ) -> Iterator[SampleBlock]:
+    """Read datasets of sentence-transformers as blocks of samples."""
     for source in sources:
         is_parquet = source.start(4) == b"PAR1"
         columns = _columns_of(_parquet_names(source) if is_parquet else list(source.head().record or {}))
@@ -86,31 +85,32 @@ def read(
                 "their ids; rename its columns"
             )
         records = _parquet_rows(source, columns) if is_parquet else _json_rows(source, columns, tally)
-        rows = _known(records, columns, names, tally)
+        rows = _look_up_rows(records, columns, lookup, tally)
         yield from paired_samples(rows) if len(columns) == 3 else grouped_samples(rows)
 
 
-def _known(
-    records: Iterator[list[object]], columns: list[str], names: PaperNames, tally: Tally
+def _look_up_rows(
+    records: Iterator[list[object]], columns: list[str], lookup: PaperLookup, tally: Tally
 ) -> Iterator[NDArray[np.int32]]:
-    """Rows of shape (n, columns) of the records whose papers are all in the corpus."""
+    """Yield rows, (n, columns), of the dataset records whose papers are all in the corpus."""
     by_id = columns[0].endswith("_id")
-    find: Callable[[list[str]], NDArray[np.int32]] = names.rows if by_id else names.rows_of_texts
+    find: Callable[[list[str]], NDArray[np.int32]] = lookup.rows if by_id else lookup.rows_of_texts
     for block in blocks(records, max(1, ROWS // len(columns))):
-        values = [record for record in map(_texts, block) if record]
+        values = [record for record in map(_as_texts, block) if record]
         tally.reject("rows", NO_ID if by_id else NO_TEXT_GIVEN, len(block) - len(values))
         rows = find([value for record in values for value in record]).reshape(-1, len(columns))
         yield known_rows(rows, tally, "rows")
 
 
-def _texts(record: list[object]) -> list[str]:
-    """The values as texts; none where one of them is no text or number, or empty."""
+def _as_texts(record: list[object]) -> list[str]:
+    """Return the values of a record as texts; none if one of them is empty or not a text or number."""
     plain = [value for value in record if isinstance(value, str | int) and not isinstance(value, bool)]
     texts = [value if isinstance(value, str) else str(value) if abs(value) < 10**30 else "" for value in plain]
     return texts if len(texts) == len(record) and all(texts) else []
 
 
 def _json_rows(source: Source, columns: list[str], tally: Tally) -> Iterator[list[object]]:
+    """Yield the dataset columns of every JSON line."""
     for record in read_json_lines(source, tally, "rows"):
         yield [record.get(name) for name in columns]
 
@@ -123,9 +123,10 @@ def _parquet_names(source: Source) -> list[str]:
 
 
 def _parquet_rows(source: Source, columns: list[str]) -> Iterator[list[object]]:
+    """Yield the dataset columns of every row of a Parquet file."""
     try:
         with open_parquet(source.path) as file:
-            for batch in batches(file, source.path, rows=max(1, ROWS // len(columns)), columns=columns):
+            for batch in read_parquet_batches(file, source.path, rows=max(1, ROWS // len(columns)), columns=columns):
                 for record in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
                     yield list(record)
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
@@ -137,7 +138,7 @@ def _bad_parquet(path: Path, error: BaseException) -> InputError:
     return InputError(f"{path} cannot be read as Parquet ({reason}); get the file again")
 
 
-# Writes data sets of sentence-transformers; what they look like is told in `sentence_transformers.py`.
+# Writing.
 
 PARQUET, JSON_LINES = "train.parquet", "train.jsonl"
 EVERY_FILE = (PARQUET, JSON_LINES)
@@ -149,12 +150,13 @@ IDS_TRAIN = "columns of ids, to be removed before training: sentence-transformer
 Append = Callable[[NDArray[Any]], None]
 
 
-def files(options: ExportOptions) -> tuple[str, ...]:
+def file_names(options: ExportOptions) -> tuple[str, ...]:
+    """Return the name of the file of an export to a dataset."""
     return (PARQUET if options.file_type == "parquet" else JSON_LINES,)
 
 
 def write(out: ExportedSamples, paths: dict[str, Path]) -> int:
-    """Write the file; how many rows are in it."""
+    """Write samples as a dataset of sentence-transformers; return the number of rows."""
     grouped = out.options.columns == "group"
     negatives = (out.options.negatives or most_common_negatives(out.samples)) if grouped else 1
     columns = text_columns(negatives, grouped=grouped)
@@ -172,14 +174,14 @@ def write(out: ExportedSamples, paths: dict[str, Path]) -> int:
 
 
 def most_common_negatives(samples: Samples) -> int:
-    """The number of negatives that most rows have, a row being a positive; of several the largest, at least 1."""
+    """Return the number of negatives that most rows of a dataset can have, one row per positive; at least 1."""
     ups, downs = np.diff(samples.positives.offsets), np.diff(samples.negatives.offsets)  # (samples,)
     rows = np.bincount(downs, weights=ups)[1:]  # (largest number of negatives,)
     return len(rows) - int(np.argmax(rows[::-1])) if rows.any() else 1
 
 
 def _group_rows(out: ExportedSamples, negatives: int) -> Iterator[PaperRows]:
-    """Anchor, positive and negatives in blocks of shape (n, 2 + negatives), one row for every positive."""
+    """Yield anchor, positive and several negatives per row, in blocks of shape (n, 2 + negatives)."""
     ups, downs = out.samples.positives, out.samples.negatives
     counts = np.diff(downs.offsets)  # (samples,)
     out.count_samples(needs_negatives=True)

@@ -1,18 +1,16 @@
-"""SPECTER's training files: who is related to whom and how strongly, the papers, and lists of queries.
+"""SPECTER's training files: data.json of related papers with counts, metadata.json and lists of queries, read and written.
 
     data.json       {"<query>": {"<other>": {"count": 5}, ...}}     5 = positive, 1 = hard negative; any scale is read
     metadata.json   {"<id>": {"paper_id": "<id>", "title": "T", "abstract": "A", "year": 2020, ...}}
-    train.txt       one query a line; val.txt and test.txt likewise
+    train.txt       one query per line; val.txt and test.txt likewise
 
-Reading: of the papers of a query those above the middle between its least and its largest count are positives, those
-below are negatives (SPECTER's margin of 0.5), and the counts become scores. Where lists are given, only their
-queries are read, of all lists as one set. Writing: easy negatives stay out, as SPECTER's sampler draws its own.
-Does not read the pickled training instances.
+Reading: the papers of a query above the middle between its smallest and its largest count are positives, those below are
+negatives (SPECTER's margin of 0.5), and the counts become scores. If there are lists, only their queries are read, all
+lists as one set. Does not read the pickled training instances.
 
-Writes SPECTER's training files; what they look like is told in `specter.py`.
-
-A query is written once, with the papers of all its samples. SPECTER's sampler makes triplets only of queries with
-three papers or more and both grades; queries that fall short of it are noted.
+Writing: a query is written once, with the papers of all its samples. Easy negatives are left out, as SPECTER's sampler
+draws its own. The sampler makes triplets only of queries with three papers or more and both grades; other queries are
+counted.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ from citeweave.mining.formats.triplet_rows import (
     blocks,
 )
 from citeweave.mining.samples import Picks, SampleBlock
-from citeweave.mining.tables import ITSELF, NO_COUNT, OTHER_OUTSIDE, PaperNames, count_in, read_members
+from citeweave.mining.tables import ITSELF, NO_COUNT, OTHER_OUTSIDE, PaperLookup, count_in, read_members
 
 LISTS = ("train.txt", "val.txt", "dev.txt", "test.txt")
 
@@ -57,11 +55,12 @@ QUERY_REJECTED = "pair of a query that was not kept"
 
 _TEXT = rb'"(?:[^"\\]|\\.){1,500}"'
 _DATA = re.compile(rb"\{\s*" + _TEXT + rb"\s*:\s*\{\s*(?:" + _TEXT + rb'\s*:\s*\{\s*"count"\s*:|\}\s*,)')
-_SOME = 512
+_QUERIES_PER_BLOCK = 512
 """Queries looked up at once."""
 
 
-def role(head: FileHead) -> str | None:
+def recognize(head: FileHead) -> str | None:
+    """Return the role of a file in SPECTER's format by its name and beginning, None if it is not one."""
     if head.name in LISTS:
         return "queries"
     if _DATA.match(head.data.lstrip()):
@@ -71,41 +70,45 @@ def role(head: FileHead) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Query:
+    """A query of data.json: its id and the counts of its papers."""
+
     id: str
     others: dict[str, float]
     """Count of every paper of the query."""
 
     @property
     def middle(self) -> float:
-        """What positives are above and hard negatives below; with counts all alike every paper is a positive.
+        """The count above which papers are positives and below which negatives; if all counts are equal, all are positives.
 
         SPECTER's rule for hard negatives: count < max - 0.5 (max - min) (`triplet_sampling_parallel.py`).
         """
-        least, largest = min(self.others.values()), max(self.others.values())
-        return largest - 0.5 * (largest - least) if largest > least else -np.inf
+        smallest, largest = min(self.others.values()), max(self.others.values())
+        return largest - 0.5 * (largest - smallest) if largest > smallest else -np.inf
 
 
 def read(
-    sources: Sequence[Source], queries: Sequence[Source], names: PaperNames, tally: Tally
+    sources: Sequence[Source], queries: Sequence[Source], lookup: PaperLookup, tally: Tally
 ) -> Iterator[SampleBlock]:
-    listed = _listed(queries)
+    """Read SPECTER's data.json as blocks of samples, restricted to the listed queries."""
+    listed = _read_lists(queries)
     if len(queries) > 1:
         tally.note("lists of queries, read as one set", len(queries))
     for source in sources:
-        for block in blocks(_read_queries(source, listed, tally), _SOME):
-            yield from _samples(block, names, tally)
+        for block in blocks(_read_queries(source, listed, tally), _QUERIES_PER_BLOCK):
+            yield from _samples(block, lookup, tally)
     if listed is not None:
         tally.note("listed queries that data.json does not have", len(listed))
 
 
-def _listed(sources: Sequence[Source]) -> set[str] | None:
-    """The ids of all lists; None where there is no list."""
+def _read_lists(sources: Sequence[Source]) -> set[str] | None:
+    """Read the ids of all lists of queries; None if there is no list."""
     unread = Tally()
-    found = {line.decode("utf-8", "replace") for source in sources for line in source.lines(unread, "papers")}
-    return found if sources else None
+    ids = {line.decode("utf-8", "replace") for source in sources for line in source.lines(unread, "papers")}
+    return ids if sources else None
 
 
 def _read_queries(source: Source, listed: set[str] | None, tally: Tally) -> Iterator[_Query]:
+    """Yield the listed queries of data.json with their counts; count the others by reason."""
     for id, entries in read_members(source):
         is_listed = listed is None or id in listed
         if listed is not None:
@@ -122,18 +125,18 @@ def _read_queries(source: Source, listed: set[str] | None, tally: Tally) -> Iter
             yield _Query(id, others)
 
 
-def _samples(queries: list[_Query], names: PaperNames, tally: Tally) -> Iterator[SampleBlock]:
-    """The queries that have a positive in the corpus, as samples with their counts as scores."""
-    anchors = names.rows([query.id for query in queries]).tolist()
-    rows = iter(names.rows([other for query in queries for other in query.others]).tolist())
-    kept: list[tuple[int, dict[int, float], dict[int, float]]] = []
+def _samples(queries: list[_Query], lookup: PaperLookup, tally: Tally) -> Iterator[SampleBlock]:
+    """Turn queries with a positive in the corpus into samples, with their counts as scores."""
+    anchors = lookup.rows([query.id for query in queries]).tolist()
+    rows = iter(lookup.rows([other for query in queries for other in query.others]).tolist())
+    samples: list[tuple[int, dict[int, float], dict[int, float]]] = []
     for query, anchor in zip(queries, anchors, strict=True):
         pairs = [(next(rows), count) for count in query.others.values()]
         if anchor < 0:
             tally.reject("queries", OUTSIDE[0])
             tally.reject("pairs", QUERY_REJECTED, len(pairs))
             continue
-        counts = _known(anchor, pairs, tally)
+        counts = _known_counts(anchor, pairs, tally)
         middle = query.middle if pairs else 0.0
         positives = {row: count for row, count in counts.items() if count > middle}
         negatives = {row: count for row, count in counts.items() if count < middle}
@@ -145,13 +148,13 @@ def _samples(queries: list[_Query], names: PaperNames, tally: Tally) -> Iterator
         tally.keep("queries")
         tally.keep("pairs", len(positives) + len(negatives))
         tally.note("queries without a negative", int(not negatives))
-        kept.append((anchor, positives, negatives))
-    if kept:
-        yield _block(kept)
+        samples.append((anchor, positives, negatives))
+    if samples:
+        yield _block(samples)
 
 
-def _known(anchor: int, pairs: list[tuple[int, float]], tally: Tally) -> dict[int, float]:
-    """The count of every paper of the corpus; of two ids of one paper the larger one."""
+def _known_counts(anchor: int, pairs: list[tuple[int, float]], tally: Tally) -> dict[int, float]:
+    """Return the count of every paper of a query that is in the corpus; of two ids of one paper the larger one."""
     counts: dict[int, float] = {}
     for row, count in pairs:
         if row < 0 or row == anchor:
@@ -182,7 +185,7 @@ def _picks(lists: Sequence[Mapping[int, float]], rule: int) -> Picks:
     return Picks(offsets, rows, np.full(len(rows), rule, np.uint8), scores)
 
 
-# Writes SPECTER's training files; what they look like is told in `specter.py`.
+# Writing.
 
 DATA, METADATA = "data.json", "metadata.json"
 EVERY_FILE = (DATA, METADATA, "train.txt", "val.txt", "test.txt")
@@ -194,13 +197,14 @@ TOO_LITTLE = "queries of which SPECTER's sampler makes no triplet (under three p
 NO_TITLE = "papers without a title, whose triplets SPECTER leaves out"
 
 
-def files(options: ExportOptions) -> tuple[str, ...]:
+def file_names(options: ExportOptions) -> tuple[str, ...]:
+    """Return the names of the files of an export to SPECTER's format."""
     lists = ("train.txt", *(["val.txt"] if options.val else []), *(["test.txt"] if options.test else []))
     return DATA, METADATA, *lists
 
 
 def write(out: ExportedSamples, paths: dict[str, Path]) -> int:
-    """Write the files; how many queries are in them."""
+    """Write samples as SPECTER's data.json, metadata.json and lists; return the number of queries."""
     out.count_samples(needs_negatives=False)
     out.tally.counts |= {"queries": Count(), "pairs": Count()}
     used = np.zeros(len(out.corpus), bool)
@@ -218,7 +222,7 @@ def write(out: ExportedSamples, paths: dict[str, Path]) -> int:
 
 
 def _written_queries(out: ExportedSamples, used: NDArray[np.bool_]) -> Iterator[tuple[str, dict[str, dict[str, int]]]]:
-    """Every query with its papers, in the order in which queries first appear; marks the papers that are used."""
+    """Yield every query with the counts of its papers, in order of first appearance; mark the papers used."""
     samples, easy = out.samples, _rules_left_out(out)
     for anchor, own in _by_anchor(samples.anchors):
         ups = np.concatenate([samples.positives.of(sample) for sample in own])
@@ -243,7 +247,7 @@ def _written_queries(out: ExportedSamples, used: NDArray[np.bool_]) -> Iterator[
 
 
 def _counts(tally: Tally, anchor: int, ups: list[int], downs: list[int]) -> dict[int, int]:
-    """5 for positives, 1 for negatives; a paper is written once."""
+    """Return SPECTER's counts of a query's papers, 5 for positives and 1 for negatives, each paper once."""
     counts: dict[int, int] = {}
     for row, count in [*((row, POSITIVE_COUNT) for row in ups), *((row, NEGATIVE_COUNT) for row in downs)]:
         if row == anchor:
@@ -256,7 +260,7 @@ def _counts(tally: Tally, anchor: int, ups: list[int], downs: list[int]) -> dict
 
 
 def _by_anchor(anchors: NDArray[np.int32]) -> Iterator[tuple[int, list[int]]]:
-    """Anchors in the order of their first sample, each with all its samples."""
+    """Yield the anchors in order of their first sample, each with all its samples."""
     order = np.argsort(anchors, kind="stable")
     starts = np.flatnonzero(np.diff(anchors[order], prepend=-1))
     groups = np.split(order, starts[1:])
@@ -266,6 +270,7 @@ def _by_anchor(anchors: NDArray[np.int32]) -> Iterator[tuple[int, list[int]]]:
 
 
 def _rules_left_out(out: ExportedSamples) -> list[int]:
+    """Return the numbers of the rules whose negatives stay out of data.json."""
     rules, named = out.samples.names.rules, out.options.leave_out
     if named != ExportOptions().leave_out:
         for name in named:
@@ -278,16 +283,17 @@ def _span(offsets: NDArray[np.int64], sample: int) -> slice:
 
 
 def _lists(queries: list[str], options: ExportOptions) -> dict[str, list[str]]:
-    """Which query goes to which list: told by its id alone, so that a paper stays in its list when others come."""
-    draws = hash_texts(queries) / 2.0**64  # (queries,), even over 0 to 1
+    """Assign queries to train, val and test lists by their ids alone, so that a query stays in its list."""
+    draws = hash_texts(queries) / 2.0**64  # (queries,), uniform over 0 to 1
     ends = {"val.txt": options.val, "test.txt": options.val + options.test}
-    found: dict[str, list[str]] = {name: [] for name in files(options) if name.endswith(".txt")}
+    lists: dict[str, list[str]] = {name: [] for name in file_names(options) if name.endswith(".txt")}
     for id, draw in zip(queries, draws.tolist(), strict=True):
-        found[next((name for name, end in ends.items() if draw < end), "train.txt")].append(id)
-    return found
+        lists[next((name for name, end in ends.items() if draw < end), "train.txt")].append(id)
+    return lists
 
 
 def _write_metadata(out: ExportedSamples, rows: NDArray[np.int64], path: Path) -> None:
+    """Write SPECTER's metadata.json for some papers."""
     with path.open("wb") as file:
         for place, row in enumerate(rows.tolist()):
             record = _record(out, row)

@@ -1,18 +1,16 @@
-"""What an export can be told; every option belongs to some formats, and `convert.py` refuses it for others.
+"""Triplets as rows of the corpus, shared by all sample formats: export options, records to samples, samples to records.
 
-What comes in: rows of query, positive and negatives become samples, every record accounted for.
+Reading turns rows of query, positive and negatives into samples and counts every record:
 
     q, a, 1        one sample: positives a b, negatives 1 2
     q, b, 2
     q, b, 3        another one: b is in the first already
 
-Lines that follow each other and have one query form a sample as long as no paper comes back in it: positives and
-negatives then pair up one to one, and `triplets()` gives the lines back in their order. Nothing is sorted, and no more
-than a block is held. Shared by the readers of all formats; knows none of them.
+Consecutive lines with the same query form a sample as long as no paper is repeated in it: positives and negatives then
+pair up one to one, and `triplets()` returns the lines in their order. Nothing is sorted, and no more than a block is held.
 
-What goes out: the papers of the samples as ids, texts and records, and every triplet accounted for.
-
-Shared by the writers of all formats; knows none of them.
+Writing yields the papers of the samples as ids, texts and records. Knows no format; `convert.py` refuses an option for
+formats that do not have it.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from citeweave.core.errors import ArtifactError, UserError, choose
 from citeweave.core.progress import Advance, Count, Tally
 from citeweave.corpus.corpus import Corpus, lines
 from citeweave.corpus.text import paper_text
-from citeweave.mining.samples import SampleBlock, SampleNames, Samples, block_of
+from citeweave.mining.samples import SampleBlock, SampleNames, Samples, block_from_lists
 
 COLUMNS = ("triplet", "group")
 FILE_TYPES = ("parquet", "jsonl")
@@ -37,13 +35,13 @@ FILE_TYPES = ("parquet", "jsonl")
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """Options of `export_samples`."""
+    """Options of exporting samples; each belongs to some formats."""
 
     gzip: bool = False
     """scincl: write `train_triples.csv.gz`."""
 
     leave_out: tuple[str, ...] = ("easy",)
-    """specter: rules whose negatives stay out of data.json, because SPECTER draws easy negatives itself."""
+    """specter: rules whose negatives stay out of data.json, as SPECTER draws easy negatives itself."""
 
     val: float = 0.0
     """specter: share of the queries that goes to val.txt."""
@@ -52,7 +50,7 @@ class ExportOptions:
     """specter: share of the queries that goes to test.txt."""
 
     columns: str = "triplet"
-    """sentence_transformers: one negative a row (`triplet`), or all negatives of the sample (`group`)."""
+    """sentence_transformers: one negative per row (`triplet`), or all negatives of the sample (`group`)."""
 
     negatives: int = 0
     """sentence_transformers, group: how many negatives a row has; 0 = as many as most rows can have."""
@@ -61,8 +59,8 @@ class ExportOptions:
     """sentence_transformers: `parquet` or `jsonl`."""
 
     ids: bool = False
-    """sentence_transformers: also write the papers' ids, by which rows are read back quickly. Its trainer takes every
-    column for a text, so they are to be removed before training."""
+    """sentence_transformers: also write the papers' ids, by which rows are read back quickly. Its trainer uses every
+    column as a text, so remove them before training."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "leave_out", tuple(self.leave_out))
@@ -77,7 +75,7 @@ class ExportOptions:
             raise UserError(f"--negatives is {self.negatives}; it must be 1 to 1000, or 0 for what most rows have")
 
 
-# What comes in: rows of query, positive and negatives become samples, every record accounted for.
+# Reading: records to samples.
 
 NAMES = SampleNames(rules=("given positive", "given negative"))
 POSITIVE, NEGATIVE = 0, 1
@@ -89,8 +87,8 @@ NO_ID = "no id"
 ROWS = 1 << 13
 """Records looked up at once."""
 
-LARGEST_SAMPLE = 1024
-"""Lines of one query that become one sample; more become several."""
+MAX_SAMPLE = 1024
+"""Maximum number of lines of one query in a sample; more become several samples."""
 
 _WRITTEN_AT_ONCE = 1 << 16
 
@@ -98,7 +96,8 @@ Item = TypeVar("Item")
 
 
 def blocks(items: Iterable[Item], size: int = ROWS) -> Iterator[list[Item]]:
-    """
+    """Yield items in lists of at most `size`.
+
     >>> list(blocks("abcde", 2))
     [['a', 'b'], ['c', 'd'], ['e']]
     """
@@ -108,21 +107,21 @@ def blocks(items: Iterable[Item], size: int = ROWS) -> Iterator[list[Item]]:
 
 
 def known_rows(rows: NDArray[np.int32], tally: Tally, kind: str) -> NDArray[np.int32]:
-    """Of records of shape (n, 2 + negatives) those whose papers are all known and all different."""
+    """Return the records, (n, 2 + negatives), whose papers are all in the corpus and all different; count the others."""
     missing = rows < 0
     outside = [missing[:, 0], missing[:, 1], missing[:, 2:].any(axis=1)]
     twice = (np.diff(np.sort(rows, axis=1), axis=1) == 0).any(axis=1)
-    good = np.ones(len(rows), bool)
-    for reason, found in zip((*OUTSIDE, TWICE), (*outside, twice), strict=True):
-        tally.reject(kind, reason, int((found & good).sum()))
-        good &= ~found
-    tally.keep(kind, int(good.sum()))
-    return rows[good]
+    valid = np.ones(len(rows), bool)
+    for reason, mask in zip((*OUTSIDE, TWICE), (*outside, twice), strict=True):
+        tally.reject(kind, reason, int((mask & valid).sum()))
+        valid &= ~mask
+    tally.keep(kind, int(valid.sum()))
+    return rows[valid]
 
 
 def paired_samples(triplets: Iterable[NDArray[np.int32]]) -> Iterator[SampleBlock]:
-    """Samples of triplets, given in blocks of shape (n, 3) in their order."""
-    pending = _Pending()
+    """Group triplets, in blocks of shape (n, 3) in their order, into samples."""
+    pending = _PendingSamples()
     for block in triplets:
         for query, positive, negative in block.tolist():
             pending.add(query, positive, negative)
@@ -133,10 +132,10 @@ def paired_samples(triplets: Iterable[NDArray[np.int32]]) -> Iterator[SampleBloc
 
 
 def grouped_samples(rows: Iterable[NDArray[np.int32]]) -> Iterator[SampleBlock]:
-    """One sample for every row of shape (2 + negatives,), given in blocks."""
+    """Yield one sample for every row of query, positive and negatives, (2 + negatives,), block by block."""
     for block in rows:
         if len(block):
-            yield block_of(
+            yield block_from_lists(
                 block[:, 0].tolist(),
                 block[:, 1:2].tolist(),
                 block[:, 2:].tolist(),
@@ -145,8 +144,8 @@ def grouped_samples(rows: Iterable[NDArray[np.int32]]) -> Iterator[SampleBlock]:
             )
 
 
-class _Pending:
-    """Samples that wait to be written; the last of them may still grow."""
+class _PendingSamples:
+    """Samples built from triplets that wait to be written; the last of them may still grow."""
 
     def __init__(self) -> None:
         self._anchors: list[int] = []
@@ -156,8 +155,9 @@ class _Pending:
         self.size = 0
 
     def add(self, query: int, positive: int, negative: int) -> None:
-        goes_on = self._anchors and self._anchors[-1] == query and len(self._positives[-1]) < LARGEST_SAMPLE
-        if not goes_on or positive in self._seen or negative in self._seen:
+        """Add a triplet to the last sample, or start a new one."""
+        continues = self._anchors and self._anchors[-1] == query and len(self._positives[-1]) < MAX_SAMPLE
+        if not continues or positive in self._seen or negative in self._seen:
             self._anchors.append(query)
             self._positives.append([])
             self._negatives.append([])
@@ -168,9 +168,9 @@ class _Pending:
         self.size += 1
 
     def take(self, *, last: bool = False) -> SampleBlock:
-        """The samples that are complete: all but the one that may still grow."""
+        """Return the complete samples: all but the one that may still grow."""
         end = len(self._anchors) if last else len(self._anchors) - 1
-        block = block_of(
+        block = block_from_lists(
             self._anchors[:end],
             self._positives[:end],
             self._negatives[:end],
@@ -182,21 +182,21 @@ class _Pending:
         return block
 
 
-# What goes out: the papers of the samples as ids, texts and records, and every triplet accounted for.
+# Writing: samples to records.
 
 NO_TEXT = "paper without title and abstract"
 NO_POSITIVE = "no positive"
 NO_NEGATIVE = "no negative"
 
 CELLS = 3 << 13
-"""Papers of a block that is written at once; bounds the texts in memory to some ten megabytes."""
+"""Papers written at once; bounds the texts in memory to some ten megabytes."""
 
 PaperRows = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedSamples:
-    """What a writer is given."""
+    """Samples to export with their corpus, options and counts, as the writers of all formats use them."""
 
     samples: Samples
     corpus: Corpus
@@ -205,7 +205,7 @@ class ExportedSamples:
     advance: Advance
 
     def triplets(self, *, with_text: bool) -> Iterator[PaperRows]:
-        """Anchor, positive and negative in blocks of shape (n, 3); what has no text to show is counted."""
+        """Yield anchor, positive and negative in blocks of shape (n, 3); count triplets without text."""
         triplets = self.samples.triplets()
         self.count_samples(needs_negatives=True)
         self.tally.counts["triplets"] = Count()
@@ -215,7 +215,7 @@ class ExportedSamples:
             yield self.writable(block, "triplets", with_text=with_text)
 
     def count_samples(self, *, needs_negatives: bool) -> None:
-        """How many samples have what the format wants of them."""
+        """Count the samples that have a positive and, if the format needs them, negatives."""
         self.tally.counts["samples"] = count = Count()
         no_positive = np.diff(self.samples.positives.offsets) == 0
         no_negative = (np.diff(self.samples.negatives.offsets) == 0) & ~no_positive & needs_negatives
@@ -224,39 +224,40 @@ class ExportedSamples:
         count.kept = len(self.samples) - int(no_positive.sum()) - int(no_negative.sum())
 
     def writable(self, block: PaperRows, kind: str, *, with_text: bool) -> PaperRows:
-        """The rows of a block, of shape (n, papers), whose papers can all be shown."""
+        """Return the rows of a block, (n, papers), whose papers all have text, if the format writes texts."""
         self.tally.counts.setdefault(kind, Count())
-        kept = block[self.has_text(block).all(axis=1)] if with_text else block
-        self.tally.reject(kind, NO_TEXT, len(block) - len(kept))
-        self.tally.keep(kind, len(kept))
+        rows = block[self.has_text(block).all(axis=1)] if with_text else block
+        self.tally.reject(kind, NO_TEXT, len(block) - len(rows))
+        self.tally.keep(kind, len(rows))
         self.advance(len(block))
-        return kept
+        return rows
 
     def has_text(self, rows: PaperRows) -> NDArray[np.bool_]:
+        """Return which papers have a title or an abstract, in the shape of the rows."""
         titles, abstracts = self.corpus.titles.offsets, self.corpus.abstracts.offsets
         return (titles[rows + 1] > titles[rows]) | (abstracts[rows + 1] > abstracts[rows])
 
     def ids(self, rows: PaperRows) -> NDArray[Any]:
-        """The ids of the papers, in the shape of the rows."""
+        """Return the ids of the papers, in the shape of the rows."""
         distinct, places = np.unique(rows, return_inverse=True)
         ids = np.array(self.corpus.ids.take(distinct), object)
         return np.asarray(ids[places].reshape(rows.shape))
 
     def texts(self, rows: PaperRows) -> NDArray[Any]:
-        """The texts of the papers as an encoder reads them, in the shape of the rows."""
+        """Return the texts of the papers as an encoder reads them, in the shape of the rows."""
         distinct, places = np.unique(rows, return_inverse=True)
         parts = zip(self.corpus.titles.take(distinct), self.corpus.abstracts.take(distinct), strict=True)
         texts = np.array([paper_text(title, abstract) for title, abstract in parts], object)
         return np.asarray(texts[places].reshape(rows.shape))
 
     def other_ids(self, row: int, prefix: str) -> str | None:
-        """The first id of a paper that has this prefix, without it."""
+        """Return the first id of a paper with this prefix, without the prefix."""
         ids = (self.corpus.ids[row], *lines(self.corpus.other_ids[row]))
         return next((id.removeprefix(prefix) for id in ids if id.startswith(prefix)), None)
 
 
 def check_rows(samples: Samples, corpus: Corpus) -> None:
-    """Refuse samples of another corpus, and rows that no paper has."""
+    """Refuse to export samples of another corpus, or with rows that no paper has."""
     samples.check_corpus(corpus.hash, corpus.folder)
     for rows in (samples.anchors, samples.positives.rows, samples.negatives.rows):
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(corpus):
